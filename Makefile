@@ -1,0 +1,39 @@
+# Every target is at most three lines. `make run` and `make test` do everything on a fresh machine.
+VENV := .venv
+BIN := $(VENV)/bin
+export OPENBLAS_NUM_THREADS := 1
+
+.PHONY: run test check install lint types layers fmt clean
+
+run: $(VENV)/.installed
+	$(BIN)/jouletune run
+
+test: $(VENV)/.installed-dev
+	$(MAKE) --no-print-directory check
+
+check: lint types layers
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+fmt: $(VENV)/.installed-dev
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres]'
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,80 @@
+"""The bill: what exploring cost, what the held setting has saved since, and when it pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.core.devices import Observation
+from tuner.core.measurements import Estimate, Measurement, Origin
+from tuner.core.trials import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Energy in joules over the whole study; None where no meter saw it.
+
+    `explored_j` is all that was used in trial windows and between them, `overhead_j` how much of it
+    the baseline would not have used for the same items (negative: exploring itself saved).
+    `saving_w` is what the best setting saves while serving the baseline's rate, `saved_j` what it
+    has saved so far, `break_even_s` how long it must run until the whole of `explored_j` is back.
+    """
+
+    explored_j: float | None = None
+    overhead_j: float | None = None
+    saving_w: float | None = None
+    saved_j: float | None = None
+    break_even_s: float | None = None
+    trials: int = 0
+    seconds: float = 0.0
+    origin: Origin | None = None
+
+
+def draw_up(
+    trials: Sequence[Trial],
+    baseline: Mapping[str, Estimate],
+    best: Mapping[str, Estimate],
+    held: Sequence[Observation] = (),
+) -> Bill:
+    """Return the bill of a study from its trials, baseline, best setting and held windows.
+
+    A trial's energy is its mean power over window and overhead (`power_w`); windows without a power
+    reading make the whole sum unknown rather than too small.
+    """
+    windows = [t.measurement for t in trials if t.measurement is not None]
+    seconds = math.fsum(w.seconds + w.overhead_s for w in windows)
+    energies = [_energy_j(w) for w in windows]
+    known = [e for e in energies if e is not None]
+    if not windows or len(known) < len(windows) or "energy_j" not in baseline:
+        return Bill(trials=len(trials), seconds=seconds)
+    per_item = baseline["energy_j"]
+    explored = math.fsum(known)
+    overhead = math.fsum(
+        (w.estimates["energy_j"].mean - per_item.mean) * w.load.completed
+        for w in windows
+        if "energy_j" in w.estimates
+    )
+    gain = per_item.mean - best["energy_j"].mean if "energy_j" in best else None
+    rate = baseline["throughput_per_s"].mean if "throughput_per_s" in baseline else None
+    saving_w = gain * rate if gain is not None and rate is not None else None
+    saved = math.fsum(
+        (per_item.mean - o.measurement.estimates["energy_j"].mean) * o.measurement.load.completed
+        for o in held
+        if "energy_j" in o.measurement.estimates
+    )
+    return Bill(
+        explored_j=explored,
+        overhead_j=overhead,
+        saving_w=saving_w,
+        saved_j=saved if held else None,
+        break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
+        trials=len(trials),
+        seconds=seconds,
+        origin=per_item.origin,
+    )
+
+
+def _energy_j(window: Measurement) -> float | None:
+    power = window.estimates.get("power_w")
+    return None if power is None else power.mean * (window.seconds + window.overhead_s)

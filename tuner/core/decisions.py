@@ -1,0 +1,63 @@
+"""What a policy sees and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tuner.core.knobs import Setting
+from tuner.core.plans import Context, Plan
+from tuner.core.studies import Study
+from tuner.core.trials import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """All that a decision may read: the study, its trials (running ones too), the situation, the
+    pasts of sibling devices' finished studies, and the time. Nothing else: no clock, no device.
+    """
+
+    study: Study
+    trials: tuple[Trial, ...]
+    now: datetime
+    context: Context = field(default_factory=dict)
+    siblings: tuple[Past, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a surrogate expects of a metric: mean and standard deviation, in the metric's unit.
+
+    `sd` is the uncertainty of the underlying value, without the noise of one window.
+    """
+
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Measure this setting next. `predicted` is what the policy expects, for guard and operator."""
+
+    setting: Setting
+    why: str
+    predicted: Mapping[str, Prediction] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to try until something changes: a running trial ends, an hour passes."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Enough is known: hold this plan once it is confirmed."""
+
+    plan: Plan
+    why: str
+
+
+Suggestion = Try | Wait | Done

@@ -1,0 +1,74 @@
+"""Devices and workloads as the tuner knows them: plain descriptions, no handles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tuner.core.knobs import Setting, Space
+from tuner.core.measurements import Measurement, Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device with the workload on it, as its agent registered it.
+
+    `kind` is the class of device (`simulated`, `cpu`, `nvidia`), `board` what it is, `driver` and
+    `workload_version` what a change of which starts a study's evidence afresh. `space` has the knobs
+    of both parts, `metrics` what can be measured here; `cannot` says in words what cannot and why.
+    """
+
+    id: str
+    kind: str
+    board: str
+    driver: str
+    agent: str
+    workload: str
+    workload_version: str
+    space: Space
+    metrics: tuple[Metric, ...]
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seen_at: datetime
+
+    def metric(self, name: str) -> Metric | None:
+        """Return the metric of that name, None where nobody measures it here."""
+        return next((m for m in self.metrics if m.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What a device was last known to be set to, and by what right.
+
+    `level` is `trial`, `hold` or `original`; a hold carries its study and revision.
+    """
+
+    device: str
+    setting: Setting
+    level: str
+    at: datetime
+    study: str = ""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One window measured while a setting was held, outside any trial."""
+
+    study: str
+    device: str
+    setting: Setting
+    measurement: Measurement
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened, for the operator's log."""
+
+    at: datetime
+    kind: str
+    text: str
+    study: str = ""
+    device: str = ""

@@ -1,0 +1,147 @@
+"""The one family of errors. Each docstring says what the caller does next.
+
+TuningError
+├─ InvalidInput (ValueError)        the operator's or the peer's input is wrong: say so, change nothing
+│   ├─ UnknownKnob                  name the knobs there are
+│   ├─ OutOfRange                   name the values there are
+│   ├─ ConstraintSyntax             show a constraint that parses
+│   ├─ MetricUnavailable            name the metrics there are and the ways out
+│   └─ ConfigError                  name the file and the key
+├─ NotFound (LookupError)           there is no such study, trial or device
+├─ Conflict                         the state does not allow it: read again, then decide
+│   ├─ IllegalTransition            a trial or a study cannot go there from where it is
+│   ├─ StaleToken                   somebody newer owns this trial: stop working on it
+│   └─ DeviceBusy                   the device belongs to another active study
+├─ Unauthorised (PermissionError)   no token, or not the right one
+├─ ActuationError                   the trial is FAILED and the device goes back to what it was
+│   └─ DeviceLost                   no further trials on this device until it answers again
+├─ MeasurementError                 the trial is FAILED: no number is better than a wrong one
+├─ LinkError (ConnectionError)      back off and try again; keep the hold meanwhile
+│   └─ ProtocolMismatch             do not retry: one side must be upgraded
+└─ StoreError                       the database does not answer: say which one, stop, lose nothing
+"""
+
+from __future__ import annotations
+
+
+class TuningError(Exception):
+    """Base of the family. `code` is its machine-readable name on the wire and in `--json` output."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        """Say what is wrong and where in `message`, and the next step in `hint`."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class InvalidInput(TuningError, ValueError):
+    """Input that cannot be used. Tell who gave it; nothing has been changed."""
+
+    code = "invalid_input"
+
+
+class UnknownKnob(InvalidInput):
+    """A setting names a knob the space does not have. Correct the name."""
+
+    code = "unknown_knob"
+
+
+class OutOfRange(InvalidInput):
+    """A value, or a combination of values, is not in the space. Choose one that is."""
+
+    code = "out_of_range"
+
+
+class ConstraintSyntax(InvalidInput):
+    """A constraint or an objective does not parse. Write it as the hint shows."""
+
+    code = "constraint_syntax"
+
+
+class MetricUnavailable(InvalidInput):
+    """A study asks for a metric that nobody measures here. Choose another, or add the meter."""
+
+    code = "metric_unavailable"
+
+
+class ConfigError(InvalidInput):
+    """A configuration file or option is wrong. Correct the named key; nothing was started."""
+
+    code = "config"
+
+
+class NotFound(TuningError, LookupError):
+    """There is no such thing. List what there is; do not retry."""
+
+    code = "not_found"
+
+
+class Conflict(TuningError):
+    """The present state does not allow this. Read the state again, then decide."""
+
+    code = "conflict"
+
+
+class IllegalTransition(Conflict):
+    """A trial or a study cannot go from its state to the asked one. Leave it as it is."""
+
+    code = "illegal_transition"
+
+
+class StaleToken(Conflict):
+    """A newer attempt owns this trial. Stop working on it and ask for the next assignment."""
+
+    code = "stale_token"
+
+
+class DeviceBusy(Conflict):
+    """The device belongs to another active study. Stop that one first."""
+
+    code = "device_busy"
+
+
+class Unauthorised(TuningError, PermissionError):
+    """The bearer token is missing or wrong. Give the right one; do not retry with the same."""
+
+    code = "unauthorised"
+
+
+class ActuationError(TuningError):
+    """The setting is not in force. Undo what was applied; the trial is FAILED."""
+
+    code = "actuation"
+
+
+class DeviceLost(ActuationError):
+    """The device no longer answers. Start no trial on it until it does."""
+
+    code = "device_lost"
+
+
+class MeasurementError(TuningError):
+    """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
+
+    code = "measurement"
+
+
+class LinkError(TuningError, ConnectionError):
+    """The tuner cannot be reached. Back off, keep the hold, spool what must not be lost."""
+
+    code = "link"
+
+
+class ProtocolMismatch(LinkError):
+    """The peer speaks another protocol version. Upgrade the older side; do not retry."""
+
+    code = "protocol"
+
+
+class StoreError(TuningError):
+    """The database does not answer or refuses. Nothing is half-written; stop and say which one."""
+
+    code = "store"

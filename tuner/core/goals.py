@@ -1,0 +1,154 @@
+"""Objectives, constraints and verdicts: what the operator asks for and what the evidence says."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.core.errors import ConstraintSyntax
+from tuner.core.measurements import Estimate
+
+METRIC = r"[a-z][a-z0-9_.]*"
+NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
+GRAMMAR = re.compile(
+    rf"\s*(?P<metric>{METRIC})\s*(?P<op><=|>=)\s*(?P<bound>{NUMBER})\s*(?P<baseline>[x×*]\s*baseline)?\s*"
+)
+EXAMPLES = 'write it like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline"'
+
+
+class Verdict(StrEnum):
+    """What the evidence says about a limit. Only what is feasible is ever held."""
+
+    FEASIBLE = "feasible"
+    UNSURE = "unsure"
+    INFEASIBLE = "infeasible"
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the least favourable of several verdicts; feasible where there are none."""
+    order = [Verdict.FEASIBLE, Verdict.UNSURE, Verdict.INFEASIBLE]
+    return max(verdicts, key=order.index, default=Verdict.FEASIBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The metric to make as small (or as large) as the constraints allow."""
+
+    metric: str
+    goal: str = "minimize"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(METRIC, self.metric):
+            raise ConstraintSyntax(
+                f"{self.metric!r} is no metric name", hint='name one like "energy_j"'
+            )
+        if self.goal not in ("minimize", "maximize"):
+            raise ConstraintSyntax(
+                f"an objective cannot {self.goal!r}", hint="say minimize or maximize"
+            )
+
+    @property
+    def sign(self) -> float:
+        """+1 where less is better, -1 where more is: `sign * value` is always to be minimised."""
+        return 1.0 if self.goal == "minimize" else -1.0
+
+    def better(self, a: float, b: float) -> bool:
+        """Return whether `a` is strictly better than `b`."""
+        return self.sign * a < self.sign * b
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A limit on a metric, absolute or as a multiple of what the baseline shows.
+
+    `str()` of a constraint parses back to the same constraint.
+    """
+
+    metric: str
+    op: str
+    bound: float
+    relative: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Constraint:
+        """Read `metric <= number` or `metric <= number x baseline` (likewise `>=`).
+
+        Raises:
+            ConstraintSyntax: the text is anything else, or the number is not finite and positive.
+        """
+        match = GRAMMAR.fullmatch(text)
+        if match is None:
+            raise ConstraintSyntax(f"cannot read the constraint {text!r}", hint=EXAMPLES)
+        return cls(
+            match["metric"], match["op"], float(match["bound"]), match["baseline"] is not None
+        )
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(METRIC, self.metric) or self.op not in ("<=", ">="):
+            raise ConstraintSyntax(
+                f"cannot read the constraint {self.metric!r} {self.op!r}", hint=EXAMPLES
+            )
+        if not (math.isfinite(self.bound) and self.bound > 0.0):
+            raise ConstraintSyntax(
+                f"the limit on {self.metric} cannot be {self.bound}", hint="give a positive number"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.op} {self.bound!r}{'x baseline' if self.relative else ''}"
+
+    def limit(self, baseline: Mapping[str, Estimate]) -> float | None:
+        """Return the limit in the metric's unit; None where it is relative to a missing baseline."""
+        if not self.relative:
+            return self.bound
+        estimate = baseline.get(self.metric)
+        return None if estimate is None else self.bound * estimate.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A constraint with its number worked out: what a device may be told without its history."""
+
+    metric: str
+    op: str
+    value: float
+
+    @property
+    def sign(self) -> float:
+        """+1 for an upper limit, -1 for a lower one: feasible is `sign * (x - value) <= 0`."""
+        return 1.0 if self.op == "<=" else -1.0
+
+    def holds(self, value: float) -> bool:
+        """Return whether an exactly known value keeps the limit."""
+        return self.sign * (value - self.value) <= 0.0
+
+    def verdict(self, estimate: Estimate | None) -> Verdict:
+        """Judge an estimate by its bounds: the whole interval inside, outside, or neither."""
+        if estimate is None:
+            return Verdict.UNSURE
+        inner, outer = (
+            (estimate.high, estimate.low) if self.op == "<=" else (estimate.low, estimate.high)
+        )
+        if self.holds(inner):
+            return Verdict.FEASIBLE
+        return Verdict.UNSURE if self.holds(outer) else Verdict.INFEASIBLE
+
+
+def limits(
+    constraints: Sequence[Constraint], baseline: Mapping[str, Estimate]
+) -> tuple[Limit, ...] | None:
+    """Return the limits in force; None while one is relative to a baseline not yet measured."""
+    found: list[Limit] = []
+    for constraint in constraints:
+        value = constraint.limit(baseline)
+        if value is None:
+            return None
+        found.append(Limit(constraint.metric, constraint.op, value))
+    return tuple(found)
+
+
+def judge(estimates: Mapping[str, Estimate], in_force: Sequence[Limit]) -> Verdict:
+    """Return the least favourable verdict over all limits."""
+    return worst(limit.verdict(estimates.get(limit.metric)) for limit in in_force)

@@ -1,0 +1,199 @@
+"""Knobs, settings and the space they span. Every knob is a finite ordered list of values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import product
+
+from tuner.core.errors import InvalidInput, OutOfRange, UnknownKnob
+
+Value = bool | int | float | str
+Setting = Mapping[str, Value]
+"""Knob name to value: one point of the space, device part and workload part together."""
+
+SettingKey = tuple[tuple[str, Value], ...]
+
+
+def setting_key(setting: Setting) -> SettingKey:
+    """Return a hashable form of a setting, the same whatever the order of its knobs."""
+    return tuple(sorted(setting.items()))
+
+
+class Part(StrEnum):
+    """Which side a knob belongs to: the hardware or the thing that runs on it."""
+
+    DEVICE = "device"
+    WORKLOAD = "workload"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What it takes to change a knob: seconds until it is in force, and whether the workload restarts."""
+
+    seconds: float = 0.0
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A thing that can be set, as the finite ordered list of its values.
+
+    `values` are in the knob's natural order (numbers ascending), `default` is the vendor's or the
+    workload's own choice and so the baseline. The unit is part of the name: `gpu.clock_mhz`.
+
+    Raises:
+        InvalidInput: no values, duplicate or non-finite values, or a default that is not among them.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    default: Value
+    part: Part = Part.DEVICE
+    cost: Cost = Cost()
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.values:
+            raise InvalidInput(f"knob {self.name!r} has no name or no values")
+        if any(isinstance(v, float) and not math.isfinite(v) for v in self.values):
+            raise InvalidInput(f"knob {self.name!r} has a value that is not finite")
+        if len(set(self.values)) != len(self.values):
+            raise InvalidInput(f"knob {self.name!r} lists a value twice")
+        if self.default not in self.values:
+            raise InvalidInput(f"knob {self.name!r}: default {self.default!r} is not in its list")
+
+    def index(self, value: Value) -> int:
+        """Return the position of `value` in the list.
+
+        Raises:
+            OutOfRange: the value is not in the list.
+        """
+        try:
+            return self.values.index(value)
+        except ValueError:
+            listed = ", ".join(str(v) for v in self.values[:12])
+            more = f", … ({len(self.values)} values)" if len(self.values) > 12 else ""
+            raise OutOfRange(
+                f"knob {self.name!r} cannot be {value!r}", hint=f"choose one of {listed}{more}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The settings a study may choose from.
+
+    All combinations of the knobs' values, or, where `only` is not empty, just those listed: a
+    measured table has holes, and some combinations are forbidden. `only` settings name every knob.
+
+    Raises:
+        InvalidInput: two knobs of one name, or a default setting that `only` leaves out.
+        UnknownKnob, OutOfRange: an entry of `only` does not fit the knobs.
+    """
+
+    knobs: tuple[Knob, ...]
+    only: tuple[Setting, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [k.name for k in self.knobs]
+        if len(set(names)) != len(names):
+            raise InvalidInput(f"a knob is named twice among {', '.join(names)}")
+        for setting in self.only:
+            self._check_values(setting)
+        if self.only:
+            self.check(self.default)
+
+    @property
+    def default(self) -> Setting:
+        """The setting with every knob at its default: the baseline of a study."""
+        return {k.name: k.default for k in self.knobs}
+
+    @property
+    def size(self) -> int:
+        """The number of settings."""
+        return len(self.only) or math.prod(len(k.values) for k in self.knobs)
+
+    def knob(self, name: str) -> Knob:
+        """Return the knob of that name.
+
+        Raises:
+            UnknownKnob: there is none.
+        """
+        for knob in self.knobs:
+            if knob.name == name:
+                return knob
+        known = ", ".join(k.name for k in self.knobs) or "none"
+        raise UnknownKnob(f"there is no knob {name!r}", hint=f"the knobs here are: {known}")
+
+    def check(self, setting: Setting) -> None:
+        """Return quietly when the setting is a point of the space.
+
+        Raises:
+            UnknownKnob: it names a knob that is not there, or leaves one out.
+            OutOfRange: a value, or the combination, is not in the space.
+        """
+        self._check_values(setting)
+        if self.only and setting_key(setting) not in {setting_key(s) for s in self.only}:
+            raise OutOfRange(
+                f"the combination {render_setting(setting)} is not one of the {len(self.only)} "
+                "allowed",
+                hint="choose a listed combination",
+            )
+
+    def grid(self) -> Iterator[Setting]:
+        """Yield every setting, in the order of the knobs' lists, the last knob fastest."""
+        if self.only:
+            yield from self.only
+            return
+        names = [k.name for k in self.knobs]
+        for values in product(*(k.values for k in self.knobs)):
+            yield dict(zip(names, values, strict=True))
+
+    def restricted(self, choices: Mapping[str, tuple[Value, ...]]) -> Space:
+        """Return the space with some knobs cut down to the given values.
+
+        A default outside the choice moves to the last value of the choice.
+
+        Raises:
+            UnknownKnob, OutOfRange: a choice does not fit the knobs.
+        """
+        for name, values in choices.items():
+            for value in values:
+                self.knob(name).index(value)
+        knobs = tuple(
+            replace(
+                k,
+                values=tuple(v for v in k.values if v in choices[k.name]),
+                default=k.default if k.default in choices[k.name] else choices[k.name][-1],
+            )
+            if k.name in choices
+            else k
+            for k in self.knobs
+        )
+        kept = tuple(
+            s for s in self.only if all(s[name] in values for name, values in choices.items())
+        )
+        if self.only and not kept:
+            raise OutOfRange("no allowed combination is left", hint="choose more values")
+        return Space(knobs, kept)
+
+    def _check_values(self, setting: Setting) -> None:
+        for name, value in setting.items():
+            self.knob(name).index(value)
+        missing = [k.name for k in self.knobs if k.name not in setting]
+        if missing:
+            raise UnknownKnob(
+                f"the setting does not say what {', '.join(missing)} should be",
+                hint="give every knob a value",
+            )
+
+
+def part_of(space: Space, setting: Setting, part: Part) -> Setting:
+    """Return only the knobs of one part: what the device, or the workload, is told."""
+    return {k.name: setting[k.name] for k in space.knobs if k.part is part and k.name in setting}
+
+
+def render_setting(setting: Setting) -> str:
+    """Return a setting as one short line: `gpu.clock_mhz=1005 batch_size=8`."""
+    return " ".join(f"{name}={value}" for name, value in setting.items()) or "(nothing to set)"

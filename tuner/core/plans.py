@@ -1,0 +1,72 @@
+"""Plans: what to set in which situation. One row is plain tuning; several follow the load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.core.errors import InvalidInput
+from tuner.core.knobs import Setting
+
+Context = Mapping[str, float]
+"""The situation, by name and unit: `arrival_rate_per_s`, `decoding_requests`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Below `below` of the plan's quantity (and not in an earlier row) this setting is held."""
+
+    below: float
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Ordered ranges of one context quantity, each with its setting.
+
+    The last row's `below` is infinite, so every situation has a row. `hysteresis` is the share by
+    which a boundary must be overstepped before the row changes.
+
+    Raises:
+        InvalidInput: no rows, boundaries that do not ascend to infinity, or hysteresis outside 0 … 1.
+    """
+
+    rows: tuple[Row, ...]
+    by: str = ""
+    hysteresis: float = 0.1
+
+    def __post_init__(self) -> None:
+        bounds = [row.below for row in self.rows]
+        ascending = all(a < b for a, b in zip(bounds, bounds[1:], strict=False))
+        if not bounds or not ascending or bounds[-1] != math.inf:
+            raise InvalidInput("a plan's boundaries must ascend and end at infinity")
+        if len(bounds) > 1 and not self.by:
+            raise InvalidInput("a plan of several rows must say by which quantity it chooses")
+        if not 0.0 <= self.hysteresis < 1.0:
+            raise InvalidInput(f"a plan's hysteresis cannot be {self.hysteresis}")
+
+    @classmethod
+    def single(cls, setting: Setting) -> Plan:
+        """Return the plan that holds one setting whatever the situation."""
+        return cls((Row(math.inf, setting),))
+
+    def row(self, context: Context, current: int | None = None) -> int:
+        """Return the index of the row for a situation, staying on `current` near its boundaries.
+
+        A situation that does not tell the plan's quantity keeps the current row, or takes the last,
+        which is made for the highest load.
+        """
+        if len(self.rows) == 1:
+            return 0
+        value = context.get(self.by)
+        if value is None:
+            return current if current is not None else len(self.rows) - 1
+        if current is not None and self._within(value, current):
+            return current
+        return next(i for i, row in enumerate(self.rows) if value < row.below)
+
+    def _within(self, value: float, row: int) -> bool:
+        lower = self.rows[row - 1].below if row > 0 else -math.inf
+        upper = self.rows[row].below
+        return lower * (1.0 - self.hysteresis) <= value < upper * (1.0 + self.hysteresis)

@@ -1,0 +1,273 @@
+"""Every port on one page. A port has at most two verbs; a store is several small ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from tuner.core.decisions import Past, Suggestion
+from tuner.core.devices import Applied, Device, Event, Observation
+from tuner.core.knobs import Setting
+from tuner.core.measurements import Estimate
+from tuner.core.studies import Revision, Study
+from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialState
+
+Now = Callable[[], datetime]
+"""Wall time in UTC, for display and for the tuner's own leases."""
+
+
+class Clock(Protocol):
+    """Monotonic time in seconds and waiting on it. Simulated devices bring their own."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some fixed moment; never goes back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return once `seconds` have passed on this clock."""
+        ...
+
+
+class Policy(Protocol):
+    """The judgement: a pure function of the past. Same past, same suggestion, also after a restart."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return what to do next: try a setting, wait, or be done with a plan."""
+        ...
+
+
+class Actuator(Protocol):
+    """Sets one part of a setting."""
+
+    def read(self) -> Setting:
+        """Return what is in force now, every knob of the part.
+
+        Raises:
+            ActuationError: it cannot be told.
+        """
+        ...
+
+    def apply(self, setting: Setting) -> None:
+        """Put the setting in force; afterwards `read()` agrees with it.
+
+        Knobs the setting does not name stay as they are. Applying what is in force changes nothing.
+
+        Raises:
+            UnknownKnob, OutOfRange: the setting does not fit; nothing was changed.
+            ActuationError: it could not be put in force; what `read()` says is true.
+        """
+        ...
+
+
+class Window(Protocol):
+    """An open measuring window."""
+
+    def read(self) -> Mapping[str, Estimate]:
+        """Return what the window shows so far; a metric that shows nothing yet is absent."""
+        ...
+
+    def stop(self) -> Mapping[str, Estimate]:
+        """Close the window and return what it showed. Closing twice returns the same.
+
+        Raises:
+            MeasurementError: the meter failed, or jumped backwards.
+        """
+        ...
+
+
+class Meter(Protocol):
+    """Measures one part. Never needs the rights that setting it needs."""
+
+    def start(self) -> Window:
+        """Open a window now.
+
+        Raises:
+            MeasurementError: the meter does not answer.
+        """
+        ...
+
+
+class Studies(Protocol):
+    """Studies with all their revisions. Values in, values out; safe from many threads."""
+
+    def add(self, study: Study, who: str, why: str) -> None:
+        """Store a new study as revision 1.
+
+        Raises:
+            Conflict: the id is taken.
+            DeviceBusy: one of its devices belongs to another active study.
+        """
+        ...
+
+    def get(self, study: str) -> Study:
+        """Return a study as it is now. Raises NotFound."""
+        ...
+
+    def list(self) -> Sequence[Study]:
+        """Return all studies, oldest first."""
+        ...
+
+    def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
+        """Store the study as the revision after the one it carries, and return it so.
+
+        Raises:
+            NotFound: there is no such study.
+            Conflict: somebody else revised it since; read it again.
+            DeviceBusy: it became active again and a device is taken.
+        """
+        ...
+
+    def revisions(self, study: str) -> Sequence[Revision]:
+        """Return every revision, first to last. Raises NotFound."""
+        ...
+
+    def delete(self, study: str) -> None:
+        """Remove an inactive study with its trials, reports and observations.
+
+        Raises:
+            NotFound: there is no such study.
+            Conflict: it is still active.
+        """
+        ...
+
+
+class Trials(Protocol):
+    """The trials of studies. Numbers count up from 1 per study; a final trial never changes."""
+
+    def begin(self, study: str, setting: Setting, phase: Phase, why: str, at: datetime) -> Trial:
+        """Store a RUNNING trial under the next number and return it. Raises NotFound."""
+        ...
+
+    def restart(self, study: str, number: int, at: datetime) -> Trial:
+        """Count a further attempt of a running trial. Raises NotFound, IllegalTransition."""
+        ...
+
+    def end(self, study: str, number: int, outcome: Outcome, at: datetime) -> Trial:
+        """Give a trial its one final state. Raises NotFound, IllegalTransition."""
+        ...
+
+    def list(self, study: str) -> Sequence[Trial]:
+        """Return the trials of a study by number; empty for an unknown study."""
+        ...
+
+    def report(self, report: Report) -> bool:
+        """Keep a report; False where the same (study, trial, device, token) is kept already."""
+        ...
+
+    def reports(self, study: str, number: int) -> Sequence[Report]:
+        """Return every report on a trial, late ones too, in order of arrival."""
+        ...
+
+    def states(self, study: str, number: int) -> Sequence[tuple[TrialState, int, datetime]]:
+        """Return the trial's history: state, attempt, and when it came to that."""
+        ...
+
+
+class Leases(Protocol):
+    """At most one lease per device; tokens only grow, also over releases and restarts."""
+
+    def grant(
+        self, device: str, study: str, trial: Trial, agent: str, expires_at: datetime
+    ) -> Lease:
+        """Give the device's lease to a trial, replacing whatever lease there was."""
+        ...
+
+    def get(self, device: str) -> Lease | None:
+        """Return the device's lease, None where there is none."""
+        ...
+
+    def renew(self, device: str, token: int, expires_at: datetime) -> Lease:
+        """Put off the end of the lease that has this token. Raises NotFound, StaleToken."""
+        ...
+
+    def release(self, device: str, token: int) -> None:
+        """End the lease that has this token; quietly nothing where it is not in force."""
+        ...
+
+    def expired(self, now: datetime) -> Sequence[Lease]:
+        """Return the leases whose time is over."""
+        ...
+
+
+class Devices(Protocol):
+    """Devices as last registered, and what was applied to them."""
+
+    def put(self, device: Device) -> None:
+        """Store a device, replacing its former description."""
+        ...
+
+    def get(self, device: str) -> Device:
+        """Return a device. Raises NotFound."""
+        ...
+
+    def list(self) -> Sequence[Device]:
+        """Return all devices by id."""
+        ...
+
+    def apply(self, applied: Applied) -> None:
+        """Note what a device is set to, where that differs from the last note."""
+        ...
+
+    def applied(self, device: str) -> Sequence[Applied]:
+        """Return what a device was set to, latest first."""
+        ...
+
+
+class Observations(Protocol):
+    """Windows measured while holding."""
+
+    def add(self, observation: Observation) -> None:
+        """Keep an observation; the same study, device and start are kept once."""
+        ...
+
+    def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
+        """Return the (last) observations of a study, oldest first."""
+        ...
+
+    def prune(self, before: datetime) -> int:
+        """Delete those made before a time and return how many."""
+        ...
+
+
+class Events(Protocol):
+    """The operator's log."""
+
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        ...
+
+    def list(
+        self, study: str | None = None, device: str | None = None, last: int | None = None
+    ) -> Sequence[Event]:
+        """Return the (last) events, oldest first, of one study or device where asked."""
+        ...
+
+    def prune(self, before: datetime) -> int:
+        """Delete those before a time and return how many."""
+        ...
+
+
+class Store(Protocol):
+    """All of the memory behind one URL. Raises StoreError where the database does not answer."""
+
+    @property
+    def studies(self) -> Studies: ...
+    @property
+    def trials(self) -> Trials: ...
+    @property
+    def leases(self) -> Leases: ...
+    @property
+    def devices(self) -> Devices: ...
+    @property
+    def observations(self) -> Observations: ...
+    @property
+    def events(self) -> Events: ...
+
+    def ping(self) -> None:
+        """Return quietly when the store answers. Raises StoreError."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

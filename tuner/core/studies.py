@@ -1,0 +1,145 @@
+"""Studies: one workload on a non-empty set of like devices, and the phases it goes through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from tuner.core.errors import IllegalTransition, InvalidInput
+from tuner.core.goals import Constraint, Objective
+from tuner.core.knobs import Setting, Space
+from tuner.core.plans import Plan
+from tuner.core.trials import Phase
+
+ACTIVE = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING, Phase.PAUSED})
+"""Phases in which a study owns its devices."""
+
+EDGES: Mapping[Phase, frozenset[Phase]] = {
+    Phase.BASELINE: frozenset({Phase.TUNING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}),
+    Phase.TUNING: frozenset(
+        {Phase.BASELINE, Phase.CONFIRMING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}
+    ),
+    Phase.CONFIRMING: frozenset(
+        {Phase.BASELINE, Phase.TUNING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}
+    ),
+    Phase.HOLDING: frozenset({Phase.BASELINE, Phase.TUNING, Phase.PAUSED, Phase.STOPPED}),
+    Phase.PAUSED: frozenset(
+        {Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING, Phase.STOPPED}
+    ),
+    Phase.STOPPED: frozenset(),
+}
+"""Every edge there is. BASELINE follows a changed driver, workload or rate band; TUNING follows
+HOLDING on drift or a changed constraint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a study may spend and do.
+
+    `trials` counts suggestions, not baseline or confirming windows. A window lasts `window_s` and is
+    extended up to `max_window_s` while a tail is not yet bounded. `valid_for_s` is how long a hold
+    stands without the tuner's word.
+
+    Raises:
+        InvalidInput: a count or a length that is not positive and finite, or a window over its maximum.
+    """
+
+    trials: int = 20
+    window_s: float = 10.0
+    max_window_s: float = 60.0
+    valid_for_s: float = 7 * 86400.0
+    allow_estimated: bool = False
+    allow_restart: bool = True
+
+    def __post_init__(self) -> None:
+        lengths = (self.window_s, self.max_window_s, self.valid_for_s)
+        if self.trials < 1 or not all(math.isfinite(s) and s > 0.0 for s in lengths):
+            raise InvalidInput("trials and window lengths must be positive and finite")
+        if self.max_window_s < self.window_s:
+            raise InvalidInput(
+                f"the longest window ({self.max_window_s} s) is shorter than the window "
+                f"({self.window_s} s)"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """One workload on some like devices, what may be set, what is wanted, and how far it has come.
+
+    `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
+    without forgetting. `paused_from` is where a resumed study goes on. `plan` is what is held.
+    """
+
+    id: str
+    devices: tuple[str, ...]
+    workload: str
+    space: Space
+    objective: Objective
+    constraints: tuple[Constraint, ...] = ()
+    policy: str = "polythrottle"
+    seed: int = 0
+    terms: Terms = Terms()
+    phase: Phase = Phase.BASELINE
+    paused_from: Phase | None = None
+    plan: Plan | None = None
+    revision: int = 1
+    since_trial: int = 1
+    created_at: datetime
+
+    def __post_init__(self) -> None:
+        if not self.devices or len(set(self.devices)) != len(self.devices):
+            raise InvalidInput("a study needs a non-empty set of devices")
+
+    @property
+    def baseline(self) -> Setting:
+        """The setting everything is compared with: every knob at its default."""
+        return self.space.default
+
+    @property
+    def active(self) -> bool:
+        """Whether the study owns its devices."""
+        return self.phase in ACTIVE
+
+    def moved(self, phase: Phase, plan: Plan | None = None) -> Study:
+        """Return the study in another phase. Only HOLDING has a plan, and always has one.
+
+        Raises:
+            IllegalTransition: there is no such edge, or the plan is missing.
+        """
+        if phase not in EDGES[self.phase]:
+            raise IllegalTransition(
+                f"study {self.id} cannot go from {self.phase} to {phase}",
+                hint="create a new study" if self.phase is Phase.STOPPED else "",
+            )
+        if phase is Phase.HOLDING and plan is None:
+            raise IllegalTransition(f"study {self.id} cannot hold without a plan")
+        pausing = phase is Phase.PAUSED
+        kept = self.plan if pausing and self.phase is Phase.HOLDING else None
+        return replace(
+            self,
+            phase=phase,
+            plan=plan if phase is Phase.HOLDING else kept,
+            paused_from=self.phase if pausing else None,
+        )
+
+    def resumed(self) -> Study:
+        """Return a paused study where it left off.
+
+        Raises:
+            IllegalTransition: it is not paused.
+        """
+        if self.phase is not Phase.PAUSED or self.paused_from is None:
+            raise IllegalTransition(f"study {self.id} is {self.phase}, not paused")
+        return self.moved(self.paused_from, self.plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """One version of a study: who made it, when and why. All are kept."""
+
+    study: Study
+    who: str
+    why: str
+    at: datetime

@@ -1,0 +1,175 @@
+"""Trials: one setting tried once, and the only ways its state may change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from tuner.core.errors import IllegalTransition, StaleToken
+from tuner.core.knobs import Setting, setting_key
+from tuner.core.measurements import Measurement
+
+
+class TrialState(StrEnum):
+    """RUNNING ends once, in one of five ways; a limit broken is none of them but a verdict."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    """Measured; `censored` where it was cut short for breaking a limit."""
+    FAILED = "failed"
+    """The setting could not be applied, or the meter gave nothing."""
+    ABORTED = "aborted"
+    """Ended from outside: the study was stopped or paused, or the agent did not come back."""
+    CONTAMINATED = "contaminated"
+    """Something else was measured along: foreign load, a foreign change, another rate."""
+    INCONCLUSIVE = "inconclusive"
+    """Measured, but too little to judge, even in the longest window. Noisy, not deployable."""
+
+    @property
+    def final(self) -> bool:
+        """Whether the trial has ended."""
+        return self is not TrialState.RUNNING
+
+    @property
+    def evidence(self) -> bool:
+        """Whether the numbers of such a trial may be learnt from."""
+        return self in (TrialState.COMPLETED, TrialState.INCONCLUSIVE)
+
+
+class Phase(StrEnum):
+    """Where a study stands."""
+
+    BASELINE = "baseline"
+    TUNING = "tuning"
+    CONFIRMING = "confirming"
+    HOLDING = "holding"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How an attempt ended, as the agent reports it."""
+
+    state: TrialState
+    measurement: Measurement | None = None
+    censored: bool = False
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.state.final:
+            raise IllegalTransition("a report cannot leave its trial running")
+        if self.state.evidence and self.measurement is None:
+            raise IllegalTransition(f"a {self.state} trial needs a measurement")
+        if self.censored and self.state is not TrialState.COMPLETED:
+            raise IllegalTransition(f"a {self.state} trial cannot be censored evidence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One setting tried once, possibly in several attempts when an agent died on the way.
+
+    `phase` is the study's phase when it was assigned, so baseline and confirming windows are trials
+    like any other. `why` is the policy's reason in one sentence, `reason` why it ended as it did.
+    """
+
+    number: int
+    setting: Setting
+    phase: Phase
+    state: TrialState = TrialState.RUNNING
+    attempt: int = 1
+    started_at: datetime
+    ended_at: datetime | None = None
+    why: str = ""
+    measurement: Measurement | None = None
+    censored: bool = False
+    reason: str = ""
+
+    def again(self) -> Trial:
+        """Return the trial as the same agent gets it after a crash: the next attempt.
+
+        Raises:
+            IllegalTransition: the trial has ended.
+        """
+        if self.state.final:
+            raise IllegalTransition(f"trial {self.number} is {self.state}; it cannot start again")
+        return replace(self, attempt=self.attempt + 1)
+
+    def ended(self, outcome: Outcome, at: datetime) -> Trial:
+        """Return the trial with its one final state.
+
+        Raises:
+            IllegalTransition: it has ended already; the first end stands.
+        """
+        if self.state.final:
+            raise IllegalTransition(
+                f"trial {self.number} is {self.state} already", hint="the first end stands"
+            )
+        return replace(
+            self,
+            state=outcome.state,
+            ended_at=at,
+            measurement=outcome.measurement,
+            censored=outcome.censored,
+            reason=outcome.reason,
+        )
+
+    def tries(self, setting: Setting) -> bool:
+        """Return whether this trial is of that setting."""
+        return setting_key(self.setting) == setting_key(setting)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right of one agent to run one trial on one device until `expires_at`.
+
+    `token` fences: it only grows, per device, so a report with an older one is from an attempt that
+    somebody newer has replaced.
+    """
+
+    device: str
+    study: str
+    trial: int
+    attempt: int
+    token: int
+    agent: str
+    expires_at: datetime
+
+    def admit(self, token: int) -> None:
+        """Return quietly when `token` is the one in force.
+
+        Raises:
+            StaleToken: it is not; what came with it may be kept, but closes nothing.
+        """
+        if token != self.token:
+            raise StaleToken(
+                f"token {token} is not in force for trial {self.trial} on {self.device} "
+                f"(attempt {self.attempt} holds {self.token})",
+                hint="ask for the next assignment",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One device's outcome of one attempt, as it arrived. `late` ones are evidence, not endings."""
+
+    study: str
+    trial: int
+    device: str
+    attempt: int
+    token: int
+    outcome: Outcome
+    received_at: datetime
+    late: bool = False
+
+
+STATE_ORDER: Mapping[TrialState, int] = {
+    TrialState.FAILED: 5,
+    TrialState.ABORTED: 4,
+    TrialState.CONTAMINATED: 3,
+    TrialState.INCONCLUSIVE: 2,
+    TrialState.COMPLETED: 1,
+}
+"""When several devices run one trial, the gravest state is the trial's."""
