@@ -14,8 +14,10 @@ from tuner.core.trials import Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """All that a decision may read: the study, its trials (running ones too), the situation, the
-    pasts of sibling devices' finished studies, and the time. Nothing else: no clock, no device.
+    """All that a decision may read; no clock, no device.
+
+    The study, its trials (running ones too), the situation, the pasts of sibling devices' finished
+    studies, and the time.
     """
 
     study: Study

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         bounds = [row.below for row in self.rows]
-        ascending = all(a < b for a, b in zip(bounds, bounds[1:], strict=False))
+        ascending = all(a < b for a, b in itertools.pairwise(bounds))
         if not bounds or not ascending or bounds[-1] != math.inf:
             raise InvalidInput("a plan's boundaries must ascend and end at infinity")
         if len(bounds) > 1 and not self.by:

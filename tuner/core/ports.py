@@ -252,17 +252,34 @@ class Store(Protocol):
     """All of the memory behind one URL. Raises StoreError where the database does not answer."""
 
     @property
-    def studies(self) -> Studies: ...
+    def studies(self) -> Studies:
+        """Studies and their revisions."""
+        ...
+
     @property
-    def trials(self) -> Trials: ...
+    def trials(self) -> Trials:
+        """Trials, reports and status history."""
+        ...
+
     @property
-    def leases(self) -> Leases: ...
+    def leases(self) -> Leases:
+        """Who may run what now."""
+        ...
+
     @property
-    def devices(self) -> Devices: ...
+    def devices(self) -> Devices:
+        """Devices and what is applied."""
+        ...
+
     @property
-    def observations(self) -> Observations: ...
+    def observations(self) -> Observations:
+        """Windows of holds."""
+        ...
+
     @property
-    def events(self) -> Events: ...
+    def events(self) -> Events:
+        """The operator's log."""
+        ...
 
     def ping(self) -> None:
         """Return quietly when the store answers. Raises StoreError."""

@@ -69,7 +69,8 @@ class Study:
     """One workload on some like devices, what may be set, what is wanted, and how far it has come.
 
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
-    without forgetting. `paused_from` is where a resumed study goes on. `plan` is what is held.
+    without forgetting. `paused_from` is where a resumed study goes on. `plan` is what is held, or,
+    while CONFIRMING, what has been proposed.
     """
 
     id: str
@@ -103,7 +104,7 @@ class Study:
         return self.phase in ACTIVE
 
     def moved(self, phase: Phase, plan: Plan | None = None) -> Study:
-        """Return the study in another phase. Only HOLDING has a plan, and always has one.
+        """Return the study in another phase. CONFIRMING and HOLDING need a plan, no other has one.
 
         Raises:
             IllegalTransition: there is no such edge, or the plan is missing.
@@ -113,14 +114,14 @@ class Study:
                 f"study {self.id} cannot go from {self.phase} to {phase}",
                 hint="create a new study" if self.phase is Phase.STOPPED else "",
             )
-        if phase is Phase.HOLDING and plan is None:
-            raise IllegalTransition(f"study {self.id} cannot hold without a plan")
+        planned = phase in (Phase.CONFIRMING, Phase.HOLDING)
+        if planned and plan is None:
+            raise IllegalTransition(f"study {self.id} cannot be {phase} without a plan")
         pausing = phase is Phase.PAUSED
-        kept = self.plan if pausing and self.phase is Phase.HOLDING else None
         return replace(
             self,
             phase=phase,
-            plan=plan if phase is Phase.HOLDING else kept,
+            plan=plan if planned else self.plan if pausing else None,
             paused_from=self.phase if pausing else None,
         )
 

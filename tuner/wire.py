@@ -1,0 +1,311 @@
+"""The messages between agent, operator and tuner. Values of the vocabulary travel as they are.
+
+Every message carries `protocol`. The tuner serves its own version and the one before, ignores
+fields it does not know, and answers 426 to anything else.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from tuner.core import (
+    Applied,
+    Bill,
+    Device,
+    Estimate,
+    Limit,
+    Measurement,
+    Outcome,
+    Phase,
+    Plan,
+    ProtocolMismatch,
+    Setting,
+    Terms,
+    TrialState,
+    Value,
+    Verdict,
+)
+
+PROTOCOL = 1
+SERVED = (PROTOCOL,)
+"""Versions this side understands; a second release adds its predecessor."""
+
+
+def check_protocol(protocol: int) -> None:
+    """Return quietly when a message of this version is understood.
+
+    Raises:
+        ProtocolMismatch: it is not; the message names the versions that are.
+    """
+    if protocol not in SERVED:
+        served = ", ".join(str(v) for v in SERVED)
+        raise ProtocolMismatch(
+            f"protocol {protocol} is not spoken here (only {served})",
+            hint="upgrade the older side to the same release",
+        )
+
+
+class Message(BaseModel):
+    """What every message has in common. Infinities travel as strings: JSON has none."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="ignore")
+
+    protocol: int = PROTOCOL
+
+
+class Problem(Message):
+    """Why a request was refused: a machine-readable code, what and where, and the next step."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+# Agent to tuner
+
+
+class Registration(Message):
+    """An agent introduces a device and the workload on it."""
+
+    device: Device
+
+
+class Registered(Message):
+    """The tuner's answer: how long a lease lasts and when to renew it."""
+
+    lease_s: float
+
+
+class Poll(Message):
+    """An agent asks what to do with a device, and says how it stands.
+
+    `holding` and `revision` name the hold in force (empty: none). The tuner waits up to `wait_s` for
+    something new before it answers.
+    """
+
+    agent: str
+    applied: Applied
+    holding: str = ""
+    revision: int = 0
+    context: dict[str, float] = Field(default_factory=dict)
+    wait_s: float = Field(default=0.0, ge=0.0, le=60.0)
+
+
+class Assignment(Message):
+    """Try this setting: apply, settle, measure, report, under the lease that `token` names.
+
+    `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
+    `expected_rate_per_s` is the baseline's, None while there is none.
+    """
+
+    kind: Literal["trial"] = "trial"
+    study: str
+    revision: int
+    trial: int
+    attempt: int
+    token: int
+    lease_s: float
+    phase: Phase
+    setting: Setting
+    baseline: Setting
+    metrics: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    window_s: float
+    max_window_s: float
+    expected_rate_per_s: float | None = None
+    why: str = ""
+
+
+class HoldOrder(Message):
+    """Hold this plan, also without the tuner, for `valid_for_s`; observe it every `observe_s`."""
+
+    kind: Literal["hold"] = "hold"
+    study: str
+    revision: int
+    plan: Plan
+    baseline: Setting
+    limits: tuple[Limit, ...] = ()
+    metrics: tuple[str, ...]
+    valid_for_s: float
+    observe_s: float
+    window_s: float
+
+
+class Idle(Message):
+    """Nothing to do now; stay at the hold, or at what the device was before."""
+
+    kind: Literal["idle"] = "idle"
+    why: str = ""
+
+
+class Release(Message):
+    """No active study: end any hold and put the device back to its original setting."""
+
+    kind: Literal["release"] = "release"
+    why: str = ""
+
+
+Order = Annotated[Assignment | HoldOrder | Idle | Release, Field(discriminator="kind")]
+ORDER: TypeAdapter[Assignment | HoldOrder | Idle | Release] = TypeAdapter(Order)
+
+
+class Renewal(Message):
+    """An agent is still at work on a trial."""
+
+    device: str
+    token: int
+
+
+class TrialReport(Message):
+    """How one device's attempt at a trial ended."""
+
+    device: str
+    study: str
+    trial: int
+    attempt: int
+    token: int
+    outcome: Outcome
+
+
+class Receipt(Message):
+    """What became of a report: it closed the trial, waits for other devices, was late or known."""
+
+    result: Literal["closed", "kept", "late", "duplicate"]
+
+
+class HoldReport(Message):
+    """One window measured while holding, or the end of a hold (`ended` says why)."""
+
+    device: str
+    study: str
+    revision: int
+    setting: Setting
+    measurement: Measurement | None = None
+    ended: str = ""
+
+
+# Operator to tuner and back
+
+
+class StudyDraft(Message):
+    """A study an operator asks for. Constraints and objective are text, as one types them.
+
+    `choices` cuts knobs down to some of their values. `objective` is a metric, with `maximize `
+    before it where more is better.
+    """
+
+    model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
+
+    devices: tuple[str, ...]
+    objective: str = "energy_j"
+    constraints: tuple[str, ...] = ()
+    policy: str = "polythrottle"
+    seed: int = 0
+    terms: Terms = Terms()
+    choices: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    who: str = "operator"
+
+
+class Change(Message):
+    """An operator's change of a study: who, and why."""
+
+    who: str = "operator"
+    why: str = ""
+
+
+class ConstraintChange(Change):
+    """All constraints a study has from now on, as text."""
+
+    constraints: tuple[str, ...]
+
+
+class SettingView(Message):
+    """A setting and what is known of it."""
+
+    setting: Setting
+    metrics: dict[str, Estimate]
+    verdict: Verdict | None = None
+    windows: int = 0
+
+
+class TrialView(Message):
+    """A trial as operators see it; the verdict is derived, not stored."""
+
+    study: str
+    number: int
+    attempt: int
+    phase: Phase
+    state: TrialState
+    setting: Setting
+    verdict: Verdict | None = None
+    metrics: dict[str, Estimate] = Field(default_factory=dict)
+    started_at: datetime
+    ended_at: datetime | None = None
+    censored: bool = False
+    foreign: float = 0.0
+    throttled: tuple[str, ...] = ()
+    why: str = ""
+    reason: str = ""
+
+
+class StudyView(Message):
+    """A study as operators see it: what is asked, where it stands, and the best so far."""
+
+    id: str
+    devices: tuple[str, ...]
+    workload: str
+    policy: str
+    seed: int
+    objective: str
+    constraints: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    phase: Phase
+    phase_why: str = ""
+    revision: int
+    terms: Terms
+    settings: int
+    trials: dict[str, int]
+    baseline: SettingView
+    best: SettingView | None = None
+    plan: Plan | None = None
+    created_at: datetime
+
+
+class StudyReport(Message):
+    """The end of a study: what was gained, what it cost, and what went wrong.
+
+    `saving` is the share by which the best setting's objective is better than the baseline's, with
+    its standard error; `limit_kept` None where nothing can be said.
+    """
+
+    study: StudyView
+    saving: Estimate | None = None
+    latency_change: dict[str, float] = Field(default_factory=dict)
+    limit_kept: bool | None = None
+    bill: Bill
+    origins: dict[str, str]
+    failures: tuple[TrialView, ...] = ()
+    violations: int = 0
+    """Tried settings whose own window proved a limit broken."""
+
+
+class RevisionView(Message):
+    """One revision of a study."""
+
+    revision: int
+    who: str
+    why: str
+    at: datetime
+    phase: Phase
+    constraints: tuple[str, ...]
+
+
+class DeviceView(Message):
+    """A device as operators see it: what it is, what can be set and measured, what is applied."""
+
+    device: Device
+    applied: Applied | None = None
+    study: str = ""
