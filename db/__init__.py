@@ -1,0 +1,29 @@
+"""The memory: studies, trials, leases, devices, observations and events behind one URL."""
+
+from __future__ import annotations
+
+from tuner.core import Store
+
+__all__ = ["open_store"]
+
+MEMORY = "memory://"
+
+
+def open_store(url: str, *, create: bool = True) -> Store:
+    """Open the memory behind a URL; a new or older database is brought up to date.
+
+    `sqlite:///path` is a file, `postgresql://user:password@host/name` a server, `memory://` ends
+    with the process. With `create=False` a database without our tables is refused, not filled.
+    Libraries are imported here, so that `import db` stays cheap.
+
+    Raises:
+        ConfigError: the URL names no database we speak, or its driver is not installed.
+        StoreError: the database does not answer, or was written by a newer version.
+    """
+    if url == MEMORY:
+        from db.memory import MemoryStore
+
+        return MemoryStore()
+    from db.sql.store import open_sql_store
+
+    return open_sql_store(url, create=create)

@@ -1,0 +1,371 @@
+"""The memory without a database: for tests and for runs that shall leave nothing behind.
+
+Values are copied on the way in and on the way out, as a database would.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TypeVar
+
+from db import refusals
+from tuner.core import (
+    Applied,
+    Device,
+    Event,
+    Lease,
+    Observation,
+    Outcome,
+    Phase,
+    Report,
+    Revision,
+    Setting,
+    Study,
+    Trial,
+    TrialState,
+)
+
+T = TypeVar("T")
+TrialKey = tuple[str, int]
+ObservationKey = tuple[str, str, datetime]
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Everything remembered, and the one lock around it."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    revisions: dict[str, list[Revision]] = field(default_factory=dict)
+    trials: dict[str, dict[int, Trial]] = field(default_factory=dict)
+    states: dict[TrialKey, list[tuple[TrialState, int, datetime]]] = field(default_factory=dict)
+    reports: dict[TrialKey, dict[tuple[str, int], Report]] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    devices: dict[str, Device] = field(default_factory=dict)
+    applied: dict[str, list[Applied]] = field(default_factory=dict)
+    observations: dict[ObservationKey, Observation] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    def study(self, study: str) -> Study:
+        if study not in self.revisions:
+            raise refusals.no_study(study)
+        return self.revisions[study][-1].study
+
+    def trial(self, study: str, number: int) -> Trial:
+        if number not in self.trials.get(study, {}):
+            raise refusals.no_trial(study, number)
+        return self.trials[study][number]
+
+
+def _last(items: Iterable[T], last: int | None) -> tuple[T, ...]:
+    found = list(items)
+    return tuple(deepcopy(found if last is None else found[max(0, len(found) - last) :]))
+
+
+class MemoryStudies:
+    """Studies in memory."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def add(self, study: Study, who: str, why: str) -> None:
+        """Store a new study as revision 1. Raises Conflict, DeviceBusy."""
+        with self._tables.lock:
+            if study.id in self._tables.revisions:
+                raise refusals.id_taken(study.id)
+            self._check_devices(study)
+            first = deepcopy(replace(study, revision=1))
+            self._tables.trials[study.id] = {}
+            self._tables.revisions[study.id] = [
+                Revision(study=first, who=who, why=why, at=study.created_at)
+            ]
+
+    def get(self, study: str) -> Study:
+        """Return a study as it is now. Raises NotFound."""
+        with self._tables.lock:
+            return deepcopy(self._tables.study(study))
+
+    def list(self) -> Sequence[Study]:
+        """Return all studies, oldest first."""
+        with self._tables.lock:
+            current = [revisions[-1].study for revisions in self._tables.revisions.values()]
+            return tuple(deepcopy(sorted(current, key=lambda s: (s.created_at, s.id))))
+
+    def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
+        """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""
+        with self._tables.lock:
+            stored = self._tables.study(study.id).revision
+            if stored != study.revision:
+                raise refusals.revised_since(study.id, study.revision, stored)
+            self._check_devices(study)
+            following = deepcopy(replace(study, revision=study.revision + 1))
+            self._tables.revisions[study.id].append(
+                Revision(study=following, who=who, why=why, at=at)
+            )
+            return deepcopy(following)
+
+    def revisions(self, study: str) -> Sequence[Revision]:
+        """Return every revision, first to last. Raises NotFound."""
+        with self._tables.lock:
+            self._tables.study(study)
+            return tuple(deepcopy(self._tables.revisions[study]))
+
+    def delete(self, study: str) -> None:
+        """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
+        tables = self._tables
+        with tables.lock:
+            found = tables.study(study)
+            if found.active:
+                raise refusals.still_active(study, found.phase)
+            del tables.revisions[study]
+            for number in tables.trials.pop(study):
+                del tables.states[study, number]
+                tables.reports.pop((study, number), None)
+            for key in [k for k in tables.observations if k[0] == study]:
+                del tables.observations[key]
+            for device in [d for d, lease in tables.leases.items() if lease.study == study]:
+                del tables.leases[device]
+
+    def _check_devices(self, study: Study) -> None:
+        if not study.active:
+            return
+        for revisions in self._tables.revisions.values():
+            other = revisions[-1].study
+            if other.id == study.id or not other.active:
+                continue
+            for device in study.devices:
+                if device in other.devices:
+                    raise refusals.device_busy(device, other.id)
+
+
+class MemoryTrials:
+    """Trials in memory."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def begin(self, study: str, setting: Setting, phase: Phase, why: str, at: datetime) -> Trial:
+        """Store a RUNNING trial under the next number and return it. Raises NotFound."""
+        with self._tables.lock:
+            self._tables.study(study)
+            number = len(self._tables.trials[study]) + 1
+            trial = Trial(number=number, setting=dict(setting), phase=phase, started_at=at, why=why)
+            self._tables.trials[study][number] = trial
+            self._tables.states[study, number] = [(TrialState.RUNNING, 1, at)]
+            return deepcopy(trial)
+
+    def restart(self, study: str, number: int, at: datetime) -> Trial:
+        """Count a further attempt of a running trial. Raises NotFound, IllegalTransition."""
+        with self._tables.lock:
+            return self._keep(study, self._tables.trial(study, number).again(), at)
+
+    def end(self, study: str, number: int, outcome: Outcome, at: datetime) -> Trial:
+        """Give a trial its one final state. Raises NotFound, IllegalTransition."""
+        with self._tables.lock:
+            ended = self._tables.trial(study, number).ended(deepcopy(outcome), at)
+            return self._keep(study, ended, at)
+
+    def list(self, study: str) -> Sequence[Trial]:
+        """Return the trials of a study by number; empty for an unknown study."""
+        with self._tables.lock:
+            return tuple(deepcopy(list(self._tables.trials.get(study, {}).values())))
+
+    def report(self, report: Report) -> bool:
+        """Keep a report; False where it is kept already. Raises NotFound."""
+        with self._tables.lock:
+            self._tables.trial(report.study, report.trial)
+            kept = self._tables.reports.setdefault((report.study, report.trial), {})
+            if (report.device, report.token) in kept:
+                return False
+            kept[report.device, report.token] = deepcopy(report)
+            return True
+
+    def reports(self, study: str, number: int) -> Sequence[Report]:
+        """Return every report on a trial, late ones too, in order of arrival."""
+        with self._tables.lock:
+            return tuple(deepcopy(list(self._tables.reports.get((study, number), {}).values())))
+
+    def states(self, study: str, number: int) -> Sequence[tuple[TrialState, int, datetime]]:
+        """Return the trial's history: state, attempt, and when it came to that."""
+        with self._tables.lock:
+            return tuple(self._tables.states.get((study, number), ()))
+
+    def _keep(self, study: str, trial: Trial, at: datetime) -> Trial:
+        self._tables.trials[study][trial.number] = trial
+        self._tables.states[study, trial.number].append((trial.state, trial.attempt, at))
+        return deepcopy(trial)
+
+
+class MemoryLeases:
+    """Leases in memory. Tokens outlive the leases they fenced."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def grant(
+        self, device: str, study: str, trial: Trial, agent: str, expires_at: datetime
+    ) -> Lease:
+        """Give the device's lease to a trial, replacing any other. Raises NotFound."""
+        with self._tables.lock:
+            self._tables.trial(study, trial.number)
+            token = self._tables.tokens.get(device, 0) + 1
+            lease = Lease(
+                device=device,
+                study=study,
+                trial=trial.number,
+                attempt=trial.attempt,
+                token=token,
+                agent=agent,
+                expires_at=expires_at,
+            )
+            self._tables.tokens[device] = token
+            self._tables.leases[device] = lease
+            return lease
+
+    def get(self, device: str) -> Lease | None:
+        """Return the device's lease, None where there is none."""
+        with self._tables.lock:
+            return self._tables.leases.get(device)
+
+    def renew(self, device: str, token: int, expires_at: datetime) -> Lease:
+        """Put off the end of the lease that has this token. Raises NotFound, StaleToken."""
+        with self._tables.lock:
+            lease = self._tables.leases.get(device)
+            if lease is None:
+                raise refusals.no_lease(device)
+            lease.admit(token)
+            self._tables.leases[device] = renewed = replace(lease, expires_at=expires_at)
+            return renewed
+
+    def release(self, device: str, token: int) -> None:
+        """End the lease that has this token; quietly nothing where it is not in force."""
+        with self._tables.lock:
+            lease = self._tables.leases.get(device)
+            if lease is not None and lease.token == token:
+                del self._tables.leases[device]
+
+    def expired(self, now: datetime) -> Sequence[Lease]:
+        """Return the leases whose time is over, by device."""
+        with self._tables.lock:
+            over = [lease for lease in self._tables.leases.values() if lease.expires_at <= now]
+            return tuple(sorted(over, key=lambda lease: lease.device))
+
+
+class MemoryDevices:
+    """Devices in memory."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def put(self, device: Device) -> None:
+        """Store a device, replacing its former description."""
+        with self._tables.lock:
+            self._tables.devices[device.id] = deepcopy(device)
+
+    def get(self, device: str) -> Device:
+        """Return a device. Raises NotFound."""
+        with self._tables.lock:
+            if device not in self._tables.devices:
+                raise refusals.no_device(device)
+            return deepcopy(self._tables.devices[device])
+
+    def list(self) -> Sequence[Device]:
+        """Return all devices by id."""
+        with self._tables.lock:
+            return tuple(deepcopy([d for _, d in sorted(self._tables.devices.items())]))
+
+    def apply(self, applied: Applied) -> None:
+        """Note what a device is set to, where that differs from the last note."""
+        with self._tables.lock:
+            notes = self._tables.applied.setdefault(applied.device, [])
+            if not notes or replace(notes[-1], at=applied.at) != applied:
+                notes.append(deepcopy(applied))
+
+    def applied(self, device: str) -> Sequence[Applied]:
+        """Return what a device was set to, latest first."""
+        with self._tables.lock:
+            return tuple(deepcopy(self._tables.applied.get(device, [])[::-1]))
+
+
+class MemoryObservations:
+    """Observations in memory."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def add(self, observation: Observation) -> None:
+        """Keep an observation; the same study, device and start once. Raises NotFound."""
+        with self._tables.lock:
+            self._tables.study(observation.study)
+            key = observation.study, observation.device, observation.measurement.started_at
+            if key not in self._tables.observations:
+                self._tables.observations[key] = deepcopy(observation)
+
+    def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
+        """Return the (last) observations of a study, oldest first."""
+        with self._tables.lock:
+            found = [o for o in self._tables.observations.values() if o.study == study]
+            return _last(sorted(found, key=lambda o: o.at), last)
+
+    def prune(self, before: datetime) -> int:
+        """Delete those made before a time and return how many."""
+        with self._tables.lock:
+            old = [k for k, o in self._tables.observations.items() if o.at < before]
+            for key in old:
+                del self._tables.observations[key]
+            return len(old)
+
+
+class MemoryEvents:
+    """Events in memory."""
+
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        with self._tables.lock:
+            self._tables.events.append(event)
+
+    def list(
+        self, study: str | None = None, device: str | None = None, last: int | None = None
+    ) -> Sequence[Event]:
+        """Return the (last) events, oldest first, of one study or device where asked."""
+        with self._tables.lock:
+            found = [
+                e
+                for e in self._tables.events
+                if study in (None, e.study) and device in (None, e.device)
+            ]
+            return _last(sorted(found, key=lambda e: e.at), last)
+
+    def prune(self, before: datetime) -> int:
+        """Delete those before a time and return how many."""
+        with self._tables.lock:
+            kept = [e for e in self._tables.events if e.at >= before]
+            gone = len(self._tables.events) - len(kept)
+            self._tables.events[:] = kept
+            return gone
+
+
+class MemoryStore:
+    """All ports over one set of tables that ends with the process."""
+
+    def __init__(self) -> None:
+        tables = _Tables()
+        self.studies = MemoryStudies(tables)
+        self.trials = MemoryTrials(tables)
+        self.leases = MemoryLeases(tables)
+        self.devices = MemoryDevices(tables)
+        self.observations = MemoryObservations(tables)
+        self.events = MemoryEvents(tables)
+
+    def ping(self) -> None:
+        """Return quietly: memory always answers."""
+
+    def close(self) -> None:
+        """Let go of nothing: there are no connections."""

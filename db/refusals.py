@@ -1,0 +1,52 @@
+"""What every store says when it refuses: the same words whichever database is behind it."""
+
+from __future__ import annotations
+
+from tuner.core import Conflict, DeviceBusy, NotFound
+
+
+def no_study(study: str) -> NotFound:
+    """Return the refusal for a study that is not there."""
+    return NotFound(f"there is no study {study!r}", hint="list the studies there are")
+
+
+def no_trial(study: str, number: int) -> NotFound:
+    """Return the refusal for a trial that is not there."""
+    return NotFound(
+        f"there is no trial {number} in study {study!r}", hint="list the trials of the study"
+    )
+
+
+def no_device(device: str) -> NotFound:
+    """Return the refusal for a device that never registered."""
+    return NotFound(f"there is no device {device!r}", hint="start an agent on it")
+
+
+def no_lease(device: str) -> NotFound:
+    """Return the refusal for a lease that is over or never was."""
+    return NotFound(f"there is no lease on device {device!r}", hint="ask for the next assignment")
+
+
+def id_taken(study: str) -> Conflict:
+    """Return the refusal for a second study of one id."""
+    return Conflict(f"there is a study {study!r} already", hint="choose another id")
+
+
+def device_busy(device: str, owner: str) -> DeviceBusy:
+    """Return the refusal for a device that another active study owns."""
+    return DeviceBusy(
+        f"device {device!r} belongs to the active study {owner!r}", hint=f"stop {owner!r} first"
+    )
+
+
+def revised_since(study: str, carried: int, stored: int) -> Conflict:
+    """Return the refusal for a change that was based on an older revision."""
+    return Conflict(
+        f"study {study!r} is at revision {stored} by now, the change was made to {carried}",
+        hint="read it again and repeat the change",
+    )
+
+
+def still_active(study: str, phase: str) -> Conflict:
+    """Return the refusal to delete a study that owns its devices."""
+    return Conflict(f"study {study!r} is still active ({phase})", hint="stop it first")

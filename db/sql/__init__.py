@@ -1,0 +1,1 @@
+"""The memory over SQLAlchemy: SQLite or PostgreSQL."""
