@@ -34,13 +34,13 @@ from tuner.core import (
     setting_key,
     weigh,
 )
-from tuner.core.measurements import Z95
 
 BASELINE_WINDOWS = 2
 BASELINE_TRIES = 6
 CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
+CONFIRM_MOST = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,8 @@ def _confirming(study: Study, trials: Sequence[Trial]) -> Step:
     evidence = weigh(study, trials)
     if study.plan is None or evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is not known any more")
+    if len(windows) >= CONFIRM_MOST:
+        return _hold_baseline(study, f"{len(windows)} confirming windows settled nothing")
     struck: list[str] = []
     for setting in _contenders(study, study.plan, evidence):
         fate = _fate(study, setting, windows, evidence.limits)

@@ -83,6 +83,11 @@ from tuner.core.measurements import (
     Scope,
     pooled,
 )
+from tuner.core.merging import (
+    GRAVEST_FIRST,
+    SUMMED,
+    merged,
+)
 from tuner.core.plans import (
     Context,
     Plan,
@@ -115,7 +120,6 @@ from tuner.core.tails import (
     quantile_estimate,
 )
 from tuner.core.trials import (
-    STATE_ORDER,
     Lease,
     Outcome,
     Phase,
@@ -148,6 +152,7 @@ __all__ = [
     "Event",
     "Events",
     "Evidence",
+    "GRAVEST_FIRST",
     "IllegalTransition",
     "InvalidInput",
     "Knob",
@@ -181,7 +186,7 @@ __all__ = [
     "Report",
     "Revision",
     "Row",
-    "STATE_ORDER",
+    "SUMMED",
     "Scope",
     "Setting",
     "SettingKey",
@@ -211,6 +216,7 @@ __all__ = [
     "judge",
     "least_samples",
     "limits",
+    "merged",
     "part_of",
     "pool_windows",
     "pooled",

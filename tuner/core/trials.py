@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -163,13 +162,3 @@ class Report:
     outcome: Outcome
     received_at: datetime
     late: bool = False
-
-
-STATE_ORDER: Mapping[TrialState, int] = {
-    TrialState.FAILED: 5,
-    TrialState.ABORTED: 4,
-    TrialState.CONTAMINATED: 3,
-    TrialState.INCONCLUSIVE: 2,
-    TrialState.COMPLETED: 1,
-}
-"""When several devices run one trial, the gravest state is the trial's."""

@@ -1,0 +1,70 @@
+"""Several like devices under one workload, set alike: their reports become one outcome."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tuner.core.measurements import Estimate, Measurement
+from tuner.core.trials import Outcome, TrialState
+
+SUMMED = frozenset({"energy_j", "power_w", "cpu_time_ms"})
+"""What each device adds of its own to one shared item."""
+
+GRAVEST_FIRST: tuple[TrialState, ...] = (
+    TrialState.FAILED,
+    TrialState.ABORTED,
+    TrialState.CONTAMINATED,
+    TrialState.INCONCLUSIVE,
+    TrialState.COMPLETED,
+)
+
+
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcome of a trial from those of its devices, of which there is at least one.
+
+    The gravest state is the trial's. Energies and powers are summed, of every other metric the
+    slowest device's stands: the highest latency, the lowest throughput.
+    """
+    if len(outcomes) == 1:
+        return outcomes[0]
+    gravest = min(outcomes, key=lambda o: GRAVEST_FIRST.index(o.state))
+    windows = [o.measurement for o in outcomes if o.measurement is not None]
+    complete = len(windows) == len(outcomes)
+    return replace(
+        gravest,
+        measurement=_merged_windows(windows) if complete else gravest.measurement,
+        censored=gravest.state is TrialState.COMPLETED and any(o.censored for o in outcomes),
+        reason="; ".join(dict.fromkeys(o.reason for o in outcomes if o.reason)),
+    )
+
+
+def _merged_windows(windows: Sequence[Measurement]) -> Measurement:
+    shared = [n for n in windows[0].estimates if all(n in w.estimates for w in windows)]
+    slowest = max(windows, key=lambda w: w.seconds)
+    return replace(
+        slowest,
+        estimates={n: _merged_estimate(n, [w.estimates[n] for w in windows]) for n in shared},
+        throttled=tuple(dict.fromkeys(reason for w in windows for reason in w.throttled)),
+        foreign=max(w.foreign for w in windows),
+        sources=_sources(windows),
+    )
+
+
+def _merged_estimate(name: str, estimates: Sequence[Estimate]) -> Estimate:
+    if name not in SUMMED:
+        worse = min if name.endswith("_per_s") else max
+        return worse(estimates, key=lambda e: e.mean)
+    first = estimates[0]
+    return Estimate.of_mean(
+        math.fsum(e.mean for e in estimates),
+        math.hypot(*(e.stderr for e in estimates)),
+        min(e.n for e in estimates),
+        origin=first.origin,
+        scope=first.scope,
+    )
+
+
+def _sources(windows: Sequence[Measurement]) -> Mapping[str, str]:
+    return {name: source for window in windows for name, source in window.sources.items()}

@@ -1,0 +1,362 @@
+"""One study at work: past → step → order to the device → report → evidence.
+
+All state is in the store, so a tuner that dies goes on where it was. One lock per study keeps two
+callers of this process from taking the same step; the store's constraints keep two processes from it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from tuner import steps
+from tuner.core import (
+    Device,
+    Event,
+    NotFound,
+    Now,
+    Observation,
+    Outcome,
+    Past,
+    Phase,
+    Plan,
+    Policy,
+    Report,
+    StaleToken,
+    Store,
+    Study,
+    Trial,
+    TrialState,
+    counted,
+    merged,
+    weigh,
+)
+from tuner.wire import (
+    Assignment,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Poll,
+    Receipt,
+    Registered,
+    Release,
+    Renewal,
+    TrialReport,
+)
+
+MOST_ATTEMPTS = 3
+MOST_MOVES = 6
+OBSERVE_S = 60.0
+
+Orders = Assignment | HoldOrder | Idle | Release
+
+
+@dataclass
+class Loop:
+    """Carries studies on whenever an agent asks.
+
+    `policies` finds a policy by name, `hours` says whether tuning is allowed at a time (holding
+    always is). Raises the store's errors; a refused message changes nothing.
+    """
+
+    store: Store
+    policies: Callable[[str], Policy]
+    now: Now
+    lease_s: float = 30.0
+    abandon_s: float = 900.0
+    hours: Callable[[datetime], bool] = lambda _: True
+    _locks: defaultdict[str, threading.RLock] = field(
+        default_factory=lambda: defaultdict(threading.RLock)
+    )
+
+    def lock(self, study: str) -> threading.RLock:
+        """Return the lock that whoever changes a study holds meanwhile."""
+        return self._locks[study]
+
+    def register(self, device: Device) -> Registered:
+        """Store a device as its agent describes it; a new driver or workload restarts its study."""
+        device = replace(device, seen_at=self.now())
+        try:
+            former = self.store.devices.get(device.id)
+        except NotFound:
+            former = None
+        self.store.devices.put(device)
+        if former is None:
+            self.note("registered", f"{device.board} with {device.workload}", device=device.id)
+        elif (former.driver, former.workload_version) != (device.driver, device.workload_version):
+            self._restart_evidence(device)
+        return Registered(lease_s=self.lease_s)
+
+    def order(self, device: str, poll: Poll) -> Orders:
+        """Return what a device is to do now. Asking again after a crash gives the same trial."""
+        self.store.devices.get(device)
+        self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
+        study = self.study_of(device)
+        if study is None:
+            return Release(why="no active study has this device")
+        with self.lock(study.id):
+            for _ in range(MOST_MOVES):
+                study = self.store.studies.get(study.id)
+                trials = self.store.trials.list(study.id)
+                running = next((t for t in trials if not t.state.final), None)
+                if running is not None:
+                    answer = self._running(study, trials, running, device, poll.agent)
+                else:
+                    answer = self._advance(study, trials, device, poll)
+                if answer is not None:
+                    return answer
+        return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
+
+    def renew(self, renewal: Renewal) -> Registered:
+        """Put off the end of a lease. Raises NotFound or StaleToken: the agent must stop."""
+        lease = self.store.leases.get(renewal.device)
+        if lease is None:
+            raise NotFound(f"device {renewal.device} has no lease", hint="ask for an assignment")
+        self.store.leases.renew(renewal.device, renewal.token, self._lease_end())
+        return Registered(lease_s=self.lease_s)
+
+    def record(self, message: TrialReport) -> Receipt:
+        """Take a report: close the trial, or keep it as late evidence when its token is not in force."""
+        self.store.studies.get(message.study)
+        with self.lock(message.study):
+            trial = self._trial(message.study, message.trial)
+            known = self.store.trials.reports(message.study, message.trial)
+            if any(r.token == message.token and r.device == message.device for r in known):
+                return Receipt(result="duplicate")
+            late = trial.state.final or not self._in_force(message)
+            self.store.trials.report(
+                Report(
+                    study=message.study,
+                    trial=message.trial,
+                    device=message.device,
+                    attempt=message.attempt,
+                    token=message.token,
+                    outcome=message.outcome,
+                    received_at=self.now(),
+                    late=late,
+                )
+            )
+            if late:
+                text = f"trial {message.trial} attempt {message.attempt} reported late; kept"
+                self.note("late report", text, message.study, message.device)
+                return Receipt(result="late")
+            self.store.leases.release(message.device, message.token)
+            closed = self._close(self.store.studies.get(message.study), trial)
+            return Receipt(result="closed" if closed else "kept")
+
+    def observe(self, message: HoldReport) -> Receipt:
+        """Take a window of a hold, or its end, which sends the study back to its baseline."""
+        with self.lock(message.study):
+            study = self.store.studies.get(message.study)
+            if message.measurement is not None:
+                self.store.observations.add(
+                    Observation(
+                        study=study.id,
+                        device=message.device,
+                        setting=message.setting,
+                        measurement=message.measurement,
+                        at=self.now(),
+                    )
+                )
+            if not message.ended:
+                return Receipt(result="kept")
+            self.note("hold ended", message.ended, study.id, message.device)
+            if study.phase is not Phase.HOLDING or study.revision != message.revision:
+                return Receipt(result="late")
+            self.afresh(study, f"the hold ended: {message.ended}")
+            return Receipt(result="closed")
+
+    def reap(self) -> int:
+        """End trials whose agent has not come back for `abandon_s`; return how many.
+
+        A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
+        still report, and the same agent asking again gets the same trial.
+        """
+        ended = 0
+        for lease in self.store.leases.expired(self.now() - timedelta(seconds=self.abandon_s)):
+            with self.lock(lease.study):
+                trial = self._trial(lease.study, lease.trial)
+                if not trial.state.final:
+                    why = f"agent {lease.agent} did not come back for {self.abandon_s:g} s"
+                    self._end(trial, lease.study, Outcome(state=TrialState.ABORTED, reason=why))
+                    ended += 1
+                self.store.leases.release(lease.device, lease.token)
+        return ended
+
+    def abort(self, study: Study, reason: str) -> None:
+        """End the study's running trial from outside; its agents learn it at their next renewal."""
+        for trial in self.store.trials.list(study.id):
+            if not trial.state.final:
+                self._end(trial, study.id, Outcome(state=TrialState.ABORTED, reason=reason))
+        for device in study.devices:
+            lease = self.store.leases.get(device)
+            if lease is not None and lease.study == study.id:
+                self.store.leases.release(device, lease.token)
+
+    def afresh(self, study: Study, why: str) -> Study:
+        """Start a study's evidence anew from its baseline; nothing is forgotten, it only stops counting."""
+        trials = self.store.trials.list(study.id)
+        fresh = replace(study, since_trial=len(trials) + 1)
+        return self.move(fresh, Phase.BASELINE, why)
+
+    def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
+        """Bring a study into another phase, with an event for the operator."""
+        stored = self.store.studies.revise(study.moved(phase, plan), "tuner", why, self.now())
+        self.note(str(phase), why, study.id)
+        return stored
+
+    def note(self, kind: str, text: str, study: str = "", device: str = "") -> None:
+        """Write an event for the operator."""
+        self.store.events.add(
+            Event(at=self.now(), kind=kind, text=text, study=study, device=device)
+        )
+
+    def study_of(self, device: str) -> Study | None:
+        """Return the active study that owns a device, None where none does."""
+        return next(
+            (s for s in self.store.studies.list() if s.active and device in s.devices), None
+        )
+
+    def _running(
+        self, study: Study, trials: Sequence[Trial], trial: Trial, device: str, agent: str
+    ) -> Orders | None:
+        """Give the running trial to a device that asks, or say what it waits for."""
+        if self._close(study, trial):
+            return None
+        reports = self.store.trials.reports(study.id, trial.number)
+        if any(r.device == device and not r.late for r in reports):
+            return Idle(why=f"trial {trial.number} waits for the study's other devices")
+        lease = self.store.leases.get(device)
+        mine = lease is not None and (lease.study, lease.trial) == (study.id, trial.number)
+        if lease is not None and mine:
+            if lease.agent != agent and lease.expires_at > self.now():
+                return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
+            if trial.attempt >= MOST_ATTEMPTS:
+                why = f"{trial.attempt} attempts ended without a report"
+                self._end(trial, study.id, Outcome(state=TrialState.FAILED, reason=why))
+                self.store.leases.release(device, lease.token)
+                return None
+            trial = self.store.trials.restart(study.id, trial.number, self.now())
+            text = f"trial {trial.number} again, attempt {trial.attempt}"
+            self.note("attempt", text, study.id, device)
+        return self._assignment(study, trials, trial, device, agent)
+
+    def _advance(
+        self, study: Study, trials: Sequence[Trial], device: str, poll: Poll
+    ) -> Orders | None:
+        """Take the study's next step; None where it moved and must be looked at again."""
+        if study.phase is Phase.HOLDING and study.plan is not None:
+            return self._hold(study, trials, study.plan)
+        if study.phase is Phase.PAUSED:
+            return Release(why=f"study {study.id} is paused")
+        if not self.hours(self.now()):
+            return Idle(why="tuning is not allowed at this hour")
+        past = Past(study=study, trials=tuple(trials), now=self.now(), context=poll.context)
+        step = steps.next_step(past, self.policies(study.policy))
+        if isinstance(step, steps.Rest):
+            return Idle(why=step.why)
+        if isinstance(step, steps.Move):
+            self.move(study, step.phase, step.why, step.plan)
+            return None
+        trial = self.store.trials.begin(study.id, step.setting, study.phase, step.why, self.now())
+        return self._assignment(study, trials, trial, device, poll.agent)
+
+    def _assignment(
+        self, study: Study, trials: Sequence[Trial], trial: Trial, device: str, agent: str
+    ) -> Assignment:
+        lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
+        evidence = weigh(study, trials)
+        return Assignment(
+            study=study.id,
+            revision=study.revision,
+            trial=trial.number,
+            attempt=trial.attempt,
+            token=lease.token,
+            lease_s=self.lease_s,
+            phase=trial.phase,
+            setting=trial.setting,
+            baseline=study.baseline,
+            metrics=needed_metrics(study),
+            limits=() if trial.tries(study.baseline) else evidence.limits or (),
+            window_s=study.terms.window_s,
+            max_window_s=study.terms.max_window_s,
+            expected_rate_per_s=_baseline_rate(study, trials),
+            why=trial.why,
+        )
+
+    def _hold(self, study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
+        return HoldOrder(
+            study=study.id,
+            revision=study.revision,
+            plan=plan,
+            baseline=study.baseline,
+            limits=weigh(study, trials).limits or (),
+            metrics=needed_metrics(study),
+            valid_for_s=study.terms.valid_for_s,
+            observe_s=OBSERVE_S,
+            window_s=study.terms.window_s,
+        )
+
+    def _close(self, study: Study, trial: Trial) -> bool:
+        """End the trial once every device of the study has reported; return whether it ended."""
+        reports = self.store.trials.reports(study.id, trial.number)
+        by_device = {r.device: r.outcome for r in reports if not r.late}
+        if not all(device in by_device for device in study.devices):
+            return False
+        self._end(trial, study.id, merged([by_device[d] for d in study.devices]))
+        return True
+
+    def _end(self, trial: Trial, study: str, outcome: Outcome) -> None:
+        self.store.trials.end(study, trial.number, outcome, self.now())
+        if outcome.state is not TrialState.COMPLETED:
+            text = f"trial {trial.number}: {outcome.reason or 'no reason given'}"
+            self.note(str(outcome.state), text, study)
+
+    def _restart_evidence(self, device: Device) -> None:
+        study = self.study_of(device.id)
+        if study is None or study.phase is Phase.PAUSED:
+            return
+        with self.lock(study.id):
+            study = self.store.studies.get(study.id)
+            why = f"driver {device.driver}, workload {device.workload_version}: the device changed"
+            self.abort(study, why)
+            if study.phase is not Phase.BASELINE:
+                self.afresh(study, why)
+
+    def _in_force(self, message: TrialReport) -> bool:
+        lease = self.store.leases.get(message.device)
+        if lease is None or (lease.study, lease.trial) != (message.study, message.trial):
+            return False
+        try:
+            lease.admit(message.token)
+        except StaleToken:
+            return False
+        return True
+
+    def _trial(self, study: str, number: int) -> Trial:
+        for trial in self.store.trials.list(study):
+            if trial.number == number:
+                return trial
+        raise NotFound(f"study {study} has no trial {number}", hint="list its trials")
+
+    def _lease_end(self) -> datetime:
+        return self.now() + timedelta(seconds=self.lease_s)
+
+
+def needed_metrics(study: Study) -> tuple[str, ...]:
+    """Return the metrics without which a window is no evidence for the study."""
+    names = [study.objective.metric, *(c.metric for c in study.constraints)]
+    return tuple(dict.fromkeys(names))
+
+
+def _baseline_rate(study: Study, trials: Sequence[Trial]) -> float | None:
+    """Return the arrival rate of the latest baseline window, None where there is none yet."""
+    rates = [
+        t.measurement.load.arrival_rate_per_s
+        for t in counted(study, trials)
+        if t.tries(study.baseline) and t.state.evidence and t.measurement is not None
+    ]
+    return rates[-1] if rates and rates[-1] > 0.0 else None
