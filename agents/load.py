@@ -1,0 +1,335 @@
+"""The one load generator: closed and open loop, against anything that can be sent one request.
+
+It runs inside the agent and shares the machine with what it measures, so a request must cost little:
+callers are threads that block on a socket, and `HttpCaller` writes and reads HTTP/1.1 itself: some
+40 µs of CPU a request where `http.client` took 220 µs and httpx 1200 µs (4 callers, loopback).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuner.core import Clock, InvalidInput
+
+STEP_S = 0.05
+"""The longest sleep of a caller, so that a stop is noticed soon."""
+
+PAUSE_S = 0.05
+"""What a closed-loop caller waits after a failure, so that a dead server is not hammered."""
+
+UNSENT = "not sent: every caller was busy"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadShape:
+    """How requests are sent.
+
+    Closed loop (no rate): each of `callers` sends its next request when the last is answered. Open
+    loop: Poisson arrivals at `rate_per_s`, of which at most `callers` are under way at once.
+
+    Raises:
+        InvalidInput: no callers, or a rate that is not positive and finite.
+    """
+
+    callers: int = 4
+    rate_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.callers < 1:
+            raise InvalidInput(f"a load needs at least one caller, not {self.callers}")
+        rate = self.rate_per_s
+        if rate is not None and not (math.isfinite(rate) and rate > 0.0):
+            raise InvalidInput(f"an arrival rate must be positive and finite, not {rate}")
+
+    def __str__(self) -> str:
+        if self.rate_per_s is None:
+            return f"closed loop of {self.callers}"
+        return f"open loop at {self.rate_per_s:g}/s"
+
+
+class Caller(Protocol):
+    """One connection to what is loaded; used by one thread, closed by another."""
+
+    def send(self) -> str:
+        """Send one request, wait for its answer, and return what went wrong: empty if nothing."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection; a request under way ends at once, as a failure."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a load has shown so far.
+
+    `seconds` runs from the start to the reading or the stop. `arrived_at_s` is when each request was
+    due, `completed_at_s` when each good one was answered (seconds since the start), `latencies_s`
+    how long those took from the moment they were **due**, so that a stall counts against every
+    request it delayed (the "coordinated omission" of Gil Tene's wrk2). All are in order of
+    completion or dispatch. `failures` counts by reason.
+    """
+
+    seconds: float
+    arrived_at_s: tuple[float, ...]
+    completed_at_s: tuple[float, ...]
+    latencies_s: tuple[float, ...]
+    failures: Mapping[str, int]
+
+    @property
+    def failed(self) -> int:
+        """Requests that were not answered well."""
+        return sum(self.failures.values())
+
+
+class LoadRun:
+    """One bounded run of load; it can be read while it goes on, and stopped.
+
+    `connect` gives each caller its own connection. The arrivals of an open loop depend on the seed
+    alone. The run ends by itself after `max_requests` or `max_s` seconds.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Caller],
+        shape: LoadShape,
+        *,
+        clock: Clock,
+        seed: int = 0,
+        max_requests: int = 1_000_000,
+        max_s: float = 3600.0,
+    ) -> None:
+        self._shape = shape
+        self._clock = clock
+        self._rng = random.Random(seed)
+        self._max_requests = max_requests
+        self._max_s = max_s
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._taken = 0
+        self._arrived: list[float] = []
+        self._completed: list[float] = []
+        self._latencies: list[float] = []
+        self._failures: Counter[str] = Counter()
+        self._ended_at: float | None = None
+        self._callers = [connect() for _ in range(shape.callers)]
+        self._began = clock.monotonic()
+        self._due = self._began
+        self._threads = [
+            threading.Thread(target=self._work, args=(c,), name="load", daemon=True)
+            for c in self._callers
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def read(self) -> Tally:
+        """Return the tally so far."""
+        with self._lock:
+            ended = self._clock.monotonic() if self._ended_at is None else self._ended_at
+            return Tally(
+                ended - self._began,
+                tuple(self._arrived),
+                tuple(self._completed),
+                tuple(self._latencies),
+                dict(self._failures),
+            )
+
+    def wait(self) -> Tally:
+        """Return the tally once the run has reached one of its bounds."""
+        for thread in self._threads:
+            thread.join()
+        return self.stop()
+
+    def stop(self, grace_s: float = 2.0) -> Tally:
+        """Send no more, give what is under way `grace_s` to be answered, and return the tally.
+
+        What is not answered by then is cut off and counted as failed, and so is what was due before
+        the stop but found no free caller. Stopping twice returns the same.
+        """
+        with self._lock:
+            if self._ended_at is None:
+                self._ended_at = self._clock.monotonic()
+                self._count_unsent(self._ended_at)
+            self._stopping.set()
+        deadline = self._clock.monotonic() + grace_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - self._clock.monotonic()))
+        for caller in self._callers:
+            caller.close()
+        for thread in self._threads:
+            thread.join(timeout=1.0)
+        return self.read()
+
+    def _work(self, caller: Caller) -> None:
+        while (due := self._take()) is not None:
+            if not self._reach(due):
+                return
+            with self._lock:
+                self._arrived.append(due - self._began)
+            wrong = caller.send()
+            now = self._clock.monotonic()
+            with self._lock:
+                if wrong:
+                    self._failures[wrong] += 1
+                else:
+                    self._completed.append(now - self._began)
+                    self._latencies.append(now - due)
+            if wrong and self._shape.rate_per_s is None:
+                self._reach(now + PAUSE_S)
+
+    def _take(self) -> float | None:
+        """Return when the next request is due, None where there is none."""
+        with self._lock:
+            if self._stopping.is_set() or self._taken >= self._max_requests:
+                return None
+            due = self._next_due(self._clock.monotonic())
+            if due - self._began >= self._max_s:
+                return None
+            self._taken += 1
+            self._due = due
+            return due
+
+    def _next_due(self, now: float) -> float:
+        rate = self._shape.rate_per_s
+        return now if rate is None else self._due + self._rng.expovariate(rate)
+
+    def _reach(self, moment: float) -> bool:
+        """Sleep until `moment`; False where the run was stopped before it."""
+        while (left := moment - self._clock.monotonic()) > 0.0:
+            if self._stopping.is_set():
+                return False
+            self._clock.sleep(min(left, STEP_S))
+        return True
+
+    def _count_unsent(self, until: float) -> None:
+        """Count the arrivals of an open loop that were due but that no caller was free to take."""
+        if self._shape.rate_per_s is None:
+            return
+        until = min(until, self._began + self._max_s)
+        while self._taken < self._max_requests and (due := self._next_due(until)) <= until:
+            self._taken += 1
+            self._due = due
+            self._arrived.append(due - self._began)
+            self._failures[UNSENT] += 1
+
+
+class HttpCaller:
+    """Posts one fixed request again and again over one kept connection.
+
+    Understands answers with a Content-Length, which is all that the workload contract allows. A
+    kept connection that the server closed meanwhile is opened anew once; anything else that goes
+    wrong is the answer's failure.
+    """
+
+    def __init__(
+        self, host: str, port: int, path: str, *, body: bytes = b"", timeout_s: float = 10.0
+    ) -> None:
+        self._address = (host, port)
+        self._timeout_s = timeout_s
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._request = (
+            f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode("ascii") + body
+
+    def send(self) -> str:
+        """Post once and return what went wrong: empty for an answer with status 200."""
+        try:
+            reused = self._socket is not None
+            answer = self._exchange()
+            if answer is None and reused and not self._closed:
+                answer = self._exchange()
+            if answer is None:
+                return "connection closed before an answer"
+        except TimeoutError:
+            self._drop()
+            return f"no answer within {self._timeout_s:g} s"
+        except OSError as error:
+            self._drop()
+            return error.strerror or type(error).__name__
+        except ValueError:
+            self._drop()
+            return "not an HTTP answer with a Content-Length"
+        return "" if answer == 200 else f"HTTP {answer}"
+
+    def close(self) -> None:
+        """Cut the connection."""
+        self._closed = True
+        self._drop()
+
+    def _exchange(self) -> int | None:
+        """Return the answer's status, None where the server closed before a first byte."""
+        connection = self._socket
+        if connection is None:
+            connection = socket.create_connection(self._address, self._timeout_s)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = connection
+        try:
+            connection.sendall(self._request)
+            head, body = _read_head(connection)
+        except ConnectionError:
+            head, body = b"", b""
+        if not head:
+            self._drop()
+            return None
+        status, length, keep = _parse_head(head)
+        left = length - len(body)
+        while left > 0:
+            chunk = connection.recv(65536)
+            if not chunk:
+                raise ConnectionResetError("cut off in the middle of an answer")
+            left -= len(chunk)
+        if not keep:
+            self._drop()
+        return status
+
+    def _drop(self) -> None:
+        connection, self._socket = self._socket, None
+        if connection is None:
+            return
+        with connection, suppress(OSError):
+            # Wakes a thread that waits in recv, which close alone would not; the peer may be faster.
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _read_head(connection: socket.socket) -> tuple[bytes, bytes]:
+    """Return an answer's head and the part of its body that came along; empty at a closed end."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        chunk = connection.recv(65536)
+        if not chunk or len(data) > 65536:
+            if data:
+                raise ValueError("no complete head")
+            return b"", b""
+        data += chunk
+    head, _, body = data.partition(b"\r\n\r\n")
+    return head, body
+
+
+def _parse_head(head: bytes) -> tuple[int, int, bool]:
+    """Return status, length of the body, and whether the connection is kept. Raises ValueError."""
+    first, *lines = head.split(b"\r\n")
+    version, status = first.split(b" ", 2)[:2]
+    if not version.startswith(b"HTTP/1."):
+        raise ValueError("not HTTP/1")
+    length: int | None = None
+    keep = version != b"HTTP/1.0"
+    for line in lines:
+        name, _, value = line.partition(b":")
+        name = name.strip().lower()
+        if name == b"content-length":
+            length = int(value)
+        elif name == b"connection":
+            keep = value.strip().lower() != b"close"
+    if length is None:
+        raise ValueError("no length")
+    return int(status), length, keep
