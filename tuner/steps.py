@@ -189,11 +189,9 @@ def _fate(
     if len(good) < CONFIRM_WINDOWS:
         spent = len(own) >= CONFIRM_TRIES
         return _Fate(False, spent, f"{len(own)} windows were not enough" if spent else "")
-    shown = pool_windows([t.measurement for t in good if t.measurement is not None])
+    reference, shown = _pools(windows, study.baseline), _pools(windows, setting)
     if not guard.may_hold(shown, in_force):
         return _Fate(False, True, "its confirming windows do not prove that the limits hold")
-    rival = [t for t in windows if t.tries(study.baseline) and t.state is TrialState.COMPLETED]
-    reference = pool_windows([t.measurement for t in rival if t.measurement is not None])
     metric = study.objective.metric
     if metric not in shown or metric not in reference:
         return _Fate(False, True, f"{metric} was not measured")
@@ -203,6 +201,20 @@ def _fate(
     if not proven:
         return _Fate(False, True, f"its gain over the baseline is not proven ({percent})")
     return _Fate(True, False, f"confirmed: {metric} {percent} better than the baseline")
+
+
+def duel(
+    study: Study, trials: Sequence[Trial], setting: Setting
+) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
+    """Return what baseline and setting showed in their alternating windows, None without any."""
+    windows = _confirming_windows(counted(study, trials))
+    reference, shown = _pools(windows, study.baseline), _pools(windows, setting)
+    return (reference, shown) if reference and shown else None
+
+
+def _pools(windows: Sequence[Trial], setting: Setting) -> dict[str, Estimate]:
+    good = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
+    return pool_windows([t.measurement for t in good if t.measurement is not None])
 
 
 def saving(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estimate:

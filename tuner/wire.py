@@ -277,13 +277,16 @@ class StudyView(Message):
 class StudyReport(Message):
     """The end of a study: what was gained, what it cost, and what went wrong.
 
-    `saving` is the share by which the best setting's objective is better than the baseline's, with
-    its standard error; `limit_kept` None where nothing can be said.
+    `baseline` and `best` are what they showed against each other, in `alternating` windows where the
+    study came to that, else in all their windows. `saving` is the share by which the best's
+    objective is better, with its standard error; `limit_kept` None where nothing can be said.
     """
 
     study: StudyView
+    baseline: SettingView
+    best: SettingView | None = None
+    alternating: bool = False
     saving: Estimate | None = None
-    latency_change: dict[str, float] = Field(default_factory=dict)
     limit_kept: bool | None = None
     bill: Bill
     origins: dict[str, str]

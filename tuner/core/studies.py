@@ -69,8 +69,8 @@ class Study:
     """One workload on some like devices, what may be set, what is wanted, and how far it has come.
 
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
-    without forgetting. `paused_from` is where a resumed study goes on. `plan` is what is held, or,
-    while CONFIRMING, what has been proposed.
+    without forgetting. `paused_from` is where a resumed study goes on. `plan` is what is held (or was,
+    before the study was stopped) or, while CONFIRMING, what has been proposed.
     """
 
     id: str
@@ -99,12 +99,18 @@ class Study:
         return self.space.default
 
     @property
+    def held(self) -> Plan | None:
+        """What is held, or was when the study was paused or stopped; never a mere proposal."""
+        holding = self.phase in (Phase.HOLDING, Phase.STOPPED) or self.paused_from is Phase.HOLDING
+        return self.plan if holding else None
+
+    @property
     def active(self) -> bool:
         """Whether the study owns its devices."""
         return self.phase in ACTIVE
 
     def moved(self, phase: Phase, plan: Plan | None = None) -> Study:
-        """Return the study in another phase. CONFIRMING and HOLDING need a plan, no other has one.
+        """Return the study in another phase. CONFIRMING and HOLDING need a plan.
 
         Raises:
             IllegalTransition: there is no such edge, or the plan is missing.
@@ -117,11 +123,12 @@ class Study:
         planned = phase in (Phase.CONFIRMING, Phase.HOLDING)
         if planned and plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {phase} without a plan")
-        pausing = phase is Phase.PAUSED
+        pausing, stopping = phase is Phase.PAUSED, phase is Phase.STOPPED
+        kept = self.plan if pausing or (stopping and self.held is not None) else None
         return replace(
             self,
             phase=phase,
-            plan=plan if planned else self.plan if pausing else None,
+            plan=plan if planned else kept,
             paused_from=self.phase if pausing else None,
         )
 

@@ -1,0 +1,342 @@
+"""The tuner over HTTP: parse, call, render. Everything but health needs the bearer token."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from tuner.core import (
+    Conflict,
+    InvalidInput,
+    MeasurementError,
+    NotFound,
+    ProtocolMismatch,
+    StoreError,
+    TrialState,
+    TuningError,
+    Unauthorised,
+    Verdict,
+)
+from tuner.operations import Operations
+from tuner.wire import (
+    PROTOCOL,
+    Change,
+    ConstraintChange,
+    DeviceView,
+    HoldOrder,
+    HoldReport,
+    Message,
+    Order,
+    Poll,
+    Problem,
+    Receipt,
+    Registered,
+    Registration,
+    Release,
+    Renewal,
+    RevisionView,
+    SettingView,
+    StudyDraft,
+    StudyReport,
+    StudyView,
+    TrialReport,
+    TrialView,
+    check_protocol,
+)
+
+STATUS: tuple[tuple[type[TuningError], int], ...] = (
+    (ProtocolMismatch, 426),
+    (Unauthorised, 401),
+    (NotFound, 404),
+    (Conflict, 409),
+    (InvalidInput, 422),
+    (MeasurementError, 422),
+    (StoreError, 503),
+    (TuningError, 500),
+)
+LOOK_AGAIN_S = 0.5
+MOST_BYTES = 8 * 1024 * 1024
+
+Ask = Callable[..., tuple[dict[str, Any], ...]]
+"""History questions, given by the composition root: filters in, rows out."""
+
+
+def create_app(
+    operations: Operations, token: str, hosts: frozenset[str], history: Ask, version: str
+) -> FastAPI:
+    """Return the application. `hosts` are the names it answers to, against DNS rebinding."""
+    app = FastAPI(
+        title="jouletune",
+        version=version,
+        description="Least energy while the operator's limits hold.",
+        openapi_url="/v1/openapi.json",
+        docs_url="/v1/docs",
+    )
+    _install_errors(app)
+    _install_gate(app, token, hosts)
+    app.include_router(_health_routes(operations, version), prefix="/v1")
+    app.include_router(_agent_routes(operations), prefix="/v1", tags=["agents"])
+    app.include_router(_study_routes(operations), prefix="/v1", tags=["studies"])
+    app.include_router(_question_routes(operations, history), prefix="/v1", tags=["questions"])
+    return app
+
+
+def _problem(status: int, code: str, message: str, hint: str = "") -> JSONResponse:
+    body = Problem(code=code, message=message, hint=hint)
+    return JSONResponse(body.model_dump(), status_code=status)
+
+
+def _install_errors(app: FastAPI) -> None:
+    """Answer every error of the family with its code, and malformed input with where it is wrong."""
+
+    @app.exception_handler(TuningError)
+    def refused(_: Request, error: TuningError) -> JSONResponse:
+        status = next(code for kind, code in STATUS if isinstance(error, kind))
+        return _problem(status, error.code, error.message, error.hint)
+
+    @app.exception_handler(RequestValidationError)
+    def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        if isinstance(inner := first.get("ctx", {}).get("error"), TuningError):
+            return _problem(422, inner.code, inner.message, inner.hint)
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        broken = first["type"] in ("json_invalid", "model_attributes_type")
+        return _problem(
+            400 if broken else 422,
+            "malformed" if broken else InvalidInput.code,
+            f"{where}: {first['msg']}",
+            "see /v1/openapi.json for what is expected",
+        )
+
+    @app.exception_handler(HTTPException)
+    def unroutable(_: Request, error: HTTPException) -> JSONResponse:
+        return _problem(error.status_code, "http", str(error.detail), "see /v1/openapi.json")
+
+
+def _install_gate(app: FastAPI, token: str, hosts: frozenset[str]) -> None:
+    """Refuse foreign Host and Origin headers, oversized bodies, and callers without the token."""
+
+    @app.middleware("http")
+    async def gate(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
+        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        origin = request.headers.get("origin")
+        if host not in hosts:
+            return _problem(400, "host", f"this tuner is not called {host!r}", "use its own name")
+        if origin is not None and (urlsplit(origin).hostname or "") not in hosts:
+            return _problem(403, "origin", f"requests from {origin} are not accepted")
+        length = request.headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > MOST_BYTES:
+            return _problem(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if request.url.path not in ("/v1/health", "/v1/ready") and not hmac.compare_digest(
+            given.encode(), token.encode()
+        ):
+            return _problem(
+                401,
+                Unauthorised.code,
+                "the bearer token is wrong" if given else "the bearer token is missing",
+                "send the content of the tuner's token file as Authorization: Bearer …",
+            )
+        return await forward(request)
+
+
+def _health_routes(operations: Operations, version: str) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/health")
+    def health() -> dict[str, str | int]:
+        """Say that the process lives, and what it speaks."""
+        return {"status": "ok", "version": version, "protocol": PROTOCOL}
+
+    @router.get("/ready")
+    def ready() -> dict[str, str]:
+        """Say that the database answers, too."""
+        operations.loop.store.ping()
+        return {"status": "ready"}
+
+    return router
+
+
+def _spoken(message: Message) -> None:
+    check_protocol(message.protocol)
+
+
+def _agent_routes(operations: Operations) -> APIRouter:
+    router = APIRouter()
+    loop = operations.loop
+
+    @router.put("/devices/{device}")
+    def register(device: str, message: Registration) -> Registered:
+        """Introduce a device."""
+        _spoken(message)
+        if message.device.id != device:
+            raise InvalidInput(f"the path says {device!r}, the message {message.device.id!r}")
+        return loop.register(message.device)
+
+    @router.post("/devices/{device}/next")
+    async def order(device: str, message: Poll) -> Order:
+        """Ask what to do now; wait for news as long as the caller likes."""
+        _spoken(message)
+        deadline = asyncio.get_running_loop().time() + message.wait_s
+        while True:
+            answer = await run_in_threadpool(loop.order, device, message)
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0.0 or _is_news(answer, message):
+                return answer
+            await asyncio.sleep(min(left, LOOK_AGAIN_S))
+
+    @router.post("/trials/renew")
+    def renew(message: Renewal) -> Registered:
+        """Keep a lease alive."""
+        _spoken(message)
+        return loop.renew(message)
+
+    @router.post("/trials/report")
+    def report(message: TrialReport) -> Receipt:
+        """Tell how an attempt ended."""
+        _spoken(message)
+        return loop.record(message)
+
+    @router.post("/holds/report")
+    def hold_report(message: HoldReport) -> Receipt:
+        """Tell what a hold shows, or that it ended."""
+        _spoken(message)
+        return loop.observe(message)
+
+    return router
+
+
+def _is_news(answer: Order, poll: Poll) -> bool:
+    """Return whether an answer differs from what the agent is doing already."""
+    if isinstance(answer, HoldOrder):
+        return (answer.study, answer.revision) != (poll.holding, poll.revision)
+    if isinstance(answer, Release):
+        return bool(poll.holding) or poll.applied.level != "original"
+    return answer.kind == "trial"
+
+
+def _study_routes(operations: Operations) -> APIRouter:
+    router = APIRouter(prefix="/studies")
+
+    @router.post("", status_code=201)
+    def create(draft: StudyDraft) -> StudyView:
+        """Create a study."""
+        _spoken(draft)
+        return operations.create(draft)
+
+    @router.get("")
+    def studies() -> list[StudyView]:
+        """List all studies."""
+        return operations.studies()
+
+    @router.get("/{study}")
+    def study(study: str) -> StudyView:
+        """Show one study."""
+        return operations.study(study)
+
+    @router.delete("/{study}", status_code=204)
+    def delete(study: str, who: str = "operator") -> None:
+        """Delete a stopped study with all it measured."""
+        operations.delete(study, Change(who=who))
+
+    verbs: Mapping[str, Callable[[str, Change], StudyView]] = {
+        "pause": operations.pause,
+        "resume": operations.resume,
+        "stop": operations.stop,
+    }
+    for name, verb in verbs.items():
+        router.add_api_route(
+            f"/{{study}}/{name}", _changing(verb), methods=["POST"], name=name, summary=name.title()
+        )
+
+    @router.put("/{study}/constraints")
+    def constraints(study: str, change: ConstraintChange) -> StudyView:
+        """Replace a study's constraints; its history is judged anew."""
+        return operations.set_constraints(study, change)
+
+    return router
+
+
+def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change], StudyView]:
+    def change_study(study: str, change: Change) -> StudyView:
+        _spoken(change)
+        return verb(study, change)
+
+    return change_study
+
+
+def _question_routes(operations: Operations, history: Ask) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/studies/{study}/revisions")
+    def revisions(study: str) -> list[RevisionView]:
+        """Tell who changed the study, when and why."""
+        return operations.revisions(study)
+
+    @router.get("/studies/{study}/trials")
+    def trials(study: str) -> list[TrialView]:
+        """List the study's trials."""
+        return operations.trials(study)
+
+    @router.get("/studies/{study}/best")
+    def best(study: str) -> SettingView:
+        """Show what is held, or the best feasible setting measured."""
+        return operations.best(study)
+
+    @router.get("/studies/{study}/pareto")
+    def pareto(study: str) -> list[SettingView]:
+        """List the settings that none other beats in objective and constraints at once."""
+        return operations.pareto(study)
+
+    @router.get("/studies/{study}/report")
+    def report(study: str) -> StudyReport:
+        """Report what the study gained and cost."""
+        return operations.report(study)
+
+    @router.get("/devices")
+    def devices() -> list[DeviceView]:
+        """List devices."""
+        return operations.devices()
+
+    @router.get("/events")
+    def events(
+        study: str | None = None,
+        device: str | None = None,
+        last: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    ) -> list[dict[str, Any]]:
+        """List the latest events."""
+        return [
+            {
+                "at": e.at.isoformat(),
+                "kind": e.kind,
+                "text": e.text,
+                "study": e.study,
+                "device": e.device,
+            }
+            for e in operations.events(study, device, last)
+        ]
+
+    @router.get("/history")
+    def ask(
+        device: str | None = None,
+        workload: str | None = None,
+        study: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        verdict: Verdict | None = None,
+        state: TrialState | None = None,
+    ) -> list[dict[str, Any]]:
+        """List trials across studies."""
+        return list(history(device, workload, study, since, until, verdict, state))
+
+    return router

@@ -1,0 +1,166 @@
+"""Composition root of the tuner process: the only place that names concrete classes."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.config import TunerConfig, within_hours
+from tuner.core import ConfigError
+
+if TYPE_CHECKING:
+    from tuner.core import Store
+    from tuner.operations import Operations
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 2
+
+
+def utc_now() -> datetime:
+    """Return the wall time in UTC."""
+    return datetime.now(UTC)
+
+
+def build_operations(store: Store, config: TunerConfig) -> Operations:
+    """Return the operator's verbs over a store, as the tuner and `--db` commands use them."""
+    from policies import load_policy
+    from tuner.loop import Loop
+    from tuner.operations import Operations
+
+    loop = Loop(
+        store=store,
+        policies=functools.cache(load_policy),
+        now=utc_now,
+        lease_s=config.lease_s,
+        abandon_s=config.abandon_s,
+        hours=functools.partial(within_hours, config.tuning_hours),
+    )
+    return Operations(loop)
+
+
+@contextmanager
+def local_operations(db: str) -> Iterator[Operations]:
+    """Open a database without a tuner, for as long as the context lasts.
+
+    Raises:
+        ConfigError, StoreError: the URL is wrong, or nothing answers there.
+    """
+    from db import open_store
+
+    store = open_store(db, create=False)
+    try:
+        yield build_operations(store, TunerConfig(db=db))
+    finally:
+        store.close()
+
+
+def serve(config: TunerConfig) -> None:
+    """Run the tuner until it is told to end (SIGTERM, SIGINT).
+
+    Raises:
+        ConfigError: the port is taken, or the token file cannot be used.
+        StoreError: the database does not answer.
+    """
+    limit_threads()
+    import uvicorn
+
+    from db import open_store
+    from tuner.api import create_app
+    from tuner.schedule import Chores, start
+
+    listener = bind(config)
+    store = open_store(config.db)
+    token = ensure_token(config.token_file)
+    operations = build_operations(store, config)
+    app = create_app(operations, token, names(config), version("jouletune"))
+    scheduler = start(Chores(operations.loop, config.keep_days))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S)
+    )
+    port = listener.getsockname()[1]
+    if config.port_file is not None:
+        write_whole(config.port_file, f"{port}\n", 0o644)
+    log.info("serving http://%s:%d", config.host, port)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        scheduler.shutdown(wait=False)
+        store.close()
+
+
+def limit_threads() -> None:
+    """Give BLAS one thread: two pools fighting for the cores make a GP fit many times slower.
+
+    To be called before torch or numpy are imported; what the operator has set stays.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def bind(config: TunerConfig) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        ConfigError: the address is taken or not ours.
+    """
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror}",
+            hint="choose another port (0 takes any free one)",
+        ) from None
+    return listener
+
+
+def names(config: TunerConfig) -> frozenset[str]:
+    """Return the host names requests may be addressed to."""
+    local = {"localhost", "127.0.0.1", "::1", config.host}
+    if not config.loopback:
+        local |= {socket.gethostname(), socket.getfqdn()}
+    return frozenset(local)
+
+
+def ensure_token(path: Path) -> str:
+    """Return the token in a file that only its owner reads; make one where there is none.
+
+    Raises:
+        ConfigError: the file is readable by others, empty, or cannot be used.
+    """
+    try:
+        if not path.exists():
+            write_whole(path, secrets.token_urlsafe(32) + "\n", 0o600)
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(f"{path} can be read by others", hint=f"chmod 600 {path}")
+        token = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot use the token file {path}: {error.strerror}") from None
+    if not token:
+        raise ConfigError(f"the token file {path} is empty", hint="delete it to get a new token")
+    return token
+
+
+def write_whole(path: Path, text: str, mode: int) -> None:
+    """Write a small file so that a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    whole.replace(path)

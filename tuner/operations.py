@@ -1,0 +1,325 @@
+"""The operator's verbs: create, watch, change and stop studies; ask what was tried and saved."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tuner import steps
+from tuner.core import (
+    Constraint,
+    Device,
+    Estimate,
+    Event,
+    InvalidInput,
+    MetricUnavailable,
+    NotFound,
+    Objective,
+    Origin,
+    Phase,
+    Space,
+    Study,
+    TrialState,
+    Verdict,
+    counted,
+    draw_up,
+    incumbent,
+    pareto,
+    setting_key,
+    weigh,
+)
+from tuner.loop import Loop
+from tuner.views import (
+    candidate_view,
+    chosen,
+    limit_kept,
+    origins,
+    setting_view,
+    study_view,
+    trial_view,
+)
+from tuner.wire import (
+    Change,
+    ConstraintChange,
+    DeviceView,
+    RevisionView,
+    SettingView,
+    StudyDraft,
+    StudyReport,
+    StudyView,
+    TrialView,
+)
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What operators do, over one loop and its store. A refused wish changes nothing."""
+
+    loop: Loop
+
+    def create(self, draft: StudyDraft) -> StudyView:
+        """Create a study and give it its devices.
+
+        Raises:
+            NotFound: a device is not registered.
+            InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
+            DeviceBusy: a device belongs to another active study.
+        """
+        devices = [self._device(name) for name in draft.devices]
+        if not devices:
+            raise InvalidInput("a study needs a device", hint="list them with `device list`")
+        self.loop.policies(draft.policy)
+        objective = parse_objective(draft.objective)
+        study = Study(
+            id=uuid.uuid4().hex[:8],
+            devices=draft.devices,
+            workload=devices[0].workload,
+            space=_space(devices, draft),
+            objective=objective,
+            constraints=tuple(Constraint.parse(text) for text in draft.constraints),
+            policy=draft.policy,
+            seed=draft.seed,
+            terms=draft.terms,
+            created_at=self.loop.now(),
+        )
+        for device in devices:
+            for metric in (objective.metric, *(c.metric for c in study.constraints)):
+                _require(device, metric, study)
+        self.loop.store.studies.add(study, draft.who, "created")
+        wishes = ", ".join(draft.constraints) or "no constraint"
+        self.loop.note("created", f"{draft.objective} under {wishes} by {draft.who}", study.id)
+        return self.study(study.id)
+
+    def studies(self) -> list[StudyView]:
+        """Return all studies, oldest first."""
+        return [self._view(study) for study in self.loop.store.studies.list()]
+
+    def study(self, study: str) -> StudyView:
+        """Return one study as it stands. Raises NotFound."""
+        return self._view(self.loop.store.studies.get(study))
+
+    def pause(self, study: str, change: Change) -> StudyView:
+        """Stop trying; the devices go back to their original settings until it is resumed."""
+        with self.loop.lock(study):
+            found = self.loop.store.studies.get(study)
+            why = change.why or f"paused by {change.who}"
+            moved = found.moved(Phase.PAUSED)
+            self.loop.abort(found, why)
+            self._revise(moved, change.who, why)
+        return self.study(study)
+
+    def resume(self, study: str, change: Change) -> StudyView:
+        """Go on where a paused study was."""
+        with self.loop.lock(study):
+            found = self.loop.store.studies.get(study)
+            self._revise(found.resumed(), change.who, change.why or f"resumed by {change.who}")
+        return self.study(study)
+
+    def stop(self, study: str, change: Change) -> StudyView:
+        """End a study for good; its devices go back to their original settings and are free."""
+        with self.loop.lock(study):
+            found = self.loop.store.studies.get(study)
+            why = change.why or f"stopped by {change.who}"
+            moved = found.moved(Phase.STOPPED)
+            self.loop.abort(found, why)
+            self._revise(moved, change.who, why)
+        return self.study(study)
+
+    def delete(self, study: str, change: Change) -> None:
+        """Remove a stopped study with everything it measured. Raises NotFound, Conflict."""
+        self.loop.store.studies.delete(study)
+        self.loop.note("deleted", f"study {study} deleted by {change.who}")
+
+    def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
+        """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
+
+        A held plan that is still the best feasible one stays; otherwise the study tunes on.
+        """
+        constraints = tuple(Constraint.parse(text) for text in change.constraints)
+        with self.loop.lock(study):
+            found = self.loop.store.studies.get(study)
+            if not found.active:
+                found.moved(Phase.TUNING)  # says why a stopped study does not change
+            for device in (self._device(name) for name in found.devices):
+                for constraint in constraints:
+                    _require(device, constraint.metric, found)
+            changed = replace(found, constraints=constraints)
+            why = change.why or f"constraints: {', '.join(change.constraints) or 'none'}"
+            if found.phase in (Phase.HOLDING, Phase.CONFIRMING) and not self._still_best(changed):
+                self.loop.abort(found, "the constraints changed")
+                self._revise(changed.moved(Phase.TUNING), change.who, why)
+            else:
+                self._revise(changed, change.who, why, kind="constraints")
+        return self.study(study)
+
+    def revisions(self, study: str) -> list[RevisionView]:
+        """Return who changed what and when, first to last. Raises NotFound."""
+        return [
+            RevisionView(
+                revision=r.study.revision,
+                who=r.who,
+                why=r.why,
+                at=r.at,
+                phase=r.study.phase,
+                constraints=tuple(str(c) for c in r.study.constraints),
+            )
+            for r in self.loop.store.studies.revisions(study)
+        ]
+
+    def trials(self, study: str) -> list[TrialView]:
+        """Return every trial of a study with its verdict as of now. Raises NotFound."""
+        found = self.loop.store.studies.get(study)
+        trials = self.loop.store.trials.list(study)
+        evidence = weigh(found, trials)
+        return [trial_view(found, trial, evidence) for trial in trials]
+
+    def best(self, study: str) -> SettingView:
+        """Return the held setting, or else the best feasible one measured. Raises NotFound."""
+        view = self.study(study)
+        if view.best is None:
+            raise NotFound(
+                f"study {study} has no feasible setting yet",
+                hint="see what was tried with `trial list`",
+            )
+        return view.best
+
+    def pareto(self, study: str) -> list[SettingView]:
+        """Return the settings that none other beats in every metric asked for. Raises NotFound."""
+        found = self.loop.store.studies.get(study)
+        evidence = weigh(found, self.loop.store.trials.list(study))
+        return [candidate_view(c) for c in pareto(found, evidence)]
+
+    def report(self, study: str) -> StudyReport:
+        """Return what a study gained and cost. Raises NotFound."""
+        found = self.loop.store.studies.get(study)
+        trials = self.loop.store.trials.list(study)
+        evidence = weigh(found, trials)
+        best = chosen(found, evidence)
+        baseline = setting_view(evidence, found.baseline)
+        shown = candidate_view(best) if best else None
+        duel = steps.duel(found, trials, best.setting) if best else None
+        if duel is not None and shown is not None:
+            baseline = baseline.model_copy(update={"metrics": duel[0]})
+            shown = shown.model_copy(update={"metrics": duel[1]})
+        views = [trial_view(found, trial, evidence) for trial in trials]
+        ended = (TrialState.COMPLETED, TrialState.RUNNING)
+        return StudyReport(
+            study=self._view(found),
+            baseline=baseline,
+            best=shown,
+            alternating=duel is not None,
+            saving=_saving(found.objective, baseline, shown),
+            limit_kept=limit_kept(best),
+            bill=draw_up(
+                counted(found, trials),
+                baseline.metrics,
+                shown.metrics if shown else {},
+                self.loop.store.observations.list(study),
+            ),
+            origins=origins(trials),
+            failures=tuple(v for v in views if v.state not in ended),
+            violations=sum(v.verdict is Verdict.INFEASIBLE for v in views),
+        )
+
+    def devices(self) -> list[DeviceView]:
+        """Return all devices with what is applied to them and which study has them."""
+        views = []
+        for device in self.loop.store.devices.list():
+            applied = next(iter(self.loop.store.devices.applied(device.id)), None)
+            owner = self.loop.study_of(device.id)
+            views.append(
+                DeviceView(device=device, applied=applied, study=owner.id if owner else "")
+            )
+        return views
+
+    def events(
+        self, study: str | None = None, device: str | None = None, last: int | None = None
+    ) -> list[Event]:
+        """Return the (last) events, oldest first."""
+        return list(self.loop.store.events.list(study, device, last))
+
+    def _device(self, name: str) -> Device:
+        try:
+            return self.loop.store.devices.get(name)
+        except NotFound:
+            known = ", ".join(d.id for d in self.loop.store.devices.list()) or "none yet"
+            raise NotFound(
+                f"no device {name!r} is registered", hint=f"registered are: {known}"
+            ) from None
+
+    def _revise(self, study: Study, who: str, why: str, kind: str = "") -> None:
+        self.loop.store.studies.revise(study, who, why, self.loop.now())
+        self.loop.note(kind or str(study.phase), why, study.id)
+
+    def _still_best(self, study: Study) -> bool:
+        """Return whether the plan in force is what the re-judged history would choose."""
+        evidence = weigh(study, self.loop.store.trials.list(study.id))
+        best = incumbent(study, evidence)
+        if study.plan is None or best is None:
+            return False
+        rows = [setting_key(row.setting) for row in study.plan.rows]
+        return setting_key(best.setting) in rows
+
+    def _view(self, study: Study) -> StudyView:
+        revision = self.loop.store.studies.revisions(study.id)[-1]
+        return study_view(study, self.loop.store.trials.list(study.id), revision.why)
+
+
+def parse_objective(text: str) -> Objective:
+    """Read `energy_j`, `minimize energy_j` or `maximize throughput_per_s`.
+
+    Raises:
+        ConstraintSyntax: the text is anything else.
+    """
+    goal, _, metric = text.strip().rpartition(" ")
+    return Objective(metric, goal.strip() or "minimize")
+
+
+def _space(devices: Sequence[Device], draft: StudyDraft) -> Space:
+    """Return the space the study searches: of like devices, cut down as asked."""
+    first = devices[0]
+    for device in devices[1:]:
+        if (device.space, device.workload) != (first.space, first.workload):
+            raise InvalidInput(
+                f"{device.id} and {first.id} are not alike",
+                hint="one study has like devices with one workload",
+            )
+    choices = {name: tuple(values) for name, values in draft.choices.items()}
+    if not draft.terms.allow_restart:
+        fixed = {k.name: (k.default,) for k in first.space.knobs if k.cost.restart}
+        choices = {**fixed, **choices}
+    space = first.space.restricted(choices)
+    if space.size < 2:
+        raise InvalidInput(
+            f"there is nothing to set on {first.id}",
+            hint="; ".join(f"{k}: {v}" for k, v in first.cannot.items()) or "offer more values",
+        )
+    return space
+
+
+def _require(device: Device, name: str, study: Study) -> None:
+    """Refuse a metric that nobody measures, or that is only estimated, with the ways out."""
+    metric = device.metric(name)
+    measured = ", ".join(m.name for m in device.metrics) or "nothing"
+    if metric is None:
+        reason = device.cannot.get(name, "no meter here gives it")
+        raise MetricUnavailable(
+            f"{name} is not measured on {device.id}: {reason}",
+            hint=f"choose among: {measured}",
+        )
+    if metric.origin is Origin.ESTIMATED and not study.terms.allow_estimated:
+        raise MetricUnavailable(
+            f"{name} on {device.id} is only an estimate, not a measurement",
+            hint="allow it explicitly (allow_estimated), add a meter, or choose another metric",
+        )
+
+
+def _saving(
+    objective: Objective, baseline: SettingView, best: SettingView | None
+) -> Estimate | None:
+    before = baseline.metrics.get(objective.metric)
+    after = best.metrics.get(objective.metric) if best else None
+    if before is None or after is None:
+        return None
+    return steps.saving(before, after, objective.sign)

@@ -1,0 +1,111 @@
+"""The vocabulary's values as operators see them: derived on every look, stored nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.core import (
+    Candidate,
+    Evidence,
+    Setting,
+    Study,
+    Trial,
+    TrialState,
+    Verdict,
+    incumbent,
+    weigh,
+)
+from tuner.wire import SettingView, StudyView, TrialView
+
+
+def chosen(study: Study, evidence: Evidence) -> Candidate | None:
+    """Return what is held, where that was measured, else the best feasible candidate."""
+    if study.held is not None:
+        held = evidence.of(study.held.rows[-1].setting)
+        if held is not None:
+            return held
+    return incumbent(study, evidence)
+
+
+def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
+    """Return a study with its best so far and how many trials it has in each state."""
+    evidence = weigh(study, trials)
+    states = [t.state for t in trials]
+    best = chosen(study, evidence)
+    return StudyView(
+        id=study.id,
+        devices=study.devices,
+        workload=study.workload,
+        policy=study.policy,
+        seed=study.seed,
+        objective=f"{study.objective.goal} {study.objective.metric}",
+        constraints=tuple(str(c) for c in study.constraints),
+        limits=evidence.limits or (),
+        phase=study.phase,
+        phase_why=why,
+        revision=study.revision,
+        terms=study.terms,
+        settings=study.space.size,
+        trials={str(s): states.count(s) for s in TrialState if s in states},
+        baseline=setting_view(evidence, study.baseline),
+        best=candidate_view(best) if best else None,
+        plan=study.plan,
+        created_at=study.created_at,
+    )
+
+
+def setting_view(evidence: Evidence, setting: Setting) -> SettingView:
+    """Return what is known of a setting, which may be nothing."""
+    found = evidence.of(setting)
+    return candidate_view(found) if found else SettingView(setting=setting, metrics={})
+
+
+def candidate_view(candidate: Candidate) -> SettingView:
+    """Return a measured setting with its pooled metrics."""
+    return SettingView(
+        setting=candidate.setting,
+        metrics=dict(candidate.estimates),
+        verdict=candidate.verdict,
+        windows=len(candidate.trials),
+    )
+
+
+def trial_view(study: Study, trial: Trial, evidence: Evidence) -> TrialView:
+    """Return a trial with the verdict the evidence gives it now."""
+    window = trial.measurement
+    return TrialView(
+        study=study.id,
+        number=trial.number,
+        attempt=trial.attempt,
+        phase=trial.phase,
+        state=trial.state,
+        setting=trial.setting,
+        verdict=evidence.verdict(trial),
+        metrics=dict(window.estimates) if window else {},
+        started_at=trial.started_at,
+        ended_at=trial.ended_at,
+        censored=trial.censored,
+        foreign=window.foreign if window else 0.0,
+        throttled=window.throttled if window else (),
+        why=trial.why,
+        reason=trial.reason,
+    )
+
+
+def limit_kept(best: Candidate | None) -> bool | None:
+    """Return whether the best setting keeps the limits, None where nobody can say."""
+    if best is None or best.verdict is Verdict.UNSURE:
+        return None
+    return best.verdict is Verdict.FEASIBLE
+
+
+def origins(trials: Sequence[Trial]) -> dict[str, str]:
+    """Return, per metric, where its numbers come from, in words."""
+    found: dict[str, str] = {}
+    for trial in trials:
+        if trial.measurement is None:
+            continue
+        for name, estimate in trial.measurement.estimates.items():
+            source = trial.measurement.sources.get(name, "")
+            found[name] = f"{estimate.origin}: {source}" if source else str(estimate.origin)
+    return found
