@@ -137,7 +137,7 @@ class MemoryStudies:
             other = revisions[-1].study
             if other.id == study.id or not other.active:
                 continue
-            for device in study.devices:
+            for device in sorted(study.devices):
                 if device in other.devices:
                     raise refusals.device_busy(device, other.id)
 

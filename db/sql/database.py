@@ -1,0 +1,179 @@
+"""One database: its URL, its engine, and transactions whose failures speak our language."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    SQLAlchemyError,
+    StatementError,
+)
+from sqlalchemy.orm import Session
+
+from tuner.core import ConfigError, InvalidInput, StoreError, TuningError
+
+DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "sqlite+pysqlite": "sqlite+pysqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+EXAMPLES = "write it like sqlite:///jouletune.db or postgresql://user:password@host/name"
+SECRETS = ("password", "sslpassword")
+BUSY_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_S = "5"
+
+
+class Refused(StoreError):
+    """The database refused a row for the sake of its constraints; who asked may know why."""
+
+
+def read_url(text: str) -> URL:
+    """Return a database URL with the driver we use for it.
+
+    Raises:
+        ConfigError: it does not parse, or names no database we speak. It shows no password.
+    """
+    scheme, colon, _ = text.partition(":")
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise ConfigError(
+            f"cannot read the database URL '{scheme}{colon and ':…'}'", hint=EXAMPLES
+        ) from None
+    if url.drivername not in DRIVERS:
+        raise ConfigError(f"{url.drivername!r} is no database we speak", hint=EXAMPLES)
+    url = url.set(drivername=DRIVERS[url.drivername])
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ConfigError(
+            "an SQLite URL needs a file", hint="name one, or use memory:// to keep nothing"
+        )
+    return url
+
+
+def shown(url: URL) -> str:
+    """Return a URL as it may be shown: no password anywhere in it."""
+    plain = url.set(drivername=url.get_backend_name()).difference_update_query(SECRETS)
+    return plain.render_as_string(hide_password=True)
+
+
+def connect(url: URL) -> Engine:
+    """Return an engine for a database; nothing is connected yet.
+
+    Raises:
+        ConfigError: the driver is not installed.
+    """
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, pool_size=10, max_overflow=30)
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    if "connect_timeout" not in url.query:
+        url = url.update_query_dict({"connect_timeout": CONNECT_TIMEOUT_S})
+    try:
+        return create_engine(url, pool_size=10, max_overflow=30, pool_pre_ping=True)
+    except ImportError as error:
+        raise ConfigError(
+            "the PostgreSQL driver is not installed", hint="pip install 'jouletune[postgres]'"
+        ) from error
+
+
+class Database:
+    """Transactions on one database, each a session of its own; safe from many threads."""
+
+    def __init__(self, url: URL) -> None:
+        self.name = shown(url)
+        self.engine = connect(url)
+        self._writes = self.engine.execution_options(sqlite_begin="IMMEDIATE")
+        # Several statements of one read must see one state: a snapshot. SQLite's are so anyway.
+        self._reads = (
+            self.engine
+            if self.engine.dialect.name == "sqlite"
+            else self.engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+        )
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Open a transaction that sees one state of the database. Raises StoreError."""
+        with self.spoken(), Session(self._reads) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Open a transaction that is stored whole or not at all.
+
+        Raises:
+            Refused: a constraint of the database stands against it.
+            InvalidInput: a value that the database cannot keep.
+            StoreError: the database does not answer.
+        """
+        with self.spoken(), Session(self._writes) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def alone(self) -> Iterator[Connection]:
+        """Open a transaction that no other of this kind runs beside. Raises StoreError."""
+        with self.spoken(), self._writes.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql(
+                    "SELECT pg_advisory_xact_lock(hashtext('jouletune schema'))"
+                )
+            yield connection
+
+    @contextmanager
+    def spoken(self) -> Iterator[None]:
+        """Say in the errors of the family what goes wrong inside."""
+        try:
+            yield
+        except IntegrityError as error:
+            raise Refused(f"database {self.name}: {_first_line(error)}") from error
+        except (DataError, OverflowError, UnicodeEncodeError) as error:
+            raise _unkeepable(self.name, error) from error
+        except DBAPIError as error:
+            raise self._silent(error) from error
+        except StatementError as error:
+            raise _unkeepable(self.name, error) from error
+        except SQLAlchemyError as error:
+            raise self._silent(error) from error
+
+    def _silent(self, error: SQLAlchemyError) -> StoreError:
+        return StoreError(
+            f"database {self.name} does not answer: {_first_line(error)}",
+            hint="check that it runs, that the URL is right and that you may use it",
+        )
+
+
+def _unkeepable(name: str, error: Exception) -> TuningError:
+    return InvalidInput(
+        f"database {name} cannot keep a value: {_first_line(error)}", hint="nothing was stored"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.orig if isinstance(error, StatementError) and error.orig else error
+    return next(iter(str(cause).strip().splitlines()), type(cause).__name__)
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    # Transactions are begun by `_begin_sqlite`, not by the driver's guess at the statement.
+    connection.isolation_level = None
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # what was acknowledged survives a power cut
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A reader that turns writer midway fails when another wrote since; writers say so at once.
+    kind = connection.get_execution_options().get("sqlite_begin", "DEFERRED")
+    connection.exec_driver_sql(f"BEGIN {kind}")

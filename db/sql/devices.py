@@ -1,0 +1,112 @@
+"""Devices over SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db import refusals
+from db.codec import encode_setting
+from db.schema import AppliedRow, DeviceRow, WorkloadVersionRow
+from db.sql.database import Database, Refused
+from db.sql.rows import device_row, to_device
+from tuner.core import Applied, Device
+
+
+class SqlDevices:
+    """Devices in a database, and what was applied to them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, device: Device) -> None:
+        """Store a device, replacing its former description."""
+        try:
+            self._put(device)
+        except (
+            Refused
+        ):  # somebody stored the same device or workload version first: now it is there
+            self._put(device)
+
+    def get(self, device: str) -> Device:
+        """Return a device. Raises NotFound."""
+        with self._database.read() as session:
+            row = session.get(DeviceRow, device)
+            if row is None:
+                raise refusals.no_device(device)
+            return to_device(row)
+
+    def list(self) -> Sequence[Device]:
+        """Return all devices by id."""
+        with self._database.read() as session:
+            rows = session.scalars(select(DeviceRow).order_by(DeviceRow.id)).all()
+            return tuple(sorted((to_device(row) for row in rows), key=lambda d: d.id))
+
+    def apply(self, applied: Applied) -> None:
+        """Note what a device is set to, where that differs from the last note."""
+        with self._database.write() as session:
+            # Two notes at once wait for each other on the device's row, where it has one.
+            session.get(DeviceRow, applied.device, with_for_update=True)
+            last = _notes(session, applied.device, limit=1)
+            if last and _same(last[0], applied):
+                return
+            session.add(
+                AppliedRow(
+                    device_id=applied.device,
+                    setting=encode_setting(applied.setting),
+                    level=applied.level,
+                    at=applied.at,
+                    study_id=applied.study,
+                    revision=applied.revision,
+                )
+            )
+
+    def applied(self, device: str) -> Sequence[Applied]:
+        """Return what a device was set to, latest first."""
+        with self._database.read() as session:
+            return tuple(_to_applied(row) for row in _notes(session, device))
+
+    def _put(self, device: Device) -> None:
+        with self._database.write() as session:
+            version = (device.workload, device.workload_version)
+            if session.get(WorkloadVersionRow, version) is None:
+                session.add(
+                    WorkloadVersionRow(
+                        workload=device.workload,
+                        version=device.workload_version,
+                        first_seen_at=device.seen_at,
+                    )
+                )
+                session.flush()
+            session.merge(device_row(device))
+
+
+def _notes(session: Session, device: str, limit: int | None = None) -> Sequence[AppliedRow]:
+    return session.scalars(
+        select(AppliedRow)
+        .where(AppliedRow.device_id == device)
+        .order_by(AppliedRow.id.desc())
+        .limit(limit)
+    ).all()
+
+
+def _to_applied(row: AppliedRow) -> Applied:
+    return Applied(
+        device=row.device_id,
+        setting=row.setting,
+        level=row.level,
+        at=row.at,
+        study=row.study_id,
+        revision=row.revision,
+    )
+
+
+def _same(row: AppliedRow, applied: Applied) -> bool:
+    return (row.setting, row.level, row.study_id, row.revision) == (
+        applied.setting,
+        applied.level,
+        applied.study,
+        applied.revision,
+    )

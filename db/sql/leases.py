@@ -1,0 +1,100 @@
+"""Leases over SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from db import refusals
+from db.schema import LeaseRow, TrialRow
+from db.sql.database import Database
+from db.sql.rows import to_lease
+from tuner.core import Lease, Trial
+
+
+class SqlLeases:
+    """Leases in a database. A device's row stays when its lease ends: it keeps the token."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def grant(
+        self, device: str, study: str, trial: Trial, agent: str, expires_at: datetime
+    ) -> Lease:
+        """Give the device's lease to a trial, replacing any other. Raises NotFound."""
+        with self._database.write() as session:
+            if session.get(TrialRow, (study, trial.number)) is None:
+                raise refusals.no_trial(study, trial.number)
+            values = {
+                "study_id": study,
+                "trial_number": trial.number,
+                "attempt": trial.attempt,
+                "agent": agent,
+                "expires_at": expires_at,
+            }
+            token = session.scalar(
+                _insert(session)
+                .values(device_id=device, token=1, **values)
+                .on_conflict_do_update(
+                    index_elements=[LeaseRow.device_id],
+                    set_={"token": LeaseRow.token + 1, **values},
+                )
+                .returning(LeaseRow.token)
+            )
+        assert token is not None  # an upsert returns its row
+        return Lease(
+            device=device,
+            study=study,
+            trial=trial.number,
+            attempt=trial.attempt,
+            token=token,
+            agent=agent,
+            expires_at=expires_at,
+        )
+
+    def get(self, device: str) -> Lease | None:
+        """Return the device's lease, None where there is none."""
+        with self._database.read() as session:
+            row = session.get(LeaseRow, device)
+            return to_lease(row) if row is not None else None
+
+    def renew(self, device: str, token: int, expires_at: datetime) -> Lease:
+        """Put off the end of the lease that has this token. Raises NotFound, StaleToken."""
+        with self._database.write() as session:
+            row = session.get(LeaseRow, device, with_for_update=True)
+            lease = to_lease(row) if row is not None else None
+            if row is None or lease is None:
+                raise refusals.no_lease(device)
+            lease.admit(token)
+            row.expires_at = expires_at
+            session.flush()
+            renewed = to_lease(row)
+        assert renewed is not None  # only its end has changed
+        return renewed
+
+    def release(self, device: str, token: int) -> None:
+        """End the lease that has this token; quietly nothing where it is not in force."""
+        with self._database.write() as session:
+            session.execute(
+                update(LeaseRow)
+                .where(LeaseRow.device_id == device, LeaseRow.token == token)
+                .values(study_id=None, trial_number=None)
+            )
+
+    def expired(self, now: datetime) -> Sequence[Lease]:
+        """Return the leases whose time is over, by device."""
+        with self._database.read() as session:
+            rows = session.scalars(
+                select(LeaseRow).where(LeaseRow.expires_at <= now).order_by(LeaseRow.device_id)
+            ).all()
+            return tuple(lease for row in rows if (lease := to_lease(row)) is not None)
+
+
+def _insert(session: Session) -> postgresql.Insert | sqlite.Insert:
+    if session.get_bind().dialect.name == "postgresql":
+        return postgresql.insert(LeaseRow)
+    return sqlite.insert(LeaseRow)

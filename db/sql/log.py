@@ -1,0 +1,114 @@
+"""Observations and events over SQLAlchemy: what comes in by itself and is pruned by age."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session, joinedload
+
+from db import refusals
+from db.schema import EventRow, MeasurementRow, ObservationRow, StudyRow
+from db.sql.database import Database, Refused
+from db.sql.rows import observation_row, to_observation
+from tuner.core import Event, Observation
+
+
+class SqlObservations:
+    """Observations in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, observation: Observation) -> None:
+        """Keep an observation; the same study, device and start once. Raises NotFound."""
+        try:
+            with self._database.write() as session:
+                if session.get(StudyRow, observation.study) is None:
+                    raise refusals.no_study(observation.study)
+                if not _has(session, observation):
+                    session.add(observation_row(observation))
+        except Refused:
+            with self._database.read() as session:
+                if not _has(session, observation):
+                    raise
+
+    def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
+        """Return the (last) observations of a study, oldest first."""
+        with self._database.read() as session:
+            rows = session.scalars(
+                select(ObservationRow)
+                .where(ObservationRow.study_id == study)
+                .order_by(ObservationRow.at.desc(), ObservationRow.id.desc())
+                .limit(last)
+                .options(
+                    joinedload(ObservationRow.measurement).selectinload(MeasurementRow.estimates)
+                )
+            ).all()
+            return tuple(to_observation(row) for row in reversed(rows))
+
+    def prune(self, before: datetime) -> int:
+        """Delete those made before a time and return how many."""
+        with self._database.write() as session:
+            gone = session.scalars(
+                delete(ObservationRow)
+                .where(ObservationRow.at < before)
+                .returning(ObservationRow.id)
+            ).all()
+            return len(gone)
+
+
+class SqlEvents:
+    """Events in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        with self._database.write() as session:
+            session.add(
+                EventRow(
+                    at=event.at,
+                    kind=event.kind,
+                    text=event.text,
+                    study_id=event.study,
+                    device_id=event.device,
+                )
+            )
+
+    def list(
+        self, study: str | None = None, device: str | None = None, last: int | None = None
+    ) -> Sequence[Event]:
+        """Return the (last) events, oldest first, of one study or device where asked."""
+        asked = select(EventRow).order_by(EventRow.at.desc(), EventRow.id.desc()).limit(last)
+        if study is not None:
+            asked = asked.where(EventRow.study_id == study)
+        if device is not None:
+            asked = asked.where(EventRow.device_id == device)
+        with self._database.read() as session:
+            return tuple(_to_event(row) for row in reversed(session.scalars(asked).all()))
+
+    def prune(self, before: datetime) -> int:
+        """Delete those before a time and return how many."""
+        with self._database.write() as session:
+            gone = session.scalars(
+                delete(EventRow).where(EventRow.at < before).returning(EventRow.id)
+            ).all()
+            return len(gone)
+
+
+def _has(session: Session, observation: Observation) -> bool:
+    found = session.scalar(
+        select(ObservationRow.id).where(
+            ObservationRow.study_id == observation.study,
+            ObservationRow.device_id == observation.device,
+            ObservationRow.started_at == observation.measurement.started_at,
+        )
+    )
+    return found is not None
+
+
+def _to_event(row: EventRow) -> Event:
+    return Event(at=row.at, kind=row.kind, text=row.text, study=row.study_id, device=row.device_id)

@@ -1,0 +1,223 @@
+"""Rows to core values and back."""
+
+from __future__ import annotations
+
+import math
+
+from db.codec import decode_metrics, decode_space, encode_metrics, encode_setting, encode_space
+from db.schema import (
+    DeviceRow,
+    EstimateRow,
+    LeaseRow,
+    MeasurementRow,
+    ObservationRow,
+    ReportRow,
+    TrialRow,
+)
+from tuner.core import (
+    Device,
+    Estimate,
+    Lease,
+    Load,
+    Measurement,
+    Observation,
+    Origin,
+    Outcome,
+    Phase,
+    Report,
+    Scope,
+    Trial,
+    TrialState,
+)
+
+
+def measurement_row(measurement: Measurement | None) -> MeasurementRow | None:
+    """Return the row, with its estimates, of what a window showed."""
+    if measurement is None:
+        return None
+    load = measurement.load
+    return MeasurementRow(
+        started_at=measurement.started_at,
+        seconds=measurement.seconds,
+        overhead_s=measurement.overhead_s,
+        arrival_rate_per_s=load.arrival_rate_per_s,
+        completed=load.completed,
+        failed=load.failed,
+        utilisation=load.utilisation,
+        throttled=list(measurement.throttled),
+        foreign_share=measurement.foreign,
+        sources=dict(measurement.sources),
+        estimates=[
+            _estimate_row(position, metric, estimate)
+            for position, (metric, estimate) in enumerate(measurement.estimates.items())
+        ],
+    )
+
+
+def to_measurement(row: MeasurementRow) -> Measurement:
+    """Return what a window showed."""
+    return Measurement(
+        estimates={estimate.metric: _to_estimate(estimate) for estimate in row.estimates},
+        started_at=row.started_at,
+        seconds=row.seconds,
+        overhead_s=row.overhead_s,
+        load=Load(row.arrival_rate_per_s, row.completed, row.failed, row.utilisation),
+        throttled=tuple(row.throttled),
+        foreign=row.foreign_share,
+        sources=row.sources,
+    )
+
+
+def to_trial(row: TrialRow) -> Trial:
+    """Return the trial of a row."""
+    return Trial(
+        number=row.number,
+        setting=row.setting,
+        phase=Phase(row.phase),
+        state=TrialState(row.state),
+        attempt=row.attempt,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        why=row.why,
+        measurement=to_measurement(row.measurement) if row.measurement is not None else None,
+        censored=row.censored,
+        reason=row.reason,
+    )
+
+
+def report_row(report: Report) -> ReportRow:
+    """Return the row of a report."""
+    return ReportRow(
+        study_id=report.study,
+        trial_number=report.trial,
+        device_id=report.device,
+        attempt=report.attempt,
+        token=report.token,
+        state=report.outcome.state.value,
+        censored=report.outcome.censored,
+        reason=report.outcome.reason,
+        received_at=report.received_at,
+        late=report.late,
+        measurement=measurement_row(report.outcome.measurement),
+    )
+
+
+def to_report(row: ReportRow) -> Report:
+    """Return the report of a row."""
+    return Report(
+        study=row.study_id,
+        trial=row.trial_number,
+        device=row.device_id,
+        attempt=row.attempt,
+        token=row.token,
+        outcome=Outcome(
+            state=TrialState(row.state),
+            measurement=to_measurement(row.measurement) if row.measurement is not None else None,
+            censored=row.censored,
+            reason=row.reason,
+        ),
+        received_at=row.received_at,
+        late=row.late,
+    )
+
+
+def to_lease(row: LeaseRow) -> Lease | None:
+    """Return the lease of a row, None where only its token is left."""
+    if row.study_id is None or row.trial_number is None:
+        return None
+    return Lease(
+        device=row.device_id,
+        study=row.study_id,
+        trial=row.trial_number,
+        attempt=row.attempt,
+        token=row.token,
+        agent=row.agent,
+        expires_at=row.expires_at,
+    )
+
+
+def device_row(device: Device) -> DeviceRow:
+    """Return the row of a device."""
+    return DeviceRow(
+        id=device.id,
+        kind=device.kind,
+        board=device.board,
+        driver=device.driver,
+        agent=device.agent,
+        workload=device.workload,
+        workload_version=device.workload_version,
+        seen_at=device.seen_at,
+        description={
+            "space": encode_space(device.space),
+            "metrics": encode_metrics(device.metrics),
+            "cannot": dict(device.cannot),
+            "versions": dict(device.versions),
+        },
+    )
+
+
+def to_device(row: DeviceRow) -> Device:
+    """Return the device of a row."""
+    return Device(
+        id=row.id,
+        kind=row.kind,
+        board=row.board,
+        driver=row.driver,
+        agent=row.agent,
+        workload=row.workload,
+        workload_version=row.workload_version,
+        space=decode_space(row.description["space"]),
+        metrics=decode_metrics(row.description["metrics"]),
+        cannot=row.description["cannot"],
+        versions=row.description["versions"],
+        seen_at=row.seen_at,
+    )
+
+
+def observation_row(observation: Observation) -> ObservationRow:
+    """Return the row of an observation."""
+    return ObservationRow(
+        study_id=observation.study,
+        device_id=observation.device,
+        started_at=observation.measurement.started_at,
+        setting=encode_setting(observation.setting),
+        at=observation.at,
+        measurement=measurement_row(observation.measurement),
+    )
+
+
+def to_observation(row: ObservationRow) -> Observation:
+    """Return the observation of a row."""
+    return Observation(
+        study=row.study_id,
+        device=row.device_id,
+        setting=row.setting,
+        measurement=to_measurement(row.measurement),
+        at=row.at,
+    )
+
+
+def _estimate_row(position: int, metric: str, estimate: Estimate) -> EstimateRow:
+    return EstimateRow(
+        metric=metric,
+        position=position,
+        mean=estimate.mean,
+        stderr=estimate.stderr,
+        n=estimate.n,
+        low=estimate.low if math.isfinite(estimate.low) else None,
+        high=estimate.high if math.isfinite(estimate.high) else None,
+        origin=estimate.origin.value,
+        scope=estimate.scope.value,
+    )
+
+
+def _to_estimate(row: EstimateRow) -> Estimate:
+    return Estimate(
+        row.mean,
+        row.stderr,
+        row.n,
+        -math.inf if row.low is None else row.low,
+        math.inf if row.high is None else row.high,
+        Origin(row.origin),
+        Scope(row.scope),
+    )

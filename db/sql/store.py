@@ -1,0 +1,74 @@
+"""All ports over one database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import URL, text
+
+from db.sql.database import Database, read_url, shown
+from db.sql.devices import SqlDevices
+from db.sql.leases import SqlLeases
+from db.sql.log import SqlEvents, SqlObservations
+from db.sql.studies import SqlStudies
+from db.sql.trials import SqlTrials
+from db.sql.upgrade import bring_up
+from tuner.core import StoreError
+
+
+class SqlStore:
+    """The memory in SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.studies = SqlStudies(database)
+        self.trials = SqlTrials(database)
+        self.leases = SqlLeases(database)
+        self.devices = SqlDevices(database)
+        self.observations = SqlObservations(database)
+        self.events = SqlEvents(database)
+
+    def ping(self) -> None:
+        """Return quietly when the database answers. Raises StoreError."""
+        with self._database.read() as session:
+            session.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._database.engine.dispose()
+
+
+def open_sql_store(text_url: str, *, create: bool) -> SqlStore:
+    """Open a database and bring its schema up to date.
+
+    Raises:
+        ConfigError: the URL names no database we speak, or its driver is not installed.
+        StoreError: the database does not answer, or was written by a newer program.
+    """
+    url = read_url(text_url)
+    if url.get_backend_name() == "sqlite":
+        _find_file(url, create=create)
+    database = Database(url)
+    try:
+        bring_up(database, create=create)
+    except BaseException:
+        database.engine.dispose()
+        raise
+    return SqlStore(database)
+
+
+def _find_file(url: URL, *, create: bool) -> None:
+    path = Path(url.database or "")
+    if not create:
+        if not path.exists():
+            raise StoreError(
+                f"there is no database {shown(url)}", hint="check the URL, or start a tuner"
+            )
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder of database {shown(url)} cannot be made: {error.strerror}",
+            hint="name a file you may write",
+        ) from error

@@ -1,0 +1,165 @@
+"""Studies over SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import NoReturn
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from db import refusals
+from db.codec import decode_study, encode_study
+from db.schema import RevisionRow, StudyDeviceRow, StudyRow
+from db.sql.database import Database, Refused
+from tuner.core import ACTIVE, Conflict, Phase, Revision, Study
+
+
+class SqlStudies:
+    """Studies in a database. Every revision is a document; what is searched by are columns."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, study: Study, who: str, why: str) -> None:
+        """Store a new study as revision 1. Raises Conflict, DeviceBusy."""
+        first = replace(study, revision=1)
+        try:
+            with self._database.write() as session:
+                session.add(
+                    StudyRow(
+                        id=first.id,
+                        workload=first.workload,
+                        phase=first.phase.value,
+                        revision=1,
+                        last_trial=0,
+                        created_at=first.created_at,
+                    )
+                )
+                session.flush()
+                session.add(_revision_row(first, who, why, first.created_at))
+                _claim(session, first)
+        except Refused as refused:
+            self._explain(first, new=True, refused=refused)
+
+    def get(self, study: str) -> Study:
+        """Return a study as it is now. Raises NotFound."""
+        with self._database.read() as session:
+            document = session.scalar(
+                select(RevisionRow.document)
+                .join(
+                    StudyRow,
+                    (StudyRow.id == RevisionRow.study_id)
+                    & (StudyRow.revision == RevisionRow.revision),
+                )
+                .where(StudyRow.id == study)
+            )
+        if document is None:
+            raise refusals.no_study(study)
+        return decode_study(document)
+
+    def list(self) -> Sequence[Study]:
+        """Return all studies, oldest first."""
+        with self._database.read() as session:
+            documents = session.scalars(
+                select(RevisionRow.document)
+                .join(
+                    StudyRow,
+                    (StudyRow.id == RevisionRow.study_id)
+                    & (StudyRow.revision == RevisionRow.revision),
+                )
+                .order_by(StudyRow.created_at, StudyRow.id)
+            ).all()
+        return tuple(decode_study(document) for document in documents)
+
+    def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
+        """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""
+        following = replace(study, revision=study.revision + 1)
+        try:
+            with self._database.write() as session:
+                changed = session.scalar(
+                    update(StudyRow)
+                    .where(StudyRow.id == study.id, StudyRow.revision == study.revision)
+                    .values(
+                        revision=following.revision,
+                        phase=following.phase.value,
+                        workload=following.workload,
+                    )
+                    .returning(StudyRow.id)
+                )
+                if changed is None:
+                    stored = session.get(StudyRow, study.id)
+                    if stored is None:
+                        raise refusals.no_study(study.id)
+                    raise refusals.revised_since(study.id, study.revision, stored.revision)
+                session.add(_revision_row(following, who, why, at))
+                _claim(session, following)
+        except Refused as refused:
+            self._explain(following, new=False, refused=refused)
+        return following
+
+    def revisions(self, study: str) -> Sequence[Revision]:
+        """Return every revision, first to last. Raises NotFound."""
+        with self._database.read() as session:
+            rows = session.scalars(
+                select(RevisionRow)
+                .where(RevisionRow.study_id == study)
+                .order_by(RevisionRow.revision)
+            ).all()
+        if not rows:
+            raise refusals.no_study(study)
+        return tuple(
+            Revision(study=decode_study(row.document), who=row.who, why=row.why, at=row.at)
+            for row in rows
+        )
+
+    def delete(self, study: str) -> None:
+        """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
+        with self._database.write() as session:
+            stored = session.get(StudyRow, study, with_for_update=True)
+            if stored is None:
+                raise refusals.no_study(study)
+            if Phase(stored.phase) in ACTIVE:
+                raise refusals.still_active(study, stored.phase)
+            session.execute(delete(StudyRow).where(StudyRow.id == study))
+
+    def _explain(self, study: Study, *, new: bool, refused: Refused) -> NoReturn:
+        with self._database.read() as session:
+            if new and session.get(StudyRow, study.id) is not None:
+                raise refusals.id_taken(study.id) from refused
+            taken = session.execute(
+                select(StudyDeviceRow.device_id, StudyDeviceRow.study_id)
+                .where(
+                    StudyDeviceRow.active,
+                    StudyDeviceRow.device_id.in_(study.devices),
+                    StudyDeviceRow.study_id != study.id,
+                )
+                .order_by(StudyDeviceRow.device_id)
+            ).first()
+        if taken is not None:
+            raise refusals.device_busy(taken.device_id, taken.study_id) from refused
+        raise Conflict(
+            f"study {study.id!r} collided with another that is gone again", hint="repeat the change"
+        ) from refused
+
+
+def _revision_row(study: Study, who: str, why: str, at: datetime) -> RevisionRow:
+    return RevisionRow(
+        study_id=study.id,
+        revision=study.revision,
+        document=encode_study(study),
+        who=who,
+        why=why,
+        at=at,
+    )
+
+
+def _claim(session: Session, study: Study) -> None:
+    """Claim the study's devices. In one order for all, so that two cannot wait for each other."""
+    session.execute(delete(StudyDeviceRow).where(StudyDeviceRow.study_id == study.id))
+    session.add_all(
+        StudyDeviceRow(study_id=study.id, device_id=device, active=study.active)
+        for device in sorted(study.devices)
+    )

@@ -1,0 +1,156 @@
+"""Trials over SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session, joinedload
+
+from db import refusals
+from db.codec import encode_setting
+from db.schema import MeasurementRow, ReportRow, StudyRow, TrialRow, TrialStateRow
+from db.sql.database import Database, Refused
+from db.sql.rows import measurement_row, report_row, to_report, to_trial
+from tuner.core import Outcome, Phase, Report, Setting, Trial, TrialState
+
+
+class SqlTrials:
+    """Trials in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, study: str, setting: Setting, phase: Phase, why: str, at: datetime) -> Trial:
+        """Store a RUNNING trial under the next number and return it. Raises NotFound."""
+        with self._database.write() as session:
+            # The counter's row is locked until the end: numbers are distinct and without gaps.
+            number = session.scalar(
+                update(StudyRow)
+                .where(StudyRow.id == study)
+                .values(last_trial=StudyRow.last_trial + 1)
+                .returning(StudyRow.last_trial)
+            )
+            if number is None:
+                raise refusals.no_study(study)
+            trial = Trial(number=number, setting=dict(setting), phase=phase, started_at=at, why=why)
+            session.add(
+                TrialRow(
+                    study_id=study,
+                    number=number,
+                    setting=encode_setting(setting),
+                    phase=phase.value,
+                    state=trial.state.value,
+                    attempt=trial.attempt,
+                    started_at=at,
+                    ended_at=None,
+                    why=why,
+                    censored=False,
+                    reason="",
+                )
+            )
+            session.flush()
+            session.add(_state_row(study, trial, at))
+        return trial
+
+    def restart(self, study: str, number: int, at: datetime) -> Trial:
+        """Count a further attempt of a running trial. Raises NotFound, IllegalTransition."""
+        with self._database.write() as session:
+            row = _locked(session, study, number)
+            trial = to_trial(row).again()
+            row.attempt = trial.attempt
+            session.add(_state_row(study, trial, at))
+        return trial
+
+    def end(self, study: str, number: int, outcome: Outcome, at: datetime) -> Trial:
+        """Give a trial its one final state. Raises NotFound, IllegalTransition."""
+        with self._database.write() as session:
+            row = _locked(session, study, number)
+            trial = to_trial(row).ended(outcome, at)
+            row.state = trial.state.value
+            row.ended_at = at
+            row.censored = trial.censored
+            row.reason = trial.reason
+            row.measurement = measurement_row(trial.measurement)
+            session.add(_state_row(study, trial, at))
+        return trial
+
+    def list(self, study: str) -> Sequence[Trial]:
+        """Return the trials of a study by number; empty for an unknown study."""
+        with self._database.read() as session:
+            rows = session.scalars(
+                select(TrialRow)
+                .where(TrialRow.study_id == study)
+                .order_by(TrialRow.number)
+                .options(joinedload(TrialRow.measurement).selectinload(MeasurementRow.estimates))
+            ).all()
+            return tuple(to_trial(row) for row in rows)
+
+    def report(self, report: Report) -> bool:
+        """Keep a report; False where it is kept already. Raises NotFound."""
+        key = (report.study, report.trial, report.device, report.token)
+        try:
+            with self._database.write() as session:
+                if session.get(TrialRow, (report.study, report.trial)) is None:
+                    raise refusals.no_trial(report.study, report.trial)
+                if _has_report(session, key):
+                    return False
+                session.add(report_row(report))
+        except Refused:
+            with self._database.read() as session:
+                if _has_report(session, key):  # somebody kept the same one meanwhile
+                    return False
+            raise
+        return True
+
+    def reports(self, study: str, number: int) -> Sequence[Report]:
+        """Return every report on a trial, late ones too, in order of arrival."""
+        with self._database.read() as session:
+            rows = session.scalars(
+                select(ReportRow)
+                .where(ReportRow.study_id == study, ReportRow.trial_number == number)
+                .order_by(ReportRow.id)
+                .options(joinedload(ReportRow.measurement).selectinload(MeasurementRow.estimates))
+            ).all()
+            return tuple(to_report(row) for row in rows)
+
+    def states(self, study: str, number: int) -> Sequence[tuple[TrialState, int, datetime]]:
+        """Return the trial's history: state, attempt, and when it came to that."""
+        with self._database.read() as session:
+            rows = session.scalars(
+                select(TrialStateRow)
+                .where(TrialStateRow.study_id == study, TrialStateRow.trial_number == number)
+                .order_by(TrialStateRow.id)
+            ).all()
+            return tuple((TrialState(row.state), row.attempt, row.at) for row in rows)
+
+
+def _locked(session: Session, study: str, number: int) -> TrialRow:
+    row = session.get(TrialRow, (study, number), with_for_update=True)
+    if row is None:
+        raise refusals.no_trial(study, number)
+    return row
+
+
+def _has_report(session: Session, key: tuple[str, int, str, int]) -> bool:
+    study, number, device, token = key
+    found = session.scalar(
+        select(ReportRow.id).where(
+            ReportRow.study_id == study,
+            ReportRow.trial_number == number,
+            ReportRow.device_id == device,
+            ReportRow.token == token,
+        )
+    )
+    return found is not None
+
+
+def _state_row(study: str, trial: Trial, at: datetime) -> TrialStateRow:
+    return TrialStateRow(
+        study_id=study,
+        trial_number=trial.number,
+        state=trial.state.value,
+        attempt=trial.attempt,
+        at=at,
+    )
