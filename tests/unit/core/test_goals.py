@@ -1,0 +1,122 @@
+"""Objectives, constraints and verdicts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.core import (
+    Constraint,
+    ConstraintSyntax,
+    Estimate,
+    Limit,
+    Objective,
+    Verdict,
+    judge,
+    limits,
+    worst,
+)
+
+METRICS = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
+
+
+@given(
+    METRICS,
+    st.sampled_from(["<=", ">="]),
+    st.floats(1e-6, 1e9, allow_nan=False),
+    st.booleans(),
+)
+def test_a_constraint_reads_back_as_it_was_written(
+    metric: str, op: str, bound: float, relative: bool
+) -> None:
+    constraint = Constraint(metric, op, bound, relative)
+    assert Constraint.parse(str(constraint)) == constraint
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("latency_p99_ms <= 50", Constraint("latency_p99_ms", "<=", 50.0)),
+        ("latency_p99_ms<=1.05x baseline", Constraint("latency_p99_ms", "<=", 1.05, True)),
+        (" throughput_per_s >= .9 x baseline ", Constraint("throughput_per_s", ">=", 0.9, True)),
+        ("power_w <= 2.5e2", Constraint("power_w", "<=", 250.0)),
+    ],
+)
+def test_what_operators_write_is_read(text: str, expected: Constraint) -> None:
+    assert Constraint.parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "latency",
+        "latency_p99_ms < 50",
+        "latency_p99_ms <= fast",
+        "latency_p99_ms <= -1",
+        "latency_p99_ms <= 0",
+        "latency_p99_ms <= nan",
+        "latency_p99_ms <= 1e999",
+        "latency_p99_ms <= 50 ms",
+        "<= 50",
+        "latency_p99_ms <= 1.2x base",
+        "a <= 1; b <= 2",
+    ],
+)
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConstraintSyntax) as refused:
+        Constraint.parse(text)
+    assert refused.value.hint
+
+
+@given(st.text(max_size=40))
+def test_no_text_whatever_breaks_the_parser(text: str) -> None:
+    try:
+        constraint = Constraint.parse(text)
+    except ConstraintSyntax:
+        return
+    assert constraint.bound > 0.0
+
+
+def test_a_relative_limit_needs_its_baseline() -> None:
+    constraint = Constraint.parse("latency_p99_ms <= 1.2x baseline")
+    assert limits([constraint], {}) is None
+    found = limits([constraint], {"latency_p99_ms": Estimate(10.0)})
+    assert found is not None
+    assert found[0].value == pytest.approx(12.0)
+
+
+@pytest.mark.parametrize(
+    ("op", "low", "high", "verdict"),
+    [
+        ("<=", 8.0, 9.9, Verdict.FEASIBLE),
+        ("<=", 8.0, 10.1, Verdict.UNSURE),
+        ("<=", 10.1, 12.0, Verdict.INFEASIBLE),
+        (">=", 10.1, 12.0, Verdict.FEASIBLE),
+        (">=", 8.0, 10.1, Verdict.UNSURE),
+        (">=", 8.0, 9.9, Verdict.INFEASIBLE),
+    ],
+)
+def test_the_whole_interval_decides(op: str, low: float, high: float, verdict: Verdict) -> None:
+    estimate = Estimate((low + high) / 2, 0.1, 300, low, high)
+    assert Limit("m", op, 10.0).verdict(estimate) is verdict
+
+
+def test_what_was_not_measured_is_unsure() -> None:
+    assert judge({}, [Limit("m", "<=", 10.0)]) is Verdict.UNSURE
+
+
+def test_the_least_favourable_verdict_rules() -> None:
+    assert worst([Verdict.FEASIBLE, Verdict.UNSURE]) is Verdict.UNSURE
+    assert worst([Verdict.INFEASIBLE, Verdict.UNSURE]) is Verdict.INFEASIBLE
+    assert worst([]) is Verdict.FEASIBLE
+
+
+def test_an_objective_knows_its_direction() -> None:
+    assert Objective("energy_j").better(1.0, 2.0)
+    assert Objective("throughput_per_s", "maximize").better(2.0, 1.0)
+    with pytest.raises(ConstraintSyntax):
+        Objective("energy_j", "shrink")
+    with pytest.raises(ConstraintSyntax):
+        Objective("Energy J")

@@ -1,0 +1,104 @@
+"""Knobs, settings and spaces."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.core import (
+    InvalidInput,
+    Knob,
+    OutOfRange,
+    Part,
+    Space,
+    UnknownKnob,
+    part_of,
+    setting_key,
+)
+
+CLOCK = Knob("gpu.clock_mhz", (300, 600, 900), 900)
+BATCH = Knob("batch_size", (1, 2, 4, 8), 1, Part.WORKLOAD)
+SPACE = Space((CLOCK, BATCH))
+
+
+@pytest.mark.parametrize(
+    ("values", "default"),
+    [((), 1), ((1, 1), 1), ((1, 2), 3), ((1.0, math.inf), 1.0), ((math.nan,), math.nan)],
+)
+def test_a_knob_that_makes_no_sense_is_refused(values: tuple[float, ...], default: float) -> None:
+    with pytest.raises(InvalidInput):
+        Knob("k", values, default)
+
+
+def test_a_value_outside_the_list_is_named_with_the_values_there_are() -> None:
+    with pytest.raises(OutOfRange, match=r"'gpu.clock_mhz' cannot be 450.*300, 600, 900"):
+        SPACE.check({"gpu.clock_mhz": 450, "batch_size": 1})
+
+
+def test_an_unknown_knob_is_named_with_the_knobs_there_are() -> None:
+    with pytest.raises(UnknownKnob, match=r"'fan'.*gpu.clock_mhz, batch_size"):
+        SPACE.check({"gpu.clock_mhz": 300, "batch_size": 1, "fan": 3})
+
+
+def test_a_setting_must_name_every_knob() -> None:
+    with pytest.raises(UnknownKnob, match="batch_size"):
+        SPACE.check({"gpu.clock_mhz": 300})
+
+
+def test_the_grid_has_every_setting_once_and_the_default_is_one_of_them() -> None:
+    grid = list(SPACE.grid())
+    assert len(grid) == SPACE.size == 12
+    assert len({setting_key(s) for s in grid}) == 12
+    assert SPACE.default in grid
+
+
+def test_only_listed_combinations_are_allowed() -> None:
+    listed = ({"gpu.clock_mhz": 900, "batch_size": 1}, {"gpu.clock_mhz": 300, "batch_size": 8})
+    space = Space((CLOCK, BATCH), listed)
+    assert space.size == 2
+    assert list(space.grid()) == list(listed)
+    with pytest.raises(OutOfRange, match="not one of the 2 allowed"):
+        space.check({"gpu.clock_mhz": 300, "batch_size": 1})
+
+
+def test_a_space_whose_default_is_not_allowed_is_refused() -> None:
+    with pytest.raises(OutOfRange):
+        Space((CLOCK, BATCH), ({"gpu.clock_mhz": 300, "batch_size": 8},))
+
+
+def test_two_knobs_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="twice"):
+        Space((CLOCK, CLOCK))
+
+
+def test_restricting_keeps_the_order_and_moves_a_lost_default() -> None:
+    cut = SPACE.restricted({"gpu.clock_mhz": (600, 300)})
+    assert cut.knob("gpu.clock_mhz").values == (300, 600)
+    assert cut.default == {"gpu.clock_mhz": 300, "batch_size": 1}
+    with pytest.raises(OutOfRange):
+        SPACE.restricted({"gpu.clock_mhz": (700,)})
+    with pytest.raises(UnknownKnob):
+        SPACE.restricted({"nope": (1,)})
+
+
+def test_parts_are_told_apart() -> None:
+    setting = {"gpu.clock_mhz": 300, "batch_size": 8}
+    assert part_of(SPACE, setting, Part.DEVICE) == {"gpu.clock_mhz": 300}
+    assert part_of(SPACE, setting, Part.WORKLOAD) == {"batch_size": 8}
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8, unique=True), st.data())
+def test_index_is_the_inverse_of_values(values: list[int], data: st.DataObject) -> None:
+    knob = Knob("k", tuple(values), values[0])
+    value = data.draw(st.sampled_from(values))
+    assert knob.values[knob.index(value)] == value
+
+
+@given(st.permutations([("a", 1), ("b", 2.5), ("c", "x"), ("d", True)]))
+def test_the_key_of_a_setting_does_not_depend_on_its_order(
+    items: list[tuple[str, float | str | bool]],
+) -> None:
+    assert setting_key(dict(items)) == setting_key({"a": 1, "b": 2.5, "c": "x", "d": True})

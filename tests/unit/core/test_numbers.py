@@ -1,0 +1,125 @@
+"""Estimates, pooling and tails."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.core import (
+    Estimate,
+    Measurement,
+    MeasurementError,
+    least_samples,
+    pooled,
+    quantile_estimate,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"mean": math.nan},
+        {"mean": math.inf},
+        {"mean": 1.0, "stderr": -0.1},
+        {"mean": 1.0, "stderr": math.nan},
+        {"mean": 1.0, "n": 0},
+        {"mean": 1.0, "low": 2.0},
+        {"mean": 1.0, "high": 0.5},
+    ],
+)
+def test_nonsense_is_no_estimate(bad: dict[str, float]) -> None:
+    with pytest.raises(MeasurementError):
+        Estimate(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("metric", ["energy_j", "power_w", "latency_p99_ms", "throughput_per_s"])
+def test_a_negative_quantity_that_cannot_be_is_refused(metric: str) -> None:
+    with pytest.raises(MeasurementError, match=f"{metric} = -1.0 is absurd"):
+        Measurement(estimates={metric: Estimate(-1.0)}, started_at=NOW, seconds=1.0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
+def test_a_window_has_a_length(seconds: float) -> None:
+    with pytest.raises(MeasurementError):
+        Measurement(estimates={}, started_at=NOW, seconds=seconds)
+
+
+def test_a_p99_needs_299_samples_for_an_upper_bound() -> None:
+    assert least_samples(0.99) == 299
+    samples = [float(i) for i in range(299)]
+    assert quantile_estimate(samples, 0.99).high == 298.0
+    assert quantile_estimate(samples[:-1], 0.99).high == math.inf
+
+
+def test_the_bounds_of_a_p99_cover_the_truth_as_often_as_they_say() -> None:
+    rng = random.Random(7)
+    truth = -math.log(0.01)
+    above = below = 0
+    for _ in range(400):
+        estimate = quantile_estimate([rng.expovariate(1.0) for _ in range(600)], 0.99)
+        above += truth <= estimate.high
+        below += estimate.low <= truth
+    # Order statistics are discrete, so the coverage is at least, not exactly, 95 %.
+    assert above >= 0.93 * 400
+    assert below >= 0.93 * 400
+
+
+@given(st.lists(st.floats(0.1, 1e3), min_size=1, max_size=400), st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_quantile_is_one_of_the_samples_and_within_its_bounds(
+    samples: list[float], quantile: float
+) -> None:
+    estimate = quantile_estimate(samples, quantile)
+    assert estimate.mean in samples
+    assert estimate.low <= estimate.mean <= estimate.high
+
+
+def test_no_samples_or_broken_samples_give_no_quantile() -> None:
+    with pytest.raises(MeasurementError):
+        quantile_estimate([], 0.5)
+    with pytest.raises(MeasurementError):
+        quantile_estimate([1.0, math.inf], 0.5)
+
+
+def test_pooling_weighs_by_precision() -> None:
+    both = pooled([Estimate.of_mean(1.0, 0.1), Estimate.of_mean(1.3, 0.3)])
+    assert 1.0 < both.mean < 1.1
+    assert both.stderr >= 0.09
+
+
+def test_pooling_agreeing_windows_narrows_the_bounds() -> None:
+    one = Estimate.of_mean(1.0, 0.1, 10)
+    four = pooled([one] * 4)
+    assert four.mean == pytest.approx(1.0)
+    assert four.n == 40
+    assert four.stderr == pytest.approx(0.05)
+    assert four.high - 1.0 == pytest.approx((one.high - 1.0) / 2)
+
+
+def test_pooling_disagreeing_windows_does_not_average_the_disagreement_away() -> None:
+    apart = pooled([Estimate.of_mean(1.0, 0.01), Estimate.of_mean(2.0, 0.01)])
+    assert apart.stderr >= 0.4
+    assert apart.high > 2.0
+
+
+def test_an_unbounded_window_does_not_unbound_the_others() -> None:
+    assert pooled([Estimate(1.0, 0.1, 10, 0.8, 1.2), Estimate(1.0, 0.1)]).high < 1.3
+    assert pooled([Estimate(1.0, 0.1), Estimate(1.0, 0.1)]).high == math.inf
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 1e3), st.floats(1e-3, 10.0)), min_size=1, max_size=6))
+def test_a_pool_lies_between_its_members(members: list[tuple[float, float]]) -> None:
+    estimates = [Estimate.of_mean(mean, stderr) for mean, stderr in members]
+    mean = pooled(estimates).mean
+    assert min(m for m, _ in members) - 1e-9 <= mean <= max(m for m, _ in members) + 1e-9
+
+
+def test_there_is_nothing_to_pool_in_nothing() -> None:
+    with pytest.raises(MeasurementError):
+        pooled([])
