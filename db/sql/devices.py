@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -46,11 +47,13 @@ class SqlDevices:
 
     def apply(self, applied: Applied) -> None:
         """Note what a device is set to, where that differs from the last note."""
+        with self._database.read() as session:  # mostly nothing is new: that needs no write
+            if _noted(session, applied):
+                return
         with self._database.write() as session:
             # Two notes at once wait for each other on the device's row, where it has one.
             session.get(DeviceRow, applied.device, with_for_update=True)
-            last = _notes(session, applied.device, limit=1)
-            if last and _same(last[0], applied):
+            if _noted(session, applied):
                 return
             session.add(
                 AppliedRow(
@@ -103,10 +106,6 @@ def _to_applied(row: AppliedRow) -> Applied:
     )
 
 
-def _same(row: AppliedRow, applied: Applied) -> bool:
-    return (row.setting, row.level, row.study_id, row.revision) == (
-        applied.setting,
-        applied.level,
-        applied.study,
-        applied.revision,
-    )
+def _noted(session: Session, applied: Applied) -> bool:
+    last = _notes(session, applied.device, limit=1)
+    return bool(last) and replace(_to_applied(last[0]), at=applied.at) == applied

@@ -1,0 +1,136 @@
+"""History as JSON, CSV and Parquet. The order of columns is the same every time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from db.history import Row
+from tuner.core import Estimate
+
+ABOUT = tuple(f.name for f in fields(Row) if f.name not in ("setting", "metrics"))
+"""The columns that every trial has, in this order, before its setting and its metrics."""
+
+NUMBERS = ("mean", "stderr", "n", "low", "high", "origin", "scope")
+
+KNOB = "knob:"
+
+Cell = bool | int | float | str | datetime | None
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """Return the rows as a JSON array of objects; an unbounded side of an estimate is null."""
+    return json.dumps([_object(row) for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """Return the rows as CSV with a header, in the columns that `columns` tells."""
+    names = columns(rows)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        cells = _cells(row)
+        writer.writerow([_text(cells.get(name)) for name in names])
+    return out.getvalue()
+
+
+def as_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write the rows to a Parquet file, in the columns that `columns` tells, times in UTC.
+
+    A knob whose values are of several kinds over the studies becomes a column of text.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {
+        "number": pyarrow.int64(),
+        "attempt": pyarrow.int64(),
+        "started_at": pyarrow.timestamp("us", "UTC"),
+        "ended_at": pyarrow.timestamp("us", "UTC"),
+        "censored": pyarrow.bool_(),
+    }
+    kinds = {"n": pyarrow.int64(), "origin": pyarrow.string(), "scope": pyarrow.string()}
+    cells = [_cells(row) for row in rows]
+    table = {}
+    for name in columns(rows):
+        column = [cell.get(name) for cell in cells]
+        if name.startswith(KNOB):
+            table[name] = pyarrow.array(_of_one_kind(column))
+        elif name in ABOUT:
+            table[name] = pyarrow.array(column, types.get(name, pyarrow.string()))
+        else:
+            _, colon, part = name.rpartition(":")
+            kind = kinds.get(part) if colon else None
+            table[name] = pyarrow.array(column, kind or pyarrow.float64())
+    parquet.write_table(pyarrow.table(table), path)
+
+
+def columns(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the column names: about the trial, then `knob:NAME`, then `METRIC` and its doubt.
+
+    Knobs and metrics come sorted, so that the same rows give the same columns.
+    """
+    knobs = sorted({name for row in rows for name in row.setting})
+    metrics = sorted({name for row in rows for name in row.metrics})
+    return (
+        *ABOUT,
+        *(f"{KNOB}{name}" for name in knobs),
+        *(_column(name, part) for name in metrics for part in NUMBERS),
+    )
+
+
+def _column(metric: str, part: str) -> str:
+    return metric if part == "mean" else f"{metric}:{part}"
+
+
+def _object(row: Row) -> dict[str, Any]:
+    about = {name: _plain(getattr(row, name)) for name in ABOUT}
+    metrics = {name: _numbers(estimate) for name, estimate in row.metrics.items()}
+    return {**about, "setting": dict(row.setting), "metrics": metrics}
+
+
+def _cells(row: Row) -> dict[str, Cell]:
+    cells: dict[str, Cell] = {name: getattr(row, name) for name in ABOUT}
+    cells["devices"] = " ".join(row.devices)
+    cells |= {name: str(cells[name]) for name in ("phase", "state")}
+    cells["verdict"] = row.verdict.value if row.verdict is not None else None
+    cells |= {f"{KNOB}{name}": value for name, value in row.setting.items()}
+    for metric, estimate in row.metrics.items():
+        cells |= {_column(metric, part): value for part, value in _numbers(estimate).items()}
+    return cells
+
+
+def _numbers(estimate: Estimate) -> dict[str, Cell]:
+    return {
+        "mean": estimate.mean,
+        "stderr": estimate.stderr,
+        "n": estimate.n,
+        "low": estimate.low if math.isfinite(estimate.low) else None,
+        "high": estimate.high if math.isfinite(estimate.high) else None,
+        "origin": estimate.origin.value,
+        "scope": estimate.scope.value,
+    }
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  any field of a row
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    return cell.isoformat() if isinstance(cell, datetime) else str(cell)
+
+
+def _of_one_kind(cells: list[Cell]) -> Sequence[Cell]:
+    if len({type(cell) for cell in cells if cell is not None}) <= 1:
+        return cells
+    return [None if cell is None else str(cell) for cell in cells]

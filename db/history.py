@@ -1,0 +1,174 @@
+"""What operators ask of the past, over the ports and so the same for every database.
+
+Verdicts are derived here from what is stored, with the study's limits of today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tuner.core import (
+    Candidate,
+    Estimate,
+    MetricUnavailable,
+    Phase,
+    Setting,
+    Store,
+    Study,
+    Trial,
+    TrialState,
+    Verdict,
+    incumbent,
+    weigh,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which trials are asked for; what is None does not narrow. `until` itself is not included."""
+
+    device: str | None = None
+    workload: str | None = None
+    study: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    verdict: Verdict | None = None
+    state: TrialState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One trial with its study's circumstances.
+
+    `verdict` is None where the trial is no evidence, where its limits are relative to a baseline not
+    yet measured, and where it was made before driver or workload changed: then it no longer counts.
+    """
+
+    study: str
+    number: int
+    attempt: int
+    devices: tuple[str, ...]
+    workload: str
+    phase: Phase
+    state: TrialState
+    verdict: Verdict | None
+    setting: Setting
+    metrics: dict[str, Estimate]
+    started_at: datetime
+    ended_at: datetime | None
+    censored: bool
+    reason: str
+    why: str
+
+
+def history(store: Store, question: Question) -> tuple[Row, ...]:
+    """Return the trials asked for, by start.
+
+    Raises:
+        NotFound: the question names a study that is not there.
+    """
+    if question.study is not None:
+        studies: Sequence[Study] = (store.studies.get(question.study),)
+    else:
+        studies = store.studies.list()
+    rows = [
+        row
+        for study in studies
+        if question.device in (None, *study.devices) and question.workload in (None, study.workload)
+        for row in _rows(study, store.trials.list(study.id))
+        if _asked(row, question)
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.started_at, row.study, row.number)))
+
+
+def best(store: Store, study: str) -> Candidate | None:
+    """Return the best feasible setting of a study, None where there is none yet.
+
+    Raises:
+        NotFound: there is no such study.
+    """
+    found = store.studies.get(study)
+    return incumbent(found, weigh(found, store.trials.list(study)))
+
+
+def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:
+    """Return the measured settings that no other beats in every one of the metrics.
+
+    By default the objective against every constrained metric, whether the limits are kept or not.
+    The objective and the constraints say which way is better; of other metrics less is, except of
+    rates (`_per_s`). Only settings with a completed, uncensored window and all the metrics take part;
+    they come best first by the first metric.
+
+    Raises:
+        NotFound: there is no such study.
+        MetricUnavailable: no trial of the study showed a metric that is named.
+    """
+    found = store.studies.get(study)
+    candidates = [c for c in weigh(found, store.trials.list(study)).candidates if c.deployable]
+    wanted = metrics or (found.objective.metric, *(c.metric for c in found.constraints))
+    names = tuple(dict.fromkeys(wanted))
+    seen = dict.fromkeys(name for c in candidates for name in c.estimates)
+    missing = [name for name in metrics if name not in seen]
+    if missing:
+        raise MetricUnavailable(
+            f"no completed trial of study {study!r} shows {', '.join(missing)}",
+            hint=f"the metrics here are: {', '.join(seen) or 'none yet'}",
+        )
+    signs = [_sign(found, name) for name in names]
+    points = [
+        (tuple(s * c.estimates[n].mean for s, n in zip(signs, names, strict=True)), c)
+        for c in candidates
+        if all(name in c.estimates for name in names)
+    ]
+    front = [
+        (point, c) for point, c in points if not any(_beats(other, point) for other, _ in points)
+    ]
+    return tuple(c for _, c in sorted(front, key=lambda item: item[0]))
+
+
+def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
+    evidence = weigh(study, trials)
+    for trial in trials:
+        counts = trial.number >= study.since_trial
+        yield Row(
+            study=study.id,
+            number=trial.number,
+            attempt=trial.attempt,
+            devices=study.devices,
+            workload=study.workload,
+            phase=trial.phase,
+            state=trial.state,
+            verdict=evidence.verdict(trial) if counts else None,
+            setting=trial.setting,
+            metrics=dict(trial.measurement.estimates) if trial.measurement is not None else {},
+            started_at=trial.started_at,
+            ended_at=trial.ended_at,
+            censored=trial.censored,
+            reason=trial.reason,
+            why=trial.why,
+        )
+
+
+def _asked(row: Row, question: Question) -> bool:
+    return (
+        (question.since is None or row.started_at >= question.since)
+        and (question.until is None or row.started_at < question.until)
+        and question.verdict in (None, row.verdict)
+        and question.state in (None, row.state)
+    )
+
+
+def _sign(study: Study, metric: str) -> float:
+    """Return +1 where less of the metric is better, -1 where more is."""
+    if metric == study.objective.metric:
+        return study.objective.sign
+    for constraint in study.constraints:
+        if constraint.metric == metric:
+            return 1.0 if constraint.op == "<=" else -1.0
+    return -1.0 if metric.endswith("_per_s") else 1.0
+
+
+def _beats(other: tuple[float, ...], point: tuple[float, ...]) -> bool:
+    return other != point and all(a <= b for a, b in zip(other, point, strict=True))
