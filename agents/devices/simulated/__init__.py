@@ -1,0 +1,97 @@
+"""Simulated devices: DVFS physics calibrated on published figures, in their own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from agents.attached import Attached
+from agents.devices.simulated.device import LONGEST_DELAY_S, Faults, SimulatedDevice
+from agents.devices.simulated.meter import SimulatedMeter, metrics
+from agents.devices.simulated.noise import mean_factor, quantile_factor
+from agents.devices.simulated.presets import PRESETS, WORKLOADS, Preset
+from tuner.core import InvalidInput, Setting
+
+__all__ = ["Faults", "SimulatedDevice", "SimulatedMeter", "attach", "open_simulated", "truth"]
+
+VERSION = "simulator 1"
+"""Counted up whenever the physics changes: older evidence then no longer counts."""
+DEFAULT_WORKLOAD = "resnet50"
+SETTLE_S = LONGEST_DELAY_S + 3.0
+"""The longest delay of a change, and a part of the warming up; the rest of it shows in the noise."""
+
+
+def open_simulated(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Attached:
+    """Open `PRESET[/WORKLOAD]`, as its state in `state_dir` left it.
+
+    Raises:
+        InvalidInput: there is no such preset or workload.
+        ConfigError: the state file is not of this device.
+    """
+    preset, workload = _chosen(rest)
+    state_file = state_dir / f"{_name(preset, workload)}.json" if state_dir else None
+    return attach(SimulatedDevice(preset, workload, seed=seed, state_file=state_file))
+
+
+def attach(device: SimulatedDevice) -> Attached:
+    """Return a simulated device as an agent sees it."""
+    preset = device.preset
+    return Attached(
+        name=_name(preset, device.workload),
+        kind="simulated",
+        board=f"{preset.board} (simulated, {device.workload})",
+        version=VERSION,
+        space=device.space,
+        metrics=metrics(preset.scope),
+        actuator=device,
+        meter=SimulatedMeter(device, preset.scope),
+        clock=device,
+        settle_s=SETTLE_S,
+        cannot=preset.cannot,
+    )
+
+
+def truth(rest: str) -> Callable[[Setting], Mapping[str, float]]:
+    """Return what `PRESET[/WORKLOAD]` settles at, free of noise, as a function of the setting.
+
+    The function gives every metric of the device by its name. Raises InvalidInput here for an
+    unknown preset or workload, there for a setting that is not in the space.
+    """
+    preset, workload = _chosen(rest)
+    space, work, chip = preset.space, preset.work(workload), preset.chip
+    p50, p99, mean = quantile_factor(0.50), quantile_factor(0.99), mean_factor()
+
+    def settled(setting: Setting) -> Mapping[str, float]:
+        space.check(setting)
+        point = preset.point(setting)
+        pace, watts = chip.settled(work, point)
+        batch_ms = pace.step_s * 1000.0
+        return {
+            "energy_j": watts * pace.step_s / point.batch,
+            "power_w": watts,
+            "latency_p50_ms": batch_ms * p50,
+            "latency_p99_ms": batch_ms * p99,
+            "latency_mean_ms": batch_ms * mean,
+            "throughput_per_s": point.batch / pace.step_s,
+        }
+
+    return settled
+
+
+def _chosen(rest: str) -> tuple[Preset, str]:
+    name, _, workload = rest.partition("/")
+    workload = workload or DEFAULT_WORKLOAD
+    if name not in PRESETS:
+        raise InvalidInput(
+            f"there is no simulated device {name!r}", hint=f"choose one of {', '.join(PRESETS)}"
+        )
+    if workload not in WORKLOADS:
+        raise InvalidInput(
+            f"the simulated {name} does not run {workload!r}",
+            hint=f"choose one of {', '.join(WORKLOADS)}",
+        )
+    return PRESETS[name], workload
+
+
+def _name(preset: Preset, workload: str) -> str:
+    return f"simulated-{preset.name}-{workload}"

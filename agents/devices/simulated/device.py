@@ -1,0 +1,190 @@
+"""A simulated device in its own time: clocks that take effect late, a warm chip, a stepping meter.
+
+The settings, the delay of a change (0–2 s), the counter's 100 ms steps and the faults follow what is
+reported of NVML (ml.energy, "Thermally Stable Profiling"; arXiv 2502.20075 for the delay). One batch
+after another is served, so callers are never idle and the arrival rate is the throughput.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from agents.devices.simulated.noise import EPOCH_S, epoch_factors, request_factor
+from agents.devices.simulated.physics import Point
+from agents.devices.simulated.presets import Preset
+from agents.devices.simulated.store import load_setting, save_setting
+from tuner.core import ActuationError, DeviceLost, Part, Setting, Value
+
+NS = 1_000_000_000
+TICK_NS = NS // 10
+EPOCH_NS = int(EPOCH_S * NS)
+LONGEST_DELAY_S = 2.0
+KEPT_PER_S = 200.0
+"""At most this many request latencies a second are kept, as a busy server samples its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong with the device, for tests.
+
+    `refuse`: a change is refused and nothing changes. `lost`: it no longer answers at all.
+    `counter`: its energy counter stands still, or runs backwards.
+    """
+
+    refuse: bool = False
+    lost: bool = False
+    counter: Literal["right", "frozen", "backwards"] = "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All counters at one moment. `counter_j` is as of `counter_ns`, the last 100 ms step."""
+
+    now_ns: int
+    counter_ns: int
+    counter_j: float
+    steps: int
+    items: int
+    throttled_s: float
+
+
+class SimulatedDevice:
+    """Actuator and clock in one: what is set, and the world that goes on while somebody sleeps."""
+
+    def __init__(
+        self, preset: Preset, workload: str, *, seed: int, state_file: Path | None = None
+    ) -> None:
+        """Find the device as its state file left it, or at its defaults; cold, at time 0.
+
+        Raises:
+            ConfigError: the state file is not of this device.
+        """
+        self.preset = preset
+        self.workload = workload
+        self.space = preset.space
+        self.work = preset.work(workload)
+        self.faults = Faults()
+        self.celsius = preset.chip.thermal.ambient_c
+        self._seed = seed
+        self._state_file = state_file
+        self._set = dict(load_setting(state_file, self.space) if state_file else self.space.default)
+        self._point = preset.point(self._set)
+        self._due_ns: int | None = None
+        self._delays = Random(f"{seed}/delay")
+        self._requests = Random(f"{seed}/requests")
+        self._now_ns = 0
+        self._energy_j = 0.0
+        self._counter = (0, 0.0)
+        self._progress = 0.0
+        self._items = 0
+        self._throttled_s = 0.0
+        self._listeners: list[list[float]] = []
+
+    def read(self) -> Setting:
+        """Return what is set; a change may take up to 2 s more to be in force. Raises DeviceLost."""
+        self.answering()
+        return dict(self._set)
+
+    def apply(self, setting: Setting) -> None:
+        """Set the named knobs and keep the others. Device knobs follow within 2 s, the batch at once.
+
+        Raises:
+            UnknownKnob, OutOfRange, ActuationError, DeviceLost: nothing was changed.
+        """
+        wanted = dict(self._set)
+        for name, value in setting.items():
+            knob = self.space.knob(name)
+            wanted[name] = knob.values[knob.index(value)]
+        self.answering()
+        if wanted == self._set:
+            return
+        if self.faults.refuse:
+            raise ActuationError("the simulated device refuses the change", hint="a fault is on")
+        if self._state_file is not None:
+            save_setting(self._state_file, wanted)
+        self._change(wanted)
+
+    def monotonic(self) -> float:
+        """Return the device's own time in seconds since it was opened."""
+        return self._now_ns / NS
+
+    def sleep(self, seconds: float) -> None:
+        """Let that much of the device's time pass, in hardly any of ours."""
+        end = self._now_ns + max(0, round(seconds * NS))
+        while self._now_ns < end:
+            stops = [end, (self._now_ns // EPOCH_NS + 1) * EPOCH_NS, end // TICK_NS * TICK_NS]
+            if self._due_ns is not None:
+                stops.append(self._due_ns)
+            self._pass_until(min(stop for stop in stops if stop > self._now_ns))
+            if self._due_ns == self._now_ns:
+                self._point, self._due_ns = self.preset.point(self._set), None
+
+    def answering(self) -> None:
+        """Return quietly while the device is there. Raises DeviceLost."""
+        if self.faults.lost:
+            raise DeviceLost("the simulated device fell off the bus", hint="a fault is on")
+
+    def reading(self) -> Reading:
+        """Return all counters as they are now."""
+        steps = math.floor(self._progress)
+        return Reading(self._now_ns, *self._counter, steps, self._items, self._throttled_s)
+
+    def listen(self, latencies_ms: list[float]) -> None:
+        """Append the latency of (a sample of) every request from now on."""
+        self._listeners.append(latencies_ms)
+
+    def unlisten(self, latencies_ms: list[float]) -> None:
+        """Stop appending to that list."""
+        self._listeners = [kept for kept in self._listeners if kept is not latencies_ms]
+
+    def _change(self, wanted: dict[str, Value]) -> None:
+        knobs = self.space.knobs
+        changed = {k.part for k in knobs if wanted[k.name] != self._set[k.name]}
+        self._set = wanted
+        if Part.DEVICE in changed:
+            delay_s = self._delays.uniform(0.0, LONGEST_DELAY_S)
+            self._due_ns = self._now_ns + max(1, round(delay_s * NS))
+        point = self._point
+        batch = self.preset.point(wanted).batch
+        self._point = Point(point.gpu_mhz, point.mem_mhz, point.cpu_mhz, point.limit_w, batch)
+
+    def _pass_until(self, end_ns: int) -> None:
+        """Let time pass in which clocks and noise do not change."""
+        seconds = (end_ns - self._now_ns) / NS
+        chip, point = self.preset.chip, self._point
+        slower, hungrier = epoch_factors(self._seed, self._now_ns // EPOCH_NS)
+        pace = chip.capped(self.work, point, self.celsius)
+        throttled = pace.gpu_mhz < point.gpu_mhz
+        # While the cap rules, the total is what it allows, whatever the leakage does meanwhile.
+        ruled = throttled and pace.gpu_mhz > chip.min_gpu_mhz
+        watts = point.limit_w if ruled else pace.power_w
+        self.celsius, energy = chip.thermal.warm(self.celsius, watts, seconds, leaking=not ruled)
+        self._energy_j += energy * hungrier
+        self._throttled_s += seconds if throttled else 0.0
+        before = math.floor(self._progress)
+        self._progress += seconds / (pace.step_s * slower)
+        served = (math.floor(self._progress) - before) * point.batch
+        self._items += served
+        self._answer(served, pace.step_s * slower * 1000.0, seconds)
+        self._now_ns = end_ns
+        if end_ns % TICK_NS == 0:
+            self._tick()
+
+    def _answer(self, served: int, batch_ms: float, seconds: float) -> None:
+        if self._listeners:
+            kept = min(served, math.ceil(KEPT_PER_S * seconds))
+            latencies = [batch_ms * request_factor(self._requests) for _ in range(kept)]
+            for listener in self._listeners:
+                listener.extend(latencies)
+
+    def _tick(self) -> None:
+        counted = {
+            "right": self._energy_j,
+            "frozen": self._counter[1],
+            "backwards": self._counter[1] - 1.0,
+        }[self.faults.counter]
+        self._counter = (self._now_ns, counted)

@@ -1,0 +1,186 @@
+"""The simulated device's meter: windows over its counters, with what they can be off by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import fmean, stdev
+
+from agents.devices.simulated.device import NS, TICK_NS, Reading, SimulatedDevice
+from agents.devices.simulated.noise import EPOCH_S, POWER_TOTAL_SD, SPEED_SD
+from tuner.core import (
+    Z95,
+    DeviceLost,
+    Estimate,
+    MeasurementError,
+    Metric,
+    Origin,
+    Scope,
+    quantile_estimate,
+)
+
+QUANTILES = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}
+TWO_ROUNDINGS = 1.0 / math.sqrt(6.0)
+"""Standard deviation of the difference of two readings, each cut down to a whole step."""
+
+
+def metrics(scope: Scope) -> tuple[Metric, ...]:
+    """Return what the meter measures; `scope` is what the energy is about."""
+    service = ("latency_p50_ms", "latency_p99_ms", "latency_mean_ms", "throughput_per_s")
+    return (
+        Metric("energy_j", Origin.SIMULATED, scope),
+        Metric("power_w", Origin.SIMULATED, scope),
+        *(Metric(name, Origin.SIMULATED, Scope.SERVICE) for name in service),
+    )
+
+
+class SimulatedMeter:
+    """Opens windows on a simulated device."""
+
+    def __init__(self, device: SimulatedDevice, scope: Scope) -> None:
+        """Measure `device`; `scope` is what its energy is about."""
+        self._device = device
+        self._scope = scope
+
+    def start(self) -> SimulatedWindow:
+        """Open a window now. Raises MeasurementError where the device is lost."""
+        _answering(self._device)
+        return SimulatedWindow(self._device, self._scope)
+
+
+class SimulatedWindow:
+    """One window: the counters at its start, and the latencies of the requests since."""
+
+    def __init__(self, device: SimulatedDevice, scope: Scope) -> None:
+        """Start counting now."""
+        self._device = device
+        self._scope = scope
+        self._latencies_ms: list[float] = []
+        self._start = device.reading()
+        self._end: Reading | None = None
+        device.listen(self._latencies_ms)
+
+    def read(self) -> Mapping[str, Estimate]:
+        """Return what the window shows so far; energy only once the counter has moved on."""
+        _answering(self._device)
+        end = self._end or self._device.reading()
+        return _Shown(self._start, end, self._latencies_ms, self._scope).estimates()
+
+    def stop(self) -> Mapping[str, Estimate]:
+        """Close the window and return what it showed.
+
+        Raises:
+            MeasurementError: the device is lost, or its energy counter stood still or ran backwards.
+        """
+        if self._end is None:
+            self._end = self._device.reading()
+            self._device.unlisten(self._latencies_ms)
+        _answering(self._device)
+        shown = _Shown(self._start, self._end, self._latencies_ms, self._scope)
+        shown.check_counter()
+        return shown.estimates()
+
+
+def _answering(device: SimulatedDevice) -> None:
+    try:
+        device.answering()
+    except DeviceLost as lost:
+        raise MeasurementError(f"nothing to measure: {lost.message}", hint=lost.hint) from lost
+
+
+class _Shown:
+    """What lies between two readings."""
+
+    def __init__(
+        self, start: Reading, end: Reading, latencies_ms: list[float], scope: Scope
+    ) -> None:
+        self._scope = scope
+        self._latencies_ms = latencies_ms
+        self._seconds = (end.now_ns - start.now_ns) / NS
+        self._counted_s = (end.counter_ns - start.counter_ns) / NS
+        self._joules = end.counter_j - start.counter_j
+        self._steps = end.steps - start.steps
+        self._items = end.items - start.items
+        self._throttled_s = end.throttled_s - start.throttled_s
+        epochs = max(1.0, self._seconds / EPOCH_S)
+        self._power_sd = POWER_TOTAL_SD / math.sqrt(epochs)
+        self._speed_sd = SPEED_SD / math.sqrt(epochs)
+
+    def check_counter(self) -> None:
+        if self._joules < 0.0:
+            raise MeasurementError(
+                f"the energy counter ran back by {-self._joules:.3f} J in the window",
+                hint="the driver was restarted; measure again",
+            )
+        if self._joules == 0.0 and self._counted_s > 2 * TICK_NS / NS:
+            raise MeasurementError(
+                f"the energy counter stood still for {self._counted_s:.1f} s",
+                hint="restart the driver",
+            )
+
+    def estimates(self) -> dict[str, Estimate]:
+        if self._seconds <= 0.0:
+            return {}
+        found = self._progress()
+        if self._joules > 0.0:
+            found |= self._energy()
+        if self._latencies_ms:
+            found |= self._latency()
+        return found
+
+    def _progress(self) -> dict[str, Estimate]:
+        batch = self._items / self._steps if self._steps else 1.0
+        doubt = math.hypot(batch * TWO_ROUNDINGS, self._items * self._speed_sd)
+        n = max(1, self._steps)
+        found = {
+            "window_items": self._estimate(self._items, doubt, n, Scope.SERVICE),
+            "window_throttled_power_s": self._estimate(self._throttled_s, 0.0, 1, self._scope),
+        }
+        if self._items:
+            rate = self._items / self._seconds
+            per_s = self._estimate(rate, doubt / self._seconds, n, Scope.SERVICE)
+            found |= {"throughput_per_s": per_s, "arrival_rate_per_s": per_s}
+        return found
+
+    def _energy(self) -> dict[str, Estimate]:
+        watts = self._joules / self._counted_s
+        # The counter's steps do not fall on the window's ends; the watts are from step to step.
+        doubt = math.hypot(watts * TICK_NS / NS * TWO_ROUNDINGS, self._joules * self._power_sd)
+        ticks = max(1, round(self._counted_s * NS / TICK_NS))
+        found = {
+            "window_energy_j": self._estimate(self._joules, doubt, ticks, self._scope),
+            "power_w": self._estimate(watts, watts * self._power_sd, ticks, self._scope),
+        }
+        rate = self._progress().get("throughput_per_s")
+        if rate is not None:
+            joules = watts / rate.mean
+            spread = joules * math.hypot(self._power_sd, rate.stderr / rate.mean)
+            found["energy_j"] = self._estimate(joules, spread, ticks, self._scope)
+        return found
+
+    def _latency(self) -> dict[str, Estimate]:
+        samples = self._latencies_ms
+        mean = fmean(samples)
+        alone = stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else mean
+        doubt = math.hypot(alone, mean * self._speed_sd)
+        found = {"latency_mean_ms": self._estimate(mean, doubt, len(samples), Scope.SERVICE)}
+        for name, quantile in QUANTILES.items():
+            plain = quantile_estimate(samples, quantile, origin=Origin.SIMULATED)
+            found[name] = _widened(plain, plain.mean * self._speed_sd)
+        return found
+
+    def _estimate(self, mean: float, stderr: float, n: int, scope: Scope) -> Estimate:
+        return Estimate.of_mean(mean, stderr, n, origin=Origin.SIMULATED, scope=scope)
+
+
+def _widened(plain: Estimate, doubt: float) -> Estimate:
+    """Return an estimate whose bounds also cover a deviation all its samples share."""
+    return Estimate(
+        plain.mean,
+        math.hypot(plain.stderr, doubt),
+        plain.n,
+        plain.mean - math.hypot(plain.mean - plain.low, Z95 * doubt),
+        plain.mean + math.hypot(plain.high - plain.mean, Z95 * doubt),
+        plain.origin,
+        plain.scope,
+    )

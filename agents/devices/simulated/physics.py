@@ -1,0 +1,181 @@
+"""What a processor does at given clocks: how long a batch takes, what it draws, how warm it gets.
+
+The power model is the one of Kernel Tuner ("Going green", PMBS 2022): P = idle + a·f·V(f)², V flat up
+to a threshold and then linear. The time model is a roofline: compute over the GPU clock, memory over
+the memory clock, host work over the CPU clock. What we chose ourselves: the smooth maximum between
+compute and memory, the share of a unit's power that flows while it waits, and the thermal node.
+Left out: thermal throttling, voltage offsets, several processes on one device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+SMOOTHING = 4.0
+"""Exponent of the smooth maximum: 4 blurs the roofline's ridge by at most 19 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Voltage over clock, relative to the flat part: 1 up to `threshold_mhz`, then rising."""
+
+    threshold_mhz: float
+    per_mhz: float
+
+    def squared(self, mhz: float) -> float:
+        """Return V², relative."""
+        rise = mhz - self.threshold_mhz
+        return 1.0 if rise <= 0.0 else (1.0 + self.per_mhz * rise) ** 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One clock domain. `watts_per_mhz` at V = 1 and full use; `waiting` is the share drawn idle."""
+
+    max_mhz: float
+    watts_per_mhz: float
+    waiting: float
+    curve: Curve
+
+    def power_w(self, mhz: float, busy: float) -> float:
+        """Return the dynamic power at a clock when the unit is busy that share of the time."""
+        activity = self.waiting + (1.0 - self.waiting) * busy
+        return self.watts_per_mhz * mhz * self.curve.squared(mhz) * activity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thermal:
+    """Leakage and one RC node: `leak_w` at the ambient temperature, rising `leak_per_k` of itself per K.
+
+    `k_per_w` is the resistance to the ambient, `j_per_k` the capacity.
+    """
+
+    ambient_c: float
+    leak_w: float
+    leak_per_k: float
+    k_per_w: float
+    j_per_k: float
+
+    def leakage_w(self, celsius: float) -> float:
+        """Return the leakage power at a temperature."""
+        return self.leak_w * (1.0 + self.leak_per_k * (celsius - self.ambient_c))
+
+    def settled_c(self, watts: float, *, leaking: bool) -> float:
+        """Return the temperature a constant power leads to, leakage coming on top or not."""
+        if not leaking:
+            return self.ambient_c + self.k_per_w * watts
+        gain = 1.0 - self.k_per_w * self.leak_w * self.leak_per_k
+        return self.ambient_c + self.k_per_w * (watts + self.leak_w) / gain
+
+    def warm(
+        self, celsius: float, watts: float, seconds: float, *, leaking: bool
+    ) -> tuple[float, float]:
+        """Return temperature and energy (J) after `seconds` of constant power, solved exactly."""
+        slope = self.leak_w * self.leak_per_k if leaking else 0.0
+        tau = self.j_per_k / (1.0 / self.k_per_w - slope)
+        end = self.settled_c(watts, leaking=leaking)
+        decay = -math.expm1(-seconds / tau)
+        settled_w = watts + (self.leakage_w(end) if leaking else 0.0)
+        energy = settled_w * seconds + slope * (celsius - end) * tau * decay
+        return celsius + (end - celsius) * decay, energy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a workload asks for, in ms at full clocks: per batch (`_fixed`) and per item in it.
+
+    `intensity` scales the GPU's dynamic power: how much of the chip the workload's kernels switch.
+    """
+
+    compute_fixed_ms: float
+    compute_ms: float
+    memory_fixed_ms: float
+    memory_ms: float
+    host_fixed_ms: float
+    host_ms: float
+    intensity: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a device stands: its clocks, its power limit, and the batch size."""
+
+    gpu_mhz: float
+    mem_mhz: float
+    cpu_mhz: float
+    limit_w: float
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What comes of a point: seconds per batch, dynamic plus idle power, and the clock really run."""
+
+    step_s: float
+    power_w: float
+    gpu_mhz: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """A device: its clock domains, idle power, thermal node, and how much host work it hides.
+
+    `overlap` is the share of the host work done while the GPU computes the previous batch.
+    """
+
+    gpu: Unit
+    mem: Unit
+    cpu: Unit
+    idle_w: float
+    thermal: Thermal
+    overlap: float
+    min_gpu_mhz: float
+
+    def pace(self, work: Work, point: Point, gpu_mhz: float) -> Pace:
+        """Return time and power at a GPU clock, whatever the power limit says."""
+        batch = point.batch
+        compute = (work.compute_fixed_ms + work.compute_ms * batch) * self.gpu.max_mhz / gpu_mhz
+        memory = (work.memory_fixed_ms + work.memory_ms * batch) * self.mem.max_mhz / point.mem_mhz
+        host = (work.host_fixed_ms + work.host_ms * batch) * self.cpu.max_mhz / point.cpu_mhz
+        hidden = host * self.overlap
+        step = (compute**SMOOTHING + memory**SMOOTHING + hidden**SMOOTHING) ** (1.0 / SMOOTHING)
+        step += host - hidden
+        power = (
+            self.idle_w
+            + work.intensity * self.gpu.power_w(gpu_mhz, compute / step)
+            + self.mem.power_w(point.mem_mhz, memory / step)
+            + self.cpu.power_w(point.cpu_mhz, host / step)
+        )
+        return Pace(step / 1000.0, power, gpu_mhz)
+
+    def capped(self, work: Work, point: Point, celsius: float) -> Pace:
+        """Return time and power at a temperature, the GPU clock lowered until the limit is kept.
+
+        Where even the lowest clock breaks the limit, that clock is run and the limit is not kept,
+        as a real A40 does at 100 W.
+        """
+        budget = point.limit_w - self.thermal.leakage_w(celsius)
+        wanted = self.pace(work, point, point.gpu_mhz)
+        if wanted.power_w <= budget:
+            return wanted
+        low, high = self.min_gpu_mhz, point.gpu_mhz
+        for _ in range(24):
+            middle = (low + high) / 2.0
+            if self.pace(work, point, middle).power_w <= budget:
+                low = middle
+            else:
+                high = middle
+        return self.pace(work, point, low)
+
+    def settled(self, work: Work, point: Point) -> tuple[Pace, float]:
+        """Return pace and total power (W, leakage included) once the temperature has settled."""
+        thermal = self.thermal
+        wanted = self.pace(work, point, point.gpu_mhz)
+        hot = thermal.settled_c(wanted.power_w, leaking=True)
+        total = wanted.power_w + thermal.leakage_w(hot)
+        if total <= point.limit_w:
+            return wanted, total
+        held = self.capped(work, point, thermal.settled_c(point.limit_w, leaking=False))
+        hot = thermal.settled_c(held.power_w, leaking=True)
+        return held, held.power_w + thermal.leakage_w(hot)

@@ -1,0 +1,263 @@
+"""The simulated devices: which knobs they have and the numbers their physics is given.
+
+Clock lists and power ranges are the published ones of the named boards; a100, v100 and a40 are
+fitted to published curves (see each preset), orin and tx2 are set by hand within the boards' power
+limits, because no table of them under changing clocks is public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from agents.devices.simulated.physics import Chip, Curve, Point, Thermal, Unit, Work
+from tuner.core import Cost, Knob, Part, Scope, Setting, Space, Value
+
+DEVICE_COST = Cost(seconds=2.0)
+FLAT = Curve(threshold_mhz=float("inf"), per_mhz=0.0)
+"""Memory runs at one voltage."""
+
+WORKLOADS = MappingProxyType(
+    {
+        "resnet50": Work(
+            compute_fixed_ms=0.6, compute_ms=0.40, memory_fixed_ms=0.3, memory_ms=0.31,
+            host_fixed_ms=0.5, host_ms=0.05, intensity=1.0,
+        ),
+        "bert": Work(
+            compute_fixed_ms=0.8, compute_ms=1.10, memory_fixed_ms=0.9, memory_ms=0.95,
+            host_fixed_ms=0.4, host_ms=0.02, intensity=0.754,
+        ),
+        "efficientnet": Work(
+            compute_fixed_ms=1.0, compute_ms=0.22, memory_fixed_ms=0.3, memory_ms=0.20,
+            host_fixed_ms=0.5, host_ms=0.05, intensity=0.595,
+        ),
+    }
+)  # fmt: skip
+"""What one batch asks of an A100 at full clocks; the presets scale it. Our own figures, of the size
+such models have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How many times longer than an A100 a device takes, for each kind of work."""
+
+    compute: float = 1.0
+    memory: float = 1.0
+    host: float = 1.0
+
+    def of(self, work: Work) -> Work:
+        """Return the work as this device sees it."""
+        return Work(
+            compute_fixed_ms=work.compute_fixed_ms * self.compute,
+            compute_ms=work.compute_ms * self.compute,
+            memory_fixed_ms=work.memory_fixed_ms * self.memory,
+            memory_ms=work.memory_ms * self.memory,
+            host_fixed_ms=work.host_fixed_ms * self.host,
+            host_ms=work.host_ms * self.host,
+            intensity=work.intensity,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """One simulated device. A domain with one clock is no knob; `cannot` says so in words."""
+
+    name: str
+    board: str
+    chip: Chip
+    scale: Scale
+    knobs: tuple[Knob, ...]
+    limit_w: float
+    scope: Scope
+    cannot: Mapping[str, str]
+
+    @property
+    def space(self) -> Space:
+        """The settings there are."""
+        return Space(self.knobs)
+
+    def work(self, workload: str) -> Work:
+        """Return what a workload asks of this device."""
+        return self.scale.of(WORKLOADS[workload])
+
+    def point(self, setting: Setting) -> Point:
+        """Return where a setting puts the device."""
+        chip = self.chip
+        return Point(
+            float(setting.get("gpu.clock_mhz", chip.gpu.max_mhz)),
+            float(setting.get("gpu.mem_clock_mhz", chip.mem.max_mhz)),
+            float(setting.get("cpu.clock_mhz", chip.cpu.max_mhz)),
+            float(setting.get("gpu.power_limit_w", self.limit_w)),
+            int(setting["batch_size"]),
+        )
+
+
+def _knob(name: str, values: tuple[Value, ...], default: Value | None = None) -> Knob:
+    return Knob(name, values, values[-1] if default is None else default, cost=DEVICE_COST)
+
+
+def _batch(values: tuple[int, ...], default: int) -> Knob:
+    return Knob("batch_size", values, default, Part.WORKLOAD)
+
+
+def _steps(first: int, last: int, step: int) -> tuple[int, ...]:
+    return tuple(range(first, last + 1, step))
+
+
+DATA_CENTRE_BATCH = _batch((1, 2, 4, 8, 12, 16, 24, 32), 16)
+JETSON_BATCH = _batch((1, 2, 4, 8, 16), 8)
+ONE_MEMORY_CLOCK = "the board runs its memory at one clock"
+HOST_UNSEEN = "the board's meter does not see the host's cores, so slowing them could only lose"
+
+A100 = Preset(
+    name="a100",
+    board="A100-SXM4-40GB",
+    chip=Chip(
+        gpu=Unit(max_mhz=1410, watts_per_mhz=0.0772, waiting=0.4, curve=Curve(1055.0, 0.001256)),
+        mem=Unit(max_mhz=1215, watts_per_mhz=0.00658, waiting=0.4, curve=FLAT),
+        cpu=Unit(max_mhz=2250, watts_per_mhz=0.0, waiting=0.0, curve=FLAT),
+        idle_w=45.0,
+        thermal=Thermal(ambient_c=30.0, leak_w=12.0, leak_per_k=0.008, k_per_w=0.12, j_per_k=180.0),
+        overlap=0.8,
+        min_gpu_mhz=210,
+    ),
+    scale=Scale(),
+    knobs=(
+        _knob("gpu.clock_mhz", _steps(210, 1410, 15)),
+        _knob("gpu.power_limit_w", _steps(100, 400, 50)),
+        DATA_CENTRE_BATCH,
+    ),
+    limit_w=400.0,
+    scope=Scope.BOARD,
+    cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
+)
+"""Fitted to three GROMACS power curves of Afzal et al. (arXiv 2607.00819): resnet50 draws their case
+6, bert their case 3, efficientnet their case 1."""
+
+V100 = Preset(
+    name="v100",
+    board="V100-PCIE",
+    chip=Chip(
+        gpu=Unit(max_mhz=1380, watts_per_mhz=0.1041, waiting=0.35, curve=Curve(1054.0, 0.000556)),
+        mem=Unit(max_mhz=877, watts_per_mhz=0.0185, waiting=0.4, curve=FLAT),
+        cpu=Unit(max_mhz=2250, watts_per_mhz=0.0, waiting=0.0, curve=FLAT),
+        idle_w=15.0,
+        thermal=Thermal(ambient_c=30.0, leak_w=10.0, leak_per_k=0.008, k_per_w=0.16, j_per_k=140.0),
+        overlap=0.8,
+        min_gpu_mhz=135,
+    ),
+    scale=Scale(compute=2.0, memory=2.15),
+    knobs=(
+        _knob("gpu.clock_mhz", _steps(135, 1380, 15)),
+        _knob("gpu.power_limit_w", _steps(100, 250, 25)),
+        DATA_CENTRE_BATCH,
+    ),
+    limit_w=250.0,
+    scope=Scope.BOARD,
+    cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
+)
+"""Fitted to the five power limits of zeus's ResNet50 trace: relative time and mean power."""
+
+A40 = Preset(
+    name="a40",
+    board="A40",
+    chip=Chip(
+        gpu=Unit(max_mhz=1740, watts_per_mhz=0.0859, waiting=0.35, curve=Curve(1477.0, 0.000745)),
+        mem=Unit(max_mhz=7251, watts_per_mhz=0.00544, waiting=0.4, curve=FLAT),
+        cpu=Unit(max_mhz=2250, watts_per_mhz=0.0, waiting=0.0, curve=FLAT),
+        idle_w=26.0,
+        thermal=Thermal(ambient_c=30.0, leak_w=10.0, leak_per_k=0.008, k_per_w=0.16, j_per_k=140.0),
+        overlap=0.8,
+        min_gpu_mhz=210,
+    ),
+    scale=Scale(compute=2.0, memory=2.95),
+    knobs=(
+        _knob("gpu.clock_mhz", _steps(210, 1740, 15)),
+        _knob("gpu.power_limit_w", _steps(100, 300, 25)),
+        DATA_CENTRE_BATCH,
+    ),
+    limit_w=300.0,
+    scope=Scope.BOARD,
+    cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
+)
+"""Fitted to the five power limits of zeus's ResNet50 trace: relative time and mean power."""
+
+ORIN = Preset(
+    name="orin",
+    board="Jetson AGX Orin 32GB",
+    chip=Chip(
+        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0095, waiting=0.4, curve=Curve(816.0, 0.00098)),
+        mem=Unit(max_mhz=3199, watts_per_mhz=0.0028, waiting=0.6, curve=FLAT),
+        cpu=Unit(max_mhz=2201.6, watts_per_mhz=0.0025, waiting=0.6, curve=Curve(960.0, 0.0004)),
+        idle_w=6.0,
+        thermal=Thermal(ambient_c=28.0, leak_w=1.2, leak_per_k=0.01, k_per_w=0.9, j_per_k=30.0),
+        overlap=0.8,
+        min_gpu_mhz=114.75,
+    ),
+    scale=Scale(compute=4.0, memory=2.9, host=6.0),
+    knobs=(
+        _knob(
+            "gpu.clock_mhz",
+            (114.75, 204, 306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300.5),
+        ),
+        _knob("gpu.mem_clock_mhz", (204, 665.6, 2133, 3199)),
+        _knob("cpu.clock_mhz", (345.6, 652.8, 960, 1267.2, 1574.4, 1881.6, 2201.6)),
+        JETSON_BATCH,
+    ),
+    limit_w=60.0,
+    scope=Scope.MODULE,
+    cannot={"gpu.power_limit_w": "the board has power modes, no settable limit"},
+)
+"""13 × 4 × 7 × 5 = 1820 settings, as PolyThrottle counts them (appendix A). The clocks are of this
+family's published lists, CPU clocks thinned from 29 to 7; power set by hand below the board's 60 W."""
+
+TX2 = Preset(
+    name="tx2",
+    board="Jetson TX2",
+    chip=Chip(
+        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0023, waiting=0.4, curve=Curve(854.25, 0.0010)),
+        mem=Unit(max_mhz=1866, watts_per_mhz=0.0013, waiting=0.6, curve=FLAT),
+        cpu=Unit(max_mhz=2035.2, watts_per_mhz=0.00085, waiting=0.6, curve=Curve(960.0, 0.0005)),
+        idle_w=2.0,
+        thermal=Thermal(ambient_c=28.0, leak_w=0.4, leak_per_k=0.01, k_per_w=2.8, j_per_k=8.0),
+        overlap=0.8,
+        min_gpu_mhz=114.75,
+    ),
+    scale=Scale(compute=40.0, memory=28.0, host=60.0),
+    knobs=(
+        _knob(
+            "gpu.clock_mhz",
+            # fmt: off
+            (
+                114.75,
+                216.75,
+                318.75,
+                420.75,
+                522.75,
+                624.75,
+                726.75,
+                854.25,
+                930.75,
+                1032.75,
+                1122,
+                1236.75,
+                1300.5,
+            ),
+            # fmt: on
+        ),
+        _knob(
+            "gpu.mem_clock_mhz",
+            (40.8, 68, 102, 204, 408, 665.6, 800, 1062.4, 1331.2, 1600, 1866),
+        ),
+        _knob("cpu.clock_mhz", (345.6, 652.8, 960, 1267.2, 1574.4, 1881.6, 2035.2)),
+        JETSON_BATCH,
+    ),
+    limit_w=15.0,
+    scope=Scope.MODULE,
+    cannot={"gpu.power_limit_w": "the board has power modes, no settable limit"},
+)
+"""13 × 11 × 7 × 5 = 5005 settings, as PolyThrottle counts them (appendix A). GPU and memory clocks
+are the board's published lists, CPU clocks thinned to 7; power set by hand below the board's 15 W."""
+
+PRESETS = MappingProxyType({p.name: p for p in (A100, V100, A40, ORIN, TX2)})

@@ -1,0 +1,40 @@
+"""What a simulated device is set to, on disk, so that it outlives the process like real hardware."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agents import durable
+from tuner.core import ActuationError, ConfigError, Setting, Space, StoreError
+
+
+def load_setting(path: Path, space: Space) -> Setting:
+    """Return the setting in a file, the space's default where there is no file.
+
+    Raises:
+        ConfigError: the file is not of this device, or cannot be read.
+    """
+    try:
+        setting = json.loads(path.read_text(encoding="utf-8"))
+        space.check(setting)
+    except FileNotFoundError:
+        return space.default
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} does not hold a setting of this simulated device: {error}",
+            hint="delete it to start from the defaults",
+        ) from error
+    return {name: setting[name] for name in space.default}
+
+
+def save_setting(path: Path, setting: Setting) -> None:
+    """Write the file so that a crash leaves the old setting or the new one, never half of it.
+
+    Raises:
+        ActuationError: the disk refuses.
+    """
+    try:
+        durable.write(path, json.dumps(dict(setting)))
+    except StoreError as error:
+        raise ActuationError(error.message, hint=error.hint) from error
