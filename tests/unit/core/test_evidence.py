@@ -1,0 +1,168 @@
+"""What trials show: baseline, limits, candidates, the bill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import START, setting, study, trial, window
+from tuner.core import (
+    Constraint,
+    Estimate,
+    Observation,
+    Outcome,
+    Phase,
+    TrialState,
+    Verdict,
+    draw_up,
+    incumbent,
+    merged,
+    pareto,
+    ranked,
+    weigh,
+)
+
+BASE = trial(1, setting(), window(10.0, 100.0), phase=Phase.BASELINE)
+
+
+def test_limits_follow_the_baseline_windows() -> None:
+    evidence = weigh(study(), [BASE, trial(2, setting(), window(10.0, 110.0))])
+    assert evidence.limits is not None
+    assert evidence.limits[0].value == pytest.approx(1.2 * evidence.baseline["latency_p99_ms"].mean)
+    assert 100.0 < evidence.baseline["latency_p99_ms"].mean < 110.0
+
+
+def test_without_a_baseline_nothing_is_judged() -> None:
+    evidence = weigh(study(), [trial(1, setting(600), window(5.0, 50.0))])
+    assert evidence.limits is None
+    assert incumbent(study(), evidence) is None
+
+
+def test_a_baseline_of_another_rate_band_does_not_set_the_limit() -> None:
+    old = trial(1, setting(), window(10.0, 50.0, rate=10.0), phase=Phase.BASELINE)
+    new = trial(2, setting(), window(10.0, 100.0, rate=50.0), phase=Phase.BASELINE)
+    evidence = weigh(study(), [old, new])
+    assert evidence.baseline["latency_p99_ms"].mean == pytest.approx(100.0)
+
+
+def test_a_changed_constraint_judges_history_anew() -> None:
+    trials = [BASE, trial(2, setting(600), window(7.0, 130.0))]
+    strict = study()
+    assert weigh(strict, trials).of(setting(600)).verdict is Verdict.INFEASIBLE  # type: ignore[union-attr]
+    loose = replace(strict, constraints=(Constraint.parse("latency_p99_ms <= 1.5x baseline"),))
+    assert weigh(loose, trials).of(setting(600)).verdict is Verdict.FEASIBLE  # type: ignore[union-attr]
+
+
+def test_only_what_is_proven_feasible_is_ranked_best_first() -> None:
+    trials = [
+        BASE,
+        trial(2, setting(800), window(8.0, 105.0)),
+        trial(3, setting(600), window(6.0, 110.0)),
+        trial(4, setting(400), window(4.0, 160.0)),
+        trial(5, setting(600, 2), window(5.0, 120.0)),
+    ]
+    order = [c.setting for c in ranked(study(), weigh(study(), trials))]
+    assert order == [setting(600), setting(800), setting()]
+
+
+@pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.ABORTED, TrialState.CONTAMINATED])
+def test_what_is_no_evidence_is_not_learnt_from(state: TrialState) -> None:
+    poor = trial(2, setting(600), window(1.0, 10.0), state=state)
+    assert weigh(study(), [BASE, poor]).of(setting(600)) is None
+
+
+def test_inconclusive_windows_are_kept_but_not_deployable() -> None:
+    vague = trial(2, setting(600), window(6.0, 90.0), state=TrialState.INCONCLUSIVE)
+    evidence = weigh(study(), [BASE, vague])
+    assert evidence.of(setting(600)) is not None
+    assert [c.setting for c in ranked(study(), evidence)] == [setting()]
+
+
+def test_a_window_cut_short_is_worse_than_what_it_showed() -> None:
+    cut = trial(2, setting(400), window(4.0, 110.0), censored=True)
+    evidence = weigh(study(), [BASE, cut])
+    assert evidence.verdict(cut) is Verdict.INFEASIBLE
+    assert evidence.of(setting(400)).verdict is Verdict.INFEASIBLE  # type: ignore[union-attr]
+
+
+def test_trials_before_a_fresh_start_do_not_count() -> None:
+    fresh = study(since_trial=2)
+    assert weigh(fresh, [BASE]).baseline == {}
+
+
+def test_the_pareto_front_has_no_beaten_setting() -> None:
+    trials = [
+        BASE,
+        trial(2, setting(800), window(8.0, 105.0)),
+        trial(3, setting(600), window(6.0, 140.0)),
+        trial(4, setting(600, 2), window(9.0, 150.0)),
+    ]
+    front = [c.setting for c in pareto(study(), weigh(study(), trials))]
+    assert front == [setting(600), setting(800), setting()]
+
+
+def test_the_bill_adds_up() -> None:
+    trials = [BASE, trial(2, setting(600), window(6.0, 110.0))]
+    evidence = weigh(study(), trials)
+    best = evidence.of(setting(600))
+    assert best is not None
+    bill = draw_up(trials, evidence.baseline, best.estimates)
+    # 50 items a second for 10 s at 10 J, then at 6 J.
+    assert bill.explored_j == pytest.approx(5000.0 + 3000.0)
+    assert bill.overhead_j == pytest.approx(-2000.0)
+    assert bill.saving_w == pytest.approx(4.0 * 50.0)
+    assert bill.break_even_s == pytest.approx(8000.0 / 200.0)
+    assert bill.saved_j is None
+
+
+def test_what_was_saved_since_comes_from_held_windows_only() -> None:
+    held = Observation(
+        study="s1",
+        device="sim",
+        setting=setting(600),
+        measurement=window(6.0, 110.0),
+        at=START,
+    )
+    bill = draw_up([BASE], {"energy_j": Estimate(10.0)}, {"energy_j": Estimate(6.0)}, [held, held])
+    assert bill.saved_j == pytest.approx(2 * 4.0 * 500)
+
+
+def test_no_joules_are_invented_where_a_window_has_none() -> None:
+    blind = trial(2, setting(600), window(6.0, 110.0))
+    assert blind.measurement is not None
+    seen = {k: v for k, v in blind.measurement.estimates.items() if k != "power_w"}
+    blind = replace(blind, measurement=replace(blind.measurement, estimates=seen))
+    assert draw_up([BASE, blind], {"energy_j": Estimate(10.0)}, {}).explored_j is None
+
+
+def test_a_setting_that_does_not_save_never_breaks_even() -> None:
+    bill = draw_up(
+        [BASE],
+        {"energy_j": Estimate(10.0), "throughput_per_s": Estimate(50.0)},
+        {"energy_j": Estimate(11.0)},
+    )
+    assert bill.saving_w == pytest.approx(-50.0)
+    assert bill.break_even_s is None
+
+
+def test_like_devices_sum_their_energy_and_the_slowest_rules() -> None:
+    both = merged(
+        [
+            Outcome(state=TrialState.COMPLETED, measurement=window(10.0, 100.0)),
+            Outcome(state=TrialState.COMPLETED, measurement=window(12.0, 140.0)),
+        ]
+    )
+    assert both.measurement is not None
+    assert both.measurement.estimates["energy_j"].mean == pytest.approx(22.0)
+    assert both.measurement.estimates["latency_p99_ms"].mean == pytest.approx(140.0)
+
+
+def test_the_gravest_device_decides_how_a_trial_ended() -> None:
+    both = merged(
+        [
+            Outcome(state=TrialState.COMPLETED, measurement=window()),
+            Outcome(state=TrialState.FAILED, reason="clock refused"),
+        ]
+    )
+    assert (both.state, both.reason) == (TrialState.FAILED, "clock refused")
