@@ -1,0 +1,295 @@
+"""One study at work over a store: orders, reports, crashes and operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+
+from db.memory import MemoryStore
+from tests.builders import Time, applied, completed, device, setting, study, window
+from tuner.core import (
+    Done,
+    NotFound,
+    Outcome,
+    Past,
+    Phase,
+    Plan,
+    Setting,
+    StaleToken,
+    Study,
+    Suggestion,
+    TrialState,
+    Try,
+)
+from tuner.loop import Loop
+from tuner.wire import (
+    Assignment,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Poll,
+    Release,
+    Renewal,
+    TrialReport,
+)
+
+
+@dataclass
+class Descend:
+    """Tries clocks downwards as many times as the terms allow, then proposes 600 MHz."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        tried = sum(t.phase is Phase.TUNING for t in past.trials)
+        if tried < 2:
+            return Try(setting((800, 600)[tried]), f"step {tried + 1}")
+        return Done(Plan.single(setting(600)), "that is low enough")
+
+
+@dataclass
+class World:
+    """A tuner's loop over a memory store, and devices that answer as a surface says."""
+
+    time: Time = field(default_factory=Time)
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def __post_init__(self) -> None:
+        self.loop = Loop(self.store, lambda _: Descend(), self.time.now)
+
+    def start(self, *names: str) -> Study:
+        for name in names or ("sim",):
+            self.loop.register(device(name))
+        fresh = study(Phase.BASELINE, devices=names or ("sim",))
+        self.store.studies.add(fresh, "test", "created")
+        return fresh
+
+    def ask(self, name: str = "sim", agent: str = "host", holding: str = "") -> object:
+        return self.loop.order(name, Poll(agent=agent, applied=applied(name), holding=holding))
+
+    def assigned(self, name: str = "sim", agent: str = "host") -> Assignment:
+        order = self.ask(name, agent)
+        assert isinstance(order, Assignment), order
+        return order
+
+    def report(self, order: Assignment, outcome: Outcome, name: str = "sim") -> str:
+        return self.loop.record(
+            TrialReport(
+                device=name,
+                study=order.study,
+                trial=order.trial,
+                attempt=order.attempt,
+                token=order.token,
+                outcome=outcome,
+            )
+        ).result
+
+    def run(self, surface: Callable[[Setting], Outcome], most: int = 40) -> HoldOrder:
+        for _ in range(most):
+            order = self.ask()
+            if isinstance(order, HoldOrder):
+                return order
+            assert isinstance(order, Assignment), order
+            assert self.report(order, surface(order.setting)) == "closed"
+        raise AssertionError("the study does not come to hold")
+
+
+def truth(at: Setting) -> Outcome:
+    clock = float(at["gpu.clock_mhz"])
+    return completed(clock / 100.0, 100.0 + (1000.0 - clock) / 40.0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_device_without_a_study_is_released(world: World) -> None:
+    world.loop.register(device())
+    assert isinstance(world.ask(), Release)
+    with pytest.raises(NotFound):
+        world.ask("nobody")
+
+
+def test_a_study_goes_from_baseline_to_hold(world: World) -> None:
+    world.start()
+    hold = world.run(truth)
+    assert hold.plan == Plan.single(setting(600))
+    phases = [t.phase for t in world.store.trials.list("s1")]
+    assert phases == [Phase.BASELINE] * 2 + [Phase.TUNING] * 2 + [Phase.CONFIRMING] * 4
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+
+
+def test_an_assignment_says_all_that_a_trial_needs(world: World) -> None:
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    order = world.assigned()
+    assert order.metrics == ("energy_j", "latency_p99_ms")
+    assert order.limits[0].value == pytest.approx(120.0)
+    assert order.expected_rate_per_s == pytest.approx(50.0)
+    assert order.why == "step 1"
+
+
+def test_the_same_agent_asking_again_gets_the_same_trial(world: World) -> None:
+    world.start()
+    first = world.assigned()
+    again = world.assigned()
+    assert (again.trial, again.setting) == (first.trial, first.setting)
+    assert again.attempt == 2
+    assert again.token > first.token
+
+
+def test_another_agent_does_not_get_a_trial_that_is_at_work(world: World) -> None:
+    world.start()
+    world.assigned()
+    assert isinstance(world.ask(agent="other"), Idle)
+    world.time.sleep(31.0)
+    assert world.assigned(agent="other").attempt == 2
+
+
+def test_a_late_report_is_kept_and_closes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    first = world.assigned()
+    second = world.assigned()
+    assert world.report(first, completed(1.0)) == "late"
+    assert not world.store.trials.list("s1")[0].state.final
+    assert world.report(second, completed(9.0)) == "closed"
+    kept = world.store.trials.reports("s1", first.trial)
+    assert [r.late for r in kept] == [True, False]
+    ended = world.store.trials.list("s1")[0].measurement
+    assert ended is not None
+    assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
+
+
+def test_a_report_that_comes_twice_counts_once(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    assert world.report(order, completed()) == "closed"
+    assert world.report(order, completed()) == "duplicate"
+    assert len(world.store.trials.reports("s1", order.trial)) == 1
+
+
+def test_a_report_after_the_lease_ran_out_still_counts_if_nobody_took_over(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    world.time.sleep(120.0)
+    world.loop.reap()
+    assert world.report(order, completed()) == "closed"
+
+
+def test_an_agent_that_never_comes_back_ends_its_trial(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    world.time.sleep(world.loop.lease_s + world.loop.abandon_s + 1.0)
+    assert world.loop.reap() == 1
+    assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
+    with pytest.raises(NotFound):
+        world.loop.renew(Renewal(device="sim", token=order.token))
+    assert world.assigned().trial == order.trial + 1
+
+
+def test_three_attempts_without_a_report_fail_the_trial(world: World) -> None:
+    world.start()
+    numbers = [world.assigned().trial for _ in range(4)]
+    assert numbers == [1, 1, 1, 2]
+    assert world.store.trials.list("s1")[0].state is TrialState.FAILED
+
+
+def test_renewing_keeps_a_lease_and_a_stale_token_is_told(world: World) -> None:
+    world.start()
+    first = world.assigned()
+    world.time.sleep(20.0)
+    world.loop.renew(Renewal(device="sim", token=first.token))
+    lease = world.store.leases.get("sim")
+    assert lease is not None
+    assert lease.expires_at == world.time.now() + timedelta(seconds=world.loop.lease_s)
+    world.assigned()
+    with pytest.raises(StaleToken):
+        world.loop.renew(Renewal(device="sim", token=first.token))
+
+
+def test_a_tuner_that_died_goes_on_where_it_was(world: World) -> None:
+    world.start()
+    for count in range(8):
+        restarted = replace(world.loop, policies=lambda _: Descend())
+        world.loop = restarted
+        order = world.assigned()
+        assert order.trial == count + 1
+        world.report(order, truth(order.setting))
+    assert isinstance(world.ask(), HoldOrder)
+
+
+def test_a_crash_between_report_and_end_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    order = world.assigned()
+    # The report was stored; the process died before the trial was ended.
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(world.store.trials, "end", _dies)
+        world.report(order, completed(7.0))
+    following = world.assigned()
+    assert following.trial == order.trial + 1
+    first = world.store.trials.list("s1")[0]
+    assert first.state is TrialState.COMPLETED
+    assert len(world.store.trials.reports("s1", 1)) == 1
+
+
+def _dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_like_devices_run_each_trial_together(world: World) -> None:
+    world.start("a", "b")
+    first, second = world.assigned("a"), world.assigned("b")
+    assert first.trial == second.trial
+    assert first.setting == second.setting
+    assert world.report(first, completed(10.0), "a") == "kept"
+    assert isinstance(world.ask("a"), Idle)
+    assert world.report(second, completed(12.0, 130.0), "b") == "closed"
+    ended = world.store.trials.list("s1")[0].measurement
+    assert ended is not None
+    assert ended.estimates["energy_j"].mean == pytest.approx(22.0)
+    assert ended.estimates["latency_p99_ms"].mean == pytest.approx(130.0)
+
+
+def test_a_hold_that_ended_starts_the_evidence_afresh(world: World) -> None:
+    world.start()
+    hold = world.run(truth)
+    sent = HoldReport(
+        device="sim",
+        study="s1",
+        revision=hold.revision,
+        setting=setting(600),
+        measurement=window(6.0, 140.0),
+        ended="latency_p99_ms broke its limit in 3 windows",
+    )
+    assert world.loop.observe(sent).result == "closed"
+    found = world.store.studies.get("s1")
+    assert found.phase is Phase.BASELINE
+    assert found.since_trial == 9
+    assert len(world.store.observations.list("s1")) == 1
+    assert world.loop.observe(sent).result == "late"
+
+
+def test_a_new_driver_starts_the_evidence_afresh(world: World) -> None:
+    world.start()
+    world.run(truth)
+    world.loop.register(device(driver="2"))
+    found = world.store.studies.get("s1")
+    assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+    world.loop.register(device(driver="2"))
+    assert world.store.studies.get("s1").revision == found.revision
+
+
+def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -> None:
+    world.start()
+    world.run(truth)
+    world.loop.hours = lambda _: False
+    assert isinstance(world.ask(), HoldOrder)
+    world.loop.afresh(world.store.studies.get("s1"), "again")
+    assert isinstance(world.ask(), Idle)

@@ -1,0 +1,183 @@
+"""The walk of a study, step by step, derived from its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.builders import START, setting, study, trial, window
+from tuner.core import (
+    Done,
+    Measurement,
+    Past,
+    Phase,
+    Plan,
+    Setting,
+    Study,
+    Suggestion,
+    Trial,
+    TrialState,
+    Try,
+    Wait,
+    setting_key,
+)
+from tuner.steps import CONFIRM_MOST, Assign, Move, Rest, next_step
+
+
+@dataclass
+class Scripted:
+    """A policy that says what it was told to."""
+
+    answer: Suggestion
+
+    def suggest(self, past: Past) -> Suggestion:
+        return self.answer
+
+
+def step(at: Study, trials: list[Trial], answer: Suggestion | None = None) -> object:
+    policy = Scripted(answer or Wait("nothing"))
+    return next_step(Past(study=at, trials=tuple(trials), now=START), policy)
+
+
+def base(number: int) -> Trial:
+    return trial(number, setting(), window(), phase=Phase.BASELINE)
+
+
+def test_the_baseline_is_measured_twice_before_tuning() -> None:
+    fresh = study(Phase.BASELINE)
+    first = step(fresh, [])
+    assert isinstance(first, Assign)
+    assert first.setting == fresh.baseline
+    assert isinstance(step(fresh, [base(1)]), Assign)
+    assert step(fresh, [base(1), base(2)]) == Move(
+        Phase.TUNING, "the baseline is known from 2 windows"
+    )
+
+
+def test_a_baseline_that_cannot_be_measured_is_held_with_the_reason() -> None:
+    failed = [
+        trial(n, phase=Phase.BASELINE, state=TrialState.FAILED, reason="meter gone")
+        for n in range(1, 7)
+    ]
+    move = step(study(Phase.BASELINE), failed)
+    assert isinstance(move, Move)
+    assert move.phase is Phase.HOLDING
+    assert move.plan == Plan.single(study().baseline)
+    assert "meter gone" in move.why
+
+
+def test_tuning_does_what_the_policy_says() -> None:
+    trials = [base(1), base(2)]
+    assert step(study(), trials, Try(setting(600), "cheaper")) == Assign(setting(600), "cheaper")
+    assert step(study(), trials, Wait("a trial is running")) == Rest("a trial is running")
+    done = step(study(), trials, Done(Plan.single(setting(600)), "enough"))
+    assert done == Move(Phase.CONFIRMING, "enough", Plan.single(setting(600)))
+
+
+def test_done_with_the_baseline_needs_no_confirming() -> None:
+    done = step(study(), [base(1), base(2)], Done(Plan.single(study().baseline), "nothing better"))
+    assert isinstance(done, Move)
+    assert done.phase is Phase.HOLDING
+
+
+def test_what_the_guard_refuses_is_not_tried() -> None:
+    trials = [base(1), base(2), trial(3, setting(400), window(4.0, 200.0))]
+    move = step(study(), trials, Try(setting(400), "again"))
+    assert isinstance(move, Move)
+    assert "the guard refused" in move.why
+
+
+Surface = Callable[[Setting], Measurement]
+
+
+def confirm(at: Study, trials: list[Trial], surface: Surface) -> tuple[list[Setting], Move]:
+    """Play the confirming phase on a surface and return the settings asked for and the end."""
+    asked: list[Setting] = []
+    for _ in range(60):
+        answer = step(at, trials)
+        if isinstance(answer, Move):
+            return asked, answer
+        assert isinstance(answer, Assign)
+        asked.append(answer.setting)
+        found = surface(answer.setting)
+        trials = [
+            *trials,
+            trial(len(trials) + 1, answer.setting, found, phase=Phase.CONFIRMING),
+        ]
+    raise AssertionError("confirming does not end")
+
+
+def table(figures: Mapping[int, tuple[float, float]]) -> Surface:
+    return lambda at: window(*figures[int(at["gpu.clock_mhz"])])
+
+
+TUNED = [
+    base(1),
+    base(2),
+    trial(3, setting(600), window(6.0, 110.0)),
+    trial(4, setting(800), window(8.0, 105.0)),
+]
+PROPOSED = study(Phase.CONFIRMING, plan=Plan.single(setting(600)))
+
+
+def test_the_winner_is_confirmed_in_alternating_windows() -> None:
+    asked, end = confirm(PROPOSED, TUNED, table({1000: (10, 100), 600: (6, 110)}))
+    assert asked == [setting(), setting(600), setting(), setting(600)]
+    assert (end.phase, end.plan) == (Phase.HOLDING, Plan.single(setting(600)))
+    assert "40.0" in end.why
+
+
+def test_what_does_not_prove_itself_gives_way_to_the_next_best() -> None:
+    asked, end = confirm(PROPOSED, TUNED, table({1000: (10, 100), 600: (6, 119.5), 800: (8, 105)}))
+    assert end.plan == Plan.single(setting(800))
+    assert setting(600) in asked
+
+
+def test_a_gain_that_is_not_proven_is_not_claimed() -> None:
+    flat = table({1000: (10, 100), 600: (9.99, 100), 800: (9.99, 100)})
+    _, end = confirm(PROPOSED, TUNED, flat)
+    assert (end.phase, end.plan) == (Phase.HOLDING, Plan.single(setting()))
+    assert "not proven" in end.why
+
+
+def test_at_most_three_settings_are_confirmed() -> None:
+    many = [
+        *TUNED,
+        trial(5, setting(600, 2), window(6.5, 110.0)),
+        trial(6, setting(800, 2), window(8.5, 105.0)),
+    ]
+    asked, end = confirm(PROPOSED, many, lambda at: window(10.0, 100.0))
+    tried = {setting_key(s) for s in asked} - {setting_key(setting())}
+    assert len(tried) == 3
+    assert end.plan == Plan.single(setting())
+
+
+@pytest.mark.parametrize("state", [TrialState.CONTAMINATED, TrialState.FAILED])
+def test_confirming_ends_whatever_the_windows_do(state: TrialState) -> None:
+    trials = list(TUNED)
+    for _ in range(CONFIRM_MOST + 2):
+        answer = step(PROPOSED, trials)
+        if isinstance(answer, Move):
+            break
+        assert isinstance(answer, Assign)
+        bad = trial(len(trials) + 1, answer.setting, phase=Phase.CONFIRMING, state=state)
+        trials.append(bad)
+    assert isinstance(answer, Move)
+    assert answer.plan == Plan.single(setting())
+
+
+def test_the_same_past_gives_the_same_step() -> None:
+    for count in range(len(TUNED) + 1):
+        assert step(PROPOSED, TUNED[:count]) == step(PROPOSED, list(TUNED[:count]))
+
+
+def test_a_fresh_start_measures_the_baseline_again() -> None:
+    fresh = replace(study(Phase.BASELINE), since_trial=5)
+    assert isinstance(step(fresh, TUNED), Assign)
+
+
+@pytest.mark.parametrize("phase", [Phase.HOLDING, Phase.PAUSED, Phase.STOPPED])
+def test_a_study_that_rests_rests(phase: Phase) -> None:
+    assert isinstance(step(study(phase, plan=Plan.single(setting())), TUNED), Rest)
