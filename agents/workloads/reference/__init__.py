@@ -1,0 +1,1 @@
+"""Runnable torch programs, started as processes of their own; the agent never imports them."""
