@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from db.history import Question
 from tuner.core import (
     Conflict,
     InvalidInput,
@@ -27,7 +28,7 @@ from tuner.core import (
     Unauthorised,
     Verdict,
 )
-from tuner.operations import Operations
+from tuner.operations import ROWS, Operations
 from tuner.wire import (
     PROTOCOL,
     Change,
@@ -67,13 +68,8 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
 LOOK_AGAIN_S = 0.5
 MOST_BYTES = 8 * 1024 * 1024
 
-Ask = Callable[..., tuple[dict[str, Any], ...]]
-"""History questions, given by the composition root: filters in, rows out."""
 
-
-def create_app(
-    operations: Operations, token: str, hosts: frozenset[str], history: Ask, version: str
-) -> FastAPI:
+def create_app(operations: Operations, token: str, hosts: frozenset[str], version: str) -> FastAPI:
     """Return the application. `hosts` are the names it answers to, against DNS rebinding."""
     app = FastAPI(
         title="jouletune",
@@ -87,7 +83,7 @@ def create_app(
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(_agent_routes(operations), prefix="/v1", tags=["agents"])
     app.include_router(_study_routes(operations), prefix="/v1", tags=["studies"])
-    app.include_router(_question_routes(operations, history), prefix="/v1", tags=["questions"])
+    app.include_router(_question_routes(operations), prefix="/v1", tags=["questions"])
     return app
 
 
@@ -275,7 +271,7 @@ def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change
     return change_study
 
 
-def _question_routes(operations: Operations, history: Ask) -> APIRouter:
+def _question_routes(operations: Operations) -> APIRouter:
     router = APIRouter()
 
     @router.get("/studies/{study}/revisions")
@@ -335,8 +331,17 @@ def _question_routes(operations: Operations, history: Ask) -> APIRouter:
         until: datetime | None = None,
         verdict: Verdict | None = None,
         state: TrialState | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> Response:
         """List trials across studies."""
-        return list(history(device, workload, study, since, until, verdict, state))
+        question = Question(
+            device=device,
+            workload=workload,
+            study=study,
+            since=since,
+            until=until,
+            verdict=verdict,
+            state=state,
+        )
+        return Response(ROWS.dump_json(operations.history(question)), media_type="application/json")
 
     return router

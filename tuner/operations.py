@@ -6,6 +6,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pydantic import ConfigDict, TypeAdapter
+
+from db.history import Question, Row, history, pareto
 from tuner import steps
 from tuner.core import (
     Constraint,
@@ -25,7 +28,6 @@ from tuner.core import (
     counted,
     draw_up,
     incumbent,
-    pareto,
     setting_key,
     weigh,
 )
@@ -50,6 +52,11 @@ from tuner.wire import (
     StudyView,
     TrialView,
 )
+
+ROWS: TypeAdapter[tuple[Row, ...]] = TypeAdapter(
+    tuple[Row, ...], config=ConfigDict(ser_json_inf_nan="strings")
+)
+"""History rows as they travel."""
 
 
 @dataclass(frozen=True)
@@ -186,9 +193,11 @@ class Operations:
 
     def pareto(self, study: str) -> list[SettingView]:
         """Return the settings that none other beats in every metric asked for. Raises NotFound."""
-        found = self.loop.store.studies.get(study)
-        evidence = weigh(found, self.loop.store.trials.list(study))
-        return [candidate_view(c) for c in pareto(found, evidence)]
+        return [candidate_view(c) for c in pareto(self.loop.store, study)]
+
+    def history(self, question: Question) -> tuple[Row, ...]:
+        """Return the trials a question asks for, across studies. Raises NotFound."""
+        return history(self.loop.store, question)
 
     def report(self, study: str) -> StudyReport:
         """Return what a study gained and cost. Raises NotFound."""

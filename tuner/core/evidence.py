@@ -106,32 +106,6 @@ def incumbent(study: Study, evidence: Evidence) -> Candidate | None:
     return next(iter(ranked(study, evidence)), None)
 
 
-def pareto(study: Study, evidence: Evidence) -> tuple[Candidate, ...]:
-    """Return the deployable candidates that none beats in the objective and every constraint at once.
-
-    Best objective first. Where there is no constraint this is the best candidate alone.
-    """
-    axes = {c.metric: 1.0 if c.op == "<=" else -1.0 for c in study.constraints}
-    axes[study.objective.metric] = study.objective.sign
-    points = [
-        (c, [sign * c.estimates[m].mean for m, sign in axes.items()])
-        for c in evidence.candidates
-        if c.deployable and all(m in c.estimates for m in axes)
-    ]
-    front = [
-        (candidate, at)
-        for candidate, at in points
-        if not any(
-            other != at and all(o <= a for o, a in zip(other, at, strict=True))
-            for _, other in points
-        )
-    ]
-    goal = study.objective
-    return tuple(
-        sorted((c for c, _ in front), key=lambda c: goal.sign * c.estimates[goal.metric].mean)
-    )
-
-
 def pool_windows(windows: Sequence[Measurement]) -> dict[str, Estimate]:
     """Return one estimate per metric over several windows of one setting."""
     names = dict.fromkeys(name for window in windows for name in window.estimates)

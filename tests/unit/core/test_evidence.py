@@ -18,7 +18,6 @@ from tuner.core import (
     draw_up,
     incumbent,
     merged,
-    pareto,
     ranked,
     weigh,
 )
@@ -89,17 +88,6 @@ def test_a_window_cut_short_is_worse_than_what_it_showed() -> None:
 def test_trials_before_a_fresh_start_do_not_count() -> None:
     fresh = study(since_trial=2)
     assert weigh(fresh, [BASE]).baseline == {}
-
-
-def test_the_pareto_front_has_no_beaten_setting() -> None:
-    trials = [
-        BASE,
-        trial(2, setting(800), window(8.0, 105.0)),
-        trial(3, setting(600), window(6.0, 140.0)),
-        trial(4, setting(600, 2), window(9.0, 150.0)),
-    ]
-    front = [c.setting for c in pareto(study(), weigh(study(), trials))]
-    assert front == [setting(600), setting(800), setting()]
 
 
 def test_the_bill_adds_up() -> None:
