@@ -21,7 +21,7 @@ FLAT = Curve(threshold_mhz=float("inf"), per_mhz=0.0)
 WORKLOADS = MappingProxyType(
     {
         "resnet50": Work(
-            compute_fixed_ms=0.6, compute_ms=0.40, memory_fixed_ms=0.3, memory_ms=0.31,
+            compute_fixed_ms=0.35, compute_ms=0.42, memory_fixed_ms=0.3, memory_ms=0.31,
             host_fixed_ms=0.5, host_ms=0.05, intensity=1.0,
         ),
         "bert": Work(
@@ -29,8 +29,8 @@ WORKLOADS = MappingProxyType(
             host_fixed_ms=0.4, host_ms=0.02, intensity=0.754,
         ),
         "efficientnet": Work(
-            compute_fixed_ms=1.0, compute_ms=0.22, memory_fixed_ms=0.3, memory_ms=0.20,
-            host_fixed_ms=0.5, host_ms=0.05, intensity=0.595,
+            compute_fixed_ms=0.35, compute_ms=0.26, memory_fixed_ms=0.3, memory_ms=0.20,
+            host_fixed_ms=0.3, host_ms=0.04, intensity=0.591,
         ),
     }
 )  # fmt: skip
@@ -107,6 +107,12 @@ def _steps(first: int, last: int, step: int) -> tuple[int, ...]:
 
 DATA_CENTRE_BATCH = _batch((1, 2, 4, 8, 12, 16, 24, 32), 16)
 JETSON_BATCH = _batch((1, 2, 4, 8, 16), 8)
+# fmt: off
+TX2_GPU_MHZ = (
+    114.75, 216.75, 318.75, 420.75, 522.75, 624.75, 726.75, 854.25, 930.75, 1032.75, 1122, 1236.75,
+    1300.5,
+)
+# fmt: on
 ONE_MEMORY_CLOCK = "the board runs its memory at one clock"
 HOST_UNSEEN = "the board's meter does not see the host's cores, so slowing them could only lose"
 
@@ -139,15 +145,15 @@ V100 = Preset(
     name="v100",
     board="V100-PCIE",
     chip=Chip(
-        gpu=Unit(max_mhz=1380, watts_per_mhz=0.1041, waiting=0.35, curve=Curve(1054.0, 0.000556)),
-        mem=Unit(max_mhz=877, watts_per_mhz=0.0185, waiting=0.4, curve=FLAT),
+        gpu=Unit(max_mhz=1380, watts_per_mhz=0.1206, waiting=0.35, curve=Curve(944.0, 0.00035)),
+        mem=Unit(max_mhz=877, watts_per_mhz=0.0175, waiting=0.4, curve=FLAT),
         cpu=Unit(max_mhz=2250, watts_per_mhz=0.0, waiting=0.0, curve=FLAT),
-        idle_w=15.0,
+        idle_w=15.2,
         thermal=Thermal(ambient_c=30.0, leak_w=10.0, leak_per_k=0.008, k_per_w=0.16, j_per_k=140.0),
         overlap=0.8,
         min_gpu_mhz=135,
     ),
-    scale=Scale(compute=2.0, memory=2.15),
+    scale=Scale(compute=2.0, memory=3.08),
     knobs=(
         _knob("gpu.clock_mhz", _steps(135, 1380, 15)),
         _knob("gpu.power_limit_w", _steps(100, 250, 25)),
@@ -163,15 +169,15 @@ A40 = Preset(
     name="a40",
     board="A40",
     chip=Chip(
-        gpu=Unit(max_mhz=1740, watts_per_mhz=0.0859, waiting=0.35, curve=Curve(1477.0, 0.000745)),
-        mem=Unit(max_mhz=7251, watts_per_mhz=0.00544, waiting=0.4, curve=FLAT),
+        gpu=Unit(max_mhz=1740, watts_per_mhz=0.08545, waiting=0.35, curve=Curve(1478.0, 0.000745)),
+        mem=Unit(max_mhz=7251, watts_per_mhz=0.00518, waiting=0.4, curve=FLAT),
         cpu=Unit(max_mhz=2250, watts_per_mhz=0.0, waiting=0.0, curve=FLAT),
-        idle_w=26.0,
+        idle_w=27.3,
         thermal=Thermal(ambient_c=30.0, leak_w=10.0, leak_per_k=0.008, k_per_w=0.16, j_per_k=140.0),
         overlap=0.8,
         min_gpu_mhz=210,
     ),
-    scale=Scale(compute=2.0, memory=2.95),
+    scale=Scale(compute=2.0, memory=2.93),
     knobs=(
         _knob("gpu.clock_mhz", _steps(210, 1740, 15)),
         _knob("gpu.power_limit_w", _steps(100, 300, 25)),
@@ -187,15 +193,15 @@ ORIN = Preset(
     name="orin",
     board="Jetson AGX Orin 32GB",
     chip=Chip(
-        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0095, waiting=0.4, curve=Curve(816.0, 0.00098)),
+        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0083, waiting=0.4, curve=Curve(662.0, 0.0010)),
         mem=Unit(max_mhz=3199, watts_per_mhz=0.0028, waiting=0.6, curve=FLAT),
         cpu=Unit(max_mhz=2201.6, watts_per_mhz=0.0025, waiting=0.6, curve=Curve(960.0, 0.0004)),
-        idle_w=6.0,
+        idle_w=5.0,
         thermal=Thermal(ambient_c=28.0, leak_w=1.2, leak_per_k=0.01, k_per_w=0.9, j_per_k=30.0),
-        overlap=0.8,
+        overlap=0.9,
         min_gpu_mhz=114.75,
     ),
-    scale=Scale(compute=4.0, memory=2.9, host=6.0),
+    scale=Scale(compute=4.0, memory=2.5, host=5.0),
     knobs=(
         _knob(
             "gpu.clock_mhz",
@@ -216,35 +222,19 @@ TX2 = Preset(
     name="tx2",
     board="Jetson TX2",
     chip=Chip(
-        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0023, waiting=0.4, curve=Curve(854.25, 0.0010)),
+        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0021, waiting=0.4, curve=Curve(675.0, 0.0010)),
         mem=Unit(max_mhz=1866, watts_per_mhz=0.0013, waiting=0.6, curve=FLAT),
         cpu=Unit(max_mhz=2035.2, watts_per_mhz=0.00085, waiting=0.6, curve=Curve(960.0, 0.0005)),
         idle_w=2.0,
         thermal=Thermal(ambient_c=28.0, leak_w=0.4, leak_per_k=0.01, k_per_w=2.8, j_per_k=8.0),
-        overlap=0.8,
+        overlap=0.9,
         min_gpu_mhz=114.75,
     ),
-    scale=Scale(compute=40.0, memory=28.0, host=60.0),
+    scale=Scale(compute=40.0, memory=27.0, host=50.0),
     knobs=(
         _knob(
             "gpu.clock_mhz",
-            # fmt: off
-            (
-                114.75,
-                216.75,
-                318.75,
-                420.75,
-                522.75,
-                624.75,
-                726.75,
-                854.25,
-                930.75,
-                1032.75,
-                1122,
-                1236.75,
-                1300.5,
-            ),
-            # fmt: on
+            TX2_GPU_MHZ,
         ),
         _knob(
             "gpu.mem_clock_mhz",
