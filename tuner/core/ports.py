@@ -152,7 +152,11 @@ class Trials(Protocol):
         ...
 
     def report(self, report: Report) -> bool:
-        """Keep a report; False where the same (study, trial, device, token) is kept already."""
+        """Keep a report; False where the same (study, trial, device, token) is kept already.
+
+        Raises:
+            NotFound: there is no such trial.
+        """
         ...
 
     def reports(self, study: str, number: int) -> Sequence[Report]:
@@ -170,7 +174,11 @@ class Leases(Protocol):
     def grant(
         self, device: str, study: str, trial: Trial, agent: str, expires_at: datetime
     ) -> Lease:
-        """Give the device's lease to a trial, replacing whatever lease there was."""
+        """Give the device's lease to a trial, replacing whatever lease there was.
+
+        Raises:
+            NotFound: there is no such trial.
+        """
         ...
 
     def get(self, device: str) -> Lease | None:
@@ -218,7 +226,11 @@ class Observations(Protocol):
     """Windows measured while holding."""
 
     def add(self, observation: Observation) -> None:
-        """Keep an observation; the same study, device and start are kept once."""
+        """Keep an observation; the same study, device and start are kept once.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         ...
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
