@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
@@ -17,6 +18,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.orm import Session
 
+from db.schema import Base
 from tuner.core import ConfigError, InvalidInput, StoreError, TuningError
 
 DRIVERS = {
@@ -151,6 +153,13 @@ class Database:
             f"database {self.name} does not answer: {_first_line(error)}",
             hint="check that it runs, that the URL is right and that you may use it",
         )
+
+
+def insert_into(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
+    """Return an INSERT that can say what to do where the row is there already."""
+    if session.get_bind().dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)
 
 
 def _unkeepable(name: str, error: Exception) -> TuningError:

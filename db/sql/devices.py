@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from db import refusals
 from db.codec import encode_setting
 from db.schema import AppliedRow, DeviceRow, WorkloadVersionRow
-from db.sql.database import Database, Refused
-from db.sql.rows import device_row, to_device
+from db.sql.database import Database, insert_into
+from db.sql.rows import device_values, to_device
 from tuner.core import Applied, Device
 
 
@@ -24,12 +24,22 @@ class SqlDevices:
 
     def put(self, device: Device) -> None:
         """Store a device, replacing its former description."""
-        try:
-            self._put(device)
-        except (
-            Refused
-        ):  # somebody stored the same device or workload version first: now it is there
-            self._put(device)
+        values = device_values(device)
+        with self._database.write() as session:
+            session.execute(
+                insert_into(session, WorkloadVersionRow)
+                .values(
+                    workload=device.workload,
+                    version=device.workload_version,
+                    first_seen_at=device.seen_at,
+                )
+                .on_conflict_do_nothing()
+            )
+            session.execute(
+                insert_into(session, DeviceRow)
+                .values(id=device.id, **values)
+                .on_conflict_do_update(index_elements=[DeviceRow.id], set_=values)
+            )
 
     def get(self, device: str) -> Device:
         """Return a device. Raises NotFound."""
@@ -70,20 +80,6 @@ class SqlDevices:
         """Return what a device was set to, latest first."""
         with self._database.read() as session:
             return tuple(_to_applied(row) for row in _notes(session, device))
-
-    def _put(self, device: Device) -> None:
-        with self._database.write() as session:
-            version = (device.workload, device.workload_version)
-            if session.get(WorkloadVersionRow, version) is None:
-                session.add(
-                    WorkloadVersionRow(
-                        workload=device.workload,
-                        version=device.workload_version,
-                        first_seen_at=device.seen_at,
-                    )
-                )
-                session.flush()
-            session.merge(device_row(device))
 
 
 def _notes(session: Session, device: str, limit: int | None = None) -> Sequence[AppliedRow]:

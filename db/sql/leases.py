@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import select, update
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session
 
 from db import refusals
 from db.schema import LeaseRow, TrialRow
-from db.sql.database import Database
+from db.sql.database import Database, insert_into
 from db.sql.rows import to_lease
 from tuner.core import Lease, Trial
 
@@ -37,7 +35,7 @@ class SqlLeases:
                 "expires_at": expires_at,
             }
             token = session.scalar(
-                _insert(session)
+                insert_into(session, LeaseRow)
                 .values(device_id=device, token=1, **values)
                 .on_conflict_do_update(
                     index_elements=[LeaseRow.device_id],
@@ -92,9 +90,3 @@ class SqlLeases:
                 select(LeaseRow).where(LeaseRow.expires_at <= now).order_by(LeaseRow.device_id)
             ).all()
             return tuple(lease for row in rows if (lease := to_lease(row)) is not None)
-
-
-def _insert(session: Session) -> postgresql.Insert | sqlite.Insert:
-    if session.get_bind().dialect.name == "postgresql":
-        return postgresql.insert(LeaseRow)
-    return sqlite.insert(LeaseRow)

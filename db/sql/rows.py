@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import math
 
-from db.codec import decode_metrics, decode_space, encode_metrics, encode_setting, encode_space
+from db.codec import (
+    Json,
+    decode_metrics,
+    decode_space,
+    encode_metrics,
+    encode_setting,
+    encode_space,
+)
 from db.schema import (
     DeviceRow,
     EstimateRow,
@@ -136,24 +143,23 @@ def to_lease(row: LeaseRow) -> Lease | None:
     )
 
 
-def device_row(device: Device) -> DeviceRow:
-    """Return the row of a device."""
-    return DeviceRow(
-        id=device.id,
-        kind=device.kind,
-        board=device.board,
-        driver=device.driver,
-        agent=device.agent,
-        workload=device.workload,
-        workload_version=device.workload_version,
-        seen_at=device.seen_at,
-        description={
+def device_values(device: Device) -> Json:
+    """Return the columns of a device but its id."""
+    return {
+        "kind": device.kind,
+        "board": device.board,
+        "driver": device.driver,
+        "agent": device.agent,
+        "workload": device.workload,
+        "workload_version": device.workload_version,
+        "seen_at": device.seen_at,
+        "description": {
             "space": encode_space(device.space),
             "metrics": encode_metrics(device.metrics),
             "cannot": dict(device.cannot),
             "versions": dict(device.versions),
         },
-    )
+    }
 
 
 def to_device(row: DeviceRow) -> Device:

@@ -108,12 +108,12 @@ class SqlStudies:
                 .where(RevisionRow.study_id == study)
                 .order_by(RevisionRow.revision)
             ).all()
-        if not rows:
-            raise refusals.no_study(study)
-        return tuple(
-            Revision(study=decode_study(row.document), who=row.who, why=row.why, at=row.at)
-            for row in rows
-        )
+            if not rows:
+                raise refusals.no_study(study)
+            return tuple(
+                Revision(study=decode_study(row.document), who=row.who, why=row.why, at=row.at)
+                for row in rows
+            )
 
     def delete(self, study: str) -> None:
         """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""

@@ -1,0 +1,81 @@
+"""What every store of devices keeps to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import START, applied, device, setting
+from tests.contracts.threads import together
+from tuner.core import Knob, Metric, NotFound, Origin, Scope, Space, Store
+
+
+class DevicesContract:
+    def test_a_device_comes_back_as_it_registered(self, store: Store) -> None:
+        rich = device(
+            space=Space(
+                (Knob("on", (True, False), True), Knob("v", (0.5, 1.0), 1.0)),
+                ({"on": True, "v": 1.0}, {"on": False, "v": 0.5}),
+            ),
+            metrics=(Metric("energy_j", Origin.ESTIMATED, Scope.RAIL), Metric("power_w")),
+            cannot={"gpu.clock_mhz": "no right to set it"},
+            versions={"cuda": "12.4"},
+        )
+        store.devices.put(rich)
+        assert store.devices.get("sim") == rich
+
+    def test_a_device_replaces_its_former_description(self, store: Store) -> None:
+        store.devices.put(device(cannot={"x": "y"}))
+        newer = device(driver="2", workload_version="2", seen_at=START + timedelta(days=1))
+        store.devices.put(newer)
+        assert store.devices.list() == (newer,)
+
+    def test_devices_are_listed_by_id(self, store: Store) -> None:
+        for name in ("b", "a", "C"):
+            store.devices.put(device(name))
+        assert [d.id for d in store.devices.list()] == ["C", "a", "b"]
+
+    def test_an_unknown_device_is_not_found(self, store: Store) -> None:
+        with pytest.raises(NotFound, match="'nobody'"):
+            store.devices.get("nobody")
+        assert store.devices.applied("nobody") == ()
+
+    def test_many_may_register_at_once(self, store: Store) -> None:
+        together(lambda index: store.devices.put(device(f"d{index % 2}", driver=str(index))))
+        assert [d.id for d in store.devices.list()] == ["d0", "d1"]
+
+    def test_changing_what_was_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
+        mine = {"cuda": "12.4"}
+        store.devices.put(device(versions=mine))
+        mine["cuda"] = "?"
+        cast("dict[str, Any]", store.devices.get("sim").versions).clear()
+        assert store.devices.get("sim").versions == {"cuda": "12.4"}
+
+    def test_what_was_applied_is_told_latest_first(self, store: Store) -> None:
+        notes = [
+            applied(),
+            replace(applied(level="trial", at=setting(600)), at=START + timedelta(seconds=1)),
+            replace(applied(level="hold", at=setting(600)), study="s1", revision=3),
+            replace(applied(level="hold", at=setting(600)), study="s1", revision=4),
+        ]
+        for note in notes:
+            store.devices.apply(note)
+        store.devices.apply(applied("other"))
+        assert list(store.devices.applied("sim")) == notes[::-1]
+
+    def test_the_same_note_is_kept_once_until_something_else_was_noted(self, store: Store) -> None:
+        again = replace(applied(), at=START + timedelta(hours=1))
+        store.devices.apply(applied())
+        store.devices.apply(again)
+        assert store.devices.applied("sim") == (applied(),)
+        store.devices.apply(applied(level="trial"))
+        store.devices.apply(again)
+        assert store.devices.applied("sim") == (again, applied(level="trial"), applied())
+
+    def test_the_same_note_made_at_once_is_kept_once(self, store: Store) -> None:
+        store.devices.put(device())
+        together(lambda _: store.devices.apply(applied()))
+        assert store.devices.applied("sim") == (applied(),)

@@ -1,0 +1,152 @@
+"""What history answers, whichever store is behind it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from db.exports import as_csv, as_json
+from db.history import Question, best, history, pareto
+from tests.builders import START, completed, setting, study, window
+from tuner.core import (
+    Constraint,
+    MetricUnavailable,
+    NotFound,
+    Outcome,
+    Phase,
+    Setting,
+    Store,
+    TrialState,
+    Verdict,
+)
+
+
+def tried(store: Store, name: str, at: Setting, outcome: Outcome, minute: int) -> None:
+    start = START + timedelta(minutes=minute)
+    phase = Phase.BASELINE if at == setting() else Phase.TUNING
+    trial = store.trials.begin(name, at, phase, "to see", start)
+    store.trials.end(name, trial.number, outcome, start + timedelta(seconds=30))
+
+
+class HistoryContract:
+    """Two studies: on `s1` the baseline and four settings, on `s2` a failure in between."""
+
+    @pytest.fixture(autouse=True)
+    def _past(self, store: Store) -> None:
+        store.studies.add(study(devices=("a", "b")), "ann", "")
+        store.studies.add(study(id="s2", devices=("c",), workload="training"), "ann", "")
+        slow = Outcome(state=TrialState.COMPLETED, measurement=window(2, 300), censored=True)
+        tried(store, "s1", setting(), completed(10, 100), 0)
+        tried(store, "s2", setting(), Outcome(state=TrialState.FAILED, reason="refused"), 1)
+        tried(store, "s1", setting(800), completed(8, 110), 2)
+        tried(store, "s1", setting(600), completed(6, 150), 3)
+        tried(store, "s1", setting(800, 2), completed(9, 115), 4)
+        tried(store, "s1", setting(400), slow, 5)
+        store.trials.begin("s2", setting(600), Phase.TUNING, "", START + timedelta(minutes=6))
+
+    @staticmethod
+    def _told(store: Store, question: Question) -> list[tuple[str, int]]:
+        return [(row.study, row.number) for row in history(store, question)]
+
+    def test_everything_is_told_by_time(self, store: Store) -> None:
+        assert self._told(store, Question()) == [
+            ("s1", 1),
+            ("s2", 1),
+            ("s1", 2),
+            ("s1", 3),
+            ("s1", 4),
+            ("s1", 5),
+            ("s2", 2),
+        ]
+
+    @pytest.mark.parametrize(
+        ("question", "told"),
+        [
+            (Question(study="s2"), [("s2", 1), ("s2", 2)]),
+            (Question(device="c"), [("s2", 1), ("s2", 2)]),
+            (Question(device="b", until=START + timedelta(minutes=2)), [("s1", 1)]),
+            (Question(device="nobody"), []),
+            (Question(workload="training", state=TrialState.FAILED), [("s2", 1)]),
+            (Question(since=START + timedelta(minutes=5)), [("s1", 5), ("s2", 2)]),
+            (Question(state=TrialState.RUNNING), [("s2", 2)]),
+            (Question(verdict=Verdict.INFEASIBLE), [("s1", 3), ("s1", 5)]),
+            (Question(verdict=Verdict.FEASIBLE, workload="training"), []),
+        ],
+    )
+    def test_a_question_narrows(
+        self, store: Store, question: Question, told: list[tuple[str, int]]
+    ) -> None:
+        assert self._told(store, question) == told
+
+    def test_an_unknown_study_is_not_found(self, store: Store) -> None:
+        for ask in (lambda: history(store, Question(study="no")), lambda: best(store, "no")):
+            with pytest.raises(NotFound, match="'no'"):
+                ask()
+
+    def test_a_row_tells_the_trial_and_its_circumstances(self, store: Store) -> None:
+        row = history(store, Question(study="s1"))[4]
+        assert (row.devices, row.workload, row.phase) == (("a", "b"), "inference", Phase.TUNING)
+        assert (row.setting, row.censored, row.why) == (setting(400), True, "to see")
+        assert row.metrics == window(2, 300).estimates
+        assert row.ended_at == START + timedelta(minutes=5, seconds=30)
+        failed = history(store, Question(state=TrialState.FAILED))[0]
+        assert (failed.verdict, failed.reason, failed.metrics) == (None, "refused", {})
+
+    def test_a_new_limit_judges_all_history_anew(self, store: Store) -> None:
+        looser = replace(
+            store.studies.get("s1"), constraints=(Constraint.parse("latency_p99_ms <= 200"),)
+        )
+        store.studies.revise(looser, "bob", "looser", START)
+        verdicts = {row.number: row.verdict for row in history(store, Question(study="s1"))}
+        assert verdicts[3] is Verdict.FEASIBLE
+        assert verdicts[5] is Verdict.INFEASIBLE
+
+    def test_trials_that_no_longer_count_have_no_verdict(self, store: Store) -> None:
+        store.studies.revise(replace(store.studies.get("s1"), since_trial=3), "ann", "", START)
+        rows = history(store, Question(study="s1"))
+        assert [row.verdict for row in rows[:2]] == [None, None]
+        assert rows[0].metrics
+
+    def test_the_best_keeps_the_limits(self, store: Store) -> None:
+        found = best(store, "s1")
+        assert found is not None and found.setting == setting(800)
+        assert best(store, "s2") is None
+
+    def test_the_front_has_no_setting_that_another_beats(self, store: Store) -> None:
+        front = [c.setting for c in pareto(store, "s1")]
+        assert front == [setting(600), setting(800), setting()]
+
+    def test_a_front_of_one_metric_is_its_best(self, store: Store) -> None:
+        assert [c.setting for c in pareto(store, "s1", ["energy_j"])] == [setting(600)]
+        assert [c.setting for c in pareto(store, "s1", ["latency_p99_ms"])] == [setting()]
+
+    def test_more_is_better_where_the_study_says_so(self, store: Store) -> None:
+        found = store.studies.get("s1")
+        slower = replace(found, constraints=(Constraint.parse("latency_p99_ms >= 1"),))
+        store.studies.revise(slower, "ann", "", START)
+        assert [c.setting for c in pareto(store, "s1")] == [setting(600)]
+
+    def test_equally_good_settings_are_both_on_the_front(self, store: Store) -> None:
+        tried(store, "s1", setting(600, 4), completed(6, 150), 9)
+        assert setting(600, 4) in [c.setting for c in pareto(store, "s1")]
+
+    def test_a_metric_nobody_measured_is_refused(self, store: Store) -> None:
+        with pytest.raises(MetricUnavailable, match=r"power_kw.*energy_j"):
+            pareto(store, "s1", ["energy_j", "power_kw"])
+        assert pareto(store, "s2") == ()
+
+    def test_json_and_csv_tell_the_same(self, store: Store) -> None:
+        rows = history(store, Question())
+        objects = json.loads(as_json(rows))
+        table = list(csv.DictReader(io.StringIO(as_csv(rows))))
+        assert len(objects) == len(table) == 7
+        for one, cells in zip(objects, table, strict=True):
+            assert (one["study"], str(one["number"])) == (cells["study"], cells["number"])
+            assert str(one["setting"]["gpu.clock_mhz"]) == cells["knob:gpu.clock_mhz"]
+            told = one["metrics"].get("energy_j", {"mean": ""})
+            assert str(told["mean"]) == cells["energy_j"]

@@ -1,0 +1,253 @@
+"""What every store of studies keeps to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import START, completed, setting, study, window
+from tests.contracts.threads import together
+from tuner.core import (
+    Conflict,
+    Constraint,
+    DeviceBusy,
+    Knob,
+    NotFound,
+    Objective,
+    Observation,
+    Outcome,
+    Part,
+    Phase,
+    Plan,
+    Report,
+    Row,
+    Space,
+    Store,
+    Study,
+    Terms,
+    TrialState,
+)
+
+LATER = START + timedelta(hours=1)
+
+
+def rich_study() -> Study:
+    """Return a study in which every field is set, with values of every type."""
+    space = Space(
+        (
+            Knob("turbo", (False, True), False),
+            Knob("voltage_v", (0.5, 0.75, 1.0), 1.0),
+            Knob("governor", ("powersave", "performance"), "performance", Part.WORKLOAD),
+        ),
+        (
+            {"turbo": False, "voltage_v": 1.0, "governor": "performance"},
+            {"turbo": True, "voltage_v": 0.5, "governor": "powersave"},
+        ),
+    )
+    plan = Plan((Row(10.5, space.only[1]), Row(float("inf"), space.only[0])), "arrival_rate_per_s")
+    return Study(
+        id="rich",
+        devices=("b", "a"),
+        workload="w",
+        space=space,
+        objective=Objective("throughput_per_s", "maximize"),
+        constraints=(Constraint.parse("energy_j <= 3"), Constraint.parse("power_w<=1.1xbaseline")),
+        policy="sobol",
+        seed=2**70,
+        terms=Terms(trials=7, window_s=1.5, allow_estimated=True),
+        phase=Phase.PAUSED,
+        paused_from=Phase.HOLDING,
+        plan=plan,
+        since_trial=3,
+        created_at=START,
+    )
+
+
+class StudiesContract:
+    def test_a_study_comes_back_as_it_was_stored(self, store: Store) -> None:
+        store.studies.add(rich_study(), "ann", "to save energy")
+        found = store.studies.get("rich")
+        assert found == rich_study()
+        assert type(found.space.knob("turbo").values[0]) is bool
+        assert type(found.space.knob("voltage_v").values[2]) is float
+
+    def test_changing_what_was_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
+        mine = {"turbo": True}
+        space = Space((Knob("turbo", (True, False), True),), (mine, {"turbo": False}))
+        store.studies.add(study(space=space), "ann", "")
+        mine["turbo"] = False
+        store.studies.get("s1").space.only[0]["turbo"] = 5  # type: ignore[index]
+        assert store.studies.get("s1").space.only[0] == {"turbo": True}
+
+    def test_what_revise_returns_is_a_copy_too(self, store: Store) -> None:
+        held = cast("dict[str, Any]", setting())
+        store.studies.add(study(), "ann", "")
+        moved = study(phase=Phase.TUNING).moved(Phase.HOLDING, Plan.single(held))
+        store.studies.revise(moved, "ann", "", LATER)
+        held["batch_size"] = 4
+        assert store.studies.get("s1").plan == Plan.single(setting())
+
+    def test_an_unknown_study_is_not_found(self, store: Store) -> None:
+        for ask in (store.studies.get, store.studies.revisions, store.studies.delete):
+            with pytest.raises(NotFound, match="'nobody'"):
+                ask("nobody")
+        with pytest.raises(NotFound, match="'s1'"):
+            store.studies.revise(study(), "ann", "", LATER)
+
+    def test_an_id_is_given_once(self, store: Store) -> None:
+        store.studies.add(study(), "ann", "")
+        with pytest.raises(Conflict, match="'s1'") as refused:
+            store.studies.add(study(devices=("other",)), "bob", "")
+        assert not isinstance(refused.value, DeviceBusy)
+        assert [r.who for r in store.studies.revisions("s1")] == ["ann"]
+
+    def test_studies_are_listed_oldest_first(self, store: Store) -> None:
+        for name, hours in (("b", 2), ("c", 0), ("a", 2)):
+            made = study(id=name, devices=(name,), created_at=START + timedelta(hours=hours))
+            store.studies.add(made, "ann", "")
+        assert [s.id for s in store.studies.list()] == ["c", "a", "b"]
+
+    def test_a_new_study_is_revision_one_whatever_it_says(self, store: Store) -> None:
+        store.studies.add(study(revision=9), "ann", "first")
+        assert store.studies.get("s1").revision == 1
+
+    def test_every_revision_is_kept(self, store: Store) -> None:
+        store.studies.add(study(), "ann", "first")
+        tighter = replace(study(), constraints=(Constraint.parse("latency_p99_ms <= 90"),))
+        second = store.studies.revise(tighter, "bob", "tighter", LATER)
+        stopped = store.studies.revise(second.moved(Phase.STOPPED), "ann", "enough", LATER)
+        assert second == replace(tighter, revision=2)
+        assert store.studies.get("s1") == stopped == replace(second, phase="stopped", revision=3)
+        told = [(r.who, r.why, r.at, r.study) for r in store.studies.revisions("s1")]
+        assert told == [
+            ("ann", "first", START, study()),
+            ("bob", "tighter", LATER, second),
+            ("ann", "enough", LATER, stopped),
+        ]
+        assert [s.revision for s in store.studies.list()] == [3]
+
+    def test_a_change_to_an_older_revision_is_refused(self, store: Store) -> None:
+        store.studies.add(study(), "ann", "")
+        store.studies.revise(replace(study(), seed=1), "ann", "", LATER)
+        with pytest.raises(Conflict, match="revision 2"):
+            store.studies.revise(replace(study(), seed=2), "bob", "", LATER)
+        assert store.studies.get("s1").seed == 1
+        assert len(store.studies.revisions("s1")) == 2
+
+    def test_of_several_who_change_the_same_revision_one_wins(self, store: Store) -> None:
+        store.studies.add(study(), "ann", "")
+
+        def change(index: int) -> bool:
+            try:
+                store.studies.revise(replace(study(), seed=index + 1), f"{index}", "", LATER)
+            except Conflict:
+                return False
+            return True
+
+        won = together(change)
+        assert sum(won) == 1
+        assert store.studies.get("s1").seed == won.index(True) + 1
+        assert len(store.studies.revisions("s1")) == 2
+
+
+class DeviceOwnershipContract:
+    def test_a_device_belongs_to_one_active_study(self, store: Store) -> None:
+        store.studies.add(study(id="first", devices=("a", "b")), "ann", "")
+        with pytest.raises(DeviceBusy, match=r"'b'.*'first'"):
+            store.studies.add(study(id="second", devices=("b", "c")), "bob", "")
+        assert [s.id for s in store.studies.list()] == ["first"]
+        store.studies.add(study(id="third", devices=("c",)), "bob", "")
+
+    def test_a_stopped_study_lets_its_devices_go(self, store: Store) -> None:
+        store.studies.add(study(id="first"), "ann", "")
+        stopped = store.studies.get("first").moved(Phase.STOPPED)
+        store.studies.revise(stopped, "ann", "", LATER)
+        store.studies.add(study(id="second"), "bob", "")
+        again = replace(store.studies.get("first"), phase=Phase.TUNING)
+        with pytest.raises(DeviceBusy, match="'second'"):
+            store.studies.revise(again, "ann", "", LATER)
+        assert store.studies.get("first").phase is Phase.STOPPED
+
+    def test_a_paused_study_keeps_its_devices(self, store: Store) -> None:
+        store.studies.add(study(id="first"), "ann", "")
+        store.studies.revise(store.studies.get("first").moved(Phase.PAUSED), "ann", "", LATER)
+        with pytest.raises(DeviceBusy, match="'first'"):
+            store.studies.add(study(id="second"), "bob", "")
+
+    def test_devices_may_be_exchanged(self, store: Store) -> None:
+        store.studies.add(study(id="first", devices=("a", "b")), "ann", "")
+        changed = replace(store.studies.get("first"), devices=("c", "a"))
+        store.studies.revise(changed, "ann", "", LATER)
+        store.studies.add(study(id="second", devices=("b",)), "bob", "")
+        assert store.studies.get("first").devices == ("c", "a")
+
+    def test_of_several_that_want_one_device_at_once_one_gets_it(self, store: Store) -> None:
+        def claim(index: int) -> bool:
+            names = ("shared", f"own{index}") if index % 2 else (f"own{index}", "shared")
+            try:
+                store.studies.add(study(id=f"s{index}", devices=names), "ann", "")
+            except DeviceBusy as busy:
+                assert "'shared'" in str(busy)
+                return False
+            return True
+
+        won = together(claim)
+        assert sum(won) == 1
+        assert [s.id for s in store.studies.list()] == [f"s{won.index(True)}"]
+
+
+class StudyDeletionContract:
+    def test_an_active_study_is_not_deleted(self, store: Store) -> None:
+        store.studies.add(study(), "ann", "")
+        store.trials.begin("s1", setting(), Phase.TUNING, "", START)
+        with pytest.raises(Conflict, match="active"):
+            store.studies.delete("s1")
+        assert len(store.trials.list("s1")) == 1
+
+    def test_all_that_hangs_on_a_study_goes_with_it(self, store: Store) -> None:
+        for name in ("s1", "s2"):
+            self._fill(store, name)
+        store.studies.revise(store.studies.get("s1").moved(Phase.STOPPED), "ann", "", LATER)
+        store.studies.delete("s1")
+        assert [s.id for s in store.studies.list()] == ["s2"]
+        assert store.trials.list("s1") == () and len(store.trials.list("s2")) == 1
+        assert store.trials.reports("s1", 1) == () and len(store.trials.reports("s2", 1)) == 1
+        assert store.trials.states("s1", 1) == () and len(store.trials.states("s2", 1)) == 2
+        assert store.observations.list("s1") == () and len(store.observations.list("s2")) == 1
+        assert store.leases.get("s1") is None and store.leases.get("s2") is not None
+
+    def test_the_id_is_free_again_and_counts_from_one(self, store: Store) -> None:
+        self._fill(store, "s1")
+        store.studies.revise(store.studies.get("s1").moved(Phase.STOPPED), "ann", "", LATER)
+        store.studies.delete("s1")
+        store.studies.add(study(devices=("s1",)), "bob", "again")
+        assert [r.who for r in store.studies.revisions("s1")] == ["bob"]
+        trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START)
+        assert trial.number == 1 and trial.state is TrialState.RUNNING
+        assert store.trials.reports("s1", 1) == ()
+        assert store.leases.grant("s1", "s1", trial, "agent", LATER).token == 2
+
+    @staticmethod
+    def _fill(store: Store, name: str) -> None:
+        store.studies.add(study(id=name, devices=(name,)), "ann", "")
+        trial = store.trials.begin(name, setting(), Phase.TUNING, "", START)
+        store.leases.grant(name, name, trial, "agent", LATER)
+        outcome: Outcome = completed()
+        store.trials.report(
+            Report(
+                study=name,
+                trial=1,
+                device=name,
+                attempt=1,
+                token=1,
+                outcome=outcome,
+                received_at=START,
+            )
+        )
+        store.trials.end(name, 1, outcome, START)
+        store.observations.add(
+            Observation(study=name, device=name, setting=setting(), measurement=window(), at=START)
+        )

@@ -1,0 +1,240 @@
+"""What every store of trials keeps to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import timedelta, timezone
+from typing import Any, cast
+
+import pytest
+
+from tests.builders import START, completed, setting, study, window
+from tests.contracts.threads import together
+from tuner.core import (
+    Estimate,
+    IllegalTransition,
+    Load,
+    Measurement,
+    NotFound,
+    Origin,
+    Outcome,
+    Phase,
+    Report,
+    Scope,
+    Store,
+    Trial,
+    TrialState,
+)
+
+LATER = START + timedelta(minutes=1, microseconds=7)
+
+
+def rich_measurement() -> Measurement:
+    """Return a window in which every field is set; one estimate is bounded on neither side."""
+    return Measurement(
+        estimates={
+            "power_w": Estimate(1 / 3, 0.1, 7, 0.2, 0.5, Origin.ESTIMATED, Scope.RAIL),
+            "latency_p99_ms": Estimate(12.5, 0.0, 20, 12.5, math.inf),
+            "energy_j": Estimate(1e-9),
+        },
+        started_at=START - timedelta(seconds=3),
+        seconds=0.1,
+        overhead_s=2.5,
+        load=Load(99.5, 2**40, 3, 0.25),
+        throttled=("thermal", "power"),
+        foreign=0.01,
+        sources={"energy_j": "integrated power", "latency_p99_ms": "our load generator"},
+    )
+
+
+def begin(store: Store, name: str = "s1") -> Trial:
+    return store.trials.begin(name, setting(), Phase.TUNING, "because", START)
+
+
+def report(**changes: object) -> Report:
+    fields: dict[str, object] = {
+        "study": "s1",
+        "trial": 1,
+        "device": "sim",
+        "attempt": 1,
+        "token": 1,
+        "outcome": completed(),
+        "received_at": START,
+    }
+    return Report(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+class TrialsContract:
+    @pytest.fixture(autouse=True)
+    def _study(self, store: Store) -> None:
+        store.studies.add(study(), "ann", "")
+
+    def test_a_begun_trial_runs(self, store: Store) -> None:
+        mixed = {"on": True, "count": 1, "ratio": 1.0, "name": "größe"}
+        trial = store.trials.begin("s1", mixed, Phase.BASELINE, "to compare with", START)
+        assert trial == Trial(
+            number=1,
+            setting=mixed,
+            phase=Phase.BASELINE,
+            started_at=START,
+            why="to compare with",
+        )
+        (kept,) = store.trials.list("s1")
+        assert kept == trial
+        assert [type(v) for v in kept.setting.values()] == [bool, int, float, str]
+        assert store.trials.states("s1", 1) == ((TrialState.RUNNING, 1, START),)
+
+    def test_trials_are_counted_per_study_from_one(self, store: Store) -> None:
+        store.studies.add(study(id="s2", devices=("other",)), "ann", "")
+        numbers = [begin(store, name).number for name in ("s1", "s1", "s2", "s1")]
+        assert numbers == [1, 2, 1, 3]
+        assert [t.number for t in store.trials.list("s1")] == [1, 2, 3]
+
+    def test_trials_begun_at_once_get_consecutive_numbers(self, store: Store) -> None:
+        numbers = together(lambda _: [begin(store).number for _ in range(5)])
+        assert sorted(n for some in numbers for n in some) == list(range(1, 41))
+        assert [t.number for t in store.trials.list("s1")] == list(range(1, 41))
+
+    def test_unknown_studies_and_trials_are_not_found(self, store: Store) -> None:
+        with pytest.raises(NotFound, match="'nobody'"):
+            begin(store, "nobody")
+        with pytest.raises(NotFound, match="trial 1"):
+            store.trials.restart("s1", 1, LATER)
+        with pytest.raises(NotFound, match="trial 1"):
+            store.trials.end("s1", 1, completed(), LATER)
+        with pytest.raises(NotFound, match="trial 1"):
+            store.trials.report(report())
+        assert store.trials.list("nobody") == ()
+        assert store.trials.reports("s1", 1) == store.trials.states("s1", 1) == ()
+
+    @pytest.mark.parametrize(
+        "outcome",
+        [
+            Outcome(state=TrialState.COMPLETED, measurement=rich_measurement(), censored=True),
+            Outcome(state=TrialState.INCONCLUSIVE, measurement=window(), reason="too few"),
+            Outcome(state=TrialState.CONTAMINATED, measurement=window(), reason="foreign load"),
+            Outcome(state=TrialState.FAILED, reason="the driver refused"),
+            Outcome(state=TrialState.ABORTED),
+        ],
+        ids=lambda outcome: str(outcome.state),
+    )
+    def test_an_ended_trial_shows_its_outcome(self, store: Store, outcome: Outcome) -> None:
+        trial = begin(store)
+        ended = store.trials.end("s1", 1, outcome, LATER)
+        assert ended == trial.ended(outcome, LATER)
+        assert store.trials.list("s1") == (ended,)
+        assert store.trials.states("s1", 1)[-1] == (outcome.state, 1, LATER)
+
+    def test_metrics_keep_their_order(self, store: Store) -> None:
+        begin(store)
+        outcome = Outcome(state=TrialState.COMPLETED, measurement=rich_measurement())
+        store.trials.end("s1", 1, outcome, LATER)
+        kept = store.trials.list("s1")[0].measurement
+        assert kept is not None
+        assert list(kept.estimates) == list(rich_measurement().estimates)
+
+    def test_a_trial_ends_once(self, store: Store) -> None:
+        begin(store)
+        ended = store.trials.end("s1", 1, completed(), LATER)
+        with pytest.raises(IllegalTransition):
+            store.trials.end("s1", 1, Outcome(state=TrialState.FAILED), LATER)
+        with pytest.raises(IllegalTransition):
+            store.trials.restart("s1", 1, LATER)
+        assert store.trials.list("s1") == (ended,)
+        assert len(store.trials.states("s1", 1)) == 2
+
+    def test_of_several_who_end_a_trial_one_does(self, store: Store) -> None:
+        begin(store)
+
+        def end(index: int) -> bool:
+            try:
+                store.trials.end("s1", 1, completed(energy_j=index + 1.0), LATER)
+            except IllegalTransition:
+                return False
+            return True
+
+        won = together(end)
+        assert sum(won) == 1
+        kept = store.trials.list("s1")[0].measurement
+        assert kept is not None and kept.estimates["energy_j"].mean == won.index(True) + 1.0
+
+    def test_attempts_are_counted_and_remembered(self, store: Store) -> None:
+        trial = begin(store)
+        assert store.trials.restart("s1", 1, LATER) == replace(trial, attempt=2)
+        store.trials.end("s1", 1, completed(), LATER + timedelta(seconds=1))
+        assert store.trials.list("s1")[0].attempt == 2
+        assert store.trials.states("s1", 1) == (
+            (TrialState.RUNNING, 1, START),
+            (TrialState.RUNNING, 2, LATER),
+            (TrialState.COMPLETED, 2, LATER + timedelta(seconds=1)),
+        )
+
+    def test_changing_what_was_handed_in_or_out_changes_nothing_stored(self, store: Store) -> None:
+        mine = dict(setting())
+        begun = store.trials.begin("s1", mine, Phase.TUNING, "", START)
+        estimates = {"energy_j": Estimate(1.0)}
+        outcome = Outcome(
+            state=TrialState.COMPLETED,
+            measurement=Measurement(estimates=estimates, started_at=START, seconds=1.0),
+        )
+        ended = store.trials.end("s1", 1, outcome, LATER)
+        mine["batch_size"] = 4
+        estimates.clear()
+        assert ended.measurement is not None
+        for handed in (begun.setting, ended.setting, ended.measurement.estimates):
+            cast("dict[str, Any]", handed)["gpu.clock_mhz"] = 0
+        (kept,) = store.trials.list("s1")
+        assert kept.setting == setting()
+        assert kept.measurement is not None
+        assert kept.measurement.estimates == {"energy_j": Estimate(1.0)}
+
+    def test_times_of_any_zone_are_the_same_moments(self, store: Store) -> None:
+        zone = timezone(timedelta(hours=-7, minutes=-30))
+        store.trials.begin("s1", setting(), Phase.TUNING, "", START.astimezone(zone))
+        store.trials.end("s1", 1, completed(), LATER.astimezone(zone))
+        (kept,) = store.trials.list("s1")
+        assert (kept.started_at, kept.ended_at) == (START, LATER)
+        assert kept.started_at.utcoffset() is not None
+
+
+class ReportsContract:
+    @pytest.fixture(autouse=True)
+    def _trial(self, store: Store) -> None:
+        store.studies.add(study(), "ann", "")
+        begin(store)
+
+    def test_a_report_comes_back_as_it_arrived(self, store: Store) -> None:
+        outcome = Outcome(
+            state=TrialState.COMPLETED, measurement=rich_measurement(), censored=True, reason="slow"
+        )
+        sent = report(outcome=outcome, attempt=3, token=2**40, received_at=LATER)
+        assert store.trials.report(sent) is True
+        assert store.trials.reports("s1", 1) == (sent,)
+
+    def test_a_report_without_numbers_is_kept(self, store: Store) -> None:
+        sent = report(outcome=Outcome(state=TrialState.FAILED, reason="the meter gave nothing"))
+        store.trials.report(sent)
+        assert store.trials.reports("s1", 1) == (sent,)
+
+    def test_the_same_report_is_kept_once(self, store: Store) -> None:
+        assert store.trials.report(report()) is True
+        again = report(outcome=Outcome(state=TrialState.FAILED), received_at=LATER)
+        assert store.trials.report(again) is False
+        assert store.trials.reports("s1", 1) == (report(),)
+
+    def test_the_same_report_sent_at_once_is_kept_once(self, store: Store) -> None:
+        assert sum(together(lambda _: store.trials.report(report()))) == 1
+        assert store.trials.reports("s1", 1) == (report(),)
+
+    def test_reports_of_other_devices_and_tokens_are_others(self, store: Store) -> None:
+        sent = [report(token=2), report(token=1), report(device="b", token=1)]
+        assert all(store.trials.report(one) for one in sent)
+        assert list(store.trials.reports("s1", 1)) == sent
+
+    def test_late_reports_are_kept_and_close_nothing(self, store: Store) -> None:
+        ended = store.trials.end("s1", 1, Outcome(state=TrialState.ABORTED), LATER)
+        late = report(late=True, received_at=LATER + timedelta(days=1))
+        assert store.trials.report(late) is True
+        assert store.trials.reports("s1", 1) == (late,)
+        assert store.trials.list("s1") == (ended,)

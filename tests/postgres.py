@@ -1,0 +1,98 @@
+"""A PostgreSQL server for tests: started from nothing in a temporary folder, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, create_engine, make_url, text
+
+
+def binaries() -> Path:
+    """Return the folder of the newest server's programs; skip the test where there is none."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
+    on_path = shutil.which("initdb")
+    if not found and on_path is None:
+        pytest.skip("there is no PostgreSQL server here (initdb was not found)")
+    return found[-1].parent if found else Path(str(on_path)).parent
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """Run a server in `folder` and yield the URL of its maintenance database.
+
+    PostgreSQL refuses to run as root: then it runs as `postgres`, or as `nobody`.
+    """
+    programs, user = binaries(), _unprivileged()
+    folder.mkdir(parents=True)
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+
+    def run(program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [programs / program, "-D", folder / "data", *arguments],
+            user=user.pw_uid if user is not None else None,
+            group=user.pw_gid if user is not None else None,
+            extra_groups=[] if user is not None else None,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{program}: {done.stderr.decode()}"
+
+    run("initdb", "-A", "trust", "-U", "tester", "-N", "--locale=C", "-E", "UTF8")
+    port = _free_port()
+    log = str(folder / "log")
+    run("pg_ctl", "-w", "-l", log, "-o", f"-p {port} -h 127.0.0.1 -k '' -F", "start")
+    try:
+        yield f"postgresql://tester@127.0.0.1:{port}/postgres"
+    finally:
+        run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+
+@contextmanager
+def connection(url: str) -> Iterator[Connection]:
+    """Connect beside the store, each statement its own transaction."""
+    engine = create_engine(
+        make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+    )
+    try:
+        with engine.connect() as opened:
+            yield opened
+    finally:
+        engine.dispose()
+
+
+def new_database(server: str, name: str) -> str:
+    """Make an empty database on a server and return its URL."""
+    with connection(server) as opened:
+        opened.execute(text(f"CREATE DATABASE {name}"))
+    return make_url(server).set(database=name).render_as_string(hide_password=False)
+
+
+def _version(initdb: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in initdb.parent.parent.name.split(".") if part.isdigit())
+
+
+def _unprivileged() -> pwd.struct_passwd | None:
+    if os.getuid() != 0:
+        return None
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    return names.get("postgres") or names["nobody"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

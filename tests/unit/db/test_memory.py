@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from db import open_store
+from tests.builders import device
+from tests.contracts import store as contracts
+from tuner.core import Store
+
+
+@pytest.fixture
+def store() -> Store:
+    return open_store("memory://")
+
+
+class TestAnswering(contracts.AnsweringContract):
+    pass
+
+
+class TestStudies(contracts.StudiesContract):
+    pass
+
+
+class TestDeviceOwnership(contracts.DeviceOwnershipContract):
+    pass
+
+
+class TestStudyDeletion(contracts.StudyDeletionContract):
+    pass
+
+
+class TestTrials(contracts.TrialsContract):
+    pass
+
+
+class TestReports(contracts.ReportsContract):
+    pass
+
+
+class TestLeases(contracts.LeasesContract):
+    pass
+
+
+class TestDevices(contracts.DevicesContract):
+    pass
+
+
+class TestObservations(contracts.ObservationsContract):
+    pass
+
+
+class TestEvents(contracts.EventsContract):
+    pass
+
+
+class TestHistory(contracts.HistoryContract):
+    pass
+
+
+def test_two_memories_know_nothing_of_each_other(store: Store) -> None:
+    store.devices.put(device())
+    assert open_store("memory://").devices.list() == ()
