@@ -1,0 +1,111 @@
+"""The entry point `jouletune`: the tree of commands, and errors as one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import typer
+
+from tuner.cli import (
+    agent,
+    best,
+    constraint,
+    device,
+    doctor,
+    history,
+    run,
+    study,
+    trial,
+    tuner,
+)
+
+if TYPE_CHECKING:
+    from tuner.core import TuningError
+
+# The root of typer's usage errors: releases differ in where they export it from.
+USAGE_ERROR = cast(
+    "type[Exception]",
+    next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"),
+)
+
+# Plain help: rich's would double the time of `jouletune --help`.
+app = typer.Typer(
+    name="jouletune",
+    help="Tune hardware and runtime knobs for least energy while your limits hold.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("run")(run.run)
+app.add_typer(tuner.commands, name="tuner")
+app.add_typer(agent.commands, name="agent")
+app.add_typer(study.commands, name="study")
+app.add_typer(trial.commands, name="trial")
+app.command("history")(history.history)
+app.command("best")(best.best)
+app.add_typer(constraint.commands, name="constraint")
+app.add_typer(device.commands, name="device")
+app.command("doctor")(doctor.doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 2 bad input, 1 anything else.
+
+    Errors of the family and of usage become one line on stderr, a JSON object with `--json`.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    as_json = "--json" in given
+    try:
+        code = app(given, prog_name="jouletune", standalone_mode=False)
+    except USAGE_ERROR as error:
+        return _refuse("usage", *_usage(error), as_json=as_json, code=2)
+    except _family() as error:
+        return _refuse(
+            error.code, error.message, error.hint, as_json=as_json, code=_exit_code(error)
+        )
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] in ("tuner", "agents", "policies", "db"):
+            raise
+        hint = "install the tuner's part: pip install 'jouletune[tuner]'"
+        return _refuse("missing", f"{error.name} is not installed", hint, as_json=as_json, code=1)
+    except typer.Abort:
+        return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
+    # Typer reports Ctrl-C as 130; our codes are 0, 1 and 2.
+    return min(code, 1) if isinstance(code, int) and code != 2 else code or 0
+
+
+def _family() -> type[TuningError]:
+    """Return the root of our errors, imported only once something has gone wrong."""
+    from tuner.core import TuningError
+
+    return TuningError
+
+
+def _exit_code(error: TuningError) -> int:
+    """Return 2 for what the operator can correct in the command, 1 for everything else."""
+    from tuner.core import InvalidInput, LinkError, NotFound, StoreError, Unauthorised
+
+    correctable = (InvalidInput, LinkError, NotFound, StoreError, Unauthorised)
+    return 2 if isinstance(error, correctable) else 1
+
+
+def _usage(error: BaseException) -> tuple[str, str]:
+    """Return a usage error as what is wrong and where to read on."""
+    message = getattr(error, "format_message", error.__str__)()
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "jouletune"
+    return " ".join(message.split()).rstrip("."), f"see `{path} --help`"
+
+
+def _refuse(kind: str, message: str, hint: str, *, as_json: bool, code: int) -> int:
+    """Say what is wrong in one line on stderr and return the exit code."""
+    if as_json:
+        problem = {"code": kind, "message": message, "hint": hint}
+        typer.echo(json.dumps(problem, ensure_ascii=False), err=True)
+    else:
+        typer.echo(f"error: {message}; {hint}" if hint else f"error: {message}", err=True)
+    return code

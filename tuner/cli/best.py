@@ -1,0 +1,52 @@
+"""`jouletune best`: the held or best feasible setting of a study, or its Pareto front."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl
+
+
+def best(
+    study: StudyId,
+    pareto: Annotated[
+        bool, typer.Option("--pareto", help="All settings that no other beats in every metric.")
+    ] = False,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the best setting of a study.
+
+    The held one, else the best feasible one measured.
+    """
+    from tuner.cli.desk import open_desk
+    from tuner.cli.figures import shown
+    from tuner.cli.output import echo_json, echo_table
+    from tuner.cli.trial import asked_metrics, described
+    from tuner.core import render_setting
+
+    with open_desk(tuner, token_file, db) as desk:
+        view = desk.study(study)
+        found = list(desk.pareto(study)) if pareto else [desk.best(study)]
+    if as_json:
+        echo_json(found if pareto else found[0])
+    elif pareto:
+        metrics = asked_metrics(view)
+        echo_table(
+            *(f">{m}" for m in metrics), "verdict", "setting",
+            rows=(
+                [
+                    *(shown(m, f.metrics) for m in metrics),
+                    str(f.verdict or "–"),
+                    render_setting(f.setting),
+                ]
+                for f in found
+            ),
+            nothing=f"study {study} has measured nothing yet",
+        )  # fmt: skip
+    else:
+        typer.echo(described(found[0], view))

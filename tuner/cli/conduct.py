@@ -1,0 +1,186 @@
+"""Carrying out a run: one job after the other, each step remembered so that it can be resumed."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.cli import results
+from tuner.cli.jobs import CONTROL, draft
+from tuner.cli.processes import Stand, stand
+from tuner.cli.results import Outcome, Result
+from tuner.cli.runfile import Job, RunRecord, write_run
+from tuner.core import Conflict, Device, NotFound, Phase, StoreError, TuningError
+from tuner.wire import Change
+
+if TYPE_CHECKING:
+    from tuner.cli.desk import Desk
+    from tuner.cli.display import Display
+
+LOOK_S = 1.0
+"""How often a study is looked at: seldom enough not to disturb what is being measured."""
+RELEASE_S = 30.0
+SETTLED = (Phase.HOLDING, Phase.STOPPED)
+
+
+@contextmanager
+def sole(state_dir: Path) -> Iterator[None]:
+    """Have the state folder to oneself, made where it is missing.
+
+    Raises:
+        Conflict: another run uses it.
+        StoreError: it cannot be made or written.
+    """
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (state_dir / "run.lock").open("w")
+    except OSError as error:
+        raise StoreError(
+            f"cannot use the state folder {state_dir}: {error.strerror}",
+            hint="give one you may write with --state-dir",
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Conflict(
+                f"another run is using the state folder {state_dir}",
+                hint="wait for it, or give another with --state-dir",
+            ) from None
+        yield
+
+
+def drop_leftovers(last: RunRecord, say: Callable[[str], None]) -> None:
+    """Stop the studies an interrupted run left active, and say so."""
+    from tuner.main import local_operations
+
+    left = [study for job in last.jobs for study in (job.study, job.control) if study]
+    if last.finished or not left:
+        return
+    try:
+        with local_operations(last.db) as desk:
+            for study in left:
+                if _stop(desk, study, "a new run began"):
+                    say(f"study {study} of the interrupted run is stopped; its trials are kept")
+    except StoreError as error:
+        say(f"the interrupted run's studies could not be stopped: {error}")
+
+
+def conduct(
+    record: RunRecord,
+    state_dir: Path,
+    who: str,
+    display: Display,
+    done: Callable[[Result], None],
+) -> list[Result]:
+    """Start tuner and agent, carry out every job, and put the devices back.
+
+    `done` is called with each result as it comes. The record is written after every step.
+
+    Raises:
+        InvalidInput and its kin: a study was refused.
+        TuningError: a process ended.
+    """
+    found: list[Result] = []
+    specs = list(dict.fromkeys(job.spec for job in record.jobs))
+    with stand(state_dir, record.db, specs, record.seed) as at_work:
+        for number, job in enumerate(record.jobs, 1):
+            work = _Work(record, state_dir, at_work, display, job, who)
+            title = f"study {number} of {len(record.jobs)}" if len(record.jobs) > 1 else "study"
+            found.append(work.carry_out(title))
+            done(found[-1])
+        _wait_released(at_work, display)
+    return found
+
+
+@dataclass
+class _Work:
+    """One job at work."""
+
+    record: RunRecord
+    state_dir: Path
+    at_work: Stand
+    display: Display
+    job: Job
+    who: str
+
+    @property
+    def device(self) -> Device:
+        """The device the job is about, as its agent registered it."""
+        return self.at_work.devices[self.job.spec].device
+
+    def carry_out(self, title: str) -> Result:
+        """Run the study, and the control beside it where the truth is known."""
+        job = self.job
+        result = results.load(self.state_dir, job.study) if job.study else None
+        if result is None:
+            job.study = job.study or self._create(job.policy)
+            main = self._tune(job.study, f"{title}: {job.policy} on {self.device.id}")
+            result = Result(
+                job=job, board=self.device.board, cannot=dict(self.device.cannot), main=main
+            )
+            self._keep(result)
+        _stop(self.at_work.desk, job.study, "the run has reported it")
+        if result.control is None and result.main.score is not None and job.policy != CONTROL:
+            job.control = job.control or self._create(CONTROL)
+            name = f"{title}, the control: {CONTROL} on {self.device.id}"
+            result = result.model_copy(update={"control": self._tune(job.control, name)})
+            self._keep(result)
+        if job.control:
+            _stop(self.at_work.desk, job.control, "the run has reported it")
+        job.reported = True
+        self._keep(result)
+        return result
+
+    def _create(self, policy: str) -> str:
+        return self.at_work.desk.create(draft(self.job, self.device, policy, self.who)).id
+
+    def _keep(self, result: Result) -> None:
+        results.save(self.state_dir, result.model_copy(update={"job": self.job}))
+        write_run(self.state_dir, self.record)
+
+    def _tune(self, study: str, title: str) -> Outcome:
+        """Watch a study until it holds something or is stopped."""
+        write_run(self.state_dir, self.record)
+        desk, seen = self.at_work.desk, None
+        while True:
+            self.at_work.check()
+            view = desk.study(study)
+            if (now := (view.phase, view.revision, view.trials)) != seen:
+                self.display.update(title, view, desk.trials(study))
+                seen = now
+            if view.phase in SETTLED:
+                return results.outcome(desk, study, self.job, self.device)
+            time.sleep(LOOK_S)
+
+
+def _stop(desk: Desk, study: str, why: str) -> bool:
+    """Stop a study that is still active and return whether it was."""
+    try:
+        if desk.study(study).phase is Phase.STOPPED:
+            return False
+    except NotFound:
+        return False
+    desk.stop(study, Change(who="jouletune run", why=why))
+    return True
+
+
+def _wait_released(at_work: Stand, display: Display) -> None:
+    """Wait until the agent has put every device back to its original setting, and say if it has not."""
+    ids = {view.device.id for view in at_work.devices.values()}
+    deadline = time.monotonic() + RELEASE_S
+    while time.monotonic() < deadline:
+        at_work.check()
+        views = [view for view in at_work.desk.devices() if view.device.id in ids]
+        if all(view.applied is None or view.applied.level == "original" for view in views):
+            return
+        time.sleep(LOOK_S / 4)
+    raise TuningError(
+        "a device was not put back to its original setting in time",
+        hint="see agent.log in the state folder, or run `jouletune agent revert`",
+    )

@@ -1,0 +1,75 @@
+"""`jouletune constraint`: see and replace the constraints of a study."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
+
+commands = typer.Typer(help="See and replace the constraints of a study.")
+
+
+@commands.command("set")
+def set_(
+    study: StudyId,
+    constraints: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CONSTRAINT…", help='All there are from now on: "latency_p99_ms <= 50".'
+        ),
+    ],
+    why: Why = "",
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Replace all constraints of a study; everything measured so far is judged anew."""
+    from tuner.cli.desk import open_desk
+    from tuner.cli.figures import joined
+    from tuner.cli.output import echo_json
+    from tuner.wire import ConstraintChange
+
+    change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(constraints))
+    with open_desk(tuner, token_file, db) as desk:
+        view = desk.set_constraints(study, change)
+    if as_json:
+        echo_json(view)
+    else:
+        typer.echo(
+            f"study {study} keeps {joined(view.constraints)} from now on; it is {view.phase}"
+        )
+
+
+@commands.command("list")
+def list_(
+    study: StudyId,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the constraints of a study and every earlier version of them."""
+    from tuner.cli.desk import open_desk
+    from tuner.cli.figures import figure, joined
+    from tuner.cli.output import echo_json, echo_table, plain
+
+    with open_desk(tuner, token_file, db) as desk:
+        view = desk.study(study)
+        revisions = desk.revisions(study)
+    if as_json:
+        echo_json({"constraints": view.constraints, "limits": view.limits, "revisions": revisions})
+        return
+    for limit in view.limits:
+        typer.echo(f"in force: {limit.metric} {limit.op} {figure(limit.metric, limit.value)}")
+    echo_table(
+        ">revision", "when", "who", "constraints", "why",
+        rows=(
+            (str(r.revision), str(plain(r.at)), r.who, joined(r.constraints), r.why)
+            for r in revisions
+        ),
+        nothing=f"study {study} has no revisions",
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""What a noun command talks to: a running tuner over HTTP, or the database itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tuner.cli.options import STATE_DIR
+from tuner.core import ConfigError, Event
+
+if TYPE_CHECKING:
+    from db.history import Question, Row
+    from tuner.wire import (
+        Change,
+        ConstraintChange,
+        DeviceView,
+        RevisionView,
+        SettingView,
+        StudyDraft,
+        StudyReport,
+        StudyView,
+        TrialView,
+    )
+
+WAYS = "give --tuner URL, or --db URL, or run `jouletune run` in this folder first"
+
+
+class Desk(Protocol):
+    """The operator's verbs, wherever they are carried out. Each raises the family's errors."""
+
+    def create(self, draft: StudyDraft) -> StudyView:
+        """Create a study."""
+        ...
+
+    def studies(self) -> Sequence[StudyView]:
+        """Return all studies, oldest first."""
+        ...
+
+    def study(self, study: str) -> StudyView:
+        """Return one study."""
+        ...
+
+    def pause(self, study: str, change: Change) -> StudyView:
+        """Stop trying for a while."""
+        ...
+
+    def resume(self, study: str, change: Change) -> StudyView:
+        """Go on where a paused study was."""
+        ...
+
+    def stop(self, study: str, change: Change) -> StudyView:
+        """End a study for good."""
+        ...
+
+    def delete(self, study: str, change: Change) -> None:
+        """Remove a stopped study with everything it measured."""
+        ...
+
+    def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
+        """Replace all constraints of a study."""
+        ...
+
+    def revisions(self, study: str) -> Sequence[RevisionView]:
+        """Return who changed what and when."""
+        ...
+
+    def trials(self, study: str) -> Sequence[TrialView]:
+        """Return every trial of a study."""
+        ...
+
+    def best(self, study: str) -> SettingView:
+        """Return the held or the best feasible setting."""
+        ...
+
+    def pareto(self, study: str) -> Sequence[SettingView]:
+        """Return the settings that no other beats in every metric asked for."""
+        ...
+
+    def report(self, study: str) -> StudyReport:
+        """Return what a study gained and cost."""
+        ...
+
+    def devices(self) -> Sequence[DeviceView]:
+        """Return all devices."""
+        ...
+
+    def history(self, question: Question) -> Sequence[Row]:
+        """Return the trials a question asks for, across studies."""
+        ...
+
+    def events(
+        self, study: str | None = None, device: str | None = None, last: int | None = None
+    ) -> Sequence[Event]:
+        """Return the (last) events."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the desk is: a tuner's URL with its token file, or a database's URL."""
+
+    tuner: str = ""
+    token_file: Path | None = None
+    db: str = ""
+
+
+def place(
+    tuner: str, token_file: Path | None, db: str, environ: Mapping[str, str], folder: Path
+) -> Place:
+    """Return where to ask: what was given, else the environment, else the last run's database.
+
+    Raises:
+        ConfigError: both a tuner and a database are given, or nothing is to be found.
+    """
+    if tuner and db:
+        raise ConfigError("both --tuner and --db are given", hint="give one of them")
+    if not tuner and not db:
+        tuner, db = environ.get("JOULETUNE_TUNER", ""), environ.get("JOULETUNE_DB", "")
+        if tuner and db:
+            raise ConfigError("both JOULETUNE_TUNER and JOULETUNE_DB are set", hint="unset one")
+    if tuner:
+        known = token_file or environ.get("JOULETUNE_TOKEN_FILE")
+        return Place(tuner=tuner.rstrip("/"), token_file=Path(known) if known else None)
+    if db:
+        return Place(db=db)
+    return Place(db=_last_run(folder / STATE_DIR))
+
+
+def _last_run(state_dir: Path) -> str:
+    """Return the database of the last `jouletune run` of a folder."""
+    from tuner.cli.runfile import read_run
+
+    last = read_run(state_dir)
+    if last is None:
+        raise ConfigError("no tuner and no database given, and no run in this folder", hint=WAYS)
+    return last.db
+
+
+@contextmanager
+def open_desk(tuner: str, token_file: Path | None, db: str) -> Iterator[Desk]:
+    """Open the desk that the options, the environment or this folder name, and close it after.
+
+    Raises:
+        ConfigError: the place is not given or cannot be read.
+        LinkError, Unauthorised, StoreError: it does not answer, or not to us.
+    """
+    where = place(tuner, token_file, db, os.environ, Path.cwd())
+    if where.tuner:
+        from tuner.cli.remote import RemoteDesk, read_token
+
+        with RemoteDesk(where.tuner, read_token(where.token_file)) as remote:
+            yield remote
+    else:
+        from tuner.main import local_operations
+
+        with local_operations(where.db) as local:
+            yield local

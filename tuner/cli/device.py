@@ -1,0 +1,47 @@
+"""`jouletune device list`: the devices, what can be set and measured, and what is applied."""
+
+from __future__ import annotations
+
+import typer
+
+from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+
+commands = typer.Typer(help="List devices.")
+
+
+@commands.callback()
+def nouns() -> None:
+    """List devices."""
+
+
+@commands.command("list")
+def list_(
+    tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
+) -> None:
+    """List the registered devices with their knobs, metrics and present setting."""
+    from tuner.cli.desk import open_desk
+    from tuner.cli.figures import change, joined
+    from tuner.cli.output import echo_json, echo_table
+
+    with open_desk(tuner, token_file, db) as desk:
+        views = desk.devices()
+    if as_json:
+        echo_json(views)
+        return
+    echo_table(
+        "device", "board", "workload", "knobs", "metrics", "level", "applied", "study",
+        rows=(
+            (
+                v.device.id,
+                v.device.board,
+                v.device.workload,
+                joined(k.name for k in v.device.space.knobs),
+                joined(f"{m.name} ({m.origin})" for m in v.device.metrics),
+                v.applied.level if v.applied else "–",
+                change(v.applied.setting, v.device.space.default) if v.applied else "–",
+                v.study or "–",
+            )
+            for v in views
+        ),
+        nothing="no devices yet; an agent registers them: `jouletune agent serve`",
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""What one sees while a run is under way: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from tuner.cli.figures import change, figure, percent, shown
+from tuner.cli.output import table
+from tuner.cli.trial import asked_metrics, row
+from tuner.core import Phase, TrialState
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from tuner.wire import StudyView, TrialView
+
+ROWS = 8
+
+
+class Display(Protocol):
+    """Shows how studies go on."""
+
+    def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
+        """Show a study as it stands now."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it should be."""
+        ...
+
+
+def open_display(console: Console) -> Display:
+    """Return the display that suits where the output goes."""
+    return LiveTable(console) if console.is_terminal else Lines(console)
+
+
+class Lines:
+    """One line per ended trial and per phase: for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._told: dict[str, int] = {}
+        self._phase: dict[str, Phase] = {}
+
+    def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
+        """Print what is new since the last look."""
+        if view.id not in self._told:
+            self.say(title)
+        told = self._told.get(view.id, 0)
+        ended = [t for t in trials if t.state.final]
+        for trial in ended[told:]:
+            self.say(f"  {line(trial, view)}; {best_so_far(view)}")
+        self._told[view.id] = len(ended)
+        if self._phase.get(view.id) is not view.phase:
+            self._phase[view.id] = view.phase
+            self.say(f"  {view.phase}: {view.phase_why}")
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._console.print(text, soft_wrap=True)
+
+    def close(self) -> None:
+        """Do nothing: lines need no end."""
+
+
+class LiveTable:
+    """The last trials, what is being tried, and the best so far, redrawn in place."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
+        """Redraw."""
+        self._live.update(picture(title, view, trials), refresh=True)
+
+    def say(self, text: str) -> None:
+        """Print a line above the table."""
+        self._live.console.print(text)
+
+    def close(self) -> None:
+        """Take the table away."""
+        self._live.stop()
+
+
+def picture(title: str, view: StudyView, trials: Sequence[TrialView]) -> RenderableType:
+    """Return the live table of one study."""
+    from rich.console import Group
+    from rich.text import Text
+
+    metrics = asked_metrics(view)
+    for extra in ("energy_j",):
+        if extra not in metrics and extra in view.baseline.metrics:
+            metrics.append(extra)
+    columns = (">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark")
+    rows = [row(t, view, metrics) for t in trials[-ROWS:]]
+    return Group(
+        Text(title, style="bold"),
+        table(*columns, rows=rows),
+        Text(status(view, trials)),
+        Text(best_so_far(view), style="green"),
+    )
+
+
+def status(view: StudyView, trials: Sequence[TrialView]) -> str:
+    """Return what is going on: the phase, how many trials, and what is being tried."""
+    tried = sum(t.phase is Phase.TUNING for t in trials)
+    text = f"{view.phase}, trial {tried} of {view.terms.trials}"
+    if view.phase is Phase.PAUSED:
+        return f"{text}; go on with `jouletune study resume {view.id}`"
+    running = next((t for t in trials if t.state is TrialState.RUNNING), None)
+    if running is not None:
+        text += f": trying {change(running.setting, view.baseline.setting)} ({running.why})"
+    return text
+
+
+def line(trial: TrialView, view: StudyView) -> str:
+    """Return an ended trial in one line."""
+    numbers = [f"{m} {shown(m, trial.metrics)}" for m in asked_metrics(view) if m in trial.metrics]
+    parts = [
+        f"trial {trial.number} ({trial.phase}) {trial.state}",
+        change(trial.setting, view.baseline.setting),
+        *numbers,
+    ]
+    if trial.verdict is not None:
+        parts.append(str(trial.verdict))
+    if trial.reason:
+        parts.append(trial.reason)
+    return ", ".join(parts)
+
+
+def best_so_far(view: StudyView) -> str:
+    """Return the best so far against the baseline."""
+    metric = asked_metrics(view)[0]
+    base = view.baseline.metrics.get(metric)
+    best = view.best.metrics.get(metric) if view.best is not None else None
+    if best is None or base is None or base.mean == 0.0 or view.best is None:
+        return "nothing feasible yet"
+    share = percent((best.mean - base.mean) / base.mean)
+    return (
+        f"best so far {figure(metric, best.mean, best.stderr)} "
+        f"({share} against the baseline) at {change(view.best.setting, view.baseline.setting)}"
+    )

@@ -1,0 +1,80 @@
+"""Numbers as people read them: a fitting unit, and only the digits that are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from tuner.core import Estimate, Setting
+
+# Suffix of a metric's name → its units, each with its size in the suffix's own unit.
+_LADDERS: Mapping[str, tuple[tuple[str, float], ...]] = {
+    "_j": (("µJ", 1e-6), ("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3), ("MJ", 1e6)),
+    "_w": (("mW", 1e-3), ("W", 1.0), ("kW", 1e3)),
+    "_ms": (("µs", 1e-3), ("ms", 1.0), ("s", 1e3)),
+    "_per_s": (("/s", 1.0),),
+    "_s": (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)),
+    "_mhz": (("MHz", 1.0),),
+}
+_DURATIONS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+
+
+def figure(metric: str, mean: float, stderr: float = 0.0) -> str:
+    """Return a metric's value with its unit: `12.34 ± 0.12 mJ`; no ± where nothing is in doubt."""
+    unit, size = _unit(metric, mean)
+    value, doubt = mean / size, stderr / size
+    digits = _decimals(value, doubt)
+    text = f"{value:,.{digits}f}"
+    if doubt > 0.0:
+        text += f" ± {doubt:,.{digits}f}"
+    return f"{text} {unit}".rstrip()
+
+
+def shown(metric: str, estimates: Mapping[str, Estimate]) -> str:
+    """Return a metric of several with its standard error, a dash where it was not measured."""
+    found = estimates.get(metric)
+    return "–" if found is None else figure(metric, found.mean, found.stderr)
+
+
+def percent(share: float, stderr: float = 0.0) -> str:
+    """Return a share as a percentage: `23.1 ± 0.8 %`."""
+    doubt = f" ± {100 * stderr:.1f}" if stderr > 0.0 else ""
+    return f"{100 * share:.1f}{doubt} %"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in the largest unit it fills: `3.4 min`, `2.1 h`."""
+    unit, size = next(
+        ((unit, size) for unit, size in _DURATIONS if seconds >= size), _DURATIONS[-1]
+    )
+    return f"{seconds / size:.3g} {unit}"
+
+
+def change(setting: Setting, baseline: Setting) -> str:
+    """Return only the knobs that differ from the baseline: `gpu.clock_mhz=624 batch_size=4`."""
+    moved = [f"{name}={value}" for name, value in setting.items() if baseline.get(name) != value]
+    return " ".join(moved) or "the baseline"
+
+
+def joined(items: Iterable[str], nothing: str = "none") -> str:
+    """Return items separated by commas, or a word for none."""
+    return ", ".join(items) or nothing
+
+
+def _unit(metric: str, mean: float) -> tuple[str, float]:
+    ladder = next((units for suffix, units in _LADDERS.items() if metric.endswith(suffix)), None)
+    if ladder is None:
+        return "", 1.0
+    own = next((unit, size) for unit, size in ladder if size == 1.0)
+    if mean == 0.0:
+        return own
+    fitting = [(unit, size) for unit, size in ladder if abs(mean) >= size]
+    return fitting[-1] if fitting else ladder[0]
+
+
+def _decimals(value: float, doubt: float) -> int:
+    """Return how many decimals to show: two digits of the doubt, else four of the value."""
+    known, digits = (doubt, 2) if doubt > 0.0 else (abs(value), 4)
+    if known == 0.0:
+        return 0
+    return min(6, max(0, digits - 1 - math.floor(math.log10(known))))

@@ -1,0 +1,177 @@
+"""`jouletune history`: what was tried, over all studies, as table, JSON, CSV or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from db.history import Question, Row
+
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+class Format(StrEnum):
+    """How the history is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def history(
+    device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
+    workload: Annotated[str, typer.Option(metavar="NAME", help="Only this workload.")] = "",
+    study: Annotated[str, typer.Option(metavar="ID", help="Only this study.")] = "",
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="From then on, ISO 8601: 2025-06-01T12:00.")
+    ] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Before that time.")] = "",
+    verdict: Annotated[
+        str, typer.Option(metavar="VERDICT", help="feasible, infeasible or unsure.")
+    ] = "",
+    state: Annotated[
+        str, typer.Option(metavar="STATE", help="completed, failed, aborted, contaminated, …")
+    ] = "",
+    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.TABLE,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
+    ] = None,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what was tried, over all studies.
+
+    In order of their start; the options narrow it.
+    """
+    from tuner.cli.desk import open_desk
+    from tuner.core import ConfigError
+
+    chosen = Format.JSON if as_json else format
+    if chosen is Format.PARQUET and output is None:
+        raise ConfigError("Parquet is not text", hint="say where to with --output FILE")
+    if chosen is Format.TABLE and output is not None:
+        raise ConfigError(
+            "a table is for the screen", hint="give --format json, csv or parquet with --output"
+        )
+    asked = {
+        "device": device,
+        "workload": workload,
+        "study": study,
+        "since": since,
+        "until": until,
+        "verdict": verdict,
+        "state": state,
+    }
+    wanted = question({name: text for name, text in asked.items() if text})
+    with open_desk(tuner, token_file, db) as desk:
+        rows = desk.history(wanted)
+    _write(rows, chosen, output)
+
+
+def question(asked: Mapping[str, str]) -> Question:
+    """Return the filters as a question. Raises InvalidInput for a word or a time that is none."""
+    from db.history import Question
+    from tuner.core import TrialState, Verdict
+
+    return Question(
+        device=asked.get("device"),
+        workload=asked.get("workload"),
+        study=asked.get("study"),
+        since=_time("since", asked.get("since")),
+        until=_time("until", asked.get("until")),
+        verdict=_word("verdict", Verdict, asked.get("verdict")),
+        state=_word("state", TrialState, asked.get("state")),
+    )
+
+
+def _word(option: str, words: type[Word], text: str | None) -> Word | None:
+    from tuner.core import InvalidInput
+
+    if text is None:
+        return None
+    try:
+        return words(text)
+    except ValueError:
+        listed = ", ".join(words)
+        raise InvalidInput(f"--{option} cannot be {text!r}", hint=f"choose {listed}") from None
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    """Return a time; without a zone it is the machine's own."""
+    from tuner.core import InvalidInput
+
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise InvalidInput(
+            f"--{option} cannot be {text!r}", hint="write it like 2025-06-01 or 2025-06-01T12:00"
+        ) from None
+
+
+def _write(rows: Sequence[Row], chosen: Format, output: Path | None) -> None:
+    from db.exports import as_csv, as_json, as_parquet
+    from tuner.core import StoreError
+
+    if chosen is Format.TABLE:
+        _table(rows)
+        return
+    try:
+        if chosen is Format.PARQUET and output is not None:
+            as_parquet(rows, output)
+        else:
+            text = as_csv(rows) if chosen is Format.CSV else as_json(rows) + "\n"
+            if output is None:
+                typer.echo(text, nl=False)
+            else:
+                output.write_text(text, "utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {output}: {error.strerror}", hint="choose another --output"
+        ) from None
+    if output is not None:
+        typer.echo(f"{len(rows)} trials in {output}", err=True)
+
+
+def _table(rows: Sequence[Row]) -> None:
+    from tuner.cli.figures import joined, shown
+    from tuner.cli.output import echo_table
+    from tuner.core import render_setting
+
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    columns = [m for m in ("energy_j", "cpu_time_ms", "latency_p99_ms") if m in metrics]
+    echo_table(
+        "started", "study", ">#", "device", "phase", "state", "verdict",
+        *(f">{m}" for m in columns or metrics[:2]), "setting", "remark",
+        rows=(
+            (
+                row.started_at.astimezone().isoformat(" ", "seconds")[:19],
+                row.study,
+                str(row.number),
+                joined(row.devices),
+                str(row.phase),
+                str(row.state),
+                str(row.verdict or "–"),
+                *(shown(m, row.metrics) for m in columns or metrics[:2]),
+                render_setting(row.setting),
+                row.reason,
+            )
+            for row in rows
+        ),
+        nothing="nothing was tried yet, or nothing fits the filters",
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""What a run tunes: from the flags, or the two jobs it does without any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agents.devices import known_truth
+from tuner.cli.runfile import Job
+from tuner.core import Constraint, Device, InvalidInput, Objective, Terms
+from tuner.wire import StudyDraft
+
+CONTROL = "sobol"
+"""The policy beside which every other is shown, where the true values are known."""
+
+OBJECTIVES = ("energy_j", "cpu_time_ms", "latency_p99_ms", "latency_ms")
+LATENCIES = ("latency_p99_ms", "latency_ms")
+SLACK = 1.2
+MOST_WINDOWS = 4.0
+"""A window may be extended to this many times its length while a tail is not yet bounded."""
+
+SIMULATED = Job(device="simulated:orin", trials=20, window_s=10.0)
+REAL = Job(device="cpu", workload="reference", trials=10, window_s=4.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the flags say; what is empty or None was not given."""
+
+    device: str = ""
+    workload: str = ""
+    policy: str = ""
+    objective: str = ""
+    constraints: tuple[str, ...] | None = None
+    trials: int | None = None
+    window_s: float | None = None
+    seed: int | None = None
+
+
+def asked_jobs(wishes: Wishes) -> list[Job]:
+    """Return the jobs that the flags ask for, refusing at once what can be seen to be wrong.
+
+    Without a device it is the main job: a simulated board first, then the reference workload on
+    this machine.
+
+    Raises:
+        InvalidInput: a device, constraint, objective, number of trials or length is wrong, or needs a
+            device to go with it.
+    """
+    if not wishes.device:
+        for name in ("workload", "objective"):
+            if getattr(wishes, name):
+                raise InvalidInput(f"--{name} needs a device", hint="give --device, too")
+        return [_job(default, wishes) for default in (SIMULATED, REAL)]
+    device, workload = wishes.device, wishes.workload
+    if device.startswith("simulated:") and workload:
+        device, workload = f"{device}/{workload}", ""
+    default = REAL if device == REAL.device else SIMULATED
+    known_truth(device)
+    about = {"device": device, "workload": workload or default.workload}
+    return [_job(default.model_copy(update=about), wishes)]
+
+
+def _job(default: Job, wishes: Wishes) -> Job:
+    job = default.model_copy(
+        update={
+            "policy": wishes.policy or default.policy,
+            "objective": wishes.objective,
+            "constraints": wishes.constraints,
+            "trials": default.trials if wishes.trials is None else wishes.trials,
+            "window_s": default.window_s if wishes.window_s is None else wishes.window_s,
+            "seed": wishes.seed or 0,
+        }
+    )
+    for text in job.constraints or ():
+        Constraint.parse(text)
+    if job.objective:
+        parsed_objective(job.objective)
+    terms(job)
+    return job
+
+
+def parsed_objective(text: str) -> Objective:
+    """Read `METRIC`, `minimize METRIC` or `maximize METRIC`. Raises ConstraintSyntax."""
+    goal, _, metric = text.strip().rpartition(" ")
+    return Objective(metric, goal.strip() or "minimize")
+
+
+def terms(job: Job) -> Terms:
+    """Return what a job may spend. Raises InvalidInput."""
+    return Terms(trials=job.trials, window_s=job.window_s, max_window_s=MOST_WINDOWS * job.window_s)
+
+
+def draft(job: Job, device: Device, policy: str, who: str) -> StudyDraft:
+    """Return the study a job asks for on a device, choosing what the job left open.
+
+    Without an objective it is the first that the device measures of energy, CPU time and latency;
+    without constraints the latency may be at most 1.2 times the baseline's.
+
+    Raises:
+        InvalidInput: nothing was asked for and the device measures none of these.
+    """
+    measured = [metric.name for metric in device.metrics]
+    objective = job.objective or next((m for m in OBJECTIVES if m in measured), "")
+    if not objective:
+        raise InvalidInput(
+            f"{device.id} measures neither energy nor time",
+            hint=f"give --objective, one of: {', '.join(measured) or 'nothing is measured'}",
+        )
+    constraints = job.constraints
+    if constraints is None:
+        latency = next((m for m in LATENCIES if m in measured and m != objective), None)
+        constraints = (f"{latency} <= {SLACK}x baseline",) if latency else ()
+    return StudyDraft(
+        devices=(device.id,),
+        objective=objective,
+        constraints=constraints,
+        policy=policy,
+        seed=job.seed,
+        terms=terms(job),
+        who=who,
+    )

@@ -1,0 +1,167 @@
+"""The processes `jouletune run` starts: a tuner and an agent on loopback, tied to its own life."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.cli.remote import RemoteDesk, read_token
+from tuner.core import ConfigError, LinkError, TuningError
+from tuner.wire import DeviceView
+
+START_S = 120.0
+GRACE_S = 15.0
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Child:
+    """A running child and the file its output goes to."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """Return quietly while the child runs.
+
+        Raises:
+            ConfigError: it refused its input; the message is the child's own.
+            TuningError: it ended otherwise; the message names its log.
+        """
+        code = self.process.poll()
+        if code is None:
+            return
+        last = last_error(self.log)
+        if code == 2 and last:
+            raise ConfigError(last)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        said = f": {last}" if last else ""
+        raise TuningError(f"the {self.name} {how}{said}", hint=f"its log is {self.log}")
+
+    def end(self) -> None:
+        """End the child and all it started: ask, wait, then kill the group."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(GRACE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+
+@dataclass
+class Children:
+    """Starts children in a folder and ends them, the last first."""
+
+    folder: Path
+    _running: list[Child] = field(default_factory=list)
+
+    def start(self, name: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Child:
+        """Start `jouletune ARGUMENTS` in a session of its own; its output goes to NAME.log."""
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tuner.cli.tied", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environ),
+                start_new_session=True,
+            )
+        child = Child(name, process, log)
+        self._running.append(child)
+        return child
+
+    def check(self) -> None:
+        """Return quietly while all children run; otherwise raise what the ended one says."""
+        for child in self._running:
+            child.check()
+
+    def end(self) -> None:
+        """End all children, the last started first. May be called twice."""
+        while self._running:
+            self._running.pop().end()
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A tuner and an agent at work, and the desk to talk to them."""
+
+    desk: RemoteDesk
+    devices: Mapping[str, DeviceView]
+    check: Callable[[], None]
+
+
+@contextmanager
+def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator[Stand]:
+    """Start tuner and agent, wait until every device is registered, and end both afterwards.
+
+    `devices` of what comes out is by spec.
+
+    Raises:
+        ConfigError: the database, a device or a workload was refused.
+        TuningError: a process ended, or did not come up in time; the message names its log.
+    """
+    children = Children(state_dir)
+    port_file, token_file = state_dir / "port", state_dir / "token"
+    port_file.unlink(missing_ok=True)
+    for name in ("tuner", "agent"):
+        (state_dir / f"{name}.log").write_bytes(b"")
+    # A database URL may hold a password: it goes by the environment, not by the command line.
+    environ = {**os.environ, "JOULETUNE_DB": db, "PYTHONUNBUFFERED": "1"}
+    tuner = ["tuner", "serve", "--host", "127.0.0.1", "--port", "0"]
+    tuner += ["--token-file", str(token_file), "--port-file", str(port_file)]
+    agent = ["agent", "serve", "--token-file", str(token_file)]
+    agent += ["--state-dir", str(state_dir / "agent"), "--seed", str(seed)]
+    agent += [part for spec in specs for part in ("--device", spec)]
+    try:
+        log = children.start("tuner", tuner, environ).log
+        _until(port_file.is_file, children, f"the tuner did not start; its log is {log}")
+        url = f"http://127.0.0.1:{port_file.read_text().strip()}"
+        log = children.start("agent", [*agent, "--tuner", url], environ).log
+        with RemoteDesk(url, read_token(token_file)) as desk:
+            _until(desk.ready, children, f"the tuner did not answer; its log is {log}")
+            found: dict[str, DeviceView] = {}
+            _until(
+                lambda: _registered(desk, specs, found),
+                children,
+                f"the agent did not register its devices; its log is {log}",
+            )
+            yield Stand(desk, found, children.check)
+    finally:
+        children.end()
+
+
+def last_error(log: Path) -> str:
+    """Return the last error a log tells, else its last line; empty where it tells nothing."""
+    lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return (errors or lines or [""])[-1].removeprefix("error: ").strip()
+
+
+def _registered(desk: RemoteDesk, specs: Sequence[str], found: dict[str, DeviceView]) -> bool:
+    raise NotImplementedError
+
+
+def _until(done: Callable[[], bool], children: Children, failing: str) -> None:
+    """Return once `done`, looking whether all children still run.
+
+    Raises:
+        LinkError: it took too long.
+    """
+    deadline = time.monotonic() + START_S
+    while not done():
+        children.check()
+        if time.monotonic() > deadline:
+            raise LinkError(failing)
+        time.sleep(LOOK_S)

@@ -1,0 +1,228 @@
+"""The desk over HTTP. A problem the tuner names comes back as the error of the family it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from db.history import Question, Row
+from tuner import core
+from tuner.core import ConfigError, Event, LinkError, TuningError
+from tuner.wire import (
+    Change,
+    ConstraintChange,
+    DeviceView,
+    Problem,
+    RevisionView,
+    SettingView,
+    StudyDraft,
+    StudyReport,
+    StudyView,
+    TrialView,
+)
+
+TIMEOUT_S = 30.0
+
+T = TypeVar("T")
+
+_NOTHING = TypeAdapter(None)
+_STUDY = TypeAdapter(StudyView)
+_REPORT = TypeAdapter(StudyReport)
+_SETTING = TypeAdapter(SettingView)
+_STUDIES = TypeAdapter(list[StudyView])
+_REVISIONS = TypeAdapter(list[RevisionView])
+_TRIALS = TypeAdapter(list[TrialView])
+_SETTINGS = TypeAdapter(list[SettingView])
+_DEVICES = TypeAdapter(list[DeviceView])
+_EVENTS = TypeAdapter(list[Event])
+_ROWS = TypeAdapter(list[Row])
+_FAMILY: Mapping[str, type[TuningError]] = {
+    kind.code: kind
+    for kind in vars(core).values()
+    if isinstance(kind, type) and issubclass(kind, TuningError)
+}
+
+
+def read_token(file: Path | None) -> str:
+    """Return the bearer token in a file; empty where no file is given.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if file is None:
+        return ""
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise ConfigError(
+            f"cannot read the token file {file}: {reason}", hint="check --token-file"
+        ) from None
+
+
+class RemoteDesk:
+    """The operator's verbs at a tuner. See `tuner.cli.desk.Desk`.
+
+    Raises from every verb: LinkError where the tuner does not answer or does not speak our protocol,
+    Unauthorised where it does not know the token, and whatever the tuner itself refuses with.
+    """
+
+    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+        self._url = url
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            self._client = httpx.Client(
+                base_url=url,
+                headers=headers,
+                timeout=TIMEOUT_S,
+                transport=transport,
+                trust_env=False,
+            )
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"{url!r} is no URL: {error}", hint="check --tuner") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def create(self, draft: StudyDraft) -> StudyView:
+        """Create a study."""
+        return self._ask(_STUDY, "POST", "/v1/studies", draft)
+
+    def studies(self) -> Sequence[StudyView]:
+        """Return all studies, oldest first."""
+        return self._ask(_STUDIES, "GET", "/v1/studies")
+
+    def study(self, study: str) -> StudyView:
+        """Return one study."""
+        return self._ask(_STUDY, "GET", _path(study))
+
+    def pause(self, study: str, change: Change) -> StudyView:
+        """Stop trying for a while."""
+        return self._ask(_STUDY, "POST", _path(study, "pause"), change)
+
+    def resume(self, study: str, change: Change) -> StudyView:
+        """Go on where a paused study was."""
+        return self._ask(_STUDY, "POST", _path(study, "resume"), change)
+
+    def stop(self, study: str, change: Change) -> StudyView:
+        """End a study for good."""
+        return self._ask(_STUDY, "POST", _path(study, "stop"), change)
+
+    def delete(self, study: str, change: Change) -> None:
+        """Remove a stopped study with everything it measured."""
+        self._ask(_NOTHING, "DELETE", _path(study), query={"who": change.who})
+
+    def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
+        """Replace all constraints of a study."""
+        return self._ask(_STUDY, "PUT", _path(study, "constraints"), change)
+
+    def revisions(self, study: str) -> Sequence[RevisionView]:
+        """Return who changed what and when."""
+        return self._ask(_REVISIONS, "GET", _path(study, "revisions"))
+
+    def trials(self, study: str) -> Sequence[TrialView]:
+        """Return every trial of a study."""
+        return self._ask(_TRIALS, "GET", _path(study, "trials"))
+
+    def best(self, study: str) -> SettingView:
+        """Return the held or the best feasible setting."""
+        return self._ask(_SETTING, "GET", _path(study, "best"))
+
+    def pareto(self, study: str) -> Sequence[SettingView]:
+        """Return the settings that no other beats in every metric asked for."""
+        return self._ask(_SETTINGS, "GET", _path(study, "pareto"))
+
+    def report(self, study: str) -> StudyReport:
+        """Return what a study gained and cost."""
+        return self._ask(_REPORT, "GET", _path(study, "report"))
+
+    def devices(self) -> Sequence[DeviceView]:
+        """Return all devices."""
+        return self._ask(_DEVICES, "GET", "/v1/devices")
+
+    def events(
+        self, study: str | None = None, device: str | None = None, last: int | None = None
+    ) -> Sequence[Event]:
+        """Return the (last) events."""
+        asked = {"study": study, "device": device, "last": last}
+        query = {name: str(value) for name, value in asked.items() if value is not None}
+        return self._ask(_EVENTS, "GET", "/v1/events", query=query)
+
+    def history(self, question: Question) -> Sequence[Row]:
+        """Return the trials a question asks for, across studies."""
+        asked = {f.name: getattr(question, f.name) for f in fields(question)}
+        query = {name: _text(value) for name, value in asked.items() if value is not None}
+        return self._ask(_ROWS, "GET", "/v1/history", query=query)
+
+    def ready(self) -> bool:
+        """Return whether the tuner is up and its database answers."""
+        try:
+            return self._client.get("/v1/ready").is_success
+        except httpx.TransportError:
+            return False
+
+    def _ask(
+        self,
+        kind: TypeAdapter[T],
+        method: str,
+        path: str,
+        message: BaseModel | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> T:
+        try:
+            answer = self._client.request(
+                method,
+                path,
+                content=message.model_dump_json() if message is not None else None,
+                headers={"Content-Type": "application/json"} if message is not None else {},
+                params=query,
+            )
+        except httpx.UnsupportedProtocol:
+            raise ConfigError(
+                f"{self._url!r} is no http URL", hint="check --tuner, e.g. http://127.0.0.1:8790"
+            ) from None
+        except httpx.TransportError as error:
+            raise LinkError(
+                f"the tuner at {self._url} does not answer: {error or type(error).__name__}",
+                hint="check the URL, or start it with `jouletune tuner serve`",
+            ) from None
+        if not answer.is_success:
+            raise _refusal(self._url, answer)
+        try:
+            return kind.validate_json(answer.content or b"null")
+        except ValidationError:
+            raise LinkError(
+                f"{self._url}{path} answered something else than a tuner does",
+                hint="check the URL, or bring both sides to the same release",
+            ) from None
+
+
+def _path(study: str, verb: str = "") -> str:
+    path = f"/v1/studies/{quote(study, safe='')}"
+    return f"{path}/{verb}" if verb else path
+
+
+def _refusal(url: str, answer: httpx.Response) -> TuningError:
+    """Return the error that an answer stands for."""
+    try:
+        problem = Problem.model_validate_json(answer.content)
+    except ValidationError:
+        return LinkError(
+            f"{url} answered {answer.status_code} {answer.reason_phrase}, but not as a tuner does",
+            hint="check the URL",
+        )
+    return _FAMILY.get(problem.code, TuningError)(problem.message, hint=problem.hint)
+
+
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,165 @@
+"""The final report of a run, study by study, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tuner.cli.figures import change, duration, figure, joined, percent, shown
+from tuner.cli.output import table
+from tuner.cli.trial import asked_metrics
+from tuner.core import Bill, render_setting
+from tuner.steps import saving
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tuner.cli.results import Outcome, Result
+    from tuner.cli.score import Score
+    from tuner.wire import StudyReport
+
+ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")
+"""Metrics shown beside those a study asks for, where they were measured."""
+MOST_FAILURES = 5
+
+
+def print_report(console: Console, result: Result) -> None:
+    """Print what a study gained and cost, and how sure that is."""
+    report = result.main.report
+    view = report.study
+    console.print()
+    title = f"Study {view.id}: {view.workload} on {result.board or view.devices[0]}"
+    console.print(title, style="bold")
+    wishes = joined(view.constraints, "no constraint")
+    console.print(f"  {view.objective}, {wishes}; {view.policy}, {view.settings} settings")
+    rows = list(comparison(result.main))
+    if rows:
+        console.print(table("", ">baseline", ">best", ">change", rows=rows))
+    for text in (*verdict(result.main), *account(result), *provenance(result)):
+        console.print(f"  {text}", soft_wrap=True)
+
+
+def comparison(main: Outcome) -> Iterator[tuple[str, str, str, str]]:
+    """Yield metric by metric: the baseline, the best, and the change with its standard error."""
+    report = main.report
+    base, best = report.baseline.metrics, report.best.metrics if report.best else {}
+    for metric in dict.fromkeys((*asked_metrics(report.study), *ALWAYS)):
+        if metric not in base:
+            continue
+        grown = "–"
+        if main.won and metric in best:
+            share = saving(base[metric], best[metric], -1.0)
+            grown = f"{'+' if share.mean > 0 else ''}{percent(share.mean, share.stderr)}"
+        yield (metric, shown(metric, base), shown(metric, best) if main.won else "–", grown)
+
+
+def verdict(main: Outcome) -> Iterator[str]:
+    """Yield whether the best won, at which setting, and whether the limits are kept."""
+    report = main.report
+    yield f"baseline  {render_setting(report.baseline.setting)}"
+    if not report.baseline.metrics:
+        yield f"The baseline could not be measured: {report.study.phase_why}"
+        return
+    if not main.won:
+        yield f"No setting won: the baseline stays. {report.study.phase_why}"
+        return
+    yield f"best      {render_setting(main.held)}"
+    if report.saving is not None:
+        gain = percent(report.saving.mean, report.saving.stderr)
+        metric = asked_metrics(report.study)[0]
+        where = (
+            "compared in alternating windows, baseline and best in turn (the confirming phase)"
+            if report.alternating
+            else "compared over all windows, not in alternation"
+        )
+        yield f"{metric} is {gain} better; {where}"
+    yield from _limits(report)
+
+
+def _limits(report: StudyReport) -> Iterator[str]:
+    best = report.best.metrics if report.best else {}
+    kept = {True: "kept", False: "BROKEN", None: "not proven either way"}[report.limit_kept]
+    for limit in report.study.limits:
+        found = best.get(limit.metric)
+        bound = ""
+        if found is not None:
+            side = found.high if limit.op == "<=" else found.low
+            bound = f" (95 % bound {figure(limit.metric, side)})" if abs(side) < 1e300 else ""
+        yield f"limit     {limit.metric} {limit.op} {figure(limit.metric, limit.value)}: {kept}{bound}"
+
+
+def account(result: Result) -> Iterator[str]:
+    """Yield the trials, failures, the bill, the true values and the control."""
+    main = result.main
+    states = Counter(str(t.state) for t in main.trials)
+    phases = Counter(str(t.phase) for t in main.trials)
+    yield (
+        f"trials    {joined(f'{n} {state}' for state, n in states.items())} "
+        f"({joined(f'{n} {phase}' for phase, n in phases.items())}; "
+        f"{main.report.violations} beyond a limit)"
+    )
+    baseline = main.report.study.baseline.setting
+    for trial in main.report.failures[:MOST_FAILURES]:
+        where, why = change(trial.setting, baseline), trial.reason or "no reason given"
+        yield f"          trial {trial.number} {trial.state} at {where}: {why}"
+    more = len(main.report.failures) - MOST_FAILURES
+    if more > 0:
+        yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
+    yield from bill_lines(main.report.bill)
+    if main.score is not None:
+        yield f"truth     {true_worth(main.score)}"
+    if result.control is not None:
+        yield f"control   {_control(result.control)}"
+
+
+def bill_lines(bill: Bill) -> Iterator[str]:
+    """Yield what exploring cost and when it pays."""
+    spent = f"exploring took {duration(bill.seconds)}"
+    if bill.explored_j is None:
+        yield f"bill      {spent}; its energy is unknown: no meter saw all of it"
+        return
+    origin = f" ({bill.origin})" if bill.origin is not None else ""
+    text = f"bill      {spent} and {figure('energy_j', bill.explored_j)}{origin}"
+    if bill.break_even_s is not None and bill.saving_w is not None:
+        text += (
+            f"; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
+            f"so it is paid back after {duration(bill.break_even_s)}"
+        )
+    else:
+        text += "; it is not paid back: the best saves nothing"
+    yield text
+
+
+def true_worth(worth: Score) -> str:
+    """Return what a choice is worth by the device's true values."""
+    kept = "keeps" if worth.feasible else "BREAKS"
+    if worth.captured is None:
+        return f"nothing can be saved here; the choice truly {kept} the limits"
+    return (
+        f"{worth.saving_percent:.1f} % saved, {percent(worth.captured)} of the best possible "
+        f"({render_setting(worth.oracle.setting)}); it truly {kept} the limits"
+    )
+
+
+def _control(control: Outcome) -> str:
+    report = control.report
+    name = f"{report.study.policy} with as many trials"
+    at = change(control.held, report.study.baseline.setting)
+    return f"{name}: {true_worth(control.score)}, at {at}" if control.score else f"{name}: {at}"
+
+
+def provenance(result: Result) -> Iterator[str]:
+    """Yield where each number comes from, and what could not be measured or set."""
+    for metric, origin in sorted(result.main.report.origins.items()):
+        yield f"origin    {metric}: {origin}"
+    for name, why in sorted(result.cannot.items()):
+        yield f"not here  {name}: {why}"
+
+
+def next_steps(results: list[Result], reach: str) -> Iterator[str]:
+    """Yield what to type next. `reach` is the options that lead there, from a leading blank on."""
+    for result in results:
+        yield f"jouletune trial list {result.main.report.study.id}{reach}"
+    yield f"jouletune history{reach}"
+    yield f"jouletune history --format parquet --output trials.parquet{reach}"

@@ -1,0 +1,200 @@
+"""`jouletune run`: the main job. One tuner and one agent as local processes, tuned and reported."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import STATE_DIR, AsJson
+
+if TYPE_CHECKING:
+    from tuner.cli.jobs import Wishes
+    from tuner.cli.results import Result
+    from tuner.cli.runfile import RunRecord
+
+
+def run(
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="cpu, simulated:a100 or replay:FILE.csv[#SURFACE]; without it, the simulated "
+            "board orin and then the reference workload on this machine.",
+            show_default=False,
+        ),
+    ] = "",
+    workload: Annotated[
+        str, typer.Option(metavar="NAME", help="What runs on the device.", show_default=False)
+    ] = "",
+    policy: Annotated[
+        str, typer.Option(help="Who chooses what to try (polythrottle).", show_default=False)
+    ] = "",
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC",
+            help='What to minimise, or "maximize METRIC"; else energy, or CPU time without a meter.',
+            show_default=False,
+        ),
+    ] = "",
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help='Like "latency_p99_ms <= 1.2x baseline"; repeatable.'),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="How many settings to try.", show_default=False)
+    ] = None,
+    window: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Length of a window.", show_default=False),
+    ] = None,
+    db: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="The database (SQLite in the state folder).", show_default=False
+        ),
+    ] = "",
+    seed: Annotated[
+        int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the interrupted run of the state folder.")
+    ] = False,
+    state_dir: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where database, token and logs are kept.")
+    ] = STATE_DIR,
+    as_json: AsJson = False,
+) -> None:
+    """Tune this machine and report what was gained.
+
+    Starts one tuner and one agent as local processes and ends them afterwards.
+    """
+    from tuner.cli.conduct import drop_leftovers, sole
+    from tuner.cli.jobs import Wishes
+    from tuner.cli.runfile import read_run, write_run
+    from tuner.core import ConfigError
+
+    wishes = Wishes(
+        device=device,
+        workload=workload,
+        policy=policy,
+        objective=objective,
+        constraints=None if constraint is None else tuple(constraint),
+        trials=trials,
+        window_s=window,
+        seed=seed,
+    )
+    asked = None if resume else _asked(wishes, db, state_dir)
+    if resume and (db or wishes != Wishes()):
+        raise ConfigError(
+            "--resume goes on with the run as it began", hint="give only --state-dir and --json"
+        )
+    with sole(state_dir):
+        last = read_run(state_dir)
+        if asked is None:
+            record = _unfinished(last, state_dir)
+        else:
+            if last is not None:
+                drop_leftovers(last, lambda text: typer.echo(text, err=True))
+            record = asked
+            write_run(state_dir, record)
+        code = _carry_out(record, state_dir, as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+def _asked(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
+    """Return the run that the flags ask for."""
+    from tuner.cli.jobs import asked_jobs
+    from tuner.cli.runfile import RunRecord
+
+    url = db or f"sqlite:///{state_dir / 'jouletune.sqlite'}"
+    return RunRecord(db=url, seed=wishes.seed or 0, jobs=asked_jobs(wishes))
+
+
+def _unfinished(last: RunRecord | None, state_dir: Path) -> RunRecord:
+    """Return the run to go on with. Raises NotFound where there is none."""
+    from tuner.core import NotFound
+
+    if last is None or last.finished:
+        what = "the last run is finished" if last else "there was no run"
+        raise NotFound(
+            f"nothing to resume in {state_dir}: {what}", hint="start one with `jouletune run`"
+        )
+    return last
+
+
+def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> int:
+    """Carry out the run and report it; return the exit code."""
+    from rich.console import Console
+
+    from tuner.cli.conduct import conduct
+    from tuner.cli.display import Lines, open_display
+    from tuner.cli.output import echo_json
+    from tuner.cli.report import next_steps, print_report
+    from tuner.cli.results import document
+
+    progress = Console(stderr=as_json, markup=False, highlight=False)
+    display = Lines(progress) if as_json else open_display(progress)
+    finished: list[Result] = []
+
+    def done(result: Result) -> None:
+        finished.append(result)
+        if not as_json:
+            print_report(progress, result)
+
+    try:
+        with _sigterm_as_interrupt():
+            conduct(record, state_dir, getpass.getuser(), display, done)
+    except KeyboardInterrupt:
+        display.close()
+        typer.echo(_how_to_resume(state_dir), err=True)
+        return 1
+    finally:
+        display.close()
+    if as_json:
+        documents = [document(result) for result in finished]
+        echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
+    else:
+        progress.print("\nNext:", style="bold")
+        for command in next_steps(finished, _reach(record, state_dir)):
+            progress.print(f"  {command}", soft_wrap=True)
+    return 0 if all(result.main.report.baseline.metrics for result in finished) else 1
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end the run as Ctrl-C does: what was started is ended, too."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _how_to_resume(state_dir: Path) -> str:
+    where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
+    return (
+        "interrupted: the device is back at its original setting and every trial is kept; "
+        f"go on with `jouletune run --resume{where}`"
+    )
+
+
+def _reach(record: RunRecord, state_dir: Path) -> str:
+    """Return the options that lead to the run's database; none from the folder it began in."""
+    from urllib.parse import urlsplit
+
+    if state_dir == STATE_DIR:
+        return ""
+    password = urlsplit(record.db).password
+    return f" --db {record.db.replace(f':{password}@', ':***@') if password else record.db}"

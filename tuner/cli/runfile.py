@@ -1,0 +1,94 @@
+"""What `jouletune run` remembers in its state folder, so that `--resume` can go on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tuner.core import ConfigError
+
+NAME = "run.json"
+VERSION = 1
+
+
+class Job(BaseModel):
+    """One thing a run tunes: what was asked for, and how far it has come.
+
+    An empty `objective` and `constraints` of None leave the choice to what the device can measure.
+    `study` and `control` are ids, empty until they are created; `reported` says that the result is
+    kept in the state folder.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    device: str
+    workload: str = ""
+    policy: str = "polythrottle"
+    objective: str = ""
+    constraints: tuple[str, ...] | None = None
+    trials: int = 20
+    window_s: float = 10.0
+    seed: int = 0
+    study: str = ""
+    control: str = ""
+    reported: bool = False
+
+    @property
+    def spec(self) -> str:
+        """How the agent is told: the device, with the workload that runs on it."""
+        return f"{self.device}={self.workload}" if self.workload else self.device
+
+
+class RunRecord(BaseModel):
+    """A whole run: its database and its jobs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = VERSION
+    db: str
+    seed: int = 0
+    jobs: list[Job]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every job has been reported."""
+        return all(job.reported for job in self.jobs)
+
+
+def read_run(state_dir: Path) -> RunRecord | None:
+    """Return the last run of a state folder, None where there was none.
+
+    Raises:
+        ConfigError: the file cannot be read, or another release wrote it.
+    """
+    file = state_dir / NAME
+    try:
+        record = RunRecord.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"{file} is damaged ({where or 'not JSON'}: {first['msg']})",
+            hint="delete it to start afresh; the studies stay in the database",
+        ) from None
+    if record.version != VERSION:
+        raise ConfigError(
+            f"{file} is of version {record.version}, this release writes {VERSION}",
+            hint="delete it to start afresh; the studies stay in the database",
+        )
+    return record
+
+
+def write_run(state_dir: Path, record: RunRecord) -> None:
+    """Replace the record whole; only its owner may read it, for a URL may hold a password."""
+    whole = state_dir / f".{NAME}.{os.getpid()}"
+    descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(record.model_dump_json(indent=2) + "\n")
+    whole.replace(state_dir / NAME)

@@ -1,0 +1,71 @@
+"""How well a tuner did on a device whose true values are known: simulated or replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+from agents.devices import Truth, oracle
+from tuner.core import Constraint, Estimate, Limit, Objective, Setting, Space, Value, limits
+
+
+class TruePoint(BaseModel):
+    """A setting and its true metrics, free of noise."""
+
+    setting: dict[str, Value]
+    metrics: dict[str, float]
+
+
+class Score(BaseModel):
+    """What a choice is truly worth.
+
+    `captured` is the share of the best possible saving that the chosen setting truly gives:
+    (baseline − chosen) / (baseline − oracle); None where nothing can be saved. `saving_percent` is
+    the true saving. `feasible` says whether the chosen setting truly keeps every limit, each worked
+    out from the true baseline.
+    """
+
+    baseline: TruePoint
+    best: TruePoint
+    oracle: TruePoint
+    captured: float | None
+    saving_percent: float
+    feasible: bool
+
+
+def score(
+    space: Space,
+    truth: Truth,
+    objective: Objective,
+    constraints: tuple[Constraint, ...],
+    chosen: Setting,
+) -> Score:
+    """Score a chosen setting against the baseline and the best of the whole space."""
+    base = truth(space.default)
+    in_force = true_limits(constraints, base)
+    optimum = oracle(space, truth, objective, in_force) or space.default
+    best = truth(chosen)
+    metric = objective.metric
+    gain = objective.sign * (base[metric] - best[metric])
+    possible = objective.sign * (base[metric] - truth(optimum)[metric])
+    return Score(
+        baseline=_point(space.default, base),
+        best=_point(chosen, best),
+        oracle=_point(optimum, truth(optimum)),
+        captured=gain / possible if possible > 0.0 else None,
+        saving_percent=100.0 * gain / base[metric] if base[metric] else 0.0,
+        feasible=all(limit.holds(best[limit.metric]) for limit in in_force),
+    )
+
+
+def true_limits(
+    constraints: tuple[Constraint, ...], baseline: Mapping[str, float]
+) -> tuple[Limit, ...]:
+    """Return the limits that the true baseline sets."""
+    known = {name: Estimate(value) for name, value in baseline.items()}
+    return limits(constraints, known) or ()
+
+
+def _point(setting: Setting, metrics: Mapping[str, float]) -> TruePoint:
+    return TruePoint(setting=dict(setting), metrics=dict(metrics))

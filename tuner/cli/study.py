@@ -1,0 +1,292 @@
+"""`jouletune study`: create, list, show, pause, resume, stop and delete studies."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
+
+if TYPE_CHECKING:
+    from tuner.cli.desk import Desk
+    from tuner.core import Knob, Value
+    from tuner.wire import StudyView
+
+commands = typer.Typer(help="Create, list, show and end studies.")
+
+
+@commands.command()
+def create(
+    device: Annotated[
+        list[str], typer.Option(metavar="ID", help="A device to tune; repeat for several alike.")
+    ],
+    objective: Annotated[
+        str, typer.Option(help='A metric to minimise, or "maximize METRIC".')
+    ] = "energy_j",
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help='Like "latency_p99_ms <= 50"; repeatable.'),
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Who chooses what to try.")] = "polythrottle",
+    trials: Annotated[int, typer.Option(help="How many settings to try.")] = 20,
+    window: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window.")] = 10.0,
+    max_window: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Longest a window may become.")
+    ] = 60.0,
+    seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
+    choose: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KNOB=V1,V2,…", help="Cut a knob down to some values; repeatable."),
+    ] = None,
+    allow_estimated: Annotated[
+        bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
+    ] = False,
+    no_restart: Annotated[
+        bool, typer.Option("--no-restart", help="Leave knobs alone that restart the workload.")
+    ] = False,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create a study; the tuner starts it at once."""
+    from tuner.cli.desk import open_desk
+    from tuner.core import Terms
+    from tuner.wire import StudyDraft
+
+    with open_desk(tuner, token_file, db) as desk:
+        draft = StudyDraft(
+            devices=tuple(device),
+            objective=objective,
+            constraints=tuple(constraint or ()),
+            policy=policy,
+            seed=seed,
+            terms=Terms(
+                trials=trials,
+                window_s=window,
+                max_window_s=max(max_window, window),
+                allow_estimated=allow_estimated,
+                allow_restart=not no_restart,
+            ),
+            choices=_choices(desk, device, choose or []),
+            who=getpass.getuser(),
+        )
+        view = desk.create(draft)
+    _say(view, as_json, f"study {view.id} created")
+
+
+@commands.command("list")
+def list_(
+    tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
+) -> None:
+    """List all studies, oldest first."""
+    from tuner.cli.desk import open_desk
+    from tuner.cli.figures import change, joined, shown
+    from tuner.cli.output import echo_json, echo_table
+
+    with open_desk(tuner, token_file, db) as desk:
+        views = desk.studies()
+    if as_json:
+        echo_json(views)
+        return
+    echo_table(
+        "study", "device", "workload", "policy", "phase", ">trials", "objective", "best so far",
+        rows=(
+            (
+                v.id,
+                joined(v.devices),
+                v.workload,
+                v.policy,
+                str(v.phase),
+                str(sum(v.trials.values())),
+                shown(_metric(v), v.best.metrics) if v.best else "–",
+                change(v.best.setting, v.baseline.setting) if v.best else "–",
+            )
+            for v in views
+        ),
+        nothing="no studies yet; create one with `jouletune study create`",
+    )  # fmt: skip
+
+
+@commands.command()
+def show(
+    study: StudyId,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show one study.
+
+    What is asked, where it stands, its baseline, its best and its revisions.
+    """
+    from tuner.cli.desk import open_desk
+    from tuner.cli.output import echo_json, plain
+
+    with open_desk(tuner, token_file, db) as desk:
+        view = desk.study(study)
+        revisions = desk.revisions(study)
+    if as_json:
+        echo_json({"study": view, "revisions": revisions})
+        return
+    for name, text in _facts(view):
+        typer.echo(f"{name:<12}{text}")
+    typer.echo("revisions")
+    for r in revisions:
+        typer.echo(f"  {r.revision:>3}  {plain(r.at)}  {r.who}: {r.phase}, {r.why}")
+
+
+@commands.command()
+def pause(
+    study: StudyId,
+    why: Why = "",
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Stop trying until `resume`.
+
+    The devices go back to their original settings.
+    """
+    from tuner.cli.desk import open_desk
+    from tuner.wire import Change
+
+    with open_desk(tuner, token_file, db) as desk:
+        view = desk.pause(study, Change(who=getpass.getuser(), why=why))
+    _say(view, as_json, f"study {study} is paused; go on with `jouletune study resume {study}`")
+
+
+@commands.command()
+def resume(
+    study: StudyId,
+    why: Why = "",
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Go on where a paused study was."""
+    from tuner.cli.desk import open_desk
+    from tuner.wire import Change
+
+    with open_desk(tuner, token_file, db) as desk:
+        view = desk.resume(study, Change(who=getpass.getuser(), why=why))
+    _say(view, as_json, f"study {study} is {view.phase} again")
+
+
+@commands.command()
+def stop(
+    study: StudyId,
+    why: Why = "",
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """End a study for good.
+
+    Its devices go back to their original settings and are free.
+    """
+    from tuner.cli.desk import open_desk
+    from tuner.wire import Change
+
+    with open_desk(tuner, token_file, db) as desk:
+        view = desk.stop(study, Change(who=getpass.getuser(), why=why))
+    _say(view, as_json, f"study {study} is stopped; its history stays")
+
+
+@commands.command()
+def delete(
+    study: StudyId,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+) -> None:
+    """Remove a stopped study and what it measured."""
+    from tuner.cli.desk import open_desk
+    from tuner.wire import Change
+
+    with open_desk(tuner, token_file, db) as desk:
+        view = desk.study(study)
+        if not yes:
+            count = sum(view.trials.values())
+            typer.confirm(f"delete study {study} and its {count} trials?", abort=True, err=True)
+        desk.delete(study, Change(who=getpass.getuser()))
+    typer.echo(f"study {study} and its {sum(view.trials.values())} trials are deleted")
+
+
+def _metric(view: StudyView) -> str:
+    return view.objective.rpartition(" ")[2]
+
+
+def _say(view: StudyView, as_json: bool, text: str) -> None:
+    from tuner.cli.output import echo_json
+
+    if as_json:
+        echo_json(view)
+    else:
+        typer.echo(text)
+
+
+def _facts(view: StudyView) -> list[tuple[str, str]]:
+    """Return what there is to say about a study, name by name."""
+    from tuner.cli.figures import figure, joined, percent
+    from tuner.cli.trial import described
+
+    limits = joined(
+        (f"{limit.metric} {limit.op} {figure(limit.metric, limit.value)}" for limit in view.limits),
+        "not known before the baseline" if view.constraints else "none",
+    )
+    facts = [
+        ("study", view.id),
+        ("device", joined(view.devices)),
+        ("workload", view.workload),
+        ("policy", f"{view.policy}, seed {view.seed}, {view.settings} settings"),
+        ("objective", view.objective),
+        ("constraints", joined(view.constraints)),
+        ("limits", limits),
+        ("phase", f"{view.phase} (revision {view.revision}): {view.phase_why}"),
+        ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
+        ("baseline", described(view.baseline, view)),
+        ("best", described(view.best, view) if view.best else "none is feasible yet"),
+    ]
+    metric = _metric(view)
+    if view.best and metric in view.best.metrics and metric in view.baseline.metrics:
+        from tuner.steps import saving
+
+        sign = -1.0 if view.objective.startswith("maximize") else 1.0
+        gain = saving(view.baseline.metrics[metric], view.best.metrics[metric], sign)
+        facts.append(("saving", f"{percent(gain.mean, gain.stderr)} of {metric}"))
+    return facts
+
+
+def _choices(
+    desk: Desk, devices: Sequence[str], texts: Sequence[str]
+) -> dict[str, tuple[Value, ...]]:
+    """Return `KNOB=V1,V2` texts as the knobs' own values."""
+    if not texts:
+        return {}
+    from tuner.core import InvalidInput
+
+    space = next((d.device.space for d in desk.devices() if d.device.id in devices), None)
+    if space is None:
+        return {}  # creating will say that the device is not registered
+    chosen: dict[str, tuple[Value, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise InvalidInput(f"cannot read the choice {text!r}", hint="write KNOB=VALUE,VALUE")
+        knob = space.knob(name)
+        chosen[name] = tuple(_value(knob, value) for value in values.split(","))
+    return chosen
+
+
+def _value(knob: Knob, text: str) -> Value:
+    """Return the knob's value that is written so."""
+    spelled: Mapping[str, Value] = {str(value): value for value in knob.values}
+    return spelled[text] if text in spelled else knob.values[knob.index(text)]

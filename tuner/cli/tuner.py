@@ -1,0 +1,53 @@
+"""`jouletune tuner serve`: run the central tuner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+commands = typer.Typer(help="Run the central tuner.")
+
+
+@commands.callback()
+def nouns() -> None:
+    """Run the central tuner."""
+
+
+@commands.command()
+def serve(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="tuner.toml; options override it.")
+    ] = None,
+    db: Annotated[
+        str | None, typer.Option(metavar="URL", envvar="JOULETUNE_DB", help="The database.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 takes any free one.")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The bearer token; made where there is none."),
+    ] = None,
+    port_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write the port it listens on.")
+    ] = None,
+) -> None:
+    """Serve agents and operators until SIGTERM or Ctrl-C."""
+    import logging
+    from dataclasses import replace
+
+    from tuner.config import TunerConfig, load_tuner_config
+    from tuner.main import serve as serve_tuner
+
+    given = {
+        "db": db,
+        "host": host,
+        "port": port,
+        "token_file": token_file,
+        "port_file": port_file,
+    }
+    base = TunerConfig() if config is None else load_tuner_config(config)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    serve_tuner(replace(base, **changes))  # type: ignore[arg-type]
