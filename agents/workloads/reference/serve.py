@@ -1,7 +1,7 @@
 """The reference inference server: `python -m agents.workloads.reference.serve --port 0`.
 
-Speaks the workload contract of `agents/workloads/served.py` on loopback. When it is ready it writes
-one line of JSON to its standard output: `{"ready": true, "url": ..., "pid": ...}`.
+Speaks the workload contract (`agents/workloads/served/__init__.py`) on loopback. When it is ready
+it writes one line of JSON to its standard output: `{"ready": true, "url": ..., "pid": ...}`.
 
 A request costs the front process some 0.15 ms of CPU with Starlette on uvicorn and httptools,
 beside 4 to 20 ms for the inference (uvicorn with h11: 0.35 ms; a bare asyncio protocol of our own:

@@ -1,0 +1,44 @@
+"""The workloads an agent can open; another one speaks the contract of `served`, or adds a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from agents.attached import Attached
+from tuner.core import Clock, InvalidInput
+
+WORKLOADS = MappingProxyType(
+    {
+        "http": "agents.workloads.served:attach",
+        "reference": "agents.workloads.served:start_reference",
+    }
+)
+"""Kind of workload to the function that opens one; imported only when chosen."""
+
+
+def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
+    """Open `reference` (started here, ended by `close`) or `http://127.0.0.1:PORT` (running already).
+
+    `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
+    logs, `clock` the time that requests are measured in.
+
+    Raises:
+        InvalidInput: there is no such workload, or a package it needs is not installed.
+        DeviceLost: it does not answer.
+        ActuationError: what answers does not speak the contract.
+    """
+    kind = "http" if spec.startswith("http://") else spec
+    if kind not in WORKLOADS or spec == "http":
+        raise InvalidInput(
+            f"there is no workload {spec!r}",
+            hint="choose reference, or http://127.0.0.1:PORT of a running server",
+        )
+    module, _, name = WORKLOADS[kind].partition(":")
+    opener: Callable[..., Any] = getattr(import_module(module), name)
+    attached = opener(spec, seed=seed, state_dir=state_dir, clock=clock)
+    assert isinstance(attached, Attached)
+    return attached
