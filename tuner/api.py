@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -163,6 +163,19 @@ def _health_routes(operations: Operations, version: str) -> APIRouter:
     return router
 
 
+def _one(message: Message, status: int = 200) -> Response:
+    """Render a message by its own configuration, which keeps infinite bounds.
+
+    As a member of a union or a list it would be rendered by theirs.
+    """
+    return Response(message.model_dump_json(), status, media_type="application/json")
+
+
+def _many(messages: Sequence[Message]) -> Response:
+    body = ",".join(m.model_dump_json() for m in messages)
+    return Response(f"[{body}]", media_type="application/json")
+
+
 def _spoken(message: Message) -> None:
     check_protocol(message.protocol)
 
@@ -171,16 +184,16 @@ def _agent_routes(operations: Operations) -> APIRouter:
     router = APIRouter()
     loop = operations.loop
 
-    @router.put("/devices/{device}")
-    def register(device: str, message: Registration) -> Registered:
+    @router.put("/devices/{device}", response_model=Registered)
+    def register(device: str, message: Registration) -> Response:
         """Introduce a device."""
         _spoken(message)
         if message.device.id != device:
             raise InvalidInput(f"the path says {device!r}, the message {message.device.id!r}")
-        return loop.register(message.device)
+        return _one(loop.register(message.device))
 
-    @router.post("/devices/{device}/next")
-    async def order(device: str, message: Poll) -> Order:
+    @router.post("/devices/{device}/next", response_model=Order)
+    async def order(device: str, message: Poll) -> Response:
         """Ask what to do now; wait for news as long as the caller likes."""
         _spoken(message)
         deadline = asyncio.get_running_loop().time() + message.wait_s
@@ -188,26 +201,26 @@ def _agent_routes(operations: Operations) -> APIRouter:
             answer = await run_in_threadpool(loop.order, device, message)
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0.0 or _is_news(answer, message):
-                return answer
+                return _one(answer)
             await asyncio.sleep(min(left, LOOK_AGAIN_S))
 
-    @router.post("/trials/renew")
-    def renew(message: Renewal) -> Registered:
+    @router.post("/trials/renew", response_model=Registered)
+    def renew(message: Renewal) -> Response:
         """Keep a lease alive."""
         _spoken(message)
-        return loop.renew(message)
+        return _one(loop.renew(message))
 
-    @router.post("/trials/report")
-    def report(message: TrialReport) -> Receipt:
+    @router.post("/trials/report", response_model=Receipt)
+    def report(message: TrialReport) -> Response:
         """Tell how an attempt ended."""
         _spoken(message)
-        return loop.record(message)
+        return _one(loop.record(message))
 
-    @router.post("/holds/report")
-    def hold_report(message: HoldReport) -> Receipt:
+    @router.post("/holds/report", response_model=Receipt)
+    def hold_report(message: HoldReport) -> Response:
         """Tell what a hold shows, or that it ended."""
         _spoken(message)
-        return loop.observe(message)
+        return _one(loop.observe(message))
 
     return router
 
@@ -224,21 +237,21 @@ def _is_news(answer: Order, poll: Poll) -> bool:
 def _study_routes(operations: Operations) -> APIRouter:
     router = APIRouter(prefix="/studies")
 
-    @router.post("", status_code=201)
-    def create(draft: StudyDraft) -> StudyView:
+    @router.post("", status_code=201, response_model=StudyView)
+    def create(draft: StudyDraft) -> Response:
         """Create a study."""
         _spoken(draft)
-        return operations.create(draft)
+        return _one(operations.create(draft), 201)
 
-    @router.get("")
-    def studies() -> list[StudyView]:
+    @router.get("", response_model=list[StudyView])
+    def studies() -> Response:
         """List all studies."""
-        return operations.studies()
+        return _many(operations.studies())
 
-    @router.get("/{study}")
-    def study(study: str) -> StudyView:
+    @router.get("/{study}", response_model=StudyView)
+    def study(study: str) -> Response:
         """Show one study."""
-        return operations.study(study)
+        return _one(operations.study(study))
 
     @router.delete("/{study}", status_code=204)
     def delete(study: str, who: str = "operator") -> None:
@@ -252,21 +265,26 @@ def _study_routes(operations: Operations) -> APIRouter:
     }
     for name, verb in verbs.items():
         router.add_api_route(
-            f"/{{study}}/{name}", _changing(verb), methods=["POST"], name=name, summary=name.title()
+            f"/{{study}}/{name}",
+            _changing(verb),
+            methods=["POST"],
+            name=name,
+            summary=name.title(),
+            response_model=StudyView,
         )
 
-    @router.put("/{study}/constraints")
-    def constraints(study: str, change: ConstraintChange) -> StudyView:
+    @router.put("/{study}/constraints", response_model=StudyView)
+    def constraints(study: str, change: ConstraintChange) -> Response:
         """Replace a study's constraints; its history is judged anew."""
-        return operations.set_constraints(study, change)
+        return _one(operations.set_constraints(study, change))
 
     return router
 
 
-def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change], StudyView]:
-    def change_study(study: str, change: Change) -> StudyView:
+def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change], Response]:
+    def change_study(study: str, change: Change) -> Response:
         _spoken(change)
-        return verb(study, change)
+        return _one(verb(study, change))
 
     return change_study
 
@@ -274,35 +292,35 @@ def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change
 def _question_routes(operations: Operations) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/studies/{study}/revisions")
-    def revisions(study: str) -> list[RevisionView]:
+    @router.get("/studies/{study}/revisions", response_model=list[RevisionView])
+    def revisions(study: str) -> Response:
         """Tell who changed the study, when and why."""
-        return operations.revisions(study)
+        return _many(operations.revisions(study))
 
-    @router.get("/studies/{study}/trials")
-    def trials(study: str) -> list[TrialView]:
+    @router.get("/studies/{study}/trials", response_model=list[TrialView])
+    def trials(study: str) -> Response:
         """List the study's trials."""
-        return operations.trials(study)
+        return _many(operations.trials(study))
 
-    @router.get("/studies/{study}/best")
-    def best(study: str) -> SettingView:
+    @router.get("/studies/{study}/best", response_model=SettingView)
+    def best(study: str) -> Response:
         """Show what is held, or the best feasible setting measured."""
-        return operations.best(study)
+        return _one(operations.best(study))
 
-    @router.get("/studies/{study}/pareto")
-    def pareto(study: str) -> list[SettingView]:
+    @router.get("/studies/{study}/pareto", response_model=list[SettingView])
+    def pareto(study: str) -> Response:
         """List the settings that none other beats in objective and constraints at once."""
-        return operations.pareto(study)
+        return _many(operations.pareto(study))
 
-    @router.get("/studies/{study}/report")
-    def report(study: str) -> StudyReport:
+    @router.get("/studies/{study}/report", response_model=StudyReport)
+    def report(study: str) -> Response:
         """Report what the study gained and cost."""
-        return operations.report(study)
+        return _one(operations.report(study))
 
-    @router.get("/devices")
-    def devices() -> list[DeviceView]:
+    @router.get("/devices", response_model=list[DeviceView])
+    def devices() -> Response:
         """List devices."""
-        return operations.devices()
+        return _many(operations.devices())
 
     @router.get("/events")
     def events(

@@ -1,0 +1,102 @@
+"""tuner.toml, the token file and the port."""
+
+from __future__ import annotations
+
+import socket
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tuner.config import TunerConfig, load_tuner_config, parse_hours, within_hours
+from tuner.core import ConfigError
+from tuner.main import bind, ensure_token, names
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "tuner.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    text = 'db = "memory://"\nport = 0\nlease_s = 5\ntoken_file = "t"\ntuning_hours = "22-6"\n'
+    config = load_tuner_config(written(tmp_path, text))
+    assert config == TunerConfig(
+        db="memory://", port=0, lease_s=5.0, token_file=Path("t"), tuning_hours="22-6"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prot = 1", "unknown key 'prot'.*did you mean port"),
+        ("colour = 1", "unknown key 'colour'.*known are"),
+        ('port = "x"', "port must be a int"),
+        ("port = true", "port must be a int"),
+        ("port = 99999", "port cannot be 99999"),
+        ("lease_s = 0", "must be positive"),
+        ('tuning_hours = "late"', "tuning_hours cannot be 'late'"),
+        ("port = ", "not valid TOML"),
+    ],
+)
+def test_a_wrong_file_names_the_key(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_tuner_config(written(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml"):
+        load_tuner_config(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("hours", "inside", "outside"),
+    [("0-24", [0, 12, 23], []), ("8-17", [8, 16], [7, 17]), ("22-6", [22, 0, 5], [6, 21])],
+)
+def test_tuning_hours_may_go_over_midnight(
+    hours: str, inside: list[int], outside: list[int]
+) -> None:
+    at = datetime(2026, 1, 1).astimezone()
+    assert all(within_hours(hours, at.replace(hour=h)) for h in inside)
+    assert not any(within_hours(hours, at.replace(hour=h)) for h in outside)
+
+
+@pytest.mark.parametrize("hours", ["", "8", "8-8", "25-3", "-1-3", "8-25", "a-b"])
+def test_hours_that_make_no_sense_are_refused(hours: str) -> None:
+    with pytest.raises(ConfigError, match="tuning_hours"):
+        parse_hours(hours)
+
+
+def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "token"
+    token = ensure_token(path)
+    assert len(token) >= 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert ensure_token(path) == token
+
+
+def test_a_token_others_can_read_or_that_is_empty_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("secret")
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        ensure_token(path)
+    path.write_text("")
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match="empty"):
+        ensure_token(path)
+
+
+def test_a_taken_port_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}.*in use"):
+            bind(TunerConfig(port=port))
+
+
+def test_only_loopback_names_are_answered_on_loopback() -> None:
+    assert names(TunerConfig()) == {"localhost", "127.0.0.1", "::1"}
+    assert socket.gethostname() in names(TunerConfig(host="0.0.0.0"))

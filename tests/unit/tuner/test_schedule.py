@@ -1,0 +1,93 @@
+"""Reaping, drift and retention."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import START, setting, window
+from tests.unit.tuner.test_loop import World, truth
+from tuner.core import Estimate, Event, Observation, Phase
+from tuner.schedule import Chores, drift, start
+
+
+def held(*energies: float, relative: float = 0.01) -> list[Observation]:
+    return [
+        Observation(
+            study="s1",
+            device="sim",
+            setting=setting(600),
+            measurement=window(energy, relative=relative),
+            at=START + timedelta(minutes=n),
+        )
+        for n, energy in enumerate(energies)
+    ]
+
+
+EXPECTED = Estimate.of_mean(6.0, 0.06, 20)
+
+
+def test_noise_around_what_was_expected_is_no_drift() -> None:
+    rng = random.Random(3)
+    quiet = held(*(6.0 * (1 + rng.gauss(0, 0.015)) for _ in range(300)))
+    assert drift("energy_j", EXPECTED, quiet) is None
+
+
+@pytest.mark.parametrize("shifted", [6.6, 5.4])
+def test_a_lasting_shift_either_way_is_drift(shifted: float) -> None:
+    said = drift("energy_j", EXPECTED, held(6.0, 6.0, *[shifted] * 10))
+    assert said is not None
+    assert "energy_j has drifted from 6" in said
+
+
+def test_one_odd_window_is_no_drift() -> None:
+    assert drift("energy_j", EXPECTED, held(6.0, 6.5, 6.0, 6.0, 6.0, 6.0)) is None
+
+
+def test_a_drifted_study_goes_back_to_its_baseline() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    chores = Chores(world.loop, keep_days=30)
+    chores.watch_drift()
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+    world.time.sleep(3600)
+    for observation in held(*[7.5] * 10):
+        at = world.time.now() + (observation.at - START)
+        world.store.observations.add(
+            Observation(
+                study="s1",
+                device="sim",
+                setting=observation.setting,
+                measurement=window(7.5, seconds=float(at.minute + 1)),
+                at=at,
+            )
+        )
+    chores.watch_drift()
+    found = world.store.studies.get("s1")
+    assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+
+
+def test_old_events_are_pruned_and_it_is_said_how_many() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    trials = world.store.trials.list("s1")
+    world.time.sleep(40 * 86400.0)
+    world.store.events.add(Event(at=world.time.now(), kind="note", text="young"))
+    Chores(world.loop, keep_days=30).prune()
+    kept = [e.text for e in world.store.events.list()]
+    assert kept[0] == "young"
+    assert "events from before" in kept[1]
+    assert world.store.trials.list("s1") == trials
+
+
+def test_the_chores_run_in_the_background_and_end() -> None:
+    scheduler = start(Chores(World().loop, keep_days=30))
+    try:
+        assert len(scheduler.get_jobs()) == 3
+    finally:
+        scheduler.shutdown(wait=True)
+    assert not scheduler.running
