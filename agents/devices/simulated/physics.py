@@ -152,8 +152,7 @@ class Chip:
     def capped(self, work: Work, point: Point, celsius: float) -> Pace:
         """Return time and power at a temperature, the GPU clock lowered until the limit is kept.
 
-        Where even the lowest clock breaks the limit, that clock is run and the limit is not kept,
-        as a real A40 does at 100 W.
+        Where even the lowest clock breaks the limit, that clock is run and the limit is not kept.
         """
         budget = point.limit_w - self.thermal.leakage_w(celsius)
         wanted = self.pace(work, point, point.gpu_mhz)

@@ -1,0 +1,238 @@
+"""Measured configuration surfaces from a CSV file: one row is one configuration really measured.
+
+Columns: `surface`, `device`, `workload`, knobs with the unit in their name, and any of `energy_j`
+(per item), `latency_s`, `power_w`. `surfaces.toml` beside the file may say, under the file's name
+without ending, which columns are resources (the baseline has each at its maximum, in that order) and
+which are batch sizes (then the lower median of what remains).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from tuner.core import (
+    ConfigError,
+    InvalidInput,
+    Knob,
+    Part,
+    Setting,
+    SettingKey,
+    Space,
+    setting_key,
+)
+
+LABELS = ("surface", "device", "workload")
+METRICS = {
+    "energy_j": ("energy_j", 1.0),
+    "latency_s": ("latency_ms", 1000.0),
+    "power_w": ("power_w", 1.0),
+}
+"""Column to the metric it is, and what to multiply it by."""
+ROLES_FILE = "surfaces.toml"
+WORKLOAD_KNOBS = ("batch_size", "threads")
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which columns are resources and which are batch sizes, for the baseline."""
+
+    resources: tuple[str, ...]
+    batch: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """One workload on one device: its settings and the metrics of each."""
+
+    name: str
+    device: str
+    workload: str
+    space: Space
+    metrics: tuple[str, ...]
+    values: Mapping[SettingKey, Mapping[str, float]]
+    digest: str
+
+    def row(self, setting: Setting) -> Mapping[str, float]:
+        """Return what was measured at a setting. Raises UnknownKnob, OutOfRange."""
+        self.space.check(setting)
+        return self.values[setting_key(setting)]
+
+
+def load_surface(spec: str) -> Surface:
+    """Read `FILE.csv[#SURFACE]`; the surface may be left out where the file has only one.
+
+    Raises:
+        InvalidInput: no such file or surface, a column is missing, or a cell is no usable number.
+        ConfigError: `surfaces.toml` is wrong.
+    """
+    file, _, wanted = spec.partition("#")
+    path = Path(file)
+    rows = _rows(path)
+    names = list(dict.fromkeys(row["surface"] for row in rows))
+    if not wanted and len(names) == 1:
+        wanted = names[0]
+    if wanted not in names:
+        asked = f"no surface {wanted!r}" if wanted else f"{len(names)} surfaces"
+        raise InvalidInput(
+            f"{path} has {asked}", hint=f"write {file}#SURFACE with one of: {', '.join(names)}"
+        )
+    chosen = [row for row in rows if row["surface"] == wanted]
+    return _surface(path, chosen, _roles(path, list(rows[0])))
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = reader.fieldnames or []
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(
+            f"cannot read the measured table {str(path)!r}: {error}",
+            hint="name a CSV file of measured surfaces",
+        ) from error
+    missing = [name for name in LABELS if name not in columns]
+    if missing or not any(name in columns for name in METRICS):
+        lacking = ", ".join(missing) or f"any of {', '.join(METRICS)}"
+        raise InvalidInput(f"{path} has no column {lacking}", hint="see the README on its format")
+    if not rows:
+        raise InvalidInput(f"{path} has no rows", hint="name a file with measurements")
+    for number, row in enumerate(rows, 2):
+        # DictReader files surplus cells under None and fills missing ones with None.
+        if None in row or None in row.values():
+            raise InvalidInput(
+                f"{path}, row {number}: not as many cells as columns", hint="mend the row"
+            )
+    return rows
+
+
+def _roles(path: Path, columns: Sequence[str]) -> Roles:
+    knobs = [c for c in columns if c not in LABELS and c not in METRICS]
+    file = path.with_name(ROLES_FILE)
+    try:
+        section = tomllib.loads(file.read_text(encoding="utf-8")).get(path.stem, {})
+    except FileNotFoundError:
+        section = {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {file}: {error}", hint="mend or remove it") from error
+    default_batch = [c for c in knobs if c == "batch_size"]
+    listed = {
+        "resources": section.get("resources", []),
+        "batch": section.get("batch", default_batch),
+    }
+    for key, names in listed.items():
+        if not isinstance(names, list) or any(name not in knobs for name in names):
+            raise ConfigError(
+                f"{file}, {path.stem}.{key}: {names!r} is no list of knobs of {path.name}",
+                hint=f"the knobs are: {', '.join(knobs)}",
+            )
+    # A knob that nobody gave a role is a resource like the others, after them.
+    rest = [c for c in knobs if c not in listed["resources"] and c not in listed["batch"]]
+    return Roles((*listed["resources"], *rest), tuple(listed["batch"]))
+
+
+def _surface(path: Path, rows: Sequence[Row], roles: Roles) -> Surface:
+    first = rows[0]
+    settings = _settings(path, rows)
+    values = _averages(path, rows, settings)
+    distinct = {setting_key(setting): setting for setting in settings}.values()
+    default = _baseline(list(distinct), roles)
+    knobs = tuple(
+        Knob(
+            name,
+            tuple(sorted({s[name] for s in distinct})),
+            default[name],
+            Part.WORKLOAD if name in WORKLOAD_KNOBS else Part.DEVICE,
+        )
+        for name in default
+    )
+    return Surface(
+        name=first["surface"],
+        device=first["device"],
+        workload=first["workload"],
+        space=Space(knobs, tuple(distinct)),
+        metrics=tuple(metric for c, (metric, _) in METRICS.items() if c in first),
+        values=values,
+        digest=hashlib.sha256(repr([list(row.items()) for row in rows]).encode()).hexdigest()[:12],
+    )
+
+
+def _settings(path: Path, rows: Sequence[Row]) -> list[dict[str, int | float]]:
+    """Return each row's setting: the columns that vary, as numbers."""
+    columns = [c for c in rows[0] if c not in LABELS and c not in METRICS]
+    cells = {c: [_tidy(_number(path, row, c)) for row in rows] for c in columns}
+    names = [c for c in columns if len(set(cells[c])) > 1]
+    if not names:
+        raise InvalidInput(
+            f"{path}: surface {rows[0]['surface']!r} has only one configuration",
+            hint="there is nothing to tune; choose another surface",
+        )
+    return [{name: cells[name][i] for name in names} for i in range(len(rows))]
+
+
+def _averages(
+    path: Path, rows: Sequence[Row], settings: Sequence[Setting]
+) -> dict[SettingKey, Mapping[str, float]]:
+    """Return the metrics of each setting, repeats averaged."""
+    groups: dict[SettingKey, list[Row]] = {}
+    for row, setting in zip(rows, settings, strict=True):
+        groups.setdefault(setting_key(setting), []).append(row)
+    return {
+        key: {
+            metric: fmean(_positive(path, row, column) * scale for row in repeats)
+            for column, (metric, scale) in METRICS.items()
+            if column in repeats[0]
+        }
+        for key, repeats in groups.items()
+    }
+
+
+def _baseline(settings: Sequence[dict[str, int | float]], roles: Roles) -> dict[str, int | float]:
+    """Return the setting with every resource at its maximum and batches at their lower median."""
+    left = list(settings)
+    for name in roles.resources:
+        if name in left[0]:
+            most = max(s[name] for s in left)
+            left = [s for s in left if s[name] == most]
+    for name in roles.batch:
+        if name in left[0]:
+            sizes = sorted({s[name] for s in left})
+            middle = sizes[(len(sizes) - 1) // 2]
+            left = [s for s in left if s[name] == middle]
+    return left[0]
+
+
+def _number(path: Path, row: Row, column: str) -> float:
+    try:
+        value = float(row[column])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidInput(
+            f"{path}, surface {row['surface']!r}: {column} = {row[column]!r} is no finite number",
+            hint="mend or remove the row",
+        )
+    return value
+
+
+def _positive(path: Path, row: Row, column: str) -> float:
+    value = _number(path, row, column)
+    if value <= 0.0:
+        raise InvalidInput(
+            f"{path}, surface {row['surface']!r}: {column} = {row[column]!r} is not above zero",
+            hint="mend or remove the row",
+        )
+    return value
+
+
+def _tidy(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
