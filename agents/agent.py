@@ -1,0 +1,340 @@
+"""One device's loop: restore or hold, ask, try, put back, report, and ask again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.holds import Hold, Holder
+from agents.host import Host
+from agents.journal import Journal
+from agents.lease import LeaseKeeper
+from agents.link import Backoff, Link
+from agents.measure import Ask, Bench
+from agents.watch import Watch
+from tuner.core import (
+    ActuationError,
+    Applied,
+    Clock,
+    Conflict,
+    Device,
+    InvalidInput,
+    LinkError,
+    NotFound,
+    Now,
+    Outcome,
+    ProtocolMismatch,
+    TrialState,
+    TuningError,
+    Unauthorised,
+    render_setting,
+)
+from tuner.wire import Assignment, HoldOrder, Idle, Poll, Release, Renewal, TrialReport
+
+log = logging.getLogger(__name__)
+
+POLL_S = 20.0
+"""How long the tuner may wait for news before it answers."""
+PACE_S = 1.0
+"""The least time between two answers that change nothing, whatever the tuner does."""
+LOOK_S = 0.5
+"""The longest sleep between two looks at whether to stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What all device loops of a process share. `stop` set ends them all."""
+
+    link: Link
+    journal: Journal
+    host: Host
+    clock: Clock
+    now: Now
+    stop: threading.Event
+
+
+class DeviceAgent:
+    """Works one device for the tuner; used by one thread.
+
+    `attached` is what `agent revert` needs to open the device again. `waiting` is set while the loop
+    only waits for the tuner, so that a stop need not wait for it.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        bench: Bench,
+        holds: Path,
+        around: Surroundings,
+        attached: Mapping[str, str],
+        rng: random.Random,
+    ) -> None:
+        self.device = device
+        self.waiting = threading.Event()
+        self._bench = bench
+        self._pair = bench.pair
+        self._around = around
+        self._attached = attached
+        self._backoff = Backoff(rng)
+        self._registered = False
+        self._reached: bool | None = None
+        self._asked_at = around.clock.monotonic()
+        self._holder = Holder(
+            device.id,
+            bench.pair,
+            folder=holds,
+            journal=around.journal,
+            attached=attached,
+            host=around.host,
+            clock=around.clock,
+            now=around.now,
+        )
+        self._watch = Watch(
+            device.id, bench, self._holder, around.link, around.clock, self._check_stop, rng
+        )
+
+    def close(self) -> None:
+        """Let go of the device; what is in force stays in force."""
+        self._pair.close()
+
+    def run(self) -> None:
+        """Work until stopped.
+
+        Raises:
+            Unauthorised, ProtocolMismatch, InvalidInput: the tuner's very first word, and there is no
+                hold to keep: nothing has been done, and trying again would not help.
+        """
+        self.begin()
+        while not self._around.stop.is_set():
+            self.step()
+        try:
+            self._around.link.deliver()
+        except TuningError as error:
+            log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
+
+    def begin(self) -> None:
+        """Take up a valid hold from disk, or put the device back to its original setting."""
+        try:
+            why = self._holder.lapsed()
+            if why:
+                self._watch.end(why)
+            else:
+                self.put_back()
+        except TuningError as error:
+            log.error("event=begin_failed device=%s why=%r", self.device.id, str(error))
+
+    def step(self) -> None:
+        """Do the next thing that is due, and wait for the tuner where nothing is."""
+        try:
+            self._mend()
+            self._watch.mind()
+            self._watch.tell()
+            self._around.link.deliver()
+            if not self._registered:
+                self._around.link.register(self.device)
+                self._registered = True
+                log.info("event=registered device=%s", self.device.id)
+            order = self._next()
+            self._met()
+            self._obey(order)
+        except NotFound as error:
+            log.warning("event=forgotten device=%s why=%r", self.device.id, str(error))
+            self._registered = False
+            self._wait(self._backoff.failed())
+        except (Unauthorised, ProtocolMismatch, InvalidInput) as error:
+            if self._reached is None and self._holder.current is None:
+                raise
+            self._trouble(error, final=True)
+        except TuningError as error:
+            self._trouble(error)
+
+    def put_back(self) -> None:
+        """Bring the device back to the hold, or to its original setting where there is none.
+
+        Raises:
+            ActuationError: it is not back; the journal still knows the original.
+        """
+        hold = self._holder.current
+        if hold is None:
+            if self._around.journal.restore(self.device.id, self._pair):
+                log.info("event=restored device=%s", self.device.id)
+            return
+        try:
+            self._holder.enforce()
+        except TuningError as error:
+            self._watch.end(f"it could not be applied again: {error}")
+            return
+        log.info(
+            "event=hold_in_force device=%s study=%s setting=%r",
+            self.device.id,
+            hold.order.study,
+            render_setting(hold.setting),
+        )
+
+    def _mend(self) -> None:
+        """Try again to put back a device that did not go back. Raises ActuationError."""
+        if self._holder.current is None and self._around.journal.get(self.device.id) is not None:
+            self.put_back()
+
+    # The tuner's orders
+
+    def _next(self) -> Assignment | HoldOrder | Idle | Release:
+        hold = self._holder.current
+        self._asked_at = self._around.clock.monotonic()
+        poll = Poll(
+            agent=self.device.agent,
+            applied=self._applied(hold),
+            holding=hold.order.study if hold else "",
+            revision=hold.order.revision if hold else 0,
+            context=dict(self._watch.context),
+            wait_s=min(POLL_S, self._watch.due_in_s()),
+        )
+        self.waiting.set()
+        try:
+            return self._around.link.next(self.device.id, poll)
+        finally:
+            self.waiting.clear()
+
+    def _applied(self, hold: Hold | None) -> Applied:
+        return Applied(
+            device=self.device.id,
+            setting=self._pair.read(),
+            level="original" if hold is None else "hold",
+            at=self._around.now(),
+            study=hold.order.study if hold else "",
+            revision=hold.order.revision if hold else 0,
+        )
+
+    def _obey(self, order: Assignment | HoldOrder | Idle | Release) -> None:
+        if self._around.stop.is_set():
+            return
+        match order:
+            case Assignment():
+                self._try(order)
+            case HoldOrder():
+                self._hold(order)
+            case Release():
+                if self._holder.current is not None:
+                    self._watch.end(order.why or "the tuner released the device")
+                self._pace()
+            case Idle():
+                self._pace()
+
+    def _hold(self, order: HoldOrder) -> None:
+        """Take up a hold; one that has ended here already is not taken up again."""
+        ended = self._holder.refuses(order)
+        if ended:
+            log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
+            self._wait(self._backoff.failed())
+            return
+        hold = self._holder.current
+        known = hold is not None and hold.order == order
+        try:
+            self._holder.take(order)
+        except (ActuationError, InvalidInput) as error:
+            self._watch.end(f"it could not be applied: {error}")
+            return
+        if known:
+            self._pace()
+        else:
+            self._watch.start_now()
+
+    def _try(self, order: Assignment) -> None:
+        """Run one trial under its lease, put the device back, and keep the report for sending."""
+        hold = self._holder.current
+        if hold is not None and hold.order.study != order.study:
+            self._watch.end(f"study {order.study} has the device now")
+        log.info(
+            "event=trial device=%s study=%s trial=%d attempt=%d setting=%r",
+            self.device.id,
+            order.study,
+            order.trial,
+            order.attempt,
+            render_setting(order.setting),
+        )
+        renewal = Renewal(device=self.device.id, token=order.token)
+        with LeaseKeeper(self._around.link, renewal, order.lease_s) as lease:
+            outcome = self._measured(order, lease)
+            try:
+                self.put_back()
+            except TuningError as error:
+                log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
+        log.info(
+            "event=trial_ended device=%s study=%s trial=%d state=%s censored=%s reason=%r",
+            self.device.id,
+            order.study,
+            order.trial,
+            outcome.state,
+            outcome.censored,
+            outcome.reason,
+        )
+        self._around.link.keep(
+            TrialReport(
+                device=self.device.id,
+                study=order.study,
+                trial=order.trial,
+                attempt=order.attempt,
+                token=order.token,
+                outcome=outcome,
+            )
+        )
+
+    def _measured(self, order: Assignment, lease: LeaseKeeper) -> Outcome:
+        def check() -> None:
+            lease.check()
+            self._check_stop()
+
+        ask = Ask(
+            metrics=order.metrics,
+            limits=order.limits,
+            window_s=order.window_s,
+            max_window_s=order.max_window_s,
+            rate_per_s=order.expected_rate_per_s,
+        )
+        name = f"{self.device.id}/{order.study}/{order.trial}/{order.attempt}"
+        try:
+            self._around.journal.record(
+                self.device.id, self._pair, "trial", self._around.host.boot, self._attached
+            )
+        except TuningError as error:
+            return Outcome(state=TrialState.FAILED, reason=f"nothing was changed: {error}")
+        return self._bench.trial(order.setting, ask, check, name)
+
+    # Waiting
+
+    def _check_stop(self) -> None:
+        if self._around.stop.is_set():
+            raise Conflict("the agent was stopped")
+
+    def _pace(self) -> None:
+        """Wait a little where the tuner answered at once though nothing is new."""
+        self._wait(self._asked_at + PACE_S - self._around.clock.monotonic())
+
+    def _wait(self, seconds: float) -> None:
+        until = self._around.clock.monotonic() + seconds
+        while (left := until - self._around.clock.monotonic()) > 0.0:
+            if self._around.stop.is_set():
+                return
+            self._around.clock.sleep(min(left, LOOK_S))
+
+    def _met(self) -> None:
+        if self._reached is False:
+            log.info("event=tuner_back device=%s", self.device.id)
+        self._reached = True
+        self._backoff.worked()
+
+    def _trouble(self, error: TuningError, *, final: bool = False) -> None:
+        """Log what is wrong, once while the tuner is away, and wait."""
+        if self._around.stop.is_set():
+            return
+        away = isinstance(error, LinkError | Unauthorised)
+        if not away or self._reached is not False:
+            event = "tuner_away" if away else "step_failed"
+            log.error("event=%s device=%s why=%r", event, self.device.id, str(error))
+        if away:
+            self._reached = False
+        self._wait(self._backoff.failed(final=final))

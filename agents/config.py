@@ -1,0 +1,118 @@
+"""The agent's configuration: agent.toml, read strictly."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.core import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What to open: a device (`simulated:a100`) and, where it is one apart, the workload on it."""
+
+    spec: str
+    workload: str = ""
+
+    @classmethod
+    def parse(cls, text: str, workload: str = "") -> Attachment:
+        """Read `SPEC` or `SPEC=WORKLOAD`; `workload` is for a device that names none itself.
+
+        Raises:
+            ConfigError: a part is empty.
+        """
+        spec, equals, own = text.rpartition("=")
+        found = cls(spec, own) if equals else cls(text, workload)
+        if not found.spec or (equals and not found.workload):
+            raise ConfigError(
+                f"cannot read the device {text!r}", hint='write it like "cpu=reference"'
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """Everything an agent can be told, with its defaults.
+
+    `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
+    devices are looked for in.
+
+    Raises:
+        ConfigError: there is no device, or the tuner's address is none.
+    """
+
+    tuner: str = "http://127.0.0.1:8790"
+    token_file: Path = Path("token")
+    state_dir: Path = Path("agent-state")
+    devices: tuple[Attachment, ...]
+    seed: int = 0
+    root: Path = Path("/")
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            raise ConfigError("the agent has no device", hint="give one with --device")
+        if not self.tuner.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"tuner cannot be {self.tuner!r}", hint='write it like "http://127.0.0.1:8790"'
+            )
+
+
+FILE_KEYS: Mapping[str, type] = {
+    "tuner": str,
+    "token_file": str,
+    "state_dir": str,
+    "seed": int,
+    "root": str,
+    "device": list,
+}
+DEVICE_KEYS: Mapping[str, type] = {"spec": str, "workload": str}
+PATHS = ("token_file", "state_dir", "root")
+
+
+def load_agent_config(path: Path) -> AgentConfig:
+    """Read agent.toml: the fields of AgentConfig, and one `[[device]]` table per device.
+
+    Raises:
+        ConfigError: the file cannot be read, does not parse, or has a key or a type that does not fit;
+            the message names the file, the key, and the nearest key there is.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    _check(str(path), table, FILE_KEYS)
+    devices = table.pop("device", [])
+    values: dict[str, Any] = {
+        key: Path(value) if key in PATHS else value for key, value in table.items()
+    }
+    return AgentConfig(devices=tuple(_attachments(path, devices)), **values)
+
+
+def _attachments(path: Path, tables: Sequence[Any]) -> list[Attachment]:
+    found: list[Attachment] = []
+    for number, table in enumerate(tables, 1):
+        where = f"{path}: device {number}"
+        if not isinstance(table, dict):
+            raise ConfigError(f"{where} must be a [[device]] table, not {table!r}")
+        _check(where, table, DEVICE_KEYS)
+        if not table.get("spec"):
+            raise ConfigError(f"{where} has no spec", hint='add spec = "cpu"')
+        found.append(Attachment(**table))
+    return found
+
+
+def _check(where: str, table: Mapping[str, Any], known: Mapping[str, type]) -> None:
+    for key, value in table.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known)}"
+            raise ConfigError(f"{where}: unknown key {key!r}", hint=hint)
+        if not isinstance(value, known[key]) or isinstance(value, bool):
+            raise ConfigError(f"{where}: {key} must be a {known[key].__name__}, not {value!r}")

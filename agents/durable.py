@@ -1,0 +1,61 @@
+"""Files that a crash leaves whole: either the old content or the new."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tuner.core import StoreError
+
+
+def file_name(device: str, suffix: str) -> str:
+    """Return the name of a device's file: its id with anything unusual replaced."""
+    return re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + suffix
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file's content; once this returns, it is on the disk.
+
+    Temporary file, fsync, rename, fsync of the folder.
+
+    Raises:
+        StoreError: the disk refuses; the old content is still there.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}", hint="free space, or make it writable"
+        ) from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file for good; quietly nothing where there is none.
+
+    Raises:
+        StoreError: the disk refuses.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        if path.parent.exists():
+            _sync(path.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot remove {path}: {error.strerror}", hint="make its folder writable"
+        ) from error
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

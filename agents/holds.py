@@ -1,0 +1,266 @@
+"""The confirmed setting: kept on the host, executed here, whatever becomes of the tuner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agents import durable
+from agents.host import Host
+from agents.journal import Journal
+from agents.pair import Pair
+from tuner.core import (
+    Clock,
+    Limit,
+    Measurement,
+    Now,
+    Setting,
+    TuningError,
+    Verdict,
+    judge,
+    render_setting,
+)
+from tuner.wire import HoldOrder, Message
+
+log = logging.getLogger(__name__)
+
+BROKEN_WINDOWS = 3
+"""A hold ends when the SLO is broken in this many windows in a row."""
+RENEW_SHARE = 0.01
+"""The tuner's repeated word is written down once this share of a hold's time has gone."""
+
+
+class Hold(Message):
+    """A hold in force, or one that has `ended` (why) and must not be taken up again.
+
+    `granted_at` is wall time, `granted_s` the boot clock of the boot that `boot` names. `row` is the
+    row of the plan in force, `broken` how many windows in a row broke the SLO. `told` once the tuner's
+    report of the end is on its way.
+    """
+
+    order: HoldOrder
+    granted_at: datetime
+    granted_s: float
+    boot: str
+    driver: str
+    workload_version: str
+    row: int
+    broken: int = 0
+    ended: str = ""
+    told: bool = False
+
+    @property
+    def setting(self) -> Setting:
+        """What is held."""
+        return self.order.plan.rows[self.row].setting
+
+    def left_s(self, host: Host, now: datetime, monotonic: float) -> float:
+        """Return how many seconds the hold still stands without the tuner's word.
+
+        Within the boot that it was granted in, by the boot clock. After a restart of the machine only
+        wall time tells; where that has gone backwards nothing does, and the hold is over.
+        """
+        if host.boot and host.boot == self.boot:
+            return self.order.valid_for_s - (monotonic - self.granted_s)
+        passed = (now - self.granted_at).total_seconds()
+        return self.order.valid_for_s - passed if passed >= 0.0 else 0.0
+
+    def is_of(self, order: HoldOrder) -> bool:
+        """Return whether an order asks for this very hold."""
+        return (self.order.study, self.order.revision) == (order.study, order.revision)
+
+
+class Holder:
+    """Keeps one device at its hold.
+
+    `attached` is what the journal notes for opening the device again. Every change of state is on
+    disk before the device is touched, so a crash at any point ends either with the hold in force or
+    with the device at its original setting.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        pair: Pair,
+        *,
+        folder: Path,
+        journal: Journal,
+        attached: Mapping[str, str],
+        host: Host,
+        clock: Clock,
+        now: Now,
+    ) -> None:
+        self._device = device
+        self._pair = pair
+        self._path = folder / durable.file_name(device, ".hold.json")
+        self._journal = journal
+        self._attached = attached
+        self._host = host
+        self._clock = clock
+        self._now = now
+        self._hold = self._load()
+
+    @property
+    def current(self) -> Hold | None:
+        """The hold in force, None where there is none."""
+        return self._hold if self._hold is not None and not self._hold.ended else None
+
+    @property
+    def untold(self) -> Hold | None:
+        """A hold that ended without a word to the tuner."""
+        hold = self._hold
+        return hold if hold is not None and hold.ended and not hold.told else None
+
+    def told(self) -> None:
+        """Note that the report of the end is on its way. Raises StoreError."""
+        if self._hold is not None and self._hold.ended:
+            self._keep(self._hold.model_copy(update={"told": True}))
+
+    def refuses(self, order: HoldOrder) -> str:
+        """Return why this order is not taken up: the same hold has ended here; empty otherwise."""
+        hold = self._hold
+        return hold.ended if hold is not None and hold.ended and hold.is_of(order) else ""
+
+    def take(self, order: HoldOrder) -> None:
+        """Put an order in force, or renew the one that is.
+
+        Raises:
+            ActuationError: it could not be put in force; end it.
+            StoreError: it could not be written down; nothing was changed.
+        """
+        now, monotonic = self._now(), self._clock.monotonic()
+        hold = self.current
+        if hold is not None and hold.order == order:
+            gone = order.valid_for_s - hold.left_s(self._host, now, monotonic)
+            if gone > RENEW_SHARE * order.valid_for_s:
+                self._keep(self._granted(order, now, monotonic, hold.row, hold.broken))
+            return
+        row = order.plan.row({})
+        log.info(
+            "event=hold device=%s study=%s revision=%d setting=%r",
+            self._device,
+            order.study,
+            order.revision,
+            render_setting(order.plan.rows[row].setting),
+        )
+        self._journal_first()
+        self._keep(self._granted(order, now, monotonic, row, 0))
+        self.enforce()
+
+    def enforce(self) -> None:
+        """Put the held setting in force, where it is not: at start, and after a trial.
+
+        Raises:
+            ActuationError: it could not be; end the hold.
+        """
+        hold = self.current
+        if hold is None:
+            return
+        self._journal_first()
+        self._pair.apply(hold.setting)
+
+    def lapsed(self) -> str:
+        """Return why the hold in force must end now, whatever is measured; empty while it stands."""
+        hold = self.current
+        if hold is None:
+            return ""
+        runs = self._pair.workload or self._pair.device
+        if hold.driver != self._pair.device.version:
+            return f"the driver changed from {hold.driver} to {self._pair.device.version}"
+        if hold.workload_version != runs.version:
+            return f"the workload changed from {hold.workload_version} to {runs.version}"
+        if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
+            return f"{hold.order.valid_for_s:g} s passed without the tuner's word"
+        return ""
+
+    def observed(self, measurement: Measurement) -> str:
+        """Take in one window: follow the plan, and return why the hold must end, if it must.
+
+        Raises:
+            ActuationError: the plan's next row could not be put in force; end the hold.
+        """
+        hold = self.current
+        if hold is None:
+            return ""
+        broke = judge(measurement.estimates, hold.order.limits) is Verdict.INFEASIBLE
+        broken = hold.broken + 1 if broke else 0
+        row = hold.order.plan.row(context_of(measurement), hold.row)
+        if (broken, row) != (hold.broken, hold.row):
+            self._keep(hold.model_copy(update={"broken": broken, "row": row}))
+        if broken >= BROKEN_WINDOWS:
+            return f"{_worst(hold.order.limits, measurement)} in {broken} windows in a row"
+        if row != hold.row:
+            setting = hold.order.plan.rows[row].setting
+            log.info(
+                "event=plan_row device=%s row=%d setting=%r",
+                self._device,
+                row,
+                render_setting(setting),
+            )
+            self.enforce()
+        return ""
+
+    def end(self, why: str) -> None:
+        """End the hold and put the device back to its original setting.
+
+        Raises:
+            ActuationError: part of the device did not go back; the hold is over all the same.
+        """
+        hold = self.current
+        if hold is not None:
+            log.warning(
+                "event=hold_ended device=%s study=%s why=%r", self._device, hold.order.study, why
+            )
+            self._keep(hold.model_copy(update={"ended": why}))
+        self._journal.restore(self._device, self._pair)
+
+    def _journal_first(self) -> None:
+        self._journal.record(self._device, self._pair, "hold", self._host.boot, self._attached)
+
+    def _granted(
+        self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: int
+    ) -> Hold:
+        runs = self._pair.workload or self._pair.device
+        return Hold(
+            order=order,
+            granted_at=now,
+            granted_s=monotonic,
+            boot=self._host.boot,
+            driver=self._pair.device.version,
+            workload_version=runs.version,
+            row=row,
+            broken=broken,
+        )
+
+    def _keep(self, hold: Hold) -> None:
+        durable.write(self._path, hold.model_dump_json())
+        self._hold = hold
+
+    def _load(self) -> Hold | None:
+        """Return the hold on disk; a damaged one is none, for nobody can say what it allows."""
+        try:
+            return Hold.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError, TuningError) as error:
+            log.error("event=hold_damaged file=%s why=%r", self._path, str(error))
+            return None
+
+
+def context_of(measurement: Measurement) -> Mapping[str, float]:
+    """Return the situation that a window shows: the mean of everything measured in it."""
+    return {name: estimate.mean for name, estimate in measurement.estimates.items()}
+
+
+def _worst(limits: tuple[Limit, ...], measurement: Measurement) -> str:
+    for limit in limits:
+        estimate = measurement.estimates.get(limit.metric)
+        if estimate is not None and limit.verdict(estimate) is Verdict.INFEASIBLE:
+            return (
+                f"{limit.metric} was {estimate.mean:.4g}, the limit is {limit.op} {limit.value:.4g}"
+            )
+    return "a limit was broken"

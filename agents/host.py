@@ -1,0 +1,70 @@
+"""The machine the agent runs on: its name, its boot, its cores, its clock, and its lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.core import Conflict, StoreError
+
+
+class HostClock:
+    """Seconds since the machine was started, suspended time included."""
+
+    def monotonic(self) -> float:
+        """Return seconds on the boot clock."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(max(0.0, seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What tells one machine, and one boot of it, from another."""
+
+    name: str
+    boot: str
+    cores: int
+
+    @classmethod
+    def here(cls, root: Path = Path("/")) -> Host:
+        """Return this machine; the boot id is empty where the kernel tells none."""
+        try:
+            boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            boot = ""
+        return cls(platform.node() or "localhost", boot, len(os.sched_getaffinity(0)))
+
+
+@contextmanager
+def sole(state_dir: Path) -> Iterator[None]:
+    """Hold the state folder alone, so that two agents never set the same devices.
+
+    Raises:
+        Conflict: another process has it.
+        StoreError: the folder cannot be made or written.
+    """
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        lock = (state_dir / "lock").open("w")
+    except OSError as error:
+        raise StoreError(
+            f"cannot use the state folder {state_dir}: {error.strerror}",
+            hint="make it writable, or give another with --state-dir",
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Conflict(
+                f"an agent is running on the state folder {state_dir}", hint="stop that one first"
+            ) from None
+        yield

@@ -1,0 +1,138 @@
+"""What a device was set to before the agent changed it, on disk before the change is made."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agents import durable
+from agents.pair import Pair
+from tuner.core import ActuationError, Part, Setting
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".journal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One device's original setting, side by side, and by what right it is set otherwise now.
+
+    `attached` is what to open to reach the device again: its spec, the workload's, and the seed.
+    `damaged` says what could not be read of the file.
+    """
+
+    device: str
+    level: str
+    boot: str
+    parts: Mapping[Part, Setting]
+    attached: Mapping[str, str] = field(default_factory=dict)
+    damaged: str = ""
+
+
+class Journal:
+    """A file per device, one line per side, so that what is left of a damaged one still counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def devices(self) -> list[Entry]:
+        """Return the entries of all devices that are set otherwise than they were found."""
+        paths = sorted(self._folder.glob(f"*{SUFFIX}"))
+        return [_parse(path.name.removesuffix(SUFFIX), path) for path in paths]
+
+    def get(self, device: str) -> Entry | None:
+        """Return a device's entry, None where it is as it was found."""
+        path = self._path(device)
+        return _parse(device, path) if path.exists() else None
+
+    def record(
+        self, device: str, pair: Pair, level: str, boot: str, attached: Mapping[str, str]
+    ) -> None:
+        """Note that the device is about to be set at a level.
+
+        What is in force is read and kept only where nothing is noted yet: the original is what was
+        found before the first change.
+
+        Raises:
+            ActuationError: what is in force cannot be read; change nothing.
+            StoreError: the disk refuses; change nothing.
+        """
+        known = self.get(device)
+        if known is not None and known.level == level and not known.damaged:
+            return
+        parts = pair.read_parts() if known is None else originals(known, pair)
+        head = {
+            "device": device,
+            "level": level,
+            "boot": boot,
+            "attached": dict(attached),
+            "sides": len(parts),
+        }
+        lines = [{"part": str(part), "setting": dict(setting)} for part, setting in parts.items()]
+        text = "".join(json.dumps(line) + "\n" for line in [head, *lines])
+        durable.write(self._path(device), text)
+
+    def restore(self, device: str, pair: Pair) -> bool:
+        """Put a device back to what it was found at; return whether there was anything to put back.
+
+        Part by part, never stopping at a failure; done twice it does nothing. What a damaged journal
+        no longer tells goes back to its default. The entry is forgotten once all of it is done.
+
+        Raises:
+            ActuationError: some of it failed; the entry stays, so that it can be tried again.
+        """
+        entry = self.get(device)
+        if entry is None:
+            return False
+        if entry.damaged:
+            log.error("event=journal_damaged device=%s what=%r", device, entry.damaged)
+        failures = pair.restore(pair.back_order(originals(entry, pair)))
+        if failures:
+            raise ActuationError(
+                f"{device} is not back at its original setting: {'; '.join(failures)}",
+                hint="mend that, then run `jouletune agent revert`",
+            )
+        durable.remove(self._path(device))
+        return True
+
+    def _path(self, device: str) -> Path:
+        return self._folder / durable.file_name(device, SUFFIX)
+
+
+def originals(entry: Entry, pair: Pair) -> Mapping[Part, Setting]:
+    """Return what each side goes back to: what was found, or the default where that is lost."""
+    lost = pair.sides if entry.damaged else {}
+    return {part: side.space.default for part, side in lost.items()} | dict(entry.parts)
+
+
+def _parse(device: str, path: Path) -> Entry:
+    """Return what can be read of a file."""
+    known: list[dict[str, Any]] = []
+    damaged = ""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        lines, damaged = [], f"{path}: {error.strerror}"
+    for number, line in enumerate(lines, 1):
+        try:
+            known.append(dict(json.loads(line)))
+        except ValueError:
+            damaged = f"{path}: line {number} cannot be read"
+    heads = [line for line in known if "level" in line]
+    settings = [line for line in known if line.get("part") in list(Part) and "setting" in line]
+    head = heads[0] if heads else {}
+    if not damaged and len(settings) != head.get("sides"):
+        damaged = f"{path}: {len(settings)} of {head.get('sides', 'its')} sides are there"
+    return Entry(
+        device=str(head.get("device", device)),
+        level=str(head.get("level", "trial")),
+        boot=str(head.get("boot", "")),
+        parts={Part(line["part"]): dict(line["setting"]) for line in settings},
+        attached=dict(head.get("attached", {})),
+        damaged=damaged,
+    )

@@ -1,0 +1,187 @@
+"""The tuner seen from an agent: HTTP out, typed messages and our errors back."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from agents.spool import Spool
+from tuner.core import (
+    ConfigError,
+    Conflict,
+    Device,
+    InvalidInput,
+    LinkError,
+    NotFound,
+    ProtocolMismatch,
+    TuningError,
+    Unauthorised,
+)
+from tuner.wire import (
+    ORDER,
+    Assignment,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Message,
+    Poll,
+    Problem,
+    Receipt,
+    Registered,
+    Registration,
+    Release,
+    Renewal,
+    TrialReport,
+)
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+PATIENCE_S = 10.0
+"""How long an answer may take beyond what the tuner was asked to wait."""
+
+BY_STATUS: dict[int, type[TuningError]] = {
+    400: InvalidInput,
+    401: Unauthorised,
+    403: Unauthorised,
+    404: NotFound,
+    409: Conflict,
+    422: InvalidInput,
+    426: ProtocolMismatch,
+}
+"""What a refusal means where its code says nothing more. Anything else is the link's trouble."""
+
+
+class Backoff:
+    """How long to wait after each failure in a row: doubling, jittered downwards by up to half."""
+
+    def __init__(self, rng: random.Random, first_s: float = 0.5, most_s: float = 30.0) -> None:
+        self._rng = rng
+        self._first_s = first_s
+        self._most_s = most_s
+        self._failures = 0
+
+    def failed(self, *, final: bool = False) -> float:
+        """Return how many seconds to wait now; the longest time where trying soon is no use."""
+        longest = self._most_s if final else self._first_s * 2.0 ** min(self._failures, 30)
+        self._failures += 1
+        return min(self._most_s, longest) * self._rng.uniform(0.5, 1.0)
+
+    def worked(self) -> None:
+        """Start from the shortest wait again."""
+        self._failures = 0
+
+
+class Link:
+    """One tuner. Every call is one attempt; who calls backs off. Safe from many threads.
+
+    The token is read from its file at every call, so that it can be replaced while the agent runs.
+
+    Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised,
+    ConfigError (no token) or what the tuner's refusal says.
+    """
+
+    def __init__(self, http: httpx.Client, token_file: Path, spool: Spool) -> None:
+        self._http = http
+        self._token_file = token_file
+        self._spool = spool
+
+    def register(self, device: Device) -> float:
+        """Introduce a device and return how long a lease lasts, in seconds."""
+        message = Registration(device=device)
+        path = f"/v1/devices/{quote(device.id, safe='')}"
+        return self._call("PUT", path, message, TypeAdapter(Registered)).lease_s
+
+    def next(self, device: str, poll: Poll) -> Assignment | HoldOrder | Idle | Release:
+        """Ask what to do; takes up to `poll.wait_s`."""
+        path = f"/v1/devices/{quote(device, safe='')}/next"
+        return self._call("POST", path, poll, ORDER, poll.wait_s + PATIENCE_S)
+
+    def renew(self, renewal: Renewal) -> float:
+        """Keep a lease and return how long it lasts from now. NotFound and Conflict: it is lost."""
+        return self._call("POST", "/v1/trials/renew", renewal, TypeAdapter(Registered)).lease_s
+
+    def keep(self, report: TrialReport | HoldReport) -> None:
+        """Keep a report on disk until `deliver` has sent it. Raises only StoreError."""
+        self._spool.put(report)
+
+    def deliver(self) -> int:
+        """Send what waits on disk, oldest first, and return how many arrived."""
+        return self._spool.deliver(self._send)
+
+    def _send(self, report: TrialReport | HoldReport) -> Receipt:
+        path = "/v1/trials/report" if isinstance(report, TrialReport) else "/v1/holds/report"
+        return self._call("POST", path, report, TypeAdapter(Receipt))
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        message: Message,
+        schema: TypeAdapter[Answer],
+        timeout_s: float = PATIENCE_S,
+    ) -> Answer:
+        headers = {
+            "Authorization": f"Bearer {self._token()}",
+            "Content-Type": "application/json",
+        }
+        try:
+            response = self._http.request(
+                method, path, content=message.model_dump_json(), headers=headers, timeout=timeout_s
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise LinkError(
+                f"cannot reach the tuner at {self._http.base_url}: {error or type(error).__name__}",
+                hint="is it running, and is the address right?",
+            ) from error
+        if response.is_success:
+            return self._understood(response, schema)
+        raise _problem(response)
+
+    def _understood(self, response: httpx.Response, schema: TypeAdapter[Answer]) -> Answer:
+        try:
+            return schema.validate_json(response.content)
+        except ValidationError as error:
+            raise LinkError(
+                f"the answer of {self._http.base_url} to {response.request.url.path} is not the "
+                f"tuner's: {error.errors()[0]['msg']}",
+                hint="is it a jouletune tuner of this release?",
+            ) from None
+
+    def _token(self) -> str:
+        try:
+            token = self._token_file.read_text().strip()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the token file {self._token_file}: {error.strerror}",
+                hint="give the tuner's token file with --token-file",
+            ) from None
+        if not token:
+            raise ConfigError(f"the token file {self._token_file} is empty")
+        return token
+
+
+def _problem(response: httpx.Response) -> TuningError:
+    """Return the error that a refusal stands for."""
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        problem = Problem(code="", message=f"the tuner answered HTTP {response.status_code}")
+    if response.status_code not in BY_STATUS:
+        return LinkError(problem.message, hint=problem.hint)
+    kind = BY_STATUS[response.status_code]
+    narrower = {sub.code: sub for sub in _family(kind)}
+    return narrower.get(problem.code, kind)(problem.message, hint=problem.hint)
+
+
+def _family(kind: type[TuningError]) -> list[type[TuningError]]:
+    return [kind, *(k for sub in kind.__subclasses__() for k in _family(sub))]
+
+
+def connect(url: str) -> httpx.Client:
+    """Return a client for the tuner at `url`; no proxy, for the tuner's address is the operator's."""
+    return httpx.Client(base_url=url, trust_env=False)

@@ -1,0 +1,274 @@
+"""One measurement: apply, settle, warm up, measure until it is known well enough, judge the window."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agents.pair import Pair
+from agents.windows import PairWindow, Usage
+from tuner.core import (
+    RATE_BAND,
+    Clock,
+    Conflict,
+    Estimate,
+    Limit,
+    Measurement,
+    MeasurementError,
+    Now,
+    Outcome,
+    Setting,
+    TrialState,
+    TuningError,
+)
+from tuner.guard import clearly_broken
+
+READS = 10
+"""Batches in a window of the asked length."""
+JITTER = 0.05
+"""Windows differ in length by up to this share, so that they do not beat with something periodic."""
+TARGET_STDERR = 0.05
+"""A window is extended while a demanded mean is known to worse than this share of itself."""
+LEAST_ITEMS = 50
+"""No window is cut short on fewer items than this: our choice, a few batches of any size."""
+WARM_UP_SHARE = 0.1
+LONGEST_WARM_UP_S = 5.0
+FOREIGN_SHARE = 0.15
+"""A window in which others used more of the host's cores than this is contaminated: our choice."""
+REDOS = 2
+"""How often a contaminated window is measured again within its trial."""
+SLICE_S = 0.5
+"""The longest sleep between two looks at whether the trial may go on."""
+
+Check = Callable[[], None]
+"""Returns quietly while the measurement may go on; raises Conflict once it must end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What is wanted of a window: its metrics, the limits that cut it short, and its length.
+
+    `rate_per_s` is the arrival rate that the window is to be compared with, None for none.
+    """
+
+    metrics: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    window_s: float
+    max_window_s: float
+    rate_per_s: float | None = None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The metrics asked for and those that limits are on."""
+        return tuple(dict.fromkeys([*self.metrics, *(limit.metric for limit in self.limits)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One window and what speaks against it, in words, each empty where nothing does.
+
+    `changed`: somebody else changed a knob; `foreign`: others were measured along, or another rate;
+    `broken`: a limit, for which the window was cut short.
+    """
+
+    measurement: Measurement
+    changed: str = ""
+    foreign: str = ""
+    broken: str = ""
+
+    @property
+    def spoilt(self) -> str:
+        """Why the window does not count."""
+        return self.changed or self.foreign
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Measures one pair, on the pair's own time where it has one.
+
+    `host_clock` and `now` are the host's; `usage` tells the host's cores and this process's CPU time.
+    """
+
+    pair: Pair
+    host_clock: Clock
+    now: Now
+    usage: Usage
+    seed: str = ""
+
+    @property
+    def clock(self) -> Clock:
+        """The time that windows are measured in."""
+        return self.pair.clock or self.host_clock
+
+    def trial(self, setting: Setting, ask: Ask, check: Check, name: str) -> Outcome:
+        """Try a setting and say how it went; the setting stays in force, also after a failure.
+
+        `name` tells this attempt from every other: it seeds the window's jitter.
+        """
+        began = self.clock.monotonic()
+        rng = random.Random(f"{self.seed}/{name}")
+        try:
+            check()
+            self.pair.apply(setting)
+            self.pause(self.pair.settle_s, check)
+            for _ in range(REDOS + 1):
+                seen = self.window(setting, ask, check, rng, began)
+                if not seen.spoilt:
+                    return _outcome(seen, ask)
+                if seen.broken:
+                    break
+            reason = "; ".join([seen.spoilt, seen.broken or f"measured {REDOS + 1} times"])
+            return Outcome(
+                state=TrialState.CONTAMINATED, measurement=seen.measurement, reason=reason
+            )
+        except Conflict as error:
+            return Outcome(state=TrialState.ABORTED, reason=str(error))
+        except TuningError as error:
+            return Outcome(state=TrialState.FAILED, reason=str(error))
+
+    def window(
+        self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
+    ) -> Seen:
+        """Warm up, and measure one window of a setting that is in force.
+
+        Raises:
+            Conflict: `check` says that it must end.
+            MeasurementError: a meter failed, or does not give a demanded metric.
+            ActuationError: what is in force cannot be told.
+        """
+        self._warm_up(ask, check)
+        started_at, overhead_s = self.now(), self.clock.monotonic() - began
+        window = PairWindow(self.pair, self.clock, self.usage)
+        try:
+            broken = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+            changed = self._changed(setting)
+            window.stop()
+        except BaseException:
+            window.discard()
+            raise
+        estimates = window.estimates()
+        if not broken:
+            _demand(ask, estimates, window)
+        measurement = Measurement(
+            estimates=estimates,
+            started_at=started_at,
+            seconds=window.seconds,
+            overhead_s=overhead_s,
+            load=window.load(),
+            throttled=window.throttled(),
+            foreign=window.foreign(),
+            sources={name: self.pair.source(name) for name in estimates},
+        )
+        return Seen(measurement, changed, self._foreign(measurement, ask), broken)
+
+    def pause(self, seconds: float, check: Check) -> None:
+        """Let time pass on the pair's clock. Raises Conflict when it must end."""
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) > 1e-9:
+            self.clock.sleep(min(left, SLICE_S))
+            check()
+
+    def _warm_up(self, ask: Ask, check: Check) -> None:
+        """Measure a little and throw it away: caches fill, and a load generator gets going."""
+        window = PairWindow(self.pair, self.clock, self.usage)
+        try:
+            self.pause(min(WARM_UP_SHARE * ask.window_s, LONGEST_WARM_UP_S), check)
+        finally:
+            window.discard()
+
+    def _fill(self, window: PairWindow, ask: Ask, check: Check, stretch: float) -> str:
+        """Read until the window is long enough; return the limit that cut it short, in words."""
+        length = min(ask.window_s * stretch, ask.max_window_s)
+        while True:
+            self.pause(length / READS, check)
+            window.read()
+            estimates = window.estimates()
+            items = window.total("window_items")
+            if items is None or items >= LEAST_ITEMS:
+                limit = clearly_broken(estimates, ask.limits)
+                if limit is not None:
+                    return _in_words(limit, estimates[limit.metric], window)
+            full = window.seconds >= length * (1.0 - 1e-6)
+            longest = window.seconds >= ask.max_window_s * (1.0 - 1e-6)
+            if longest or (full and not _too_little(ask, estimates, items)):
+                return ""
+
+    def _changed(self, setting: Setting) -> str:
+        now = self.pair.read()
+        wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
+        return f"somebody else set it too: {', '.join(wrong)}" if wrong else ""
+
+    def _foreign(self, measurement: Measurement, ask: Ask) -> str:
+        if measurement.foreign > FOREIGN_SHARE:
+            return f"others used {measurement.foreign:.0%} of the host's cores"
+        rate, expected = measurement.load.arrival_rate_per_s, ask.rate_per_s
+        own_rate = any(m.name == "arrival_rate_per_s" for m in self.pair.metrics)
+        if own_rate and expected and abs(rate - expected) > RATE_BAND * expected:
+            return f"{rate:.4g} requests/s arrived, the baseline had {expected:.4g}"
+        return ""
+
+
+def _outcome(seen: Seen, ask: Ask) -> Outcome:
+    if seen.broken:
+        return Outcome(
+            state=TrialState.COMPLETED,
+            measurement=seen.measurement,
+            censored=True,
+            reason=seen.broken,
+        )
+    estimates = seen.measurement.estimates
+    open_ended = [name for name in ask.needed if _unbounded_tail(name, estimates)]
+    if open_ended:
+        n = min(estimates[name].n for name in open_ended)
+        reason = f"{n} requests in {seen.measurement.seconds:.0f} s do not bound {open_ended[0]}"
+        return Outcome(state=TrialState.INCONCLUSIVE, measurement=seen.measurement, reason=reason)
+    return Outcome(state=TrialState.COMPLETED, measurement=seen.measurement)
+
+
+def _too_little(ask: Ask, estimates: Mapping[str, Estimate], items: float | None) -> bool:
+    """Return whether a longer window would help: no item yet, an open tail, a mean not known well."""
+    known = {name: estimates[name] for name in ask.needed if name in estimates}
+    return items == 0.0 or any(
+        _unbounded_tail(name, estimates)
+        or (not _is_tail(name) and estimate.stderr > TARGET_STDERR * estimate.mean)
+        for name, estimate in known.items()
+    )
+
+
+def _is_tail(name: str) -> bool:
+    return "_p9" in name
+
+
+def _unbounded_tail(name: str, estimates: Mapping[str, Estimate]) -> bool:
+    estimate = estimates.get(name)
+    return estimate is not None and _is_tail(name) and estimate.high == float("inf")
+
+
+def _demand(ask: Ask, estimates: Mapping[str, Estimate], window: PairWindow) -> None:
+    """Return quietly when every demanded metric is there. Raises MeasurementError."""
+    missing = [name for name in ask.needed if name not in estimates]
+    if missing and window.total("window_items") == 0.0:
+        failed = int(window.total("window_failed") or 0)
+        raise MeasurementError(
+            f"no item was completed in {window.seconds:.3g} s ({failed} failed), "
+            f"so {', '.join(missing)} cannot be told",
+            hint="does the workload serve at this setting?",
+        )
+    if missing:
+        raise MeasurementError(
+            f"the meters did not give {', '.join(missing)}",
+            hint="`jouletune doctor` shows what can be measured here",
+        )
+    still = [n for n in ("energy_j", "power_w") if n in ask.needed and estimates[n].mean == 0.0]
+    if still:
+        raise MeasurementError("the energy counter stood still", hint="check the meter")
+
+
+def _in_words(limit: Limit, estimate: Estimate, window: PairWindow) -> str:
+    bound = estimate.low if limit.op == "<=" else estimate.high
+    side = "at least" if limit.op == "<=" else "at most"
+    return (
+        f"cut short after {window.seconds:.3g} s: {limit.metric} is {side} {bound:.4g}, "
+        f"the limit is {limit.op} {limit.value:.4g}"
+    )
