@@ -12,6 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agents.config import Attachment
+from agents.host import Host
+from agents.main import device_ids
 from tuner.cli.remote import RemoteDesk, read_token
 from tuner.core import ConfigError, LinkError, TuningError
 from tuner.wire import DeviceView
@@ -131,13 +134,12 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
         log = children.start("agent", [*agent, "--tuner", url], environ).log
         with RemoteDesk(url, read_token(token_file)) as desk:
             _until(desk.ready, children, f"the tuner did not answer; its log is {log}")
-            found: dict[str, DeviceView] = {}
-            _until(
-                lambda: _registered(desk, specs, found),
-                children,
-                f"the agent did not register its devices; its log is {log}",
-            )
-            yield Stand(desk, found, children.check)
+            wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
+            failing = f"the agent did not register its devices; its log is {log}"
+            _until(lambda: set(wanted) <= set(_registered(desk)), children, failing)
+            found = _registered(desk)
+            devices = {spec: found[id] for spec, id in zip(specs, wanted, strict=True)}
+            yield Stand(desk, devices, children.check)
     finally:
         children.end()
 
@@ -149,8 +151,8 @@ def last_error(log: Path) -> str:
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
 
 
-def _registered(desk: RemoteDesk, specs: Sequence[str], found: dict[str, DeviceView]) -> bool:
-    raise NotImplementedError
+def _registered(desk: RemoteDesk) -> Mapping[str, DeviceView]:
+    return {view.device.id: view for view in desk.devices()}
 
 
 def _until(done: Callable[[], bool], children: Children, failing: str) -> None:
