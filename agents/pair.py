@@ -80,11 +80,11 @@ class Pair:
         return {name: why for name, why in reasons.items() if name not in offered}
 
     def source(self, metric: str) -> str:
-        """Return in words where a metric comes from: the side that lists it."""
-        for side in reversed(list(self.sides.values())):
-            if any(m.name == metric for m in side.metrics):
-                return side.source or f"the meter of {side.name}"
-        return f"the meter of {self.device.name}"
+        """Return in words where a metric comes from: the side that lists it, the workload first."""
+        sides = list(self.sides.values())[::-1]
+        listing = [side for side in sides if any(m.name == metric for m in side.metrics)]
+        side = (listing or sides)[0]
+        return side.source or f"the meter of {side.name}"
 
     def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
         """Return the pair as the tuner knows it."""

@@ -110,13 +110,16 @@ class PairWindow:
                 continue
 
     def estimates(self) -> dict[str, Estimate]:
-        """Return every metric that can be told so far."""
+        """Return every metric that can be told so far.
+
+        What a meter finishes itself stands: it knows of doubts that batches cannot show.
+        """
         derived = {
             name: estimate
             for name, metric in self._metrics.items()
             if name in RATIOS and (estimate := self._ratio(RATIOS[name], metric)) is not None
         }
-        return self._finished | derived
+        return derived | self._finished
 
     def load(self) -> Load:
         """Return the load so far."""

@@ -1,0 +1,280 @@
+"""An agent's surroundings, faked: sides that do as told, a tuner behind a mock transport."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agents.agent import DeviceAgent, Surroundings
+from agents.attached import Attached
+from agents.host import Host
+from agents.journal import Journal
+from agents.link import Link
+from agents.measure import Bench
+from agents.pair import Pair
+from agents.spool import Spool
+from agents.windows import Usage
+from tests.builders import Time
+from tuner.core import (
+    ActuationError,
+    Estimate,
+    Knob,
+    Metric,
+    Origin,
+    Part,
+    Scope,
+    Setting,
+    Space,
+    TuningError,
+    Value,
+)
+from tuner.wire import Assignment, HoldOrder, Idle, Problem, Receipt, Registered, Release
+
+CLOCK = Knob("gpu.clock_mhz", (400, 600, 800, 1000), 1000)
+BATCH = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD)
+
+Shows = Callable[[float, float], Mapping[str, float | Estimate]]
+"""What a window shows, from its start and the time now."""
+
+
+@dataclass
+class FakeActuator:
+    """Sets what it is told, unless `refuse` says otherwise; `lies` reads back something else."""
+
+    label: str
+    space: Space
+    log: list[tuple[str, dict[str, Value]]]
+    now: dict[str, Value] = field(default_factory=dict)
+    refuse: Callable[[Setting], TuningError | None] = lambda _: None
+    half_done: bool = False
+    lies: dict[str, Value] = field(default_factory=dict)
+    unreadable: TuningError | None = None
+
+    def __post_init__(self) -> None:
+        self.now = {**self.space.default, **self.now}
+
+    def read(self) -> Setting:
+        if self.unreadable is not None:
+            raise self.unreadable
+        return {**self.now, **self.lies}
+
+    def apply(self, setting: Setting) -> None:
+        self.log.append((self.label, dict(setting)))
+        error = self.refuse(setting)
+        if error is None or self.half_done:
+            self.now.update(setting)
+        if error is not None:
+            raise error
+
+
+@dataclass
+class FakeMeter:
+    """Windows over a scripted world; counts those that are still open."""
+
+    time: Time
+    shows: Shows
+    fails: TuningError | None = None
+    open: int = 0
+    opened: int = 0
+
+    def start(self) -> FakeWindow:
+        if self.fails is not None:
+            raise self.fails
+        self.open += 1
+        self.opened += 1
+        return FakeWindow(self, self.time.monotonic())
+
+
+@dataclass
+class FakeWindow:
+    meter: FakeMeter
+    began: float
+    stopped: Mapping[str, Estimate] | None = None
+
+    def read(self) -> Mapping[str, Estimate]:
+        if self.meter.fails is not None:
+            raise self.meter.fails
+        shown = self.meter.shows(self.began, self.meter.time.monotonic())
+        return {k: e if isinstance(e, Estimate) else Estimate(e) for k, e in shown.items()}
+
+    def stop(self) -> Mapping[str, Estimate]:
+        if self.stopped is None:
+            self.meter.open -= 1
+            self.stopped = self.read()
+        return self.stopped
+
+
+def tail(mean: float, n: int) -> Estimate:
+    """Return a p99 as `n` requests would show it: without an upper bound where they are few."""
+    high = 1.05 * mean if n >= 299 else float("inf")
+    return Estimate(mean, 0.02 * mean, max(1, n), 0.95 * mean, high, scope=Scope.SERVICE)
+
+
+def steady(
+    watts: float = 100.0, per_s: float = 50.0, p99_ms: float = 20.0, cpu_share: float = 1.0
+) -> Shows:
+    """Return a world in which everything goes on evenly."""
+
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        seconds = now - began
+        items = float(int(per_s * seconds + 1e-9))
+        found: dict[str, float | Estimate] = {
+            "window_energy_j": watts * seconds,
+            "window_items": items,
+            "window_cpu_s": cpu_share * seconds,
+        }
+        if items:
+            found["latency_p99_ms"] = tail(p99_ms, int(items))
+        return found
+
+    return shows
+
+
+@dataclass
+class Rig:
+    """A device and a workload in one scripted world, and everything around them."""
+
+    folder: Path
+    time: Time = field(default_factory=Time)
+    shows: Shows = field(default_factory=steady)
+    boot: str = "boot-1"
+    driver: str = "driver 1"
+    listed: tuple[str, ...] = ("energy_j", "power_w", "latency_p99_ms", "throughput_per_s")
+    workload: bool = True
+    own_cpu_s: Callable[[], float] = lambda: 0.0
+    log: list[tuple[str, dict[str, Value]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.device_space = Space((CLOCK,) if self.workload else (CLOCK, BATCH))
+        self.workload_space = Space((BATCH,))
+        self.device = FakeActuator("device", self.device_space, self.log)
+        self.work = FakeActuator("workload", self.workload_space, self.log)
+        self.meter = FakeMeter(self.time, lambda began, now: self.shows(began, now))
+        self.work_meter = FakeMeter(self.time, lambda began, now: {})
+        self.closed: list[str] = []
+        self.tuner = StubTuner(self.time)
+        self.stop = threading.Event()
+        self.spool = Spool(self.folder / "spool")
+        self.journal = Journal(self.folder / "journal")
+
+    @property
+    def pair(self) -> Pair:
+        device = Attached(
+            name="fake",
+            kind="fake",
+            board="Fake 1",
+            version=self.driver,
+            space=self.device_space,
+            metrics=tuple(Metric(name, Origin.SIMULATED) for name in self.listed),
+            actuator=self.device,
+            meter=self.meter,
+            settle_s=2.0,
+            cannot={"fan_rpm": "it has no fan", "energy_j": "no counter"},
+            close=lambda: self.closed.append("device"),
+        )
+        workload = Attached(
+            name="served",
+            kind="served",
+            board="",
+            version="model 1",
+            space=self.workload_space,
+            metrics=(Metric("cpu_time_ms", scope=Scope.PROCESS),),
+            actuator=self.work,
+            meter=self.work_meter,
+            source="our load generator",
+            close=lambda: self.closed.append("workload"),
+        )
+        return Pair(device, workload if self.workload else None)
+
+    @property
+    def bench(self) -> Bench:
+        return Bench(
+            pair=self.pair,
+            host_clock=self.time,
+            now=self.time.now,
+            usage=Usage(2, self.own_cpu_s),
+            seed="0",
+        )
+
+    @property
+    def link(self) -> Link:
+        token = self.folder / "token"
+        token.write_text("secret\n")
+        return Link(self.tuner.client(), token, self.spool)
+
+    def agent(self) -> DeviceAgent:
+        """Return the agent as a fresh start of its process would make it."""
+        around = Surroundings(
+            link=self.link,
+            journal=self.journal,
+            host=Host("host", self.boot, 2),
+            clock=self.time,
+            now=self.time.now,
+            stop=self.stop,
+        )
+        device = self.pair.describe("fake@host", "agent@host", {}, self.time.now())
+        return DeviceAgent(
+            device, self.bench, self.folder / "holds", around, {"spec": "fake"}, random.Random(0)
+        )
+
+    @property
+    def setting(self) -> Setting:
+        """What is in force now."""
+        return {**self.device.now, **(self.work.now if self.workload else {})}
+
+
+@dataclass
+class StubTuner:
+    """A tuner that gives scripted orders and keeps what it is told; `broken` fails every request."""
+
+    time: Time
+    orders: list[Assignment | HoldOrder | Idle | Release] = field(default_factory=list)
+    heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    broken: Callable[[httpx.Request], httpx.Response | None] = lambda _: None
+    receipt: str = "closed"
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(self.answer))
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        wrong = self.broken(request)
+        if wrong is not None:
+            return wrong
+        path, message = request.url.path, json.loads(request.content)
+        self.heard.append((path, message))
+        if path.endswith("/next"):
+            return self._next(message)
+        if path.endswith("/report"):
+            return _json(Receipt(result=self.receipt).model_dump_json())  # type: ignore[arg-type]
+        return _json(Registered(lease_s=30.0).model_dump_json())
+
+    def told(self, end: str) -> list[dict[str, Any]]:
+        """Return what was sent to the paths with that end."""
+        return [message for path, message in self.heard if path.endswith(end)]
+
+    def _next(self, message: dict[str, Any]) -> httpx.Response:
+        if self.orders:
+            return _json(self.orders.pop(0).model_dump_json())
+        self.time.sleep(message["wait_s"])
+        return _json(Idle(why="nothing to do").model_dump_json())
+
+
+def refusal(status: int, code: str, message: str = "no") -> httpx.Response:
+    """Return the tuner's refusal of a request."""
+    return _json(Problem(code=code, message=message, hint="do otherwise").model_dump_json(), status)
+
+
+def refused(text: str = "the driver says no") -> ActuationError:
+    """Return what a device says that cannot be set."""
+    return ActuationError(text)
+
+
+def _json(text: str, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, content=text, headers={"Content-Type": "application/json"})

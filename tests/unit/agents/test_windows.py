@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.windows import PairWindow, Usage, ratio_estimate, student_t95
+from tests.fakes import Rig, steady
+from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope
+
+ENERGY = Metric("energy_j", Origin.SIMULATED, Scope.BOARD)
+
+
+def run(rig: Rig, reads: int = 10, step_s: float = 1.0) -> PairWindow:
+    window = PairWindow(rig.pair, rig.time, Usage(2, rig.own_cpu_s))
+    for _ in range(reads):
+        rig.time.sleep(step_s)
+        window.read()
+    window.stop()
+    return window
+
+
+def test_totals_become_metrics_per_item_and_per_second(tmp_path: Path) -> None:
+    window = run(Rig(tmp_path, shows=steady(watts=100.0, per_s=50.0, cpu_share=0.5)))
+    found = window.estimates()
+    assert found["energy_j"].mean == pytest.approx(2.0)
+    assert found["power_w"].mean == pytest.approx(100.0)
+    assert found["cpu_time_ms"].mean == pytest.approx(10.0)
+    assert found["throughput_per_s"].mean == pytest.approx(50.0)
+    assert found["energy_j"].origin is Origin.SIMULATED
+    assert found["cpu_time_ms"].scope is Scope.PROCESS
+
+
+def test_what_nobody_lists_is_not_derived(tmp_path: Path) -> None:
+    window = run(Rig(tmp_path, listed=("latency_p99_ms",)))
+    assert "energy_j" not in window.estimates()
+
+
+def test_what_a_meter_finishes_itself_stands(tmp_path: Path) -> None:
+    own = Estimate.of_mean(3.0, 0.5, 7)
+
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        return {**steady()(began, now), "energy_j": own}
+
+    assert run(Rig(tmp_path, shows=shows)).estimates()["energy_j"] == own
+
+
+def test_the_standard_error_covers_the_truth(tmp_path: Path) -> None:
+    """Noisy batches: the one-sided 95 % bound must hold in about 95 of 100 windows."""
+    rng = random.Random(1)
+    kept = 0
+    for _ in range(400):
+        items = [rng.randint(80, 120) for _ in range(10)]
+        steps = [(2.0 * n * rng.gauss(1.0, 0.1), float(n)) for n in items]
+        estimate = ratio_estimate(steps, 1.0, ENERGY)
+        assert estimate is not None
+        kept += estimate.high >= 2.0
+    assert 0.92 <= kept / 400 <= 0.975
+
+
+def test_a_ratio_of_few_batches_is_not_told() -> None:
+    assert ratio_estimate([(1.0, 1.0), (1.0, 1.0)], 1.0, ENERGY) is None
+    assert ratio_estimate([(1.0, 0.0)] * 5, 1.0, ENERGY) is None
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 1e6), st.floats(0.001, 1e6)), min_size=3, max_size=40))
+def test_a_ratio_is_always_a_sound_estimate(steps: list[tuple[float, float]]) -> None:
+    estimate = ratio_estimate(steps, 1.0, ENERGY)
+    assert estimate is not None
+    assert estimate.low <= estimate.mean <= estimate.high
+    assert estimate.n == len(steps)
+
+
+@pytest.mark.parametrize(("freedom", "tabled"), [(2, 2.920), (4, 2.132), (9, 1.833), (30, 1.697)])
+def test_students_t(freedom: int, tabled: float) -> None:
+    assert student_t95(freedom) == pytest.approx(tabled, rel=0.013)
+
+
+def test_a_counter_that_runs_back_is_no_measurement(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, shows=lambda began, now: {"window_energy_j": 100.0 - (now - began)})
+    with pytest.raises(MeasurementError, match="window_energy_j went backwards"):
+        run(rig)
+
+
+def test_foreign_use_is_what_neither_workload_nor_agent_used(tmp_path: Path) -> None:
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        return {**steady(cpu_share=1.0)(began, now), "window_busy_s": 1.7 * (now - began)}
+
+    rig = Rig(tmp_path, shows=shows)
+    rig.own_cpu_s = lambda: 0.1 * rig.time.monotonic()
+    window = run(rig)
+    assert window.foreign() == pytest.approx((1.7 - 1.0 - 0.1) / 2.0)
+    assert window.load().utilisation == pytest.approx(0.85)
+
+
+def test_throttling_is_named(tmp_path: Path) -> None:
+    shows = {"window_throttled_power_s": 0.5, "window_throttled_heat_s": 0.0}
+    assert run(Rig(tmp_path, shows=lambda began, now: shows)).throttled() == ("power",)
+
+
+def test_a_meter_that_does_not_start_closes_the_other(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.work_meter.fails = MeasurementError("no answer")
+    with pytest.raises(MeasurementError, match="no answer"):
+        PairWindow(rig.pair, rig.time, Usage(2, rig.own_cpu_s))
+    assert rig.meter.open == 0
+
+
+def test_not_a_number_never_becomes_an_estimate(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, shows=lambda began, now: {"latency_p99_ms": math.nan})
+    with pytest.raises(MeasurementError):
+        run(rig)
