@@ -120,7 +120,9 @@ class StudiesContract:
         second = store.studies.revise(tighter, "bob", "tighter", LATER)
         stopped = store.studies.revise(second.moved(Phase.STOPPED), "ann", "enough", LATER)
         assert second == replace(tighter, revision=2)
-        assert store.studies.get("s1") == stopped == replace(second, phase="stopped", revision=3)
+        assert (
+            store.studies.get("s1") == stopped == replace(second, phase=Phase.STOPPED, revision=3)
+        )
         told = [(r.who, r.why, r.at, r.study) for r in store.studies.revisions("s1")]
         assert told == [
             ("ann", "first", START, study()),

@@ -22,6 +22,7 @@ from tuner.core import (
     Phase,
     Report,
     Scope,
+    Setting,
     Store,
     Trial,
     TrialState,
@@ -71,7 +72,7 @@ class TrialsContract:
         store.studies.add(study(), "ann", "")
 
     def test_a_begun_trial_runs(self, store: Store) -> None:
-        mixed = {"on": True, "count": 1, "ratio": 1.0, "name": "größe"}
+        mixed: Setting = {"on": True, "count": 1, "ratio": 1.0, "name": "größe"}
         trial = store.trials.begin("s1", mixed, Phase.BASELINE, "to compare with", START)
         assert trial == Trial(
             number=1,
@@ -106,7 +107,8 @@ class TrialsContract:
         with pytest.raises(NotFound, match="trial 1"):
             store.trials.report(report())
         assert store.trials.list("nobody") == ()
-        assert store.trials.reports("s1", 1) == store.trials.states("s1", 1) == ()
+        assert store.trials.reports("s1", 1) == ()
+        assert store.trials.states("s1", 1) == ()
 
     @pytest.mark.parametrize(
         "outcome",

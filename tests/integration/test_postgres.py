@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
@@ -11,6 +12,7 @@ from db import open_store
 from db.schema import Base
 from tests import postgres
 from tests.contracts import store as contracts
+from tests.contracts.migrations import MigrationsContract
 from tuner.core import Store
 
 pytestmark = pytest.mark.postgres
@@ -84,3 +86,9 @@ class TestEvents(contracts.EventsContract):
 
 class TestHistory(contracts.HistoryContract):
     pass
+
+
+class TestMigrations(MigrationsContract):
+    @pytest.fixture
+    def empty(self, server: str) -> Callable[[], str]:
+        return lambda: postgres.new_database(server, f"empty_{uuid4().hex}")

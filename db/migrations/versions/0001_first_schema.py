@@ -262,9 +262,9 @@ def _create_measurements() -> None:
             "study_id", "trial_number", name="uq_measurements_study_id_trial_number"
         ),
         sa.CheckConstraint(
-            "(study_id IS NULL) = (trial_number IS NULL)", name="ck_measurements_trial_named"
+            "(study_id IS NULL) = (trial_number IS NULL)", name=op.f("ck_measurements_trial_named")
         ),
-        sa.CheckConstraint(f"{owned} = 1", name="ck_measurements_one_owner"),
+        sa.CheckConstraint(f"{owned} = 1", name=op.f("ck_measurements_one_owner")),
     )
     _create_estimates()
 

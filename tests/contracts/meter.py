@@ -1,0 +1,87 @@
+"""What every meter keeps to.
+
+Subclasses give the fixtures `side`, something freshly opened, `later`, which lets some seconds pass
+for it, and `origin`, what all its numbers claim to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from agents.attached import Attached
+from agents.windows import RATIOS
+from tuner.core import NEVER_NEGATIVE, Estimate, Origin
+
+Later = Callable[[], None]
+COUNTS = ("_items", "_failed")
+
+
+def totals(shown: Mapping[str, Estimate]) -> dict[str, float]:
+    return {name: e.mean for name, e in shown.items() if name.startswith("window_")}
+
+
+class MeterContract:
+    def test_every_listed_metric_is_shown_or_follows_from_totals(
+        self, side: Attached, later: Later
+    ) -> None:
+        window = side.meter.start()
+        later()
+        shown = window.stop()
+        for metric in side.metrics:
+            assert metric.name in shown or RATIOS[metric.name].total in shown
+
+    def test_nothing_is_shown_that_is_not_listed_or_a_total(
+        self, side: Attached, later: Later
+    ) -> None:
+        window = side.meter.start()
+        later()
+        listed = {metric.name for metric in side.metrics} | {"arrival_rate_per_s"}
+        shown = window.stop()
+        assert shown
+        assert {n for n in shown if not n.startswith("window_")} <= listed
+        assert all(name.endswith((*NEVER_NEGATIVE, *COUNTS)) for name in shown)
+
+    def test_numbers_say_where_they_come_from(
+        self, side: Attached, later: Later, origin: Origin
+    ) -> None:
+        window = side.meter.start()
+        later()
+        assert {e.origin for e in window.stop().values()} == {origin}
+        assert {metric.origin for metric in side.metrics} <= {origin}
+
+    def test_nothing_is_negative_and_totals_only_grow(self, side: Attached, later: Later) -> None:
+        window = side.meter.start()
+        seen = [window.read()]
+        for _ in range(3):
+            later()
+            seen.append(window.read())
+        seen.append(window.stop())
+        assert all(e.mean >= 0.0 for shown in seen for e in shown.values())
+        for before, after in zip(seen, seen[1:], strict=False):
+            assert all(totals(after)[name] >= value for name, value in totals(before).items())
+
+    def test_a_closed_window_shows_the_same_for_ever(self, side: Attached, later: Later) -> None:
+        window = side.meter.start()
+        later()
+        first = window.stop()
+        later()
+        assert window.stop() == first
+        assert window.read() == first
+
+    def test_windows_do_not_disturb_each_other(self, side: Attached, later: Later) -> None:
+        long = side.meter.start()
+        later()
+        short = side.meter.start()
+        later()
+        shorter = totals(short.stop())
+        later()
+        longer = totals(long.stop())
+        assert shorter.keys() == longer.keys()
+        assert all(longer[name] >= value for name, value in shorter.items())
+
+    def test_a_window_just_opened_shows_no_number_it_cannot_know(self, side: Attached) -> None:
+        shown = side.meter.start().read()
+        assert all(value == pytest.approx(0.0, abs=1.0) for value in totals(shown).values())
+        assert not {metric.name for metric in side.metrics} & shown.keys()

@@ -1,0 +1,140 @@
+"""What the migrations keep to on every database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.engine.interfaces import ReflectedIndex
+
+from db import open_store
+from db.schema import Base
+from db.sql.database import connect, read_url
+from db.sql.upgrade import HEAD, revision
+from tests.builders import START, completed, setting, study
+from tuner.core import Phase, StoreError
+
+
+@contextmanager
+def engine(url: str) -> Iterator[Engine]:
+    opened = connect(read_url(url))
+    yield opened
+    opened.dispose()
+
+
+def migrate(connection: Connection, to: str) -> None:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", "db:migrations")
+    if to == "base":
+        command.downgrade(config, to)
+    else:
+        command.upgrade(config, to)
+
+
+def predicate(index: ReflectedIndex) -> str:
+    """Return for which rows an index stands; empty where it is for all."""
+    options = index.get("dialect_options", {})
+    return " ".join(str(v) for k, v in options.items() if k.endswith("_where"))
+
+
+def described(connection: Connection) -> dict[str, object]:
+    """Return all that tells one schema from another, as the database itself tells it."""
+    told = inspect(connection)
+    return {
+        table: {
+            "columns": {
+                c["name"]: (str(c["type"]), c["nullable"]) for c in told.get_columns(table)
+            },
+            "primary key": told.get_pk_constraint(table),
+            "foreign keys": sorted(map(str, told.get_foreign_keys(table))),
+            "uniques": sorted(map(str, told.get_unique_constraints(table))),
+            "checks": sorted(map(str, told.get_check_constraints(table))),
+            "indexes": sorted(
+                (str(i["name"]), i["column_names"], i["unique"], predicate(i))
+                for i in told.get_indexes(table)
+            ),
+        }
+        for table in told.get_table_names()
+        if table != "alembic_version"
+    }
+
+
+class MigrationsContract:
+    """Needs a fixture `empty`: every call gives the URL of another empty database."""
+
+    def test_the_migrated_schema_is_that_of_the_models(self, empty: Callable[[], str]) -> None:
+        migrated, created = empty(), empty()
+        open_store(migrated).close()
+        with engine(migrated) as one, engine(created) as other:
+            Base.metadata.create_all(other)
+            with one.connect() as ours, other.connect() as theirs:
+                context = MigrationContext.configure(ours, opts={"compare_type": True})
+                assert compare_metadata(context, Base.metadata) == []
+                schema = described(ours)
+                assert set(schema) == set(Base.metadata.tables)
+                assert schema == described(theirs)
+                assert [predicate(i) for i in inspect(ours).get_indexes("study_devices")] == [
+                    "active"
+                ]
+
+    def test_up_down_and_up_again(self, empty: Callable[[], str]) -> None:
+        with engine(empty()) as opened, opened.connect() as connection:
+            migrate(connection, "head")
+            first = described(connection)
+            assert revision(connection) == HEAD
+            migrate(connection, "base")
+            assert described(connection) == {}
+            migrate(connection, "head")
+            assert described(connection) == first
+
+    def test_an_older_database_is_upgraded_when_it_is_opened(
+        self, empty: Callable[[], str]
+    ) -> None:
+        url = empty()
+        with engine(url) as opened, opened.begin() as connection:
+            migrate(connection, "head")
+            migrate(connection, "base")
+        open_store(url).close()
+        with engine(url) as opened, opened.connect() as connection:
+            assert revision(connection) == HEAD
+
+    def test_a_database_of_a_newer_program_is_left_alone(self, empty: Callable[[], str]) -> None:
+        url = empty()
+        open_store(url).close()
+        with engine(url) as opened:
+            with opened.begin() as connection:
+                connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+            with pytest.raises(StoreError, match=r"9999.*upgrade the program"):
+                open_store(url)
+            with opened.connect() as connection:
+                assert revision(connection) == "9999"
+
+    def test_without_create_an_empty_database_stays_empty(self, empty: Callable[[], str]) -> None:
+        url = empty()
+        with engine(url) as opened, opened.connect() as connection:
+            with pytest.raises(StoreError, match="no studies in it"):
+                open_store(url, create=False)
+            assert inspect(connection).get_table_names() == []
+
+    def test_what_was_stored_is_there_after_opening_again(self, empty: Callable[[], str]) -> None:
+        url = empty()
+        store = open_store(url)
+        store.studies.add(study(), "ann", "")
+        trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START)
+        token = store.leases.grant("sim", "s1", trial, "host", START).token
+        store.leases.release("sim", token)
+        store.trials.end("s1", 1, completed(), START)
+        kept = store.studies.list(), store.trials.list("s1"), store.trials.states("s1", 1)
+        store.close()
+        again = open_store(url, create=False)
+        assert (again.studies.list(), again.trials.list("s1"), again.trials.states("s1", 1)) == kept
+        following = replace(trial, attempt=2)
+        assert again.leases.grant("sim", "s1", following, "host", START).token > token
+        again.close()
