@@ -273,6 +273,9 @@ class HttpCaller:
             connection = socket.create_connection(self._address, self._timeout_s)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = connection
+            if self._closed:
+                self._drop()
+                return None
         try:
             connection.sendall(self._request)
             head, body = _read_head(connection)

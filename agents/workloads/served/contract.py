@@ -99,9 +99,7 @@ class Server:
         within_s: float = ANSWER_S,
     ) -> httpx.Response:
         try:
-            response = self._client.request(
-                method, path, json=None if body is None else dict(body), timeout=within_s
-            )
+            response = self._client.request(method, path, json=body, timeout=within_s)
         except httpx.TimeoutException:
             raise ActuationError(
                 f"the workload at {self.url} did not answer {method} {path} within {within_s:g} s",

@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from agents.attached import Attached
+from agents.load import LoadShape
+from agents.workloads import open_workload
+from agents.workloads.served import attach, child
+from agents.workloads.served.contract import KnobsReply
+from tests.unit.agents.workloads.stand_in import KNOBS, StandIn
+from tuner.core import (
+    ActuationError,
+    DeviceLost,
+    InvalidInput,
+    MeasurementError,
+    OutOfRange,
+    Part,
+    UnknownKnob,
+    Window,
+)
+
+
+class WallClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    server = StandIn()
+    yield server
+    server.close()
+
+
+def attached(server: StandIn, shape: LoadShape | None = None) -> Attached:
+    return attach(
+        server.url, seed=0, state_dir=Path(), clock=WallClock(), shape=shape or LoadShape(2)
+    )
+
+
+@pytest.fixture
+def workload(server: StandIn) -> Iterator[Attached]:
+    workload = attached(server)
+    yield workload
+    workload.close()
+
+
+def until_items(window: Window, items: int) -> None:
+    deadline = time.monotonic() + 20.0
+    while window.read()["window_items"].mean < items:
+        assert time.monotonic() < deadline, "the load does not get on"
+        time.sleep(0.01)
+
+
+class TestKnobs:
+    def test_the_space_is_the_servers(self, workload: Attached) -> None:
+        assert {k.name: k.values for k in workload.space.knobs} == {
+            "instances": (1, 2),
+            "batch_size": (1, 2, 4),
+        }
+        assert workload.space.size == 5
+        assert all(k.part is Part.WORKLOAD for k in workload.space.knobs)
+        assert workload.space.knob("instances").cost.seconds == 3.0
+        assert (workload.name, workload.version) == ("stand-in", "7")
+
+    def test_a_change_is_in_force_and_leaves_the_other_knobs(self, workload: Attached) -> None:
+        workload.actuator.apply({"instances": 2})
+        workload.actuator.apply({"batch_size": 2})
+        assert workload.actuator.read() == {"instances": 2, "batch_size": 2}
+
+    def test_what_is_in_force_is_not_sent_again(self, server: StandIn, workload: Attached) -> None:
+        workload.actuator.apply({"instances": 1, "batch_size": 1})
+        assert server.puts == []
+
+    @pytest.mark.parametrize(
+        ("setting", "error"),
+        [
+            ({"threads": 2}, UnknownKnob),
+            ({"batch_size": 3}, OutOfRange),
+            ({"instances": 2, "batch_size": 4}, OutOfRange),
+        ],
+    )
+    def test_what_does_not_fit_is_not_even_sent(
+        self, server: StandIn, workload: Attached, setting: dict[str, Any], error: type[Exception]
+    ) -> None:
+        with pytest.raises(error):
+            workload.actuator.apply(setting)
+        assert server.puts == []
+
+    def test_a_refusal_carries_the_servers_words(self, server: StandIn, workload: Attached) -> None:
+        refusal = {"error": {"code": "busy", "message": "a reindex is running"}}
+        server.override("PUT /knobs", refusal, 409)
+        with pytest.raises(ActuationError, match="409: a reindex is running"):
+            workload.actuator.apply({"batch_size": 2})
+
+    def test_a_server_that_only_says_yes_is_found_out(
+        self, server: StandIn, workload: Attached
+    ) -> None:
+        server.forgets_puts = True
+        with pytest.raises(ActuationError, match="took instances=1 batch_size=2 but is at"):
+            workload.actuator.apply({"batch_size": 2})
+
+    def test_a_server_that_is_at_something_unlisted_is_found_out(
+        self, server: StandIn, workload: Attached
+    ) -> None:
+        server.setting = {"instances": 3, "batch_size": 1}
+        with pytest.raises(ActuationError, match="instances"):
+            workload.actuator.read()
+
+    def test_a_server_that_is_gone_is_lost(self, server: StandIn) -> None:
+        workload = attached(server)
+        server.close()
+        with pytest.raises(DeviceLost, match="does not answer"):
+            workload.actuator.apply({"batch_size": 2})
+        with pytest.raises(MeasurementError, match="does not answer"):
+            workload.meter.start()
+        workload.close()
+
+
+class TestMeter:
+    def test_a_window_shows_latencies_rates_and_totals(
+        self, server: StandIn, workload: Attached
+    ) -> None:
+        window = workload.meter.start()
+        until_items(window, 320)
+        shown = window.stop()
+        items = shown["window_items"].mean
+        assert items == server.items
+        assert shown["window_failed"].mean == 0.0
+        assert shown["window_cpu_s"].mean == pytest.approx(items * 0.002)
+        assert shown["latency_p99_ms"].n == items
+        assert math.isfinite(shown["latency_p99_ms"].high)
+        assert shown["latency_p50_ms"].mean <= shown["latency_p99_ms"].mean
+        assert shown["latency_mean_ms"].stderr > 0.0
+        # A closed loop without pauses: callers = rate × latency (Little's law).
+        held = shown["throughput_per_s"].mean * shown["latency_mean_ms"].mean / 1000.0
+        assert held == pytest.approx(2.0, rel=0.25)
+
+    def test_stopping_twice_shows_the_same_and_ends_the_load(
+        self, server: StandIn, workload: Attached
+    ) -> None:
+        window = workload.meter.start()
+        until_items(window, 20)
+        shown = window.stop()
+        sent = server.items
+        assert window.stop() == shown
+        assert window.read() == shown
+        time.sleep(0.05)
+        assert server.items == sent
+
+    def test_failures_are_told_and_have_no_latency(
+        self, server: StandIn, workload: Attached
+    ) -> None:
+        server.override("POST /infer", {"error": {"code": "no", "message": "no"}}, 503)
+        window = workload.meter.start()
+        deadline = time.monotonic() + 10.0
+        while not window.read()["window_failed"].mean and time.monotonic() < deadline:
+            time.sleep(0.01)
+        shown = window.stop()
+        assert shown["window_failed"].mean >= 1.0
+        assert set(shown) == {"window_items", "window_failed", "window_cpu_s"}
+
+    def test_totals_that_go_backwards_are_no_measurement(
+        self, server: StandIn, workload: Attached
+    ) -> None:
+        window = workload.meter.start()
+        until_items(window, 5)
+        with server.lock:
+            server.cpu_s = 0.1
+        with pytest.raises(MeasurementError, match="backwards"):
+            window.stop()
+
+    @pytest.mark.parametrize("cpu_s", [-1.0, math.nan, math.inf])
+    def test_absurd_totals_are_no_measurement(
+        self, server: StandIn, workload: Attached, cpu_s: float
+    ) -> None:
+        totals = {"cpu_s": cpu_s, "items": 1, "failed": 0, "pids": []}
+        server.override("GET /stats", totals)
+        with pytest.raises(MeasurementError, match="cpu_s"):
+            workload.meter.start()
+
+    def test_an_arrival_rate_is_offered_only_where_it_is_ours_to_choose(
+        self, server: StandIn, workload: Attached
+    ) -> None:
+        open_loop = attached(server, LoadShape(4, rate_per_s=150.0))
+        assert "arrival_rate_per_s" in {m.name for m in open_loop.metrics}
+        assert "arrival_rate_per_s" not in {m.name for m in workload.metrics}
+        assert "open loop at 150/s" in open_loop.source
+        window = open_loop.meter.start()
+        until_items(window, 300)
+        rate = window.stop()["arrival_rate_per_s"]
+        open_loop.close()
+        assert rate.mean == pytest.approx(150.0, rel=0.3)
+
+
+class TestAttaching:
+    @pytest.mark.parametrize(
+        ("content", "where"),
+        [
+            (b"<html>", "the body"),
+            (b"[]", "the body"),
+            (b'{"name": "x"}', "version"),
+            (json.dumps({"name": "x", "version": "1", "knobs": [], "setting": {}}), "knobs"),
+            (
+                json.dumps({"name": "x", "version": "1", "knobs": [{}], "setting": {}}),
+                "knobs.0.name",
+            ),
+        ],
+    )
+    def test_what_is_not_in_the_contract_is_named(
+        self, server: StandIn, content: bytes | str, where: str
+    ) -> None:
+        body = content.encode() if isinstance(content, str) else content
+        server.answers["GET /knobs"] = (200, body)
+        with pytest.raises(ActuationError, match=f"contract: {where}: "):
+            attached(server)
+
+    def test_knobs_that_make_no_space_are_refused(self, server: StandIn) -> None:
+        broken = {**KNOBS[0], "default": 9}
+        server.override("GET /knobs", {**server.knobs(), "knobs": [broken], "only": []})
+        with pytest.raises(InvalidInput, match="default 9"):
+            attached(server)
+
+    def test_another_kind_of_server_is_found_out(self, server: StandIn) -> None:
+        server.answers["GET /knobs"] = (404, b"nothing here")
+        with pytest.raises(ActuationError, match="HTTP 404: nothing here"):
+            attached(server)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://127.0.0.1",
+            "http://127.0.0.1:0",
+            "http://127.0.0.1:99999",
+            "http://127.0.0.1:80/path",
+            "http://10.0.0.1:80",
+            "http://example.org:80",
+            "http://",
+        ],
+    )
+    def test_addresses_that_cannot_be_meant_are_refused(self, url: str) -> None:
+        with pytest.raises(InvalidInput, match=r"http://127\.0\.0\.1:PORT"):
+            open_workload(url, seed=0, state_dir=Path(), clock=WallClock())
+
+    @pytest.mark.parametrize("spec", ["", "http", "referense", "https://127.0.0.1:1"])
+    def test_an_unknown_workload_is_told_what_there_is(self, spec: str) -> None:
+        with pytest.raises(InvalidInput, match=r"choose reference, or http://127\.0\.0\.1:PORT"):
+            open_workload(spec, seed=0, state_dir=Path(), clock=WallClock())
+
+    def test_a_url_opens_the_server_there(self, server: StandIn) -> None:
+        workload = open_workload(server.url + "/", seed=0, state_dir=Path(), clock=WallClock())
+        assert workload.actuator.read() == {"instances": 1, "batch_size": 1}
+        workload.close()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "values", "default", "cost", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    name=JSON,
+    knobs=JSON
+    | st.lists(st.fixed_dictionaries({"name": st.text(), "values": JSON, "default": JSON})),
+    only=JSON,
+    setting=JSON,
+)
+def test_any_json_is_either_a_space_or_refused(
+    name: object, knobs: object, only: object, setting: object
+) -> None:
+    body = {"name": name, "version": "1", "knobs": knobs, "only": only, "setting": setting}
+    try:
+        space = KnobsReply.model_validate_json(json.dumps(body)).space()
+    except (ValidationError, InvalidInput):
+        return
+    assert space.size >= 1
+    space.check(space.default)
+
+
+class TestReference:
+    def test_without_its_packages_it_says_what_to_install(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(child, "NEEDS", ("torch_of_another_world",))
+        with pytest.raises(InvalidInput, match="torch_of_another_world; pip install"):
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+
+    def test_a_server_that_does_not_start_shows_the_end_of_its_log(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(child, "SERVER", "agents.workloads.no_such_server")
+        with pytest.raises(DeviceLost, match="No module named") as caught:
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+        assert str(tmp_path / "reference.log") in caught.value.hint
+
+
+def test_the_adapter_stays_light() -> None:
+    heavy = {"torch", "numpy", "fastapi", "starlette", "sqlalchemy", "uvicorn"}
+    program = (
+        "import sys, agents.load, agents.workloads, agents.workloads.served\n"
+        f"sys.exit(','.join(sorted({heavy!r} & set(sys.modules))) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
