@@ -1,0 +1,115 @@
+"""The entry point: what it loads, and how it says no."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tuner.cli import app
+from tuner.core import (
+    ActuationError,
+    ConfigError,
+    Conflict,
+    LinkError,
+    NotFound,
+    StoreError,
+    TuningError,
+    Unauthorised,
+)
+
+HEAVY = ("rich", "pydantic", "httpx", "sqlalchemy", "fastapi", "torch", "numpy", "pynvml", "psutil")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from tuner.cli.app import main; main(['--help']);"
+        "print(*sorted({n.split('.')[0] for n in sys.modules}), 'tuner.core' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *help_text, loaded = done.stdout.strip().splitlines()
+    assert "doctor" in "".join(help_text)
+    assert not set(HEAVY) & set(loaded.split())
+    assert loaded.endswith("False"), "even the vocabulary waits for its first use"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run", "tuner serve", "agent serve", "agent revert", "study create", "study list",
+        "study show", "study pause", "study resume", "study stop", "study delete", "trial list",
+        "history", "best", "constraint set", "constraint list", "device list", "doctor",
+    ],
+)  # fmt: skip
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main([*command.split(), "--help"]) == 0
+    assert f"jouletune {command} [OPTIONS]" in capsys.readouterr().out
+
+
+def test_without_arguments_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main([]) == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["frobnicate"], ["study"], ["study", "show"], ["run", "--trials", "many"]]
+)
+def test_wrong_usage_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "--help" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("wrong key"), 2),
+        (NotFound("no such study"), 2),
+        (Unauthorised("wrong token"), 2),
+        (StoreError("no database"), 2),
+        (LinkError("no tuner"), 2),
+        (Conflict("it changed"), 1),
+        (ActuationError("it did not take"), 1),
+    ],
+)
+def test_each_error_has_its_exit_code_and_one_line(
+    error: TuningError,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        error.hint = "do this"
+        raise error
+
+    monkeypatch.setattr(app, "app", failing)
+    assert app.main(["study", "list"]) == code
+    assert capsys.readouterr().err == f"error: {error.message}; do this\n"
+    assert app.main(["study", "list", "--json"]) == code
+    problem = json.loads(capsys.readouterr().err)
+    assert problem == {"code": error.code, "message": error.message, "hint": "do this"}
+
+
+def test_a_missing_package_names_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
+
+    monkeypatch.setattr(app, "app", failing)
+    assert app.main(["study", "list"]) == 1
+    assert "sqlalchemy is not installed; " in capsys.readouterr().err
+
+
+def test_our_own_missing_module_is_a_bug_and_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'tuner.nothing'", name="tuner.nothing")
+
+    monkeypatch.setattr(app, "app", failing)
+    with pytest.raises(ModuleNotFoundError):
+        app.main(["study", "list"])

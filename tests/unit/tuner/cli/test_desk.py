@@ -1,0 +1,44 @@
+"""Where a noun command asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.desk import Place, open_desk, place
+from tuner.cli.options import STATE_DIR
+from tuner.cli.runfile import Job, RunRecord, write_run
+from tuner.core import ConfigError, StoreError
+
+NOBODY: dict[str, str] = {}
+TUNER = {"JOULETUNE_TUNER": "http://t", "JOULETUNE_TOKEN_FILE": "/token"}
+
+
+def test_options_win_over_the_environment(tmp_path: Path) -> None:
+    assert place("http://h:1/", None, "", TUNER, tmp_path) == Place("http://h:1", Path("/token"))
+    assert place("", None, "sqlite:///x", TUNER, tmp_path) == Place(db="sqlite:///x")
+    assert place("", Path("mine"), "", TUNER, tmp_path) == Place("http://t", Path("mine"))
+    assert place("", None, "", {"JOULETUNE_DB": "sqlite:///y"}, tmp_path).db == "sqlite:///y"
+
+
+def test_two_places_at_once_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="both --tuner and --db"):
+        place("http://h", None, "sqlite:///x", NOBODY, tmp_path)
+    with pytest.raises(ConfigError, match="both JOULETUNE_TUNER and JOULETUNE_DB"):
+        place("", None, "", {**TUNER, "JOULETUNE_DB": "sqlite:///y"}, tmp_path)
+
+
+def test_without_anything_it_is_the_last_run_of_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--tuner URL, or --db URL"):
+        place("", None, "", NOBODY, tmp_path)
+    (tmp_path / STATE_DIR).mkdir()
+    write_run(tmp_path / STATE_DIR, RunRecord(db="sqlite:///z", jobs=[Job(device="cpu")]))
+    assert place("", None, "", NOBODY, tmp_path) == Place(db="sqlite:///z")
+
+
+def test_asking_does_not_make_a_database(tmp_path: Path) -> None:
+    file = tmp_path / "none.sqlite"
+    with pytest.raises(StoreError, match="no database"), open_desk("", None, f"sqlite:///{file}"):
+        pass
+    assert not file.exists()

@@ -1,0 +1,96 @@
+"""A study from its baseline to its hold, in memory or in a database file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from db import open_store
+from db.memory import MemoryStore
+from tests.builders import Time, applied, completed, device, setting
+from tests.unit.tuner.test_loop import Descend
+from tuner.core import Device, InvalidInput, Outcome, Policy, Setting, Store, TrialState
+from tuner.loop import Loop
+from tuner.operations import Operations
+from tuner.wire import Assignment, HoldOrder, Poll, StudyDraft, TrialReport
+
+LIMIT = "latency_p99_ms <= 1.2x baseline"
+
+Surface = Callable[[Setting], Outcome]
+
+
+def policies(name: str) -> Policy:
+    if name != "scripted":
+        raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
+    return Descend()
+
+
+def slope(at: Setting) -> Outcome:
+    """Joules fall with the clock, latency rises a little: 600 MHz wins."""
+    clock = float(at["gpu.clock_mhz"])
+    return completed(clock / 100.0, 100.0 + (1000.0 - clock) / 40.0)
+
+
+def broken_at_800(at: Setting) -> Outcome:
+    if at["gpu.clock_mhz"] == 800:
+        return Outcome(state=TrialState.FAILED, reason="the clock was refused")
+    return slope(at)
+
+
+def flat(_: Setting) -> Outcome:
+    """Nothing makes a difference, so nothing wins."""
+    return completed()
+
+
+def operations(store: Store | None = None, about: Device | None = None) -> Operations:
+    """Return the verbs over a store that knows one device."""
+    loop = Loop(store or MemoryStore(), policies, Time().now)
+    loop.register(about or device())
+    return Operations(loop)
+
+
+def created(verbs: Operations, policy: str = "scripted") -> str:
+    draft = StudyDraft(devices=("sim",), constraints=(LIMIT,), policy=policy, who="ann")
+    return verbs.create(draft).id
+
+
+def tune(verbs: Operations, surface: Surface = slope) -> None:
+    """Play the agent of `sim` until the study holds."""
+    for _ in range(40):
+        order = verbs.loop.order("sim", Poll(agent="host", applied=applied()))
+        if isinstance(order, HoldOrder):
+            return
+        assert isinstance(order, Assignment), order
+        verbs.loop.record(
+            TrialReport(
+                device="sim",
+                study=order.study,
+                trial=order.trial,
+                attempt=order.attempt,
+                token=order.token,
+                outcome=surface(order.setting),
+            )
+        )
+    raise AssertionError("the study does not come to hold")
+
+
+def held(surface: Surface = slope) -> tuple[Operations, str]:
+    """Return the verbs over a memory with one study that holds, and its id."""
+    verbs = operations()
+    study = created(verbs)
+    tune(verbs, surface)
+    return verbs, study
+
+
+def database(folder: Path, surface: Surface = slope) -> tuple[str, str]:
+    """Make an SQLite file with one study that holds; return its URL and the study's id."""
+    url = f"sqlite:///{folder / 'tuned.sqlite'}"
+    store = open_store(url)
+    verbs = operations(store)
+    study = created(verbs)
+    tune(verbs, surface)
+    store.close()
+    return url, study
+
+
+BEST = setting(600)
