@@ -97,12 +97,21 @@ class Load:
     `arrival_rate_per_s` is what was offered (closed loop: what the callers managed to send),
     `completed` the items that came back, `failed` those that did not, `utilisation` the busy share
     of the machine's cores where it is known.
+
+    Raises:
+        MeasurementError: a rate or share that is not finite, or anything negative.
     """
 
     arrival_rate_per_s: float = 0.0
     completed: int = 0
     failed: int = 0
     utilisation: float | None = None
+
+    def __post_init__(self) -> None:
+        rates = (self.arrival_rate_per_s, self.utilisation or 0.0)
+        counts = (self.completed, self.failed)
+        if not all(math.isfinite(r) and r >= 0.0 for r in rates) or min(counts) < 0:
+            raise MeasurementError(f"a load cannot be {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +123,8 @@ class Measurement:
     the machine that others used.
 
     Raises:
-        MeasurementError: a metric whose unit forbids it is negative, or the window has no length.
+        MeasurementError: a metric whose unit forbids it is negative, the window has no length, or
+            its overhead or foreign share is not finite.
     """
 
     estimates: Mapping[str, Estimate]
@@ -130,6 +140,11 @@ class Measurement:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds > 0.0):
             raise MeasurementError(f"a window cannot be {self.seconds} seconds long")
+        if not (math.isfinite(self.overhead_s) and math.isfinite(self.foreign)):
+            raise MeasurementError(
+                f"a window cannot have the overhead {self.overhead_s} s and the foreign share "
+                f"{self.foreign}"
+            )
         for name, estimate in self.estimates.items():
             if estimate.mean < 0.0 and name.endswith(NEVER_NEGATIVE):
                 raise MeasurementError(

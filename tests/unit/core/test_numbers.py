@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tuner.core import (
     Estimate,
+    Load,
     Measurement,
     MeasurementError,
     least_samples,
@@ -49,6 +50,27 @@ def test_a_negative_quantity_that_cannot_be_is_refused(metric: str) -> None:
 def test_a_window_has_a_length(seconds: float) -> None:
     with pytest.raises(MeasurementError):
         Measurement(estimates={}, started_at=NOW, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"arrival_rate_per_s": math.nan},
+        {"arrival_rate_per_s": -1.0},
+        {"completed": -1},
+        {"failed": -1},
+        {"utilisation": math.inf},
+    ],
+)
+def test_nonsense_is_no_load(bad: dict[str, float]) -> None:
+    with pytest.raises(MeasurementError, match="load"):
+        Load(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("circumstance", ["overhead_s", "foreign"])
+def test_the_circumstances_of_a_window_are_finite(circumstance: str) -> None:
+    with pytest.raises(MeasurementError, match="nan"):
+        Measurement(estimates={}, started_at=NOW, seconds=1.0, **{circumstance: math.nan})  # type: ignore[arg-type]
 
 
 def test_a_p99_needs_299_samples_for_an_upper_bound() -> None:
