@@ -7,6 +7,7 @@ for it, and `origin`, what all its numbers claim to be.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 import pytest
 
@@ -59,7 +60,7 @@ class MeterContract:
             seen.append(window.read())
         seen.append(window.stop())
         assert all(e.mean >= 0.0 for shown in seen for e in shown.values())
-        for before, after in zip(seen, seen[1:], strict=False):
+        for before, after in pairwise(seen):
             assert all(totals(after)[name] >= value for name, value in totals(before).items())
 
     def test_a_closed_window_shows_the_same_for_ever(self, side: Attached, later: Later) -> None:

@@ -193,15 +193,15 @@ ORIN = Preset(
     name="orin",
     board="Jetson AGX Orin 32GB",
     chip=Chip(
-        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0083, waiting=0.4, curve=Curve(662.0, 0.0010)),
+        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0100, waiting=0.4, curve=Curve(662.0, 0.0010)),
         mem=Unit(max_mhz=3199, watts_per_mhz=0.0028, waiting=0.6, curve=FLAT),
-        cpu=Unit(max_mhz=2201.6, watts_per_mhz=0.0025, waiting=0.6, curve=Curve(960.0, 0.0004)),
+        cpu=Unit(max_mhz=2201.6, watts_per_mhz=0.0022, waiting=0.5, curve=Curve(960.0, 0.0004)),
         idle_w=5.0,
         thermal=Thermal(ambient_c=28.0, leak_w=1.2, leak_per_k=0.01, k_per_w=0.9, j_per_k=30.0),
         overlap=0.9,
         min_gpu_mhz=114.75,
     ),
-    scale=Scale(compute=4.0, memory=2.5, host=5.0),
+    scale=Scale(compute=4.0, memory=2.1, host=4.5),
     knobs=(
         _knob(
             "gpu.clock_mhz",
@@ -222,15 +222,15 @@ TX2 = Preset(
     name="tx2",
     board="Jetson TX2",
     chip=Chip(
-        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0021, waiting=0.4, curve=Curve(675.0, 0.0010)),
+        gpu=Unit(max_mhz=1300.5, watts_per_mhz=0.0025, waiting=0.4, curve=Curve(675.0, 0.0010)),
         mem=Unit(max_mhz=1866, watts_per_mhz=0.0013, waiting=0.6, curve=FLAT),
-        cpu=Unit(max_mhz=2035.2, watts_per_mhz=0.00085, waiting=0.6, curve=Curve(960.0, 0.0005)),
-        idle_w=2.0,
+        cpu=Unit(max_mhz=2035.2, watts_per_mhz=0.0007, waiting=0.5, curve=Curve(960.0, 0.0005)),
+        idle_w=1.6,
         thermal=Thermal(ambient_c=28.0, leak_w=0.4, leak_per_k=0.01, k_per_w=2.8, j_per_k=8.0),
         overlap=0.9,
         min_gpu_mhz=114.75,
     ),
-    scale=Scale(compute=40.0, memory=27.0, host=50.0),
+    scale=Scale(compute=40.0, memory=22.0, host=45.0),
     knobs=(
         _knob(
             "gpu.clock_mhz",
