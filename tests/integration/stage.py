@@ -1,0 +1,217 @@
+"""Real processes on a stage: a tuner, an agent, a toy workload, and a wire that can be cut."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+JOULETUNE = [sys.executable, "-m", "tuner.cli.app"]
+DEADLINE_S = 60.0
+
+
+def until(what: Callable[[], bool], why: str, deadline_s: float = DEADLINE_S) -> None:
+    """Wait until something is true; a test that waits in vain fails with `why`."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        if what():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{why}: not within {deadline_s:g} s")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Stage:
+    """Starts and kills processes in a folder; everything ends with the test."""
+
+    folder: Path
+    tuner_port: int = field(default_factory=free_port)
+    agent_port: int | None = None
+    """Where the agent finds the tuner: its own port, or a wire's."""
+    toml: str = "lease_s = 3.0\n"
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def token_file(self) -> Path:
+        return self.folder / "token"
+
+    @property
+    def db(self) -> str:
+        return f"sqlite:///{self.folder / 'jouletune.sqlite'}"
+
+    def spawn(self, name: str, command: list[str]) -> None:
+        log = (self.folder / f"{name}.log").open("ab")
+        with log:
+            self.processes[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def start_tuner(self) -> None:
+        config = self.folder / "tuner.toml"
+        config.write_text(self.toml)
+        options = ["--config", str(config), "--db", self.db, "--port", str(self.tuner_port)]
+        options += ["--token-file", str(self.token_file)]
+        self.spawn("tuner", [*JOULETUNE, "tuner", "serve", *options])
+        until(self.ready, f"the tuner does not answer: {self.log('tuner')}")
+
+    def ready(self) -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{self.tuner_port}/v1/ready").status_code == 200
+        return False
+
+    def start_toy(self) -> int:
+        with subprocess.Popen(["true"]):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.integration.toy"],
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self.processes["toy"] = process
+        assert process.stdout is not None
+        return int(process.stdout.readline())
+
+    def start_agent(self, device: str, workload: str = "") -> None:
+        """Start an agent whose host has a /proc of its own, in which nobody else is ever busy."""
+        root = self.folder / "root"
+        (root / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
+        (root / "proc/stat").write_text("cpu  1 0 1 100 0 0 0 0 0 0\ncpu0 1 0 1 100 0 0 0 0 0 0\n")
+        (root / "proc/cpuinfo").write_text("model name : Test CPU\n")
+        (root / "proc/sys/kernel/osrelease").write_text("1.0\n")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        (root / "proc/sys/kernel/random/boot_id").write_text(boot)
+        config = self.folder / "agent.toml"
+        config.write_text(
+            f'tuner = "http://127.0.0.1:{self.agent_port or self.tuner_port}"\n'
+            f'token_file = "{self.token_file}"\nstate_dir = "{self.folder / "agent"}"\n'
+            f'root = "{root}"\n[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
+        )
+        self.spawn("agent", [*JOULETUNE, "agent", "serve", "--config", str(config)])
+
+    def kill(self, name: str) -> None:
+        """End a process as a power cut would."""
+        process = self.processes.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()[-2000:]
+
+    def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+        token = self.token_file.read_text().strip()
+        answer = httpx.request(
+            method,
+            f"http://127.0.0.1:{self.tuner_port}/v1{path}",
+            json=body,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30.0,
+        )
+        assert answer.status_code < 400, answer.text
+        return answer.json()
+
+    def device(self) -> str:
+        """Return the id of the one device, once it is registered."""
+        until(lambda: bool(self.call("GET", "/devices")), f"no device: {self.log('agent')}")
+        return str(self.call("GET", "/devices")[0]["device"]["id"])
+
+    def create(self, **draft: object) -> str:
+        body = {"devices": [self.device()], "policy": "sobol", **draft}
+        return str(self.call("POST", "/studies", body)["id"])
+
+    def phase(self, study: str) -> str:
+        return str(self.call("GET", f"/studies/{study}")["phase"])
+
+    def trials(self, study: str) -> list[dict[str, Any]]:
+        return list(self.call("GET", f"/studies/{study}/trials"))
+
+    def await_phase(self, study: str, phase: str) -> None:
+        def there() -> bool:
+            with suppress(httpx.TransportError):
+                return self.phase(study) == phase
+            return False
+
+        logs = "".join(f"\n--- {name}: {self.log(name)}" for name in ("tuner", "agent"))
+        until(there, f"the study does not come to {phase}{logs}")
+
+
+@contextmanager
+def stage(folder: Path, toml: str = "lease_s = 3.0\n") -> Iterator[Stage]:
+    found = Stage(folder, toml=toml)
+    try:
+        yield found
+    finally:
+        for name in list(found.processes):
+            found.kill(name)
+
+
+class Wire:
+    """A TCP wire to a port, which can be cut: connections break and new ones are refused."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._pairs: list[socket.socket] = []
+        self._open = threading.Event()
+        self._open.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._open.clear()
+        for end in self._pairs:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self._pairs.clear()
+
+    def mend(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            if not self._open.is_set():
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                near.close()
+                continue
+            self._pairs += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,165 @@
+"""What is promised about crashes, with real processes and real kills."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.integration.stage import Stage, Wire, stage, until
+
+pytestmark = pytest.mark.slow
+
+DRAFT = {
+    "objective": "latency_mean_ms",
+    "constraints": ["latency_mean_ms <= 2x baseline"],
+    "terms": {"trials": 4, "window_s": 0.6, "max_window_s": 2.0},
+}
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path) as found:
+        yield found
+
+
+def start(played: Stage) -> int:
+    """Start tuner, toy and agent; return the toy's port."""
+    played.start_tuner()
+    toy = played.start_toy()
+    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
+    return toy
+
+
+def batch_size(toy: int) -> int:
+    return int(httpx.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+
+
+def assert_whole(trials: list[dict[str, Any]]) -> None:
+    """No trial lost or doubled: consecutive numbers, every one ended."""
+    assert [t["number"] for t in trials] == list(range(1, len(trials) + 1))
+    assert {t["state"] for t in trials} <= {"completed", "contaminated", "inconclusive"}
+
+
+def test_a_tuner_killed_in_mid_study_goes_on_where_it_was(played: Stage) -> None:
+    start(played)
+    study = played.create(**DRAFT)
+    for count in (1, 3, 5):
+        until(lambda count=count: len(played.trials(study)) > count, "no progress")  # type: ignore[misc]
+        played.kill("tuner")
+        played.start_tuner()
+    played.await_phase(study, "holding")
+    trials = played.trials(study)
+    assert_whole(trials)
+    assert sum(t["phase"] == "tuning" for t in trials) == 4
+
+
+def test_a_hold_outlives_the_tuner(played: Stage) -> None:
+    toy = start(played)
+    study = played.create(**DRAFT)
+    played.await_phase(study, "holding")
+    until(lambda: batch_size(toy) != 1, "the winner is not applied")
+    held = batch_size(toy)
+    played.kill("tuner")
+    for _ in range(20):
+        assert batch_size(toy) == held
+        time.sleep(0.1)
+    played.start_tuner()
+    played.await_phase(study, "holding")
+    assert batch_size(toy) == held
+
+
+def test_a_hold_outlives_the_agent_which_takes_it_up_again_without_the_tuner(
+    played: Stage,
+) -> None:
+    toy = start(played)
+    study = played.create(**DRAFT)
+    played.await_phase(study, "holding")
+    until(lambda: batch_size(toy) != 1, "the winner is not applied")
+    held = batch_size(toy)
+    played.kill("tuner")
+    played.kill("agent")
+    httpx.put(f"http://127.0.0.1:{toy}/knobs", json={"batch_size": 1})
+    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
+    until(lambda: batch_size(toy) == held, f"the hold is not taken up: {played.log('agent')}")
+
+
+def test_an_agent_killed_in_mid_trial_gets_the_same_trial_again(played: Stage) -> None:
+    toy = start(played)
+    study = played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
+    until(lambda: batch_size(toy) != 1, "no trial away from the baseline")
+    running = played.trials(study)[-1]
+    played.kill("agent")
+    assert played.trials(study)[-1]["state"] == "running"
+    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
+    until(lambda: played.trials(study)[running["number"] - 1]["attempt"] == 2, "no second attempt")
+    again = played.trials(study)[running["number"] - 1]
+    assert again["setting"] == running["setting"]
+    ended = running["number"] - 1
+    until(lambda: played.trials(study)[ended]["state"] == "completed", "the trial does not end")
+    played.call("POST", f"/studies/{study}/stop", {})
+    until(lambda: batch_size(toy) == 1, "the original is not restored")
+
+
+def test_a_killed_agent_leaves_a_journal_by_which_revert_restores(played: Stage) -> None:
+    toy = start(played)
+    played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
+    until(lambda: batch_size(toy) != 1, "no trial away from the baseline")
+    played.kill("agent")
+    assert batch_size(toy) != 1
+    from tests.integration.stage import JOULETUNE
+
+    played.spawn("revert", [*JOULETUNE, "agent", "revert", "--state-dir", f"{played.folder}/agent"])
+    assert played.processes["revert"].wait(30) == 0, played.log("revert")
+    assert batch_size(toy) == 1
+
+
+def test_a_cut_wire_loses_nothing(played: Stage) -> None:
+    wire = Wire(played.tuner_port)
+    played.agent_port = wire.port
+    try:
+        start(played)
+        study = played.create(**DRAFT)
+        until(lambda: len(played.trials(study)) >= 3, "no progress")
+        wire.cut()
+        before = played.trials(study)
+        time.sleep(8.0)  # well over the lease of 3 s
+        assert len(played.trials(study)) == len(before)
+        wire.mend()
+        played.await_phase(study, "holding")
+        assert_whole(played.trials(study))
+        assert all(t["attempt"] == 1 for t in played.trials(study))
+    finally:
+        wire.close()
+
+
+def test_an_agent_that_holds_is_light(played: Stage) -> None:
+    start(played)
+    study = played.create(**DRAFT)
+    played.await_phase(study, "holding")
+    agent = psutil.Process(played.processes["agent"].pid)
+    time.sleep(3.0)  # its first window of the hold
+    before = sum(agent.cpu_times()[:2])
+    time.sleep(10.0)
+    used = sum(agent.cpu_times()[:2]) - before
+    maps = Path(f"/proc/{agent.pid}/maps").read_text()
+    assert agent.memory_info().rss < 80e6
+    assert used < 0.1, f"{used} s of CPU in 10 s"
+    assert "torch" not in maps
+    assert "sqlalchemy" not in maps
+
+
+def test_a_restarted_tuner_remembers_what_it_was_asked(played: Stage) -> None:
+    start(played)
+    study = played.create(**DRAFT)
+    played.await_phase(study, "holding")
+    before = json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True)
+    played.kill("tuner")
+    played.start_tuner()
+    assert json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True) == before
