@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from botorch.acquisition.analytic import (
@@ -12,23 +11,23 @@ from botorch.acquisition.analytic import (
     LogProbabilityOfFeasibility,
 )
 from botorch.models.model import Model
-from botorch.posteriors import TorchPosterior
+from botorch.posteriors.torch import TorchPosterior
 from torch import Tensor
 
 Bounds = tuple[float | None, float | None]
+"""Lower and upper limit of one metric, in its model's units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
     """Posterior marginals over the grid: one row per setting, one column per metric.
 
-    `bounds` limits columns (lower, upper), each in its own model's units. `minimize` tells the
-    direction of column `objective`.
+    Column 0 is the objective; `minimize` tells its direction. `bounds` limits columns, each in its
+    own model's units.
     """
 
     mean: Tensor
     sd: Tensor
-    objective: int
     minimize: bool
     bounds: Mapping[int, Bounds]
 
@@ -39,15 +38,17 @@ class Marginals(Model):
     BoTorch's analytic acquisition functions read nothing else of a model.
     """
 
-    def __init__(self, mean: Tensor, sd: Tensor) -> None:
+    def __init__(self, belief: Belief) -> None:
         super().__init__()
-        self._mean, self._sd = mean, sd
+        self._mean, self._sd = belief.mean, belief.sd
 
     @property
     def num_outputs(self) -> int:
+        """How many metrics there are."""
         return int(self._mean.shape[-1])
 
-    def posterior(self, X: Tensor, *_: Any, **__: Any) -> TorchPosterior:
+    def posterior(self, X: Tensor, *_: object, **__: object) -> TorchPosterior:
+        """Return the marginals of some rows."""
         rows = X.squeeze(-1).long()
         return TorchPosterior(torch.distributions.Normal(self._mean[rows], self._sd[rows]))
 
@@ -56,17 +57,21 @@ def log_feasible(belief: Belief) -> Tensor:
     """Return for each row the logarithm of the probability that it keeps every limit."""
     if not belief.bounds:
         return torch.zeros(len(belief.mean), dtype=torch.float64)
-    model = Marginals(belief.mean, belief.sd)
-    found: Tensor = LogProbabilityOfFeasibility(model, dict(belief.bounds))(_rows(belief))
+    found: Tensor = LogProbabilityOfFeasibility(Marginals(belief), dict(belief.bounds))(
+        _rows(belief)
+    )
     return found
 
 
 def log_gain(belief: Belief, best: float) -> Tensor:
-    """Return the logarithm of the expected improvement on `best` while every limit is kept."""
+    """Return the logarithm of the expected improvement on `best` with every limit kept.
+
+    The expected improvement counts only where the limits hold: EI × P(feasible), both in logarithms.
+    """
     found: Tensor = LogConstrainedExpectedImprovement(
-        Marginals(belief.mean, belief.sd),
+        Marginals(belief),
         best_f=best,
-        objective_index=belief.objective,
+        objective_index=0,
         constraints=dict(belief.bounds),
         maximize=not belief.minimize,
     )(_rows(belief))

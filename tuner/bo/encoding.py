@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,10 +23,13 @@ class Grid:
     """Every setting of a space in the order of `Space.grid()`, and its point of the unit cube.
 
     `points` has one float64 row per setting and one column per knob with more than one value.
+    `spans` says what the length of each column stands for: the logarithm of the factor between the
+    least and the greatest value, 1 for knobs that are no positive numbers.
     """
 
     settings: tuple[Setting, ...]
     points: Tensor
+    spans: Tensor
     rows: Mapping[SettingKey, int]
 
     def row(self, setting: Setting) -> int | None:
@@ -51,8 +55,9 @@ def enumerate_grid(space: Space) -> Grid:
         place = dict(zip(knob.values, scaled(knob.values), strict=True))
         columns.append([place[s[knob.name]] for s in settings])
     points = torch.tensor(columns, dtype=torch.float64).reshape(len(varied), len(settings)).T
+    spans = torch.tensor([span(k.values) for k in varied], dtype=torch.float64)
     rows = {setting_key(s): i for i, s in enumerate(settings)}
-    return Grid(settings, points.contiguous(), rows)
+    return Grid(settings, points.contiguous(), spans, rows)
 
 
 def scaled(values: Sequence[Value]) -> tuple[float, ...]:
@@ -61,12 +66,24 @@ def scaled(values: Sequence[Value]) -> tuple[float, ...]:
     Numbers keep their proportions, logarithmically where they are positive and span a factor of two
     or more (clocks, batch sizes, thread counts); anything else lies evenly in the listed order.
     """
-    numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(numbers) < len(values):
+    numbers = _numbers(values)
+    if len(values) < 2 or numbers is None:
         return tuple(i / max(1, len(values) - 1) for i in range(len(values)))
-    at = torch.tensor(numbers, dtype=torch.float64)
-    if at.min() > 0.0 and at.max() / at.min() >= LOG_SPAN:
-        at = at.log()
-    span = at.max() - at.min()
-    placed = (at - at.min()) / span if span > 0.0 else torch.zeros_like(at)
-    return tuple(float(p) for p in placed)
+    if min(numbers) > 0.0 and max(numbers) / min(numbers) >= LOG_SPAN:
+        numbers = [math.log(n) for n in numbers]
+    least, greatest = min(numbers), max(numbers)
+    return tuple((n - least) / (greatest - least) for n in numbers)
+
+
+def span(values: Sequence[Value]) -> float:
+    """Return the logarithm of the factor that positive numbers span, 1 for any other values."""
+    numbers = _numbers(values)
+    if numbers is None or min(numbers) <= 0.0:
+        return 1.0
+    return math.log(max(numbers) / min(numbers))
+
+
+def _numbers(values: Sequence[Value]) -> list[float] | None:
+    if any(isinstance(v, bool | str) for v in values):
+        return None
+    return [float(v) for v in values]

@@ -1,4 +1,4 @@
-"""One Gaussian process per metric, with the noise the windows had."""
+"""One Gaussian process per metric, with the noise that its windows had."""
 
 from __future__ import annotations
 
@@ -8,26 +8,37 @@ from dataclasses import dataclass
 
 import botorch
 import torch
-from botorch.exceptions import ModelFittingError
+from botorch.exceptions.errors import ModelFittingError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
+from tuner.bo.encoding import Grid
 from tuner.core import Estimate, Prediction
 
+ELASTICITY = 0.5
+"""Time, power and energy go about as powers of clocks, threads and batch sizes. This is the expected
+size of the exponents: 1 is strictly proportional. Our choice, as are the next three."""
+
+CURVATURE = 0.4
+"""By how much an exponent is expected to change over a factor of e of its own or another knob."""
+
 AMPLITUDE = 0.3
-"""How much a metric is expected to vary over a space, before anything is known: log units."""
+"""How far a metric is expected to stray from such a law over the whole space, in log units."""
 
 ROUGHNESS = 0.01
 """Standard deviation of a single row from any smooth surface: measured tables are that rough."""
 
 LEAST_NOISE = 0.003
 """No window is more exact than this: drift between windows is not in its standard error."""
+
+MOST_STEPS = 100
+"""Steps of the optimiser in one fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +62,13 @@ class Scale:
 
     def place(self, value: float) -> float:
         """Return a value of the metric in the model's units."""
-        if not self.log:
-            return (value - self.reference) / self.unit
-        return math.log(value / self.reference) if value > 0.0 else -math.inf
+        if self.log:
+            return math.log(value / self.reference)
+        return (value - self.reference) / self.unit
 
     def width(self, estimate: Estimate) -> float:
         """Return an estimate's standard error in the model's units, never below the floor."""
-        own = estimate.stderr / (estimate.mean if self.log else self.unit)
-        return max(own, LEAST_NOISE)
+        return max(estimate.stderr / (estimate.mean if self.log else self.unit), LEAST_NOISE)
 
     def prediction(self, mean: float, sd: float) -> Prediction:
         """Return the model's mean and deviation as those of the metric, in its own unit."""
@@ -70,28 +80,48 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known of one row of the grid, in the model's units: all its windows together."""
+    """What all windows of one row of the grid showed together, in the model's units."""
 
     row: int
     value: float
     noise: float
 
 
-def marginals(points: Tensor, readings: Sequence[Reading], seed: int) -> tuple[Tensor, Tensor]:
-    """Return posterior mean and standard deviation of one metric at every point of the grid.
+class PowerLaw(Kernel):  # type: ignore[misc]
+    """Laws that are quadratic in the logarithms of the knobs and nothing at the baseline.
 
-    The prior is zero, the baseline, with a Matérn-5/2 kernel of one length scale per knob (BoTorch's
-    dimension-scaled priors), plus an independent deviation of each row. The joint covariance of the
-    grid is never formed. Hyperparameters are the most probable ones; below two readings, or where no
-    optimum is found, those of the prior.
+    Without parameters: the elasticities themselves have a fixed normal prior.
+    """
+
+    def __init__(self, centre: Tensor, spans: Tensor) -> None:
+        super().__init__()
+        self._centre, self._spans = centre, spans
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: object) -> Tensor:
+        """Return the covariance between two sets of points."""
+        one, other = (x1 - self._centre) * self._spans, (x2 - self._centre) * self._spans
+        inner = (one * other).sum(-1) if diag else one @ other.transpose(-1, -2)
+        return ELASTICITY**2 * inner + CURVATURE**2 / 2.0 * inner.square()
+
+
+def marginals(
+    grid: Grid, baseline: int, readings: Sequence[Reading], seed: int
+) -> tuple[Tensor, Tensor]:
+    """Return posterior mean and standard deviation of one metric at every row of the grid.
+
+    The prior: zero at the baseline row; power laws of the knobs; a Matérn-5/2 process with one
+    length scale per knob (BoTorch's dimension-scaled priors) for what they miss; an independent
+    deviation of every row. Length scales and amplitude are the most probable ones; those of the
+    prior below two readings, or where no optimum is found. The joint covariance of the grid is
+    never formed. Deterministic for the same readings and seed.
     """
     rows = torch.tensor([r.row for r in readings], dtype=torch.long)
     values = torch.tensor([[r.value] for r in readings], dtype=torch.float64)
     noise = torch.tensor([[r.noise**2] for r in readings], dtype=torch.float64) + ROUGHNESS**2
-    model = _fitted(points[rows], values, noise, seed)
+    points = grid.points
+    law = PowerLaw(points[baseline], grid.spans)
+    kernel = _fitted(points[rows], values, noise, law, seed).covar_module
     with torch.no_grad():
-        kernel = model.covar_module
-        prior = kernel(points, diag=True) + ROUGHNESS**2
         across = kernel(points[rows], points).to_dense()
         within = across[:, rows] + noise.squeeze(-1).diag()
         across[torch.arange(len(rows)), rows] += ROUGHNESS**2
@@ -100,33 +130,38 @@ def marginals(points: Tensor, readings: Sequence[Reading], seed: int) -> tuple[T
             factor, torch.cat([values, across], dim=1), upper=False
         )
         mean = solved[:, 1:].T @ solved[:, 0]
+        prior = kernel(points, diag=True) + ROUGHNESS**2
         variance = prior - solved[:, 1:].square().sum(dim=0)
     return mean, variance.clamp_min(1e-12).sqrt()
 
 
-def _fitted(points: Tensor, values: Tensor, noise: Tensor, seed: int) -> SingleTaskGP:
-    smooth = get_covar_module_with_dim_scaled_prior(points.shape[-1], use_rbf_kernel=False)
-    amplitude = LogNormalPrior(math.log(AMPLITUDE**2), 1.0)
-    kernel = ScaleKernel(smooth, outputscale_prior=amplitude)
-    kernel.outputscale = AMPLITUDE**2
+def _fitted(
+    points: Tensor, values: Tensor, noise: Tensor, law: PowerLaw, seed: int
+) -> SingleTaskGP:
+    rest = ScaleKernel(
+        get_covar_module_with_dim_scaled_prior(points.shape[-1], use_rbf_kernel=False),
+        outputscale_prior=LogNormalPrior(2.0 * math.log(AMPLITUDE), 1.0),
+    )
+    rest.outputscale = AMPLITUDE**2
+    # Values are relative to the baseline, not standardised: a few alike say little about the rest.
     with botorch.settings.validate_input_scaling(False):
         model = SingleTaskGP(
             points,
             values,
             train_Yvar=noise,
-            covar_module=kernel,
+            covar_module=law + rest,
             mean_module=ZeroMean(),
             outcome_transform=None,
         )
     if len(values) < 2:
         return model
     likelihood = ExactMarginalLogLikelihood(model.likelihood, model)
-    untouched = {name: value.clone() for name, value in model.state_dict().items()}
-    # A fit that fails is tried again from random hyperparameters: seeded, and nobody else's seed.
+    prior = {name: value.clone() for name, value in model.state_dict().items()}
+    # A fit that fails is tried again from random hyperparameters: seeded, leaving others' draws be.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            fit_gpytorch_mll(likelihood, optimizer_kwargs={"options": {"maxiter": 100}})
+            fit_gpytorch_mll(likelihood, optimizer_kwargs={"options": {"maxiter": MOST_STEPS}})
         except ModelFittingError:
-            model.load_state_dict(untouched)
+            model.load_state_dict(prior)
     return model
