@@ -14,6 +14,7 @@ from tuner.loop import Loop
 from tuner.operations import Operations
 from tuner.wire import Assignment, HoldOrder, Poll, StudyDraft, TrialReport
 
+FILE = "tuned.sqlite"
 LIMIT = "latency_p99_ms <= 1.2x baseline"
 
 Surface = Callable[[Setting], Outcome]
@@ -82,15 +83,14 @@ def held(surface: Surface = slope) -> tuple[Operations, str]:
     return verbs, study
 
 
-def database(folder: Path, surface: Surface = slope) -> tuple[str, str]:
-    """Make an SQLite file with one study that holds; return its URL and the study's id."""
-    url = f"sqlite:///{folder / 'tuned.sqlite'}"
-    store = open_store(url)
+def database(folder: Path, surface: Surface = slope) -> str:
+    """Make an SQLite file with one study that holds; return the study's id."""
+    store = open_store(f"sqlite:///{folder / FILE}")
     verbs = operations(store)
     study = created(verbs)
     tune(verbs, surface)
     store.close()
-    return url, study
+    return study
 
 
 BEST = setting(600)

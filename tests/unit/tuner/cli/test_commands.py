@@ -1,0 +1,184 @@
+"""The noun commands over a database with one study that holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.tuner.cli import worlds
+from tuner.cli.app import main
+
+Answer = tuple[int, str, str]
+Ask = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("tuned")
+    return folder / worlds.FILE, worlds.database(folder)
+
+
+@pytest.fixture
+def study(tuned: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    template, made = tuned
+    copy = shutil.copy(template, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{copy}")
+    monkeypatch.setenv("COLUMNS", "200")
+    return made
+
+
+@pytest.fixture
+def ask(study: str, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def answer(*arguments: str) -> Answer:
+        code = main(arguments)
+        return (code, *capsys.readouterr())
+
+    return answer
+
+
+def parsed(answer: Answer) -> Any:  # noqa: ANN401
+    code, out, err = answer
+    assert (code, err) == (0, "")
+    return json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def test_studies_are_listed(ask: Ask, study: str) -> None:
+    (view,) = parsed(ask("study", "list", "--json"))
+    assert (view["id"], view["phase"], view["trials"]) == (study, "holding", {"completed": 8})
+    code, out, _ = ask("study", "list")
+    assert code == 0
+    assert study in out
+    assert "gpu.clock_mhz=600" in out
+    assert "6.000 ± 0.035 J" in out
+
+
+def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> None:
+    found = parsed(ask("study", "show", study, "--json"))
+    assert found["study"]["best"]["setting"] == {"gpu.clock_mhz": 600, "batch_size": 1}
+    assert [r["who"] for r in found["revisions"]][0] == "ann"
+    _, out, _ = ask("study", "show", study)
+    assert "latency_p99_ms <= 120.0 ms" in out
+    assert "saving" in out
+    assert "40.0" in out
+
+
+def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
+    trials = parsed(ask("trial", "list", study, "--json"))
+    assert [t["phase"] for t in trials][:3] == ["baseline", "baseline", "tuning"]
+    assert {t["verdict"] for t in trials} == {"feasible"}
+    _, out, _ = ask("trial", "list", study)
+    assert out.count("confirming") == 4
+
+
+def test_the_best_and_the_front(ask: Ask, study: str) -> None:
+    best = parsed(ask("best", study, "--json"))
+    assert best["setting"]["gpu.clock_mhz"] == 600
+    front = parsed(ask("best", study, "--pareto", "--json"))
+    assert [f["setting"]["gpu.clock_mhz"] for f in front] == [600, 800, 1000]
+    assert "energy_j" in ask("best", study)[1]
+    assert "feasible" in ask("best", study, "--pareto")[1]
+
+
+def test_devices_are_listed(ask: Ask, study: str) -> None:
+    (view,) = parsed(ask("device", "list", "--json"))
+    assert (view["device"]["id"], view["study"]) == ("sim", study)
+    assert "energy_j (simulated)" in ask("device", "list")[1]
+
+
+def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str) -> None:
+    changed = parsed(ask("constraint", "set", study, "latency_p99_ms <= 130", "--json"))
+    assert changed["constraints"] == ["latency_p99_ms <= 130.0"]
+    found = parsed(ask("constraint", "list", study, "--json"))
+    assert found["limits"] == [{"metric": "latency_p99_ms", "op": "<=", "value": 130.0}]
+    assert found["revisions"][0]["constraints"] == [str(worlds.LIMIT)]
+    assert "in force: latency_p99_ms <= 130.0 ms" in ask("constraint", "list", study)[1]
+
+
+def test_a_study_is_paused_resumed_stopped_and_deleted(ask: Ask, study: str) -> None:
+    assert "study resume" in ask("study", "pause", study, "--why", "lunch")[1]
+    found = parsed(ask("study", "show", study, "--json"))
+    assert (found["study"]["phase"], found["revisions"][-1]["why"]) == ("paused", "lunch")
+    assert "holding" in ask("study", "resume", study)[1]
+    code, _, err = ask("study", "delete", study, "--yes")
+    assert (code, err.count("\n")) == (1, 1)
+    assert parsed(ask("study", "stop", study, "--json"))["phase"] == "stopped"
+    assert "8 trials are deleted" in ask("study", "delete", study, "--yes")[1]
+    assert parsed(ask("study", "list", "--json")) == []
+
+
+def test_deleting_is_never_silent(ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask("study", "stop", study)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    code, _, err = ask("study", "delete", study)
+    assert code == 1
+    assert "its 8 trials?" in err
+    assert len(parsed(ask("study", "list", "--json"))) == 1
+
+
+def test_history_is_narrowed(ask: Ask, study: str) -> None:
+    assert len(parsed(ask("history", "--json"))) == 8
+    assert parsed(ask("history", "--verdict", "infeasible", "--json")) == []
+    assert parsed(ask("history", "--until", "2020-01-01", "--json")) == []
+    rows = parsed(ask("history", "--device", "sim", "--study", study, "--state", "completed",
+                      "--since", "2020-01-01", "--workload", "inference", "--json"))  # fmt: skip
+    assert len(rows) == 8
+    assert study in ask("history")[1]
+
+
+def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
+    table = list(csv.DictReader(io.StringIO(ask("history", "--format", "csv")[1])))
+    assert [row["knob:gpu.clock_mhz"] for row in table[:3]] == ["1000", "1000", "800"]
+    file = tmp_path / "trials.parquet"
+    code, out, err = ask("history", "--format", "parquet", "--output", str(file))
+    assert (code, out) == (0, "")
+    assert "8 trials" in err
+    assert file.read_bytes()[:4] == b"PAR1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["study", "show", "nothing"], "nothing"),
+        (["trial", "list", "nothing"], "nothing"),
+        (["history", "--study", "nothing"], "nothing"),
+        (["history", "--state", "happy"], "--state"),
+        (["history", "--verdict", "good"], "--verdict"),
+        (["history", "--since", "yesterday"], "--since"),
+        (["history", "--format", "parquet"], "--output"),
+        (["history", "--output", "x.txt"], "--format"),
+        (["history", "--format", "csv", "--output", "none/x.csv"], "none/x.csv"),
+        (["study", "list", "--tuner", "http://127.0.0.1:9", "--db", "sqlite:///x"], "--db"),
+        (["study", "list", "--tuner", "http://127.0.0.1:9"], "127.0.0.1:9"),
+        (["study", "list", "--tuner", "127.0.0.1:9"], "127.0.0.1:9"),
+        (["study", "list", "--tuner", "http://h", "--token-file", "none"], "none"),
+        (["study", "list", "--db", "mysql://h/d"], "mysql"),
+        (["study", "list", "--db", "sqlite:///none.sqlite"], "none.sqlite"),
+        (["study", "create", "--device", "nobody"], "nobody"),
+        (["study", "create", "--device", "sim", "--trials", "0"], "trials"),
+        (["study", "create", "--device", "sim", "--choose", "gpu.clock_mhz"], "gpu.clock_mhz"),
+        (["study", "create", "--device", "sim", "--choose", "voltage=1"], "voltage"),
+        (["study", "create", "--device", "sim", "--choose", "batch_size=3"], "3"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], named: str) -> None:
+    code, out, err = ask(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert named in err
+
+
+def test_a_constraint_that_does_not_parse_changes_nothing(ask: Ask, study: str) -> None:
+    code, _, err = ask("constraint", "set", study, "latency below 50")
+    assert code == 2
+    assert "latency below 50" in err
+    assert "latency_p99_ms <= 50" in err, "a constraint that parses is shown"
+    assert len(parsed(ask("constraint", "list", study, "--json"))["revisions"]) == 4
