@@ -26,6 +26,7 @@ PAUSE_S = 0.05
 """What a closed-loop caller waits after a failure, so that a dead server is not hammered."""
 
 UNSENT = "not sent: every caller was busy"
+CUT_OFF = "not answered before the stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +244,10 @@ class HttpCaller:
 
     def send(self) -> str:
         """Post once and return what went wrong: empty for an answer with status 200."""
+        wrong = self._sent()
+        return CUT_OFF if wrong and self._closed else wrong
+
+    def _sent(self) -> str:
         try:
             reused = self._socket is not None
             answer = self._exchange()

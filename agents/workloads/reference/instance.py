@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -18,6 +19,11 @@ from tuner.core import DeviceLost
 Reply = Mapping[str, Any]
 
 START_S = 60.0
+
+THREADS_YIELD = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""OpenMP's default is to spin at barriers: with others on the cores (this server's front is one) a
+spinning thread loses its turn, and two threads took up to 25 times as long per item; even alone on
+the cores they used more CPU for little speed. Whoever sets the variable outside has it so."""
 
 
 class Instance(asyncio.Protocol):
@@ -125,6 +131,7 @@ async def launch(seed: int, width: int, on_end: Callable[[Instance], None]) -> I
         process = subprocess.Popen(
             command + [str(word) for option in options.items() for word in option],
             pass_fds=[theirs.fileno()],
+            env={**THREADS_YIELD, **os.environ},
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agents.load import PAUSE_S, UNSENT, HttpCaller, LoadRun, LoadShape
+from agents.load import CUT_OFF, PAUSE_S, UNSENT, HttpCaller, LoadRun, LoadShape
 from tuner.core import InvalidInput
 
 
@@ -321,4 +321,4 @@ def test_close_ends_a_request_under_way() -> None:
             assert peer.recv(65536)
             caller.close()
             thread.join(5)
-    assert ended and ended[0]
+    assert ended == [CUT_OFF]

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from agents.load import HttpCaller, LoadRun, LoadShape
+from agents.workloads import open_workload
+
+pytest.importorskip("torch", reason="the reference workload needs torch")
+
+CORES = sorted(os.sched_getaffinity(0))
+COMMAND = [sys.executable, "-m", "agents.workloads.reference.serve", "--width", "8"]
+DEFAULT = {"instances": 1, "threads": len(CORES), "batch_size": 1}
+two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+
+class WallClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class Running:
+    """A server process with a small model, and a client of it."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        ready = json.loads(self.process.stdout.readline())
+        assert ready["ready"] is True
+        self.url: str = ready["url"]
+        self.client = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
+
+    def get(self, path: str) -> dict[str, Any]:
+        told: dict[str, Any] = self.client.get(path).raise_for_status().json()
+        return told
+
+    def put(self, **knobs: object) -> httpx.Response:
+        return self.client.put("/knobs", json=knobs)
+
+    def workers(self) -> list[int]:
+        pids: list[int] = self.get("/stats")["pids"]
+        return [pid for pid in pids if pid != self.process.pid]
+
+    def load(self, callers: int = 4) -> LoadRun:
+        port = int(self.url.rpartition(":")[2])
+        return LoadRun(
+            lambda: HttpCaller("127.0.0.1", port, "/infer"), LoadShape(callers), clock=WallClock()
+        )
+
+    def close(self) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    running = Running()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def server(running: Running) -> Running:
+    """The shared server, back at its default."""
+    assert running.put(**DEFAULT).status_code == 200
+    return running
+
+
+def alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_it_starts_at_one_instance_on_all_cores(server: Running) -> None:
+    told = server.get("/knobs")
+    assert told["setting"] == DEFAULT
+    assert {k["name"] for k in told["knobs"]} == set(DEFAULT)
+    assert all(s["instances"] * s["threads"] <= len(CORES) for s in told["only"])
+    (worker,) = server.workers()
+    assert os.sched_getaffinity(worker) == set(CORES)
+
+
+@two_cores
+def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
+    (first,) = server.workers()
+    before = server.get("/stats")["cpu_s"]
+    assert server.put(instances=2, threads=1).json() == {
+        "setting": {"instances": 2, "threads": 1, "batch_size": 1}
+    }
+    workers = server.workers()
+    assert len(workers) == 2 and first in workers
+    held = [os.sched_getaffinity(pid) for pid in workers]
+    assert all(len(cores) == 1 for cores in held)
+    assert held[0].isdisjoint(held[1])
+    server.put(instances=1)
+    assert server.workers() == [first]
+    assert not any(alive(pid) for pid in workers if pid != first)
+    # Starting a worker takes over half a second of CPU; it still counts when the worker has ended.
+    assert server.get("/stats")["cpu_s"] > before + 0.5
+
+
+@two_cores
+def test_threads_change_inside_the_living_process(server: Running) -> None:
+    (worker,) = server.workers()
+    assert server.put(threads=1).status_code == 200
+    assert server.workers() == [worker]
+    tasks = [int(task.name) for task in Path(f"/proc/{worker}/task").iterdir()]
+    assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset(CORES[:1])}
+    server.put(threads=2)
+    assert os.sched_getaffinity(worker) == set(CORES[:2])
+
+
+@two_cores
+def test_oversubscription_is_refused_and_changes_nothing(server: Running) -> None:
+    workers = server.workers()
+    refused = server.put(instances=2)
+    assert refused.status_code == 422
+    assert refused.json()["error"]["code"] == "out_of_range"
+    assert server.get("/knobs")["setting"] == DEFAULT
+    assert server.workers() == workers
+
+
+def test_cpu_time_is_that_of_all_its_processes(server: Running) -> None:
+    def seen() -> float:
+        times = [psutil.Process(p).cpu_times() for p in server.get("/stats")["pids"]]
+        return float(sum(t.user + t.system for t in times))
+
+    told, counted = server.get("/stats")["cpu_s"], seen()
+    run = server.load()
+    time.sleep(1.0)
+    run.stop()
+    used = server.get("/stats")["cpu_s"] - told
+    assert used > 0.2
+    # /proc counts in ticks of 10 ms and the readings are some milliseconds apart.
+    assert used == pytest.approx(seen() - counted, abs=0.1)
+
+
+def test_a_batch_answers_as_single_requests_do(server: Running) -> None:
+    def label(image: int) -> int:
+        answer = server.client.post("/infer", json={"image": image}).raise_for_status()
+        return int(answer.json()["label"])
+
+    alone = [label(image) for image in range(16)]
+    assert len(set(alone)) > 1
+    server.put(batch_size=8)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(label, range(16))) == alone
+
+
+def test_no_request_is_lost_while_knobs_change_under_load(server: Running) -> None:
+    before = server.get("/stats")
+    run = server.load(callers=6)
+    for batch_size in (2, 8, 1, 16, 4):
+        assert server.put(batch_size=batch_size).status_code == 200
+        time.sleep(0.1)
+    if len(CORES) > 1:
+        server.put(instances=2, threads=1)
+        server.put(instances=1)
+    tally = run.stop(grace_s=30.0)
+    after = server.get("/stats")
+    assert tally.failures == {}
+    assert len(tally.latencies_s) == after["items"] - before["items"] > 50
+    assert after["failed"] == before["failed"]
+
+
+def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> None:
+    (worker,) = server.workers()
+    before = server.get("/stats")
+    run = server.load()
+    assert eventually(lambda: len(run.read().latencies_s) > 10)
+    os.kill(worker, signal.SIGKILL)
+    assert eventually(lambda: run.read().failed > 0)
+    told = server.client.post("/infer")
+    assert told.status_code == 503
+    assert told.json()["error"]["code"] in ("instance_died", "no_instance")
+    done = len(run.read().latencies_s)
+    assert eventually(lambda: len(run.read().latencies_s) > done + 10)
+    tally = run.stop(grace_s=30.0)
+    after = server.get("/stats")
+    assert set(tally.failures) == {"HTTP 503"}
+    assert len(tally.arrived_at_s) == len(tally.latencies_s) + tally.failed
+    assert len(tally.latencies_s) == after["items"] - before["items"]
+    assert tally.failed + 1 == after["failed"] - before["failed"]
+    assert after["cpu_s"] > before["cpu_s"]
+    assert server.workers() != [worker]
+    assert server.get("/knobs")["setting"] == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("PUT", "/knobs", b"{", 400, "malformed_json"),
+        ("PUT", "/knobs", b"\xff", 400, "malformed_json"),
+        ("PUT", "/knobs", b"[" * 50_000, 400, "malformed_json"),
+        ("PUT", "/knobs", b"[]", 422, "invalid_input"),
+        ("PUT", "/knobs", b'{"treads": 1}', 422, "unknown_knob"),
+        ("PUT", "/knobs", b'{"batch_size": 3}', 422, "out_of_range"),
+        ("PUT", "/knobs", b'{"batch_size": true}', 422, "out_of_range"),
+        ("PUT", "/knobs", b'{"batch_size": NaN}', 422, "out_of_range"),
+        ("PUT", "/knobs", b'{"batch_size": [1]}', 422, "out_of_range"),
+        ("PUT", "/knobs", b'{"batch_size": 2, "threads": 0}', 422, "out_of_range"),
+        ("PUT", "/knobs", b" " * 70_000, 413, "too_large"),
+        ("POST", "/infer", b"nonsense", 400, "malformed_json"),
+        ("POST", "/infer", b'{"image": -1}', 422, "invalid_input"),
+        ("POST", "/infer", b'{"image": "cat"}', 422, "invalid_input"),
+        ("DELETE", "/knobs", b"", 405, "method_not_allowed"),
+        ("GET", "/nowhere", b"", 404, "not_found"),
+    ],
+)
+def test_bad_input_is_refused_with_a_code(
+    server: Running, method: str, path: str, body: bytes, status: int, code: str
+) -> None:
+    answer = server.client.request(method, path, content=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert answer.json()["error"]["message"]
+    assert server.get("/knobs")["setting"] == DEFAULT
+
+
+def test_a_foreign_name_is_refused(server: Running) -> None:
+    answer = server.client.get("/knobs", headers={"Host": "evil.example"})
+    assert answer.status_code == 400
+
+
+def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run([*COMMAND, "--port", str(port)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"cannot listen on 127.0.0.1:{port}: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)])
+def test_workers_end_with_their_server(number: signal.Signals, status: int) -> None:
+    running = Running()
+    workers = running.workers()
+    assert workers and all(alive(pid) for pid in workers)
+    os.kill(running.process.pid, number)
+    assert running.process.wait(20) == status
+    assert eventually(lambda: not any(alive(pid) for pid in workers))
+    running.close()
+
+
+def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: Path) -> None:
+    workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+    try:
+        assert workload.space.default == DEFAULT
+        workload.actuator.apply({"batch_size": 4})
+        assert workload.actuator.read() == {**DEFAULT, "batch_size": 4}
+        window = workload.meter.start()
+        assert eventually(lambda: window.read()["window_items"].mean >= 45)
+        shown = window.stop()
+        assert shown["latency_p50_ms"].mean > 0.0
+        assert shown["window_failed"].mean == 0.0
+        assert shown["window_cpu_s"].mean > 0.0
+        pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
+    finally:
+        workload.close()
+    assert not any(alive(pid) for pid in pids)
+    workload.close()
