@@ -6,7 +6,9 @@ import functools
 import logging
 import os
 import secrets
+import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -91,6 +93,8 @@ def serve(config: TunerConfig) -> None:
     if config.port_file is not None:
         write_whole(config.port_file, f"{port}\n", 0o644)
     log.info("serving http://%s:%d", config.host, port)
+    # uvicorn raises the signal that ended it again: as an exit, so that the store is closed, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         server.run(sockets=[listener])
     finally:

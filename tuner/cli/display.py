@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tuner.wire import StudyView, TrialView
 
 ROWS = 8
+RESTING = (Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
 
 
 class Display(Protocol):
@@ -51,14 +52,21 @@ class Lines:
         """Print what is new since the last look."""
         if view.id not in self._told:
             self.say(title)
-        told = self._told.get(view.id, 0)
         ended = [t for t in trials if t.state.final]
-        for trial in ended[told:]:
-            self.say(f"  {line(trial, view)}; {best_so_far(view)}")
+        new = ended[self._told.get(view.id, 0) :]
         self._told[view.id] = len(ended)
-        if self._phase.get(view.id) is not view.phase:
-            self._phase[view.id] = view.phase
-            self.say(f"  {view.phase}: {view.phase_why}")
+        for trial in new:
+            self._enter(view.id, trial.phase)
+            self.say(f"    {line(trial, view)}")
+        if new:
+            self.say(f"    {best_so_far(view)}")
+        if view.phase in RESTING:
+            self._enter(view.id, view.phase, f": {view.phase_why}")
+
+    def _enter(self, study: str, phase: Phase, why: str = "") -> None:
+        if self._phase.get(study) is not phase:
+            self._phase[study] = phase
+            self.say(f"  {phase}{why}")
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -125,7 +133,7 @@ def line(trial: TrialView, view: StudyView) -> str:
     """Return an ended trial in one line."""
     numbers = [f"{m} {shown(m, trial.metrics)}" for m in asked_metrics(view) if m in trial.metrics]
     parts = [
-        f"trial {trial.number} ({trial.phase}) {trial.state}",
+        f"trial {trial.number} {trial.state}",
         change(trial.setting, view.baseline.setting),
         *numbers,
     ]

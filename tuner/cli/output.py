@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+
+PIPE_WIDTH = 240
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
@@ -62,10 +66,18 @@ def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Tabl
 
 def echo_table(*columns: str, rows: Iterable[Sequence[str]], nothing: str) -> None:
     """Print a table, or a line that says there is nothing."""
-    from rich.console import Console
-
     found = list(rows)
     if not found:
         typer.echo(nothing)
         return
-    Console(markup=False, highlight=False).print(table(*columns, rows=found))
+    console().print(table(*columns, rows=found))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that prints text as it is. Without a terminal it is wide: nothing is folded."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, markup=False, highlight=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = PIPE_WIDTH
+    return made

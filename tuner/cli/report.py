@@ -30,9 +30,10 @@ def print_report(console: Console, result: Result) -> None:
     view = report.study
     console.print()
     title = f"Study {view.id}: {view.workload} on {result.board or view.devices[0]}"
-    console.print(title, style="bold")
+    console.print(title, style="bold", soft_wrap=True)
     wishes = joined(view.constraints, "no constraint")
-    console.print(f"  {view.objective}, {wishes}; {view.policy}, {view.settings} settings")
+    about = f"  {view.objective}, {wishes}; {view.policy}, {view.settings} settings"
+    console.print(about, soft_wrap=True)
     rows = list(comparison(result.main))
     if rows:
         console.print(table("", ">baseline", ">best", ">change", rows=rows))
@@ -151,8 +152,11 @@ def _control(control: Outcome) -> str:
 
 def provenance(result: Result) -> Iterator[str]:
     """Yield where each number comes from, and what could not be measured or set."""
+    sources: dict[str, list[str]] = {}
     for metric, origin in sorted(result.main.report.origins.items()):
-        yield f"origin    {metric}: {origin}"
+        sources.setdefault(origin, []).append(metric)
+    for origin, metrics in sources.items():
+        yield f"origin    {origin} ({joined(metrics)})"
     for name, why in sorted(result.cannot.items()):
         yield f"not here  {name}: {why}"
 

@@ -132,15 +132,13 @@ def _unfinished(last: RunRecord | None, state_dir: Path) -> RunRecord:
 
 def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> int:
     """Carry out the run and report it; return the exit code."""
-    from rich.console import Console
-
     from tuner.cli.conduct import conduct
     from tuner.cli.display import Lines, open_display
-    from tuner.cli.output import echo_json
+    from tuner.cli.output import console, echo_json
     from tuner.cli.report import next_steps, print_report
     from tuner.cli.results import document
 
-    progress = Console(stderr=as_json, markup=False, highlight=False)
+    progress = console(stderr=as_json)
     display = Lines(progress) if as_json else open_display(progress)
     finished: list[Result] = []
 

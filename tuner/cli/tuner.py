@@ -49,5 +49,7 @@ def serve(
     }
     base = TunerConfig() if config is None else load_tuner_config(config)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for chatty in ("alembic", "apscheduler"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     serve_tuner(replace(base, **changes))  # type: ignore[arg-type]
