@@ -120,6 +120,8 @@ def _roles(path: Path, columns: Sequence[str]) -> Roles:
     file = path.with_name(ROLES_FILE)
     try:
         section = tomllib.loads(file.read_text(encoding="utf-8")).get(path.stem, {})
+        if not isinstance(section, dict):
+            raise ValueError(f"{path.stem} is no table")
     except FileNotFoundError:
         section = {}
     except (OSError, ValueError) as error:

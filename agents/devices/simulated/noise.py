@@ -9,18 +9,18 @@ from statistics import NormalDist
 
 EPOCH_S = 0.5
 """Speed and power stay at one deviation for this long."""
-SPEED_SD = 0.03
+SPEED_SD = 0.015
 POWER_SD = 0.035
 OUTLIER_SHARE = 0.01
 OUTLIER_SD = 0.15
 """In one epoch of a hundred the power is far off, either way."""
 POWER_TOTAL_SD = math.sqrt((1.0 - OUTLIER_SHARE) * POWER_SD**2 + OUTLIER_SHARE * OUTLIER_SD**2)
 
-REQUEST_SD = 0.03
-HICCUP_SHARE = 0.006
-HICCUP_SHIFT = 0.25
-HICCUP_SD = 0.10
-"""Six requests of a thousand take about a quarter longer."""
+REQUEST_SD = 0.035
+HICCUP_SHARE = 0.002
+HICCUP_SHIFT = 0.15
+HICCUP_SD = 0.05
+"""Two requests of a thousand take about a sixth longer."""
 
 
 def epoch_factors(seed: int, epoch: int) -> tuple[float, float]:

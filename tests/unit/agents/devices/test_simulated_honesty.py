@@ -93,9 +93,9 @@ class TestWindowsAgainstTruth:
         assert max(below.values()) <= 6, below
 
     @pytest.mark.parametrize("spec", ["a40", "orin/bert"])
-    def test_one_window_is_off_by_one_to_three_percent(self, spec: str) -> None:
+    def test_a_short_window_is_off_by_about_a_percent_or_two(self, spec: str) -> None:
         true = truth_of(spec)(space_of(spec).default)
-        off: dict[str, list[float]] = {"energy_j": [], "latency_mean_ms": []}
+        off: dict[str, list[float]] = {"energy_j": [], LATENCY: []}
         for seed in range(30):
             side = open_device(f"simulated:{spec}", seed=seed, state_dir=None)
             assert side.clock is not None
@@ -106,7 +106,7 @@ class TestWindowsAgainstTruth:
             for name, values in off.items():
                 values.append((shown[name].mean / true[name] - 1.0) ** 2)
         for name, values in off.items():
-            assert 0.01 < (sum(values) / len(values)) ** 0.5 < 0.04, name
+            assert 0.005 < (sum(values) / len(values)) ** 0.5 < 0.04, name
 
     def test_a_very_long_window_finds_the_true_tail(self) -> None:
         side = open_device("simulated:orin", seed=1, state_dir=None)

@@ -1,0 +1,53 @@
+"""Choosing a device by its name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from agents.devices import DEVICES, known_truth, open_device
+from tuner.core import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("", "simulated:a100"),
+        ("toaster", "no device 'toaster'"),
+        ("simulated", "choose one of a100, v100, a40, orin, tx2"),
+        ("simulated:h100", "choose one of a100, v100, a40, orin, tx2"),
+        ("simulated:a100/tetris", "choose one of resnet50, bert, efficientnet"),
+        ("replay:nowhere.csv#x", r"nowhere\.csv"),
+        ("replay:", "CSV"),
+    ],
+)
+def test_what_is_not_there_is_answered_with_what_is(spec: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        open_device(spec, seed=0, state_dir=None)
+    with pytest.raises(InvalidInput, match=words):
+        known_truth(spec)
+
+
+def test_a_preset_runs_the_first_workload_unless_told() -> None:
+    plain = open_device("simulated:orin", seed=0, state_dir=None)
+    assert plain.name == open_device("simulated:orin/resnet50", seed=0, state_dir=None).name
+    assert plain.name != open_device("simulated:orin/bert", seed=0, state_dir=None).name
+
+
+def test_of_a_real_device_no_truth_is_known() -> None:
+    assert known_truth("cpu") is None
+
+
+def test_kinds_are_imported_only_when_chosen() -> None:
+    script = (
+        "import sys; from agents.devices import open_device;"
+        "open_device('cpu', seed=0, state_dir=None);"
+        "print([m for m in sys.modules if m.startswith('agents.devices.')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "['agents.devices.cpu']"
+    assert set(DEVICES) == {"cpu", "replay", "simulated"}
