@@ -103,11 +103,12 @@ def serve(config: TunerConfig) -> None:
 
 
 def limit_threads() -> None:
-    """Give BLAS one thread: two pools fighting for the cores make a GP fit many times slower.
+    """Give BLAS and torch one thread: pools fighting for the cores make a fit many times slower.
 
     To be called before torch or numpy are imported; what the operator has set stays.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(pool, "1")
 
 
 def bind(config: TunerConfig) -> socket.socket:
