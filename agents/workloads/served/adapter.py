@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from agents.attached import Attached
 from agents.load import HttpCaller, LoadRun, LoadShape, Tally
@@ -84,6 +85,7 @@ class LoadMeter:
         self._shape = shape
         self._clock = clock
         self._seed = seed
+        self._runs: WeakSet[LoadRun] = WeakSet()
 
     def start(self) -> Window:
         """Start the load. Raises MeasurementError where the server does not answer."""
@@ -96,6 +98,7 @@ class LoadMeter:
             clock=self._clock,
             seed=self._seed,
         )
+        self._runs.add(run)
         return LoadWindow(run, before, self.stats)
 
     def stats(self) -> StatsReply:
@@ -104,6 +107,11 @@ class LoadMeter:
             return self._server.stats()
         except ActuationError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
+
+    def close(self) -> None:
+        """End the load of every window that is still open."""
+        for run in list(self._runs):
+            run.stop(grace_s=0.0)
 
 
 class LoadWindow:
@@ -163,7 +171,12 @@ def attach(
     except TuningError:
         server.close()
         raise
-    source = f"our load generator, {shape}"
+    meter = LoadMeter(server, shape, clock, seed)
+
+    def close() -> None:
+        meter.close()
+        server.close()
+
     latencies = ("latency_p50_ms", "latency_p99_ms", "latency_mean_ms", "throughput_per_s")
     arriving = () if shape.rate_per_s is None else ("arrival_rate_per_s",)
     return Attached(
@@ -177,9 +190,9 @@ def attach(
             Metric("cpu_time_ms", scope=Scope.PROCESS),
         ),
         actuator=KnobActuator(server, space),
-        meter=LoadMeter(server, shape, clock, seed),
-        source=source,
-        close=server.close,
+        meter=meter,
+        source=f"our load generator, {shape}",
+        close=close,
     )
 
 

@@ -23,7 +23,7 @@ ONLY = [
 
 
 class StandIn:
-    """The server's state; `answers` overrides a route with a status and a body."""
+    """The server's state; `answers` overrides a route, `gate` holds back every inference."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -32,6 +32,8 @@ class StandIn:
         self.items = 0
         self.cpu_s = 5.0
         self.forgets_puts = False
+        self.gate = threading.Event()
+        self.gate.set()
         self.connections: list[socket.socket] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
         state = self
@@ -48,6 +50,8 @@ class StandIn:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
                 route = f"{self.command} {self.path}"
+                if self.command == "POST":
+                    state.gate.wait(20)
                 with state.lock:
                     status, content = state.answers.get(route) or state.reply(route, body)
                 self.send_response(status)
@@ -99,6 +103,7 @@ class StandIn:
 
     def close(self) -> None:
         """End as a killed server does: the port is closed, and so is every connection."""
+        self.gate.set()
         self._server.shutdown()
         self._thread.join()
         for connection in self.connections:
