@@ -45,8 +45,7 @@ def open_device(
         ConfigError: a file beside it is wrong.
     """
     kind, rest = _split(spec)
-    attached = _load(DEVICES[kind])(rest, seed=seed, state_dir=state_dir, root=root)
-    assert isinstance(attached, Attached)
+    attached: Attached = _load(DEVICES[kind])(rest, seed=seed, state_dir=state_dir, root=root)
     return attached
 
 
