@@ -93,7 +93,7 @@ class CpuMeter:
 
 
 class CpuWindow:
-    """One window. Read it at least once a minute: at 1 kW a package's counter wraps in four."""
+    """One window. Read it at least once a minute: a package's counter wraps within minutes."""
 
     def __init__(self, stat: Path, packages: tuple[Package, ...]) -> None:
         """Note where the counters stand."""

@@ -1,8 +1,9 @@
 """The simulated devices: which knobs they have and the numbers their physics is given.
 
-Clock lists and power ranges are the published ones of the named boards; a100, v100 and a40 are
-fitted to published curves (see each preset), orin and tx2 are set by hand within the boards' power
-limits, because no table of them under changing clocks is public.
+Ranges of clocks and power are those published for the named boards. a100, v100 and a40 are fitted to
+published curves (see each preset); that their clocks go in steps of 15 MHz is our assumption. orin and
+tx2 are set by hand within the boards' power limits: we found no public table of what they draw and how
+fast they are under changing clocks.
 """
 
 from __future__ import annotations
@@ -215,8 +216,9 @@ ORIN = Preset(
     scope=Scope.MODULE,
     cannot={"gpu.power_limit_w": "the board has power modes, no settable limit"},
 )
-"""13 × 4 × 7 × 5 = 1820 settings, as PolyThrottle counts them (appendix A). The clocks are of this
-family's published lists, CPU clocks thinned from 29 to 7; power set by hand below the board's 60 W."""
+"""13 × 4 × 7 × 5 = 1820 settings, as many as PolyThrottle has (appendix A). Memory and CPU clocks are
+from public configuration scripts, CPU clocks thinned from 29 to 7; the GPU's list is assumed, in this
+family's steps of 102 MHz. Power is below the board's 60 W."""
 
 TX2 = Preset(
     name="tx2",
@@ -247,7 +249,8 @@ TX2 = Preset(
     scope=Scope.MODULE,
     cannot={"gpu.power_limit_w": "the board has power modes, no settable limit"},
 )
-"""13 × 11 × 7 × 5 = 5005 settings, as PolyThrottle counts them (appendix A). GPU and memory clocks
-are the board's published lists, CPU clocks thinned to 7; power set by hand below the board's 15 W."""
+"""13 × 11 × 7 × 5 = 5005 settings, as many as PolyThrottle has (appendix A). GPU and memory clocks are
+the lists in public configuration scripts; of the CPU's only the maximum is, the other 6 are assumed.
+Power is below the board's 15 W."""
 
 PRESETS = MappingProxyType({p.name: p for p in (A100, V100, A40, ORIN, TX2)})
