@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.workloads.reference.knobs import knob_space
+from tuner.core import Part
+
+
+@given(cores=st.integers(1, 256))
+def test_no_setting_oversubscribes_and_all_cores_can_be_used(cores: int) -> None:
+    space = knob_space(cores)
+    used = [int(s["instances"]) * int(s["threads"]) for s in space.grid()]
+    assert max(used) == cores
+    assert min(used) == 1
+    assert space.default == {"instances": 1, "threads": cores, "batch_size": 1}
+    assert all(k.part is Part.WORKLOAD for k in space.knobs)
+    assert all(list(k.values) == sorted(k.values, key=int) for k in space.knobs)
+
+
+def test_two_cores_have_two_ways_to_use_both() -> None:
+    both = [
+        (s["instances"], s["threads"])
+        for s in knob_space(2).grid()
+        if s["batch_size"] == 1 and int(s["instances"]) * int(s["threads"]) == 2
+    ]
+    assert both == [(1, 2), (2, 1)]
