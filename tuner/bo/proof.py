@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from tuner.core import (
@@ -13,62 +14,74 @@ from tuner.core import (
     Estimate,
     Evidence,
     Limit,
+    Trial,
     TrialState,
     Verdict,
+    judge,
+    pool_windows,
 )
-
-PROOF_WINDOWS = 2
-"""A setting should have so much slack that this many windows can prove that it keeps its limits."""
 
 MOST_WINDOWS = 4
 """No setting is measured more often than this while tuning."""
 
 
-def tightened(evidence: Evidence, constraint: Constraint, limit: Limit) -> float:
-    """Return the limit that a true value should keep so that windows can prove the real one kept.
+def usual_gap(evidence: Evidence, limit: Limit) -> float:
+    """Return how far from its value the bound of one window usually lies, as a share of the value.
 
-    Short of the limit by the distance that value and bound typically have over `PROOF_WINDOWS`
-    windows, and by what the baseline, and with it a relative limit, may still move.
+    The bound is the one that the limit is judged by; zero while no window had any.
     """
-    gaps = [
-        _gap(estimate, limit) * math.sqrt(_solid(c)) / estimate.mean
-        for c in evidence.candidates
-        if c.deployable and (estimate := c.estimates.get(limit.metric)) and estimate.mean > 0.0
-    ]
-    bounded = [g for g in gaps if math.isfinite(g)]
-    gap = median(bounded) / math.sqrt(PROOF_WINDOWS) if bounded else 0.0
+    windows = [t.shown for c in evidence.candidates for t in c.trials if _solid(t)]
+    shown = [w[limit.metric] for w in windows if limit.metric in w]
+    gaps = [_gap(e, limit) / e.mean for e in shown if e.mean > 0.0]
+    return median([g for g in gaps if math.isfinite(g)] or [0.0])
+
+
+def tightened(evidence: Evidence, constraint: Constraint, limit: Limit) -> float:
+    """Return the limit that a true value should keep, so that windows can prove the real one kept.
+
+    Short of it by the usual gap, and by what the baseline, and with it a relative limit, may move.
+    """
     baseline = evidence.baseline.get(limit.metric)
     doubt = 0.0
     if constraint.relative and baseline is not None and baseline.mean > 0.0:
         doubt = Z95 * baseline.stderr / baseline.mean
-    return float(limit.value * (1.0 + math.hypot(gap, doubt)) ** -limit.sign)
+    margin = math.hypot(usual_gap(evidence, limit), doubt)
+    return float(limit.value * (1.0 + margin) ** -limit.sign)
 
 
-def windows_to_proof(candidate: Candidate, limits: Sequence[Limit]) -> int | None:
+def windows_to_proof(
+    candidate: Candidate, limits: Sequence[Limit], gaps: Mapping[str, float]
+) -> int | None:
     """Return how many further windows should prove a candidate feasible; None where none can.
 
-    The distance between value and bound shrinks with the square root of the number of windows.
+    Supposes windows that show what it showed so far, with bounds at the usual `gaps` (by metric).
     """
-    had = _solid(candidate)
-    if candidate.verdict is not Verdict.UNSURE or not had:
+    solid = [t.shown for t in candidate.trials if _solid(t)]
+    if candidate.verdict is not Verdict.UNSURE or not solid:
         return None
-    needed = had + 1
-    for limit in limits:
-        estimate = candidate.estimates.get(limit.metric)
-        if estimate is None:
-            return None
-        slack = limit.sign * (limit.value - estimate.mean)
-        gap = _gap(estimate, limit)
-        if slack <= 0.0 or not math.isfinite(gap):
-            return None
-        needed = max(needed, math.ceil(had * (gap / slack) ** 2))
-    return needed - had if needed <= MOST_WINDOWS else None
+    if any(limit.metric not in candidate.estimates for limit in limits):
+        return None
+    likely = {m: _typical(candidate.estimates[m], gap, len(solid)) for m, gap in gaps.items()}
+    for more in range(1, MOST_WINDOWS - len(solid) + 1):
+        if judge(pool_windows([*solid, *[likely] * more]), limits) is Verdict.FEASIBLE:
+            return more
+    return None
+
+
+def _typical(pool: Estimate, gap: float, windows: int) -> Estimate:
+    """Return one more window like those behind a pooled estimate."""
+    return replace(
+        pool,
+        stderr=pool.stderr * math.sqrt(windows),
+        n=max(1, pool.n // windows),
+        low=pool.mean - gap * abs(pool.mean),
+        high=pool.mean + gap * abs(pool.mean),
+    )
 
 
 def _gap(estimate: Estimate, limit: Limit) -> float:
     return estimate.high - estimate.mean if limit.sign > 0.0 else estimate.mean - estimate.low
 
 
-def _solid(candidate: Candidate) -> int:
-    """Return how many windows stand behind the candidate's estimates."""
-    return sum(t.state is TrialState.COMPLETED and not t.censored for t in candidate.trials)
+def _solid(trial: Trial) -> bool:
+    return trial.state is TrialState.COMPLETED and not trial.censored

@@ -12,7 +12,7 @@ from torch import Tensor
 from tuner.bo.acquisition import argmax, log_feasible, log_gain, within
 from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import Grid, enumerate_grid
-from tuner.bo.proof import windows_to_proof
+from tuner.bo.proof import usual_gap, windows_to_proof
 from tuner.core import (
     Done,
     Evidence,
@@ -110,7 +110,8 @@ def suggest(past: Past) -> Suggestion:
 
 def trials_left(study: Study, trials: tuple[Trial, ...]) -> int:
     """Return how many tuning trials the study may still spend."""
-    return study.terms.trials - sum(t.phase is Phase.TUNING for t in trials)
+    spent = [t for t in trials if t.phase is Phase.TUNING and t.state is not TrialState.ABORTED]
+    return study.terms.trials - len(spent)
 
 
 def _last_proof(search: Search) -> Try | None:
@@ -124,9 +125,10 @@ def _proof(search: Search, *, most: int, least: int = 1) -> Try | None:
     best = incumbent(search.study, search.evidence)
     shown = best.estimates if best is not None else search.evidence.baseline
     bar = sign * shown[metric].mean
+    gaps = {x.metric: usual_gap(search.evidence, x) for x in search.limits}
     found: list[tuple[float, int]] = []
     for row, candidate in search.view.measured.items():
-        needed = windows_to_proof(candidate, search.limits)
+        needed = windows_to_proof(candidate, search.limits, gaps)
         if needed is None or not least <= needed <= most or metric not in candidate.estimates:
             continue
         value = sign * candidate.estimates[metric].mean
@@ -171,8 +173,7 @@ def _allowed(search: Search) -> tuple[Tensor, Tensor]:
     fruitless = Counter(
         row
         for trial in search.trials
-        if trial.state in (TrialState.FAILED, TrialState.ABORTED)
-        and (row := search.grid.row(trial.setting)) is not None
+        if trial.state is TrialState.FAILED and (row := search.grid.row(trial.setting)) is not None
     )
     for row, count in fruitless.items():
         allowed[row] &= count < MOST_FAILURES
