@@ -15,6 +15,7 @@ from tuner.core import (
     Constraint,
     Cost,
     Knob,
+    Limit,
     Metric,
     Objective,
     Origin,
@@ -79,6 +80,16 @@ def decode_plan(doc: Json) -> Plan:
     return Plan(rows, doc["by"], doc["hysteresis"])
 
 
+def encode_limit(limit: Limit | None) -> str | None:
+    """Return a limit as text that reads back exactly."""
+    return None if limit is None else str(limit)
+
+
+def decode_limit(text: str | None) -> Limit | None:
+    """Return the limit of a text."""
+    return None if text is None else Limit.parse(text)
+
+
 def encode_metrics(metrics: tuple[Metric, ...]) -> list[Json]:
     """Return metrics as a JSON array."""
     return [{"name": m.name, "origin": m.origin.value, "scope": m.scope.value} for m in metrics]
@@ -106,6 +117,7 @@ def encode_study(study: Study) -> Json:
         "plan": encode_plan(study.plan) if study.plan is not None else None,
         "revision": study.revision,
         "since_trial": study.since_trial,
+        "phase_since": study.phase_since,
         "created_at": study.created_at.isoformat(),
     }
 
@@ -127,6 +139,7 @@ def decode_study(doc: Json) -> Study:
         plan=decode_plan(doc["plan"]) if doc["plan"] is not None else None,
         revision=doc["revision"],
         since_trial=doc["since_trial"],
+        phase_since=doc["phase_since"],
         created_at=datetime.fromisoformat(doc["created_at"]),
     )
 

@@ -44,6 +44,7 @@ class Row:
 
     `verdict` is None where the trial is no evidence, where its limits are relative to a baseline not
     yet measured, and where it was made before driver or workload changed: then it no longer counts.
+    `censored` trials were cut short for breaking a limit: `metrics` has that one open at its far end.
     """
 
     study: str
@@ -142,7 +143,7 @@ def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
             state=trial.state,
             verdict=evidence.verdict(trial) if counts else None,
             setting=trial.setting,
-            metrics=dict(trial.measurement.estimates) if trial.measurement is not None else {},
+            metrics=dict(trial.shown),
             started_at=trial.started_at,
             ended_at=trial.ended_at,
             censored=trial.censored,

@@ -178,7 +178,7 @@ class TrialRow(Base):
     started_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     why: Mapped[str]
-    censored: Mapped[bool]
+    broke: Mapped[str | None]
     reason: Mapped[str]
     measurement: Mapped[MeasurementRow | None] = relationship()
 
@@ -224,7 +224,7 @@ class ReportRow(Base):
     attempt: Mapped[int]
     token: Mapped[int]
     state: Mapped[str]
-    censored: Mapped[bool]
+    broke: Mapped[str | None]
     reason: Mapped[str]
     received_at: Mapped[datetime]
     late: Mapped[bool]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
@@ -73,15 +75,18 @@ def connect(url: URL) -> Engine:
     Raises:
         ConfigError: the driver is not installed.
     """
+    to_json = partial(json.dumps, allow_nan=False)
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, pool_size=10, max_overflow=30)
+        engine = create_engine(url, pool_size=10, max_overflow=30, json_serializer=to_json)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     if "connect_timeout" not in url.query:
         url = url.update_query_dict({"connect_timeout": CONNECT_TIMEOUT_S})
     try:
-        return create_engine(url, pool_size=10, max_overflow=30, pool_pre_ping=True)
+        return create_engine(
+            url, pool_size=10, max_overflow=30, json_serializer=to_json, pool_pre_ping=True
+        )
     except ImportError as error:
         raise ConfigError(
             "the PostgreSQL driver is not installed", hint="pip install 'jouletune[postgres]'"
@@ -119,8 +124,13 @@ class Database:
             InvalidInput: a value that the database cannot keep.
             StoreError: the database does not answer.
         """
-        with self.spoken(), Session(self._writes) as session, session.begin():
-            yield session
+        try:
+            with self.spoken(), Session(self._writes) as session, session.begin():
+                yield session
+        except TuningError:
+            raise
+        except ValueError as error:  # a driver that writes JSON itself does not wrap what fails
+            raise _unkeepable(self.name, error) from error
 
     @contextmanager
     def alone(self) -> Iterator[Connection]:

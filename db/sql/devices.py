@@ -13,7 +13,7 @@ from db.codec import encode_setting
 from db.schema import AppliedRow, DeviceRow, WorkloadVersionRow
 from db.sql.database import Database, insert_into
 from db.sql.rows import device_values, to_device
-from tuner.core import Applied, Device
+from tuner.core import Applied, Device, Level
 
 
 class SqlDevices:
@@ -69,7 +69,7 @@ class SqlDevices:
                 AppliedRow(
                     device_id=applied.device,
                     setting=encode_setting(applied.setting),
-                    level=applied.level,
+                    level=applied.level.value,
                     at=applied.at,
                     study_id=applied.study,
                     revision=applied.revision,
@@ -95,7 +95,7 @@ def _to_applied(row: AppliedRow) -> Applied:
     return Applied(
         device=row.device_id,
         setting=row.setting,
-        level=row.level,
+        level=Level(row.level),
         at=row.at,
         study=row.study_id,
         revision=row.revision,

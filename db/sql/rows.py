@@ -6,8 +6,10 @@ import math
 
 from db.codec import (
     Json,
+    decode_limit,
     decode_metrics,
     decode_space,
+    encode_limit,
     encode_metrics,
     encode_setting,
     encode_space,
@@ -87,7 +89,7 @@ def to_trial(row: TrialRow) -> Trial:
         ended_at=row.ended_at,
         why=row.why,
         measurement=to_measurement(row.measurement) if row.measurement is not None else None,
-        censored=row.censored,
+        broke=decode_limit(row.broke),
         reason=row.reason,
     )
 
@@ -101,7 +103,7 @@ def report_row(report: Report) -> ReportRow:
         attempt=report.attempt,
         token=report.token,
         state=report.outcome.state.value,
-        censored=report.outcome.censored,
+        broke=encode_limit(report.outcome.broke),
         reason=report.outcome.reason,
         received_at=report.received_at,
         late=report.late,
@@ -120,7 +122,7 @@ def to_report(row: ReportRow) -> Report:
         outcome=Outcome(
             state=TrialState(row.state),
             measurement=to_measurement(row.measurement) if row.measurement is not None else None,
-            censored=row.censored,
+            broke=decode_limit(row.broke),
             reason=row.reason,
         ),
         received_at=row.received_at,

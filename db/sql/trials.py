@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
-from db.codec import encode_setting
+from db.codec import encode_limit, encode_setting
 from db.schema import MeasurementRow, ReportRow, StudyRow, TrialRow, TrialStateRow
 from db.sql.database import Database, Refused
 from db.sql.rows import measurement_row, report_row, to_report, to_trial
@@ -46,7 +46,7 @@ class SqlTrials:
                     started_at=at,
                     ended_at=None,
                     why=why,
-                    censored=False,
+                    broke=None,
                     reason="",
                 )
             )
@@ -70,7 +70,7 @@ class SqlTrials:
             trial = to_trial(row).ended(outcome, at)
             row.state = trial.state.value
             row.ended_at = at
-            row.censored = trial.censored
+            row.broke = encode_limit(trial.broke)
             row.reason = trial.reason
             row.measurement = measurement_row(trial.measurement)
             session.add(_state_row(study, trial, at))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import START, applied, device, setting
 from tests.contracts.threads import together
-from tuner.core import Knob, Metric, NotFound, Origin, Scope, Space, Store
+from tuner.core import Knob, Level, Metric, NotFound, Origin, Scope, Space, Store
 
 
 class DevicesContract:
@@ -57,9 +57,9 @@ class DevicesContract:
     def test_what_was_applied_is_told_latest_first(self, store: Store) -> None:
         notes = [
             applied(),
-            replace(applied(level="trial", at=setting(600)), at=START + timedelta(seconds=1)),
-            replace(applied(level="hold", at=setting(600)), study="s1", revision=3),
-            replace(applied(level="hold", at=setting(600)), study="s1", revision=4),
+            replace(applied(level=Level.TRIAL, at=setting(600)), at=START + timedelta(seconds=1)),
+            replace(applied(level=Level.HOLD, at=setting(600)), study="s1", revision=3),
+            replace(applied(level=Level.HOLD, at=setting(600)), study="s1", revision=4),
         ]
         for note in notes:
             store.devices.apply(note)
@@ -71,9 +71,9 @@ class DevicesContract:
         store.devices.apply(applied())
         store.devices.apply(again)
         assert store.devices.applied("sim") == (applied(),)
-        store.devices.apply(applied(level="trial"))
+        store.devices.apply(applied(level=Level.TRIAL))
         store.devices.apply(again)
-        assert store.devices.applied("sim") == (again, applied(level="trial"), applied())
+        assert store.devices.applied("sim") == (again, applied(level=Level.TRIAL), applied())
 
     def test_the_same_note_made_at_once_is_kept_once(self, store: Store) -> None:
         store.devices.put(device())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from db.history import Question, best, history, pareto
 from tests.builders import START, completed, setting, study, window
 from tuner.core import (
     Constraint,
+    Limit,
     MetricUnavailable,
     NotFound,
     Outcome,
@@ -24,6 +26,8 @@ from tuner.core import (
     TrialState,
     Verdict,
 )
+
+BROKEN = Limit("latency_p99_ms", "<=", 120.0)
 
 
 def tried(store: Store, name: str, at: Setting, outcome: Outcome, minute: int) -> None:
@@ -40,7 +44,7 @@ class HistoryContract:
     def _past(self, store: Store) -> None:
         store.studies.add(study(devices=("a", "b")), "ann", "")
         store.studies.add(study(id="s2", devices=("c",), workload="training"), "ann", "")
-        slow = Outcome(state=TrialState.COMPLETED, measurement=window(2, 300), censored=True)
+        slow = Outcome(state=TrialState.COMPLETED, measurement=window(2, 300), broke=BROKEN)
         tried(store, "s1", setting(), completed(10, 100), 0)
         tried(store, "s2", setting(), Outcome(state=TrialState.FAILED, reason="refused"), 1)
         tried(store, "s1", setting(800), completed(8, 110), 2)
@@ -92,7 +96,9 @@ class HistoryContract:
         row = history(store, Question(study="s1"))[4]
         assert (row.devices, row.workload, row.phase) == (("a", "b"), "inference", Phase.TUNING)
         assert (row.setting, row.censored, row.why) == (setting(400), True, "to see")
-        assert row.metrics == window(2, 300).estimates
+        assert row.metrics["energy_j"] == window(2, 300).estimates["energy_j"]
+        assert row.metrics["latency_p99_ms"].mean == 300.0
+        assert row.metrics["latency_p99_ms"].high == math.inf  # it was cut short
         assert row.ended_at == START + timedelta(minutes=5, seconds=30)
         failed = history(store, Question(state=TrialState.FAILED))[0]
         assert (failed.verdict, failed.reason, failed.metrics) == (None, "refused", {})

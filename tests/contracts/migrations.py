@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +21,8 @@ from db.schema import Base
 from db.sql.database import connect, read_url
 from db.sql.upgrade import HEAD, revision
 from tests.builders import START, completed, setting, study
+from tests.contracts.killed_writer import ROOT
+from tests.contracts.threads import together
 from tuner.core import Phase, StoreError
 
 
@@ -122,6 +126,18 @@ class MigrationsContract:
             with pytest.raises(StoreError, match="no studies in it"):
                 open_store(url, create=False)
             assert inspect(connection).get_table_names() == []
+
+    def test_programs_that_open_a_new_database_at_once_all_find_it_ready(
+        self, empty: Callable[[], str]
+    ) -> None:
+        url = empty()
+        code = f"from db import open_store; open_store({url!r}).studies.list()"
+        programs = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
+        stores = together(lambda _: open_store(url), threads=2)
+        for store in stores:
+            assert store.studies.list() == ()
+            store.close()
+        assert [program.wait(timeout=60) for program in programs] == [0, 0]
 
     def test_what_was_stored_is_there_after_opening_again(self, empty: Callable[[], str]) -> None:
         url = empty()

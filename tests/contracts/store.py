@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from tests.builders import applied, device
 from tests.contracts.devices import DevicesContract
 from tests.contracts.history import HistoryContract
+from tests.contracts.killed_writer import KilledWriterContract
 from tests.contracts.leases import LeasesContract
 from tests.contracts.log import EventsContract, ObservationsContract
 from tests.contracts.studies import (
@@ -12,7 +20,7 @@ from tests.contracts.studies import (
     StudyDeletionContract,
 )
 from tests.contracts.trials import ReportsContract, TrialsContract
-from tuner.core import Store
+from tuner.core import InvalidInput, Store
 
 __all__ = [
     "AnsweringContract",
@@ -20,6 +28,8 @@ __all__ = [
     "DevicesContract",
     "EventsContract",
     "HistoryContract",
+    "KeepableContract",
+    "KilledWriterContract",
     "LeasesContract",
     "ObservationsContract",
     "ReportsContract",
@@ -27,6 +37,31 @@ __all__ = [
     "StudyDeletionContract",
     "TrialsContract",
 ]
+
+
+class KeepableContract:
+    """What a database does with values that it cannot keep; memory keeps anything."""
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"seen_at": datetime(2026, 1, 1)},
+            {"board": "\ud800"},
+            {"versions": {"load": math.nan}},
+        ],
+        ids=["a time without a zone", "half a character", "not a number in JSON"],
+    )
+    def test_a_value_it_cannot_keep_is_bad_input(
+        self, store: Store, changes: dict[str, object]
+    ) -> None:
+        with pytest.raises(InvalidInput, match="nothing was stored"):
+            store.devices.put(device("sim", **changes))
+        assert store.devices.list() == ()
+
+    def test_a_number_beyond_its_integers_is_bad_input(self, store: Store) -> None:
+        with pytest.raises(InvalidInput, match="nothing was stored"):
+            store.devices.apply(replace(applied(), revision=2**63))
+        assert store.devices.applied("sim") == ()
 
 
 class AnsweringContract:

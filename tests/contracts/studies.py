@@ -62,6 +62,7 @@ def rich_study() -> Study:
         paused_from=Phase.HOLDING,
         plan=plan,
         since_trial=3,
+        phase_since=5,
         created_at=START,
     )
 

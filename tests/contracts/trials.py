@@ -14,6 +14,7 @@ from tests.contracts.threads import together
 from tuner.core import (
     Estimate,
     IllegalTransition,
+    Limit,
     Load,
     Measurement,
     NotFound,
@@ -28,6 +29,7 @@ from tuner.core import (
     TrialState,
 )
 
+BROKEN = Limit("latency_p99_ms", "<=", 1 / 3)
 LATER = START + timedelta(minutes=1, microseconds=7)
 
 
@@ -113,7 +115,7 @@ class TrialsContract:
     @pytest.mark.parametrize(
         "outcome",
         [
-            Outcome(state=TrialState.COMPLETED, measurement=rich_measurement(), censored=True),
+            Outcome(state=TrialState.COMPLETED, measurement=rich_measurement(), broke=BROKEN),
             Outcome(state=TrialState.INCONCLUSIVE, measurement=window(), reason="too few"),
             Outcome(state=TrialState.CONTAMINATED, measurement=window(), reason="foreign load"),
             Outcome(state=TrialState.FAILED, reason="the driver refused"),
@@ -208,7 +210,7 @@ class ReportsContract:
 
     def test_a_report_comes_back_as_it_arrived(self, store: Store) -> None:
         outcome = Outcome(
-            state=TrialState.COMPLETED, measurement=rich_measurement(), censored=True, reason="slow"
+            state=TrialState.COMPLETED, measurement=rich_measurement(), broke=BROKEN, reason="slow"
         )
         sent = report(outcome=outcome, attempt=3, token=2**40, received_at=LATER)
         assert store.trials.report(sent) is True

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from db import open_store
+from tests.builders import study
 from tests.contracts import store as contracts
-from tuner.core import Store
+from tests.contracts.killed_writer import killed_after
+from tuner.core import Store, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +24,18 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(template: Path, tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{shutil.copy(template, tmp_path)}")
+def path(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(template, tmp_path))
+
+
+@pytest.fixture
+def url(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    opened = open_store(url)
     yield opened
     opened.close()
 
@@ -68,3 +82,43 @@ class TestEvents(contracts.EventsContract):
 
 class TestHistory(contracts.HistoryContract):
     pass
+
+
+class TestKeepable(contracts.KeepableContract):
+    pass
+
+
+class TestKilledWriter(contracts.KilledWriterContract):
+    pass
+
+
+def test_a_killed_writer_leaves_a_sound_file(store: Store, url: str, path: Path) -> None:
+    store.studies.add(study(), "ann", "")
+    killed_after(url, 5)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+        assert file.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+
+
+def test_readers_do_not_wait_for_a_writer(store: Store, path: Path) -> None:
+    store.studies.add(study(), "ann", "")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("DELETE FROM studies")
+        assert store.studies.get("s1") == study()
+        other.execute("ROLLBACK")
+
+
+def test_a_writer_that_waits_too_long_says_which_database(
+    url: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.sql.database.BUSY_TIMEOUT_MS", 20)
+    store = open_store(url)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=rf"{path}.*locked"):
+            store.studies.add(study(), "ann", "")
+        other.execute("ROLLBACK")
+    assert store.studies.list() == ()
+    store.close()

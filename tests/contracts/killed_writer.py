@@ -1,0 +1,79 @@
+"""What is left when a writing process is killed: whole trials, and every one it was sure of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from db import open_store
+from tests.builders import START, completed, setting, study
+from tuner.core import Phase, Report, Store, Trial, TrialState
+
+ROOT = Path(__file__).parents[2]
+END = START + timedelta(seconds=10)
+
+
+def write(url: str) -> None:
+    """Run trials without end and say the number of each that is stored."""
+    store = open_store(url)
+    while True:
+        trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START)
+        lease = store.leases.grant("sim", "s1", trial, "host", END)
+        store.trials.report(
+            Report(
+                study="s1",
+                trial=trial.number,
+                device="sim",
+                attempt=1,
+                token=lease.token,
+                outcome=completed(trial.number),
+                received_at=END,
+            )
+        )
+        store.trials.end("s1", trial.number, completed(trial.number), END)
+        sys.stdout.write(f"{trial.number}\n")
+        sys.stdout.flush()
+
+
+def killed_after(url: str, trials: int) -> int:
+    """Let a process write until it has stored some trials, kill it, and return the last it told."""
+    code = f"from tests.contracts.killed_writer import write; write({url!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        for _ in range(trials):
+            assert writer.stdout.readline(), "the writer ended by itself"
+        writer.kill()
+        told = writer.stdout.read().split("\n")[:-1]
+    return int(told[-1]) if told else 0
+
+
+class KilledWriterContract:
+    """Needs a fixture `url` of a database that the store of fixture `store` is on."""
+
+    def test_no_trial_is_lost_or_half_there(self, store: Store, url: str) -> None:
+        store.studies.add(study(), "ann", "")
+        for trials in (3, 11):
+            before = len(store.trials.list("s1"))
+            sure_of = max(before + trials, killed_after(url, trials))
+            kept = store.trials.list("s1")
+            assert [t.number for t in kept] == list(range(1, len(kept) + 1))
+            assert all(t.state is TrialState.COMPLETED for t in kept[before:sure_of])
+            assert len(kept) - sure_of in (0, 1)  # at most the one it was at
+            for trial in kept:
+                self._check_whole(store, trial)
+        assert store.trials.begin("s1", setting(), Phase.TUNING, "", START).number == len(kept) + 1
+
+    @staticmethod
+    def _check_whole(store: Store, trial: Trial) -> None:
+        states = [state for state, _, _ in store.trials.states("s1", trial.number)]
+        if trial.state is TrialState.RUNNING:
+            assert (trial.measurement, trial.ended_at, states) == (None, None, [TrialState.RUNNING])
+        else:
+            assert trial.measurement == completed(trial.number).measurement
+            assert states == [TrialState.RUNNING, TrialState.COMPLETED]
+        for report in store.trials.reports("s1", trial.number):
+            assert report.outcome == completed(trial.number)

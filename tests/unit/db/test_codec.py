@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from db.codec import (
+    decode_metrics,
+    decode_plan,
+    decode_space,
+    decode_study,
+    encode_metrics,
+    encode_plan,
+    encode_setting,
+    encode_space,
+    encode_study,
+)
+from tests.builders import setting, study
+from tuner.core import (
+    Constraint,
+    Cost,
+    Knob,
+    Metric,
+    Objective,
+    Origin,
+    Part,
+    Phase,
+    Plan,
+    Row,
+    Scope,
+    Setting,
+    Space,
+    Study,
+    Terms,
+    Value,
+)
+
+NAMES = st.text(min_size=1, max_size=8)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+POSITIVE = st.floats(min_value=1e-300, max_value=1e300)
+VALUES: st.SearchStrategy[Value] = st.one_of(st.booleans(), st.integers(), FLOATS, st.text())
+SETTINGS = st.dictionaries(NAMES, VALUES, max_size=4)
+METRICS = st.from_regex(r"[a-z][a-z0-9_.]{0,9}", fullmatch=True)
+MOMENTS = st.datetimes(
+    min_value=datetime(1, 1, 3),
+    max_value=datetime(9999, 12, 29),
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45))]),
+)
+
+
+@st.composite
+def knobs(draw: st.DrawFn) -> Knob:
+    values = tuple(draw(st.lists(VALUES, min_size=1, max_size=5, unique=True)))
+    cost = Cost(draw(FLOATS), draw(st.booleans()))
+    name, part = draw(NAMES), draw(st.sampled_from(Part))
+    return Knob(name, values, draw(st.sampled_from(values)), part, cost)
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> Space:
+    space = Space(tuple(draw(st.lists(knobs(), max_size=4, unique_by=lambda k: k.name))))
+    points = st.fixed_dictionaries({k.name: st.sampled_from(k.values) for k in space.knobs})
+    others = draw(st.lists(points, max_size=3))
+    return Space(space.knobs, (space.default, *others) if others else ())
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    bounds = sorted(draw(st.lists(FLOATS, max_size=3, unique=True)))
+    rows = tuple(Row(below, draw(SETTINGS)) for below in (*bounds, math.inf))
+    return Plan(rows, draw(NAMES), draw(st.floats(0, 1, exclude_max=True)))
+
+
+CONSTRAINTS = st.builds(Constraint, METRICS, st.sampled_from(["<=", ">="]), POSITIVE, st.booleans())
+
+
+TERMS = st.builds(
+    Terms,
+    trials=st.integers(1),
+    window_s=st.floats(0.1, 1e3),
+    max_window_s=st.floats(1e3, 1e6) | st.integers(1000),
+    allow_restart=st.booleans(),
+)
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> Study:
+    phase = draw(st.sampled_from(Phase))
+    held = phase in (Phase.CONFIRMING, Phase.HOLDING)
+    return Study(
+        id=draw(NAMES),
+        devices=tuple(draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))),
+        workload=draw(NAMES),
+        space=draw(spaces()),
+        objective=draw(st.builds(Objective, METRICS, st.sampled_from(["minimize", "maximize"]))),
+        constraints=tuple(draw(st.lists(CONSTRAINTS, max_size=2))),
+        policy=draw(NAMES),
+        seed=draw(st.integers()),
+        terms=draw(TERMS),
+        phase=phase,
+        paused_from=draw(st.sampled_from(Phase)) if phase is Phase.PAUSED else None,
+        plan=draw(plans() if held else st.none() | plans()),
+        revision=draw(st.integers(1)),
+        since_trial=draw(st.integers(1)),
+        phase_since=draw(st.integers(1)),
+        created_at=draw(MOMENTS),
+    )
+
+
+def through_json(document: object) -> object:
+    return json.loads(json.dumps(document, allow_nan=False))
+
+
+def exact(point: Setting) -> list[tuple[str, type, str]]:
+    """Return what tells 1 from 1.0 and True, and -0.0 from 0.0."""
+    return [(name, type(value), repr(value)) for name, value in point.items()]
+
+
+@given(SETTINGS)
+def test_values_of_a_setting_stay_what_they_are(made: Setting) -> None:
+    decoded = through_json(encode_setting(made))
+    assert isinstance(decoded, dict)
+    assert exact(decoded) == exact(made)
+
+
+@given(spaces())
+def test_a_space_survives_json(space: Space) -> None:
+    decoded = decode_space(through_json(encode_space(space)))  # type: ignore[arg-type]
+    assert decoded == space
+    for ours, theirs in zip(decoded.grid(), space.grid(), strict=True):
+        assert sorted(exact(ours)) == sorted(exact(theirs))
+
+
+@given(plans())
+def test_a_plan_survives_json(plan: Plan) -> None:
+    decoded = decode_plan(through_json(encode_plan(plan)))  # type: ignore[arg-type]
+    assert decoded == plan
+    assert [exact(row.setting) for row in decoded.rows] == [exact(r.setting) for r in plan.rows]
+
+
+@given(studies())
+def test_a_study_survives_json(made: Study) -> None:
+    assert decode_study(through_json(encode_study(made))) == made  # type: ignore[arg-type]
+
+
+@given(st.lists(st.builds(Metric, NAMES, st.sampled_from(Origin), st.sampled_from(Scope))))
+def test_metrics_survive_json(metrics: list[Metric]) -> None:
+    document = through_json(encode_metrics(tuple(metrics)))
+    assert decode_metrics(document) == tuple(metrics)  # type: ignore[arg-type]
+
+
+def test_no_field_of_a_study_is_forgotten() -> None:
+    assert set(encode_study(study())) == {field.name for field in fields(Study)}
+
+
+def test_the_open_end_of_a_plan_is_null() -> None:
+    assert [row["below"] for row in encode_plan(Plan.single(setting()))["rows"]] == [None]
+
+
+def test_a_number_that_is_not_finite_is_no_json() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        through_json(encode_setting({"x": math.nan}))
