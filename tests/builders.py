@@ -12,6 +12,8 @@ from tuner.core import (
     Device,
     Estimate,
     Knob,
+    Level,
+    Limit,
     Load,
     Measurement,
     Metric,
@@ -96,7 +98,7 @@ def trial(
     *,
     phase: Phase = Phase.TUNING,
     state: TrialState = TrialState.COMPLETED,
-    censored: bool = False,
+    broke: Limit | None = None,
     reason: str = "",
 ) -> Trial:
     found = measurement if measurement is not None or not state.evidence else window()
@@ -108,7 +110,7 @@ def trial(
         started_at=START,
         ended_at=START if state.final else None,
         measurement=found,
-        censored=censored,
+        broke=broke,
         reason=reason,
     )
 
@@ -150,5 +152,5 @@ def device(name: str = "sim", **changes: object) -> Device:
     return Device(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def applied(name: str = "sim", level: str = "original", at: Setting | None = None) -> Applied:
+def applied(name: str = "sim", level: Level = Level.ORIGINAL, at: Setting | None = None) -> Applied:
     return Applied(device=name, setting=at or setting(), level=level, at=START)

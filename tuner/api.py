@@ -36,6 +36,7 @@ from tuner.wire import (
     DeviceView,
     HoldOrder,
     HoldReport,
+    Idle,
     Message,
     Order,
     Poll,
@@ -193,7 +194,7 @@ def _agent_routes(operations: Operations) -> APIRouter:
         return _one(loop.register(message.device))
 
     @router.post("/devices/{device}/next", response_model=Order)
-    async def order(device: str, message: Poll) -> Response:
+    async def order(device: str, message: Poll, request: Request) -> Response:
         """Ask what to do now; wait for news as long as the caller likes."""
         _spoken(message)
         deadline = asyncio.get_running_loop().time() + message.wait_s
@@ -202,6 +203,8 @@ def _agent_routes(operations: Operations) -> APIRouter:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0.0 or _is_news(answer, message):
                 return _one(answer)
+            if await request.is_disconnected():  # nobody would get a trial we hand out now
+                return _one(Idle(why="the caller is gone"))
             await asyncio.sleep(min(left, LOOK_AGAIN_S))
 
     @router.post("/trials/renew", response_model=Registered)

@@ -6,13 +6,14 @@ callers of this process from taking the same step; the store's constraints keep 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from tuner import steps
+from tuner import orders, steps
 from tuner.core import (
     Device,
     Event,
@@ -30,9 +31,7 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
-    counted,
     merged,
-    weigh,
 )
 from tuner.wire import (
     Assignment,
@@ -47,9 +46,10 @@ from tuner.wire import (
     TrialReport,
 )
 
+log = logging.getLogger(__name__)
+
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
-OBSERVE_S = 60.0
 
 Orders = Assignment | HoldOrder | Idle | Release
 
@@ -68,9 +68,13 @@ class Loop:
     lease_s: float = 30.0
     abandon_s: float = 900.0
     hours: Callable[[datetime], bool] = lambda _: True
+    _up_since: datetime = field(init=False)
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
     )
+
+    def __post_init__(self) -> None:
+        self._up_since = self.now()
 
     def lock(self, study: str) -> threading.RLock:
         """Return the lock that whoever changes a study holds meanwhile."""
@@ -82,12 +86,11 @@ class Loop:
         try:
             former = self.store.devices.get(device.id)
         except NotFound:
-            former = None
-        self.store.devices.put(device)
-        if former is None:
             self.note("registered", f"{device.board} with {device.workload}", device=device.id)
-        elif (former.driver, former.workload_version) != (device.driver, device.workload_version):
-            self._restart_evidence(device)
+        else:
+            if _versions(former) != _versions(device):
+                self._restart_evidence(device)  # before `put`: a crash between finds it again
+        self.store.devices.put(device)
         return Registered(lease_s=self.lease_s)
 
     def order(self, device: str, poll: Poll) -> Orders:
@@ -170,43 +173,67 @@ class Loop:
             return Receipt(result="closed")
 
     def reap(self) -> int:
-        """End trials whose agent has not come back for `abandon_s`; return how many.
+        """End running trials that no agent has cared for since `abandon_s`; return how many.
 
         A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
-        still report, and the same agent asking again gets the same trial.
+        still report, and the same agent asking again gets the same trial. A tuner that was away itself
+        gives everybody the same time once more.
         """
         ended = 0
-        for lease in self.store.leases.expired(self.now() - timedelta(seconds=self.abandon_s)):
-            with self.lock(lease.study):
-                trial = self._trial(lease.study, lease.trial)
-                if not trial.state.final:
-                    why = f"agent {lease.agent} did not come back for {self.abandon_s:g} s"
-                    self._end(trial, lease.study, Outcome(state=TrialState.ABORTED, reason=why))
-                    ended += 1
-                self.store.leases.release(lease.device, lease.token)
+        for study in self.store.studies.list():
+            if not study.active:
+                continue
+            with self.lock(study.id):
+                running = [t for t in self.store.trials.list(study.id) if not t.state.final]
+                for trial in running:
+                    if not self._close(study, trial) and self._abandoned(study, trial):
+                        why = f"no agent has cared for it for {self.abandon_s:g} s"
+                        self._cancel(study, trial, why)
+                        ended += 1
         return ended
 
-    def abort(self, study: Study, reason: str) -> None:
-        """End the study's running trial from outside; its agents learn it at their next renewal."""
-        for trial in self.store.trials.list(study.id):
-            if not trial.state.final:
-                self._end(trial, study.id, Outcome(state=TrialState.ABORTED, reason=reason))
+    def _abandoned(self, study: Study, trial: Trial) -> bool:
+        leases = [self.store.leases.get(device) for device in study.devices]
+        cared = [e.expires_at for e in leases if e is not None and e.trial == trial.number]
+        return self.now() - max([self._up_since, trial.started_at, *cared]) > timedelta(
+            seconds=self.abandon_s
+        )
+
+    def _cancel(self, study: Study, trial: Trial, why: str) -> None:
+        self._end(trial, study.id, Outcome(state=TrialState.ABORTED, reason=why))
         for device in study.devices:
             lease = self.store.leases.get(device)
             if lease is not None and lease.study == study.id:
                 self.store.leases.release(device, lease.token)
 
+    def abort(self, study: Study, reason: str) -> None:
+        """End the study's running trial from outside; its agents learn it at their next renewal."""
+        for trial in self.store.trials.list(study.id):
+            if not trial.state.final:
+                self._cancel(study, trial, reason)
+
     def afresh(self, study: Study, why: str) -> Study:
         """Start a study's evidence anew from its baseline; nothing is forgotten, it only stops counting."""
-        trials = self.store.trials.list(study.id)
-        fresh = replace(study, since_trial=len(trials) + 1)
-        return self.move(fresh, Phase.BASELINE, why)
+        fresh = replace(study, since_trial=len(self.store.trials.list(study.id)) + 1)
+        if study.phase is Phase.PAUSED:
+            fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
+        elif study.phase is not Phase.BASELINE:
+            return self.move(fresh, Phase.BASELINE, why)
+        self.note("afresh", why, study.id)
+        return self.store.studies.revise(
+            replace(fresh, phase_since=fresh.since_trial), "tuner", why, self.now()
+        )
 
     def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
         """Bring a study into another phase, with an event for the operator."""
-        stored = self.store.studies.revise(study.moved(phase, plan), "tuner", why, self.now())
+        moved = self.entering(study.moved(phase, plan))
+        stored = self.store.studies.revise(moved, "tuner", why, self.now())
         self.note(str(phase), why, study.id)
         return stored
+
+    def entering(self, study: Study) -> Study:
+        """Return the study with its phase beginning at its next trial."""
+        return replace(study, phase_since=len(self.store.trials.list(study.id)) + 1)
 
     def note(self, kind: str, text: str, study: str = "", device: str = "") -> None:
         """Write an event for the operator."""
@@ -232,9 +259,12 @@ class Loop:
         lease = self.store.leases.get(device)
         mine = lease is not None and (lease.study, lease.trial) == (study.id, trial.number)
         if lease is not None and mine:
-            if lease.agent != agent and lease.expires_at > self.now():
+            in_time = lease.expires_at > self.now()
+            if in_time and lease.held_by(agent):  # the answer got lost on its way
+                return orders.assignment(study, trials, trial, lease, self.lease_s)
+            if in_time and not lease.succeeded_by(agent):
                 return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
-            if trial.attempt >= MOST_ATTEMPTS:
+            if trial.attempt >= MOST_ATTEMPTS * len(study.devices):
                 why = f"{trial.attempt} attempts ended without a report"
                 self._end(trial, study.id, Outcome(state=TrialState.FAILED, reason=why))
                 self.store.leases.release(device, lease.token)
@@ -242,63 +272,47 @@ class Loop:
             trial = self.store.trials.restart(study.id, trial.number, self.now())
             text = f"trial {trial.number} again, attempt {trial.attempt}"
             self.note("attempt", text, study.id, device)
-        return self._assignment(study, trials, trial, device, agent)
+        return self._granted(study, trials, trial, device, agent)
 
     def _advance(
         self, study: Study, trials: Sequence[Trial], device: str, poll: Poll
     ) -> Orders | None:
         """Take the study's next step; None where it moved and must be looked at again."""
         if study.phase is Phase.HOLDING and study.plan is not None:
-            return self._hold(study, trials, study.plan)
+            return orders.hold(study, trials, study.plan)
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
-        past = Past(study=study, trials=tuple(trials), now=self.now(), context=poll.context)
-        step = steps.next_step(past, self.policies(study.policy))
+        step = self._step(study, trials, poll)
         if isinstance(step, steps.Rest):
             return Idle(why=step.why)
         if isinstance(step, steps.Move):
             self.move(study, step.phase, step.why, step.plan)
             return None
         trial = self.store.trials.begin(study.id, step.setting, study.phase, step.why, self.now())
-        return self._assignment(study, trials, trial, device, poll.agent)
+        return self._granted(study, trials, trial, device, poll.agent)
 
-    def _assignment(
+    def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> steps.Step:
+        """Return the next step; a policy that fails pauses its study with the reason."""
+        past = Past(
+            study=study,
+            trials=tuple(trials),
+            now=self.now(),
+            devices=tuple(self.store.devices.get(d) for d in study.devices),
+            context=poll.context,
+        )
+        try:
+            return steps.next_step(past, self.policies(study.policy))
+        except Exception as error:  # whatever a plug-in raises must not stop the tuner
+            log.exception("policy %s failed in study %s", study.policy, study.id)
+            return steps.Move(Phase.PAUSED, f"policy {study.policy} failed: {error}")
+
+    def _granted(
         self, study: Study, trials: Sequence[Trial], trial: Trial, device: str, agent: str
     ) -> Assignment:
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
-        evidence = weigh(study, trials)
-        return Assignment(
-            study=study.id,
-            revision=study.revision,
-            trial=trial.number,
-            attempt=trial.attempt,
-            token=lease.token,
-            lease_s=self.lease_s,
-            phase=trial.phase,
-            setting=trial.setting,
-            baseline=study.baseline,
-            metrics=needed_metrics(study),
-            limits=() if trial.tries(study.baseline) else evidence.limits or (),
-            window_s=study.terms.window_s,
-            max_window_s=study.terms.max_window_s,
-            expected_rate_per_s=_baseline_rate(study, trials),
-            why=trial.why,
-        )
-
-    def _hold(self, study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
-        return HoldOrder(
-            study=study.id,
-            revision=study.revision,
-            plan=plan,
-            baseline=study.baseline,
-            limits=weigh(study, trials).limits or (),
-            metrics=needed_metrics(study),
-            valid_for_s=study.terms.valid_for_s,
-            observe_s=OBSERVE_S,
-            window_s=study.terms.window_s,
-        )
+        return orders.assignment(study, trials, trial, lease, self.lease_s)
 
     def _close(self, study: Study, trial: Trial) -> bool:
         """End the trial once every device of the study has reported; return whether it ended."""
@@ -317,14 +331,13 @@ class Loop:
 
     def _restart_evidence(self, device: Device) -> None:
         study = self.study_of(device.id)
-        if study is None or study.phase is Phase.PAUSED:
+        if study is None:
             return
         with self.lock(study.id):
             study = self.store.studies.get(study.id)
             why = f"driver {device.driver}, workload {device.workload_version}: the device changed"
             self.abort(study, why)
-            if study.phase is not Phase.BASELINE:
-                self.afresh(study, why)
+            self.afresh(study, why)
 
     def _in_force(self, message: TrialReport) -> bool:
         lease = self.store.leases.get(message.device)
@@ -346,17 +359,5 @@ class Loop:
         return self.now() + timedelta(seconds=self.lease_s)
 
 
-def needed_metrics(study: Study) -> tuple[str, ...]:
-    """Return the metrics without which a window is no evidence for the study."""
-    names = [study.objective.metric, *(c.metric for c in study.constraints)]
-    return tuple(dict.fromkeys(names))
-
-
-def _baseline_rate(study: Study, trials: Sequence[Trial]) -> float | None:
-    """Return the arrival rate of the latest baseline window, None where there is none yet."""
-    rates = [
-        t.measurement.load.arrival_rate_per_s
-        for t in counted(study, trials)
-        if t.tries(study.baseline) and t.state.evidence and t.measurement is not None
-    ]
-    return rates[-1] if rates and rates[-1] > 0.0 else None
+def _versions(device: Device) -> tuple[str, str]:
+    return device.driver, device.workload_version

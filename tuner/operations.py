@@ -25,7 +25,6 @@ from tuner.core import (
     Study,
     TrialState,
     Verdict,
-    counted,
     draw_up,
     incumbent,
     setting_key,
@@ -120,7 +119,11 @@ class Operations:
         """Go on where a paused study was."""
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
-            self._revise(found.resumed(), change.who, change.why or f"resumed by {change.who}")
+            why = change.why or f"resumed by {change.who}"
+            resumed = found.resumed()
+            if not self._entitled(resumed):
+                resumed = self.loop.entering(resumed.moved(Phase.TUNING))
+            self._revise(resumed, change.who, why)
         return self.study(study)
 
     def stop(self, study: str, change: Change) -> StudyView:
@@ -153,9 +156,10 @@ class Operations:
                     _require(device, constraint.metric, found)
             changed = replace(found, constraints=constraints)
             why = change.why or f"constraints: {', '.join(change.constraints) or 'none'}"
-            if found.phase in (Phase.HOLDING, Phase.CONFIRMING) and not self._still_best(changed):
+            if not self._entitled(changed):
                 self.loop.abort(found, "the constraints changed")
-                self._revise(changed.moved(Phase.TUNING), change.who, why)
+                tuning = self.loop.entering(changed.moved(Phase.TUNING))
+                self._revise(tuning, change.who, why)
             else:
                 self._revise(changed, change.who, why, kind="constraints")
         return self.study(study)
@@ -221,7 +225,7 @@ class Operations:
             saving=_saving(found.objective, baseline, shown),
             limit_kept=limit_kept(best),
             bill=draw_up(
-                counted(found, trials),
+                trials,
                 baseline.metrics,
                 shown.metrics if shown else {},
                 self.loop.store.observations.list(study),
@@ -261,14 +265,14 @@ class Operations:
         self.loop.store.studies.revise(study, who, why, self.loop.now())
         self.loop.note(kind or str(study.phase), why, study.id)
 
-    def _still_best(self, study: Study) -> bool:
-        """Return whether the plan in force is what the re-judged history would choose."""
+    def _entitled(self, study: Study) -> bool:
+        """Return whether a study may stay in its phase: its plan is what its history would choose."""
+        if study.plan is None or study.phase not in (Phase.HOLDING, Phase.CONFIRMING):
+            return True
         evidence = weigh(study, self.loop.store.trials.list(study.id))
         best = incumbent(study, evidence)
-        if study.plan is None or best is None:
-            return False
-        rows = [setting_key(row.setting) for row in study.plan.rows]
-        return setting_key(best.setting) in rows
+        rows = [setting_key(s) for s in steps.settings_of(study.plan)]
+        return best is not None and setting_key(best.setting) in rows
 
     def _view(self, study: Study) -> StudyView:
         revision = self.loop.store.studies.revisions(study.id)[-1]

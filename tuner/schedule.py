@@ -10,23 +10,25 @@ from datetime import timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from tuner import orders, steps
 from tuner.core import (
+    Z95,
     Estimate,
     Observation,
     Phase,
     Study,
     TuningError,
+    same_band,
     setting_key,
-    weigh,
 )
 from tuner.loop import Loop
 
 log = logging.getLogger(__name__)
 
 SLACK_SD = 0.5
-ALARM_SD = 5.0
-"""CUSUM of standardised residuals: half a deviation of slack, alarm at five (Page 1954; the usual
-textbook choice for shifts of about one deviation)."""
+ALARM_SD = 12.0
+"""CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
+a steady process of one window a minute reaches by chance about once in months, not hours."""
 LEAST_RELATIVE_SD = 0.02
 """No window is trusted to better than 2 %: without this a quiet meter alarms on nothing."""
 
@@ -64,40 +66,50 @@ class Chores:
             self.loop.note("pruned", text)
 
     def _drift(self, study: Study) -> str | None:
-        if study.phase is not Phase.HOLDING or study.held is None:
+        """Return how a held study has drifted, None where it has not or where that cannot be told.
+
+        What is expected comes from the confirming windows alone, as the tuning windows were selected
+        for looking good. The held windows of several devices are each one device's and are not
+        compared with a target's sum.
+        """
+        if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
             return None
-        setting = study.held.rows[-1].setting
-        known = weigh(study, self.loop.store.trials.list(study.id)).of(setting)
+        trials = self.loop.store.trials.list(study.id)
+        setting = study.plan.rows[-1].setting
+        shown = steps.duel(study, trials, setting)
         metric = study.objective.metric
-        if known is None or metric not in known.estimates:
+        if shown is None or metric not in shown[1]:
             return None
+        rate = orders.baseline_rate(study, trials) or 0.0
         since = self.loop.store.studies.revisions(study.id)[-1].at
         windows = [
             o
-            for o in self.loop.store.observations.list(study.id, last=200)
-            if o.at >= since and setting_key(o.setting) == setting_key(setting)
+            for o in self.loop.store.observations.list(study.id, last=500)
+            if o.at >= since
+            and setting_key(o.setting) == setting_key(setting)
+            and same_band(o.measurement.load.arrival_rate_per_s, rate)
         ]
-        return drift(metric, known.estimates[metric], windows)
+        return drift(metric, shown[1][metric], windows)
 
 
 def drift(metric: str, expected: Estimate, windows: Sequence[Observation]) -> str | None:
     """Return in words how a metric has drifted from what was expected, None where it has not.
 
-    A two-sided CUSUM over log-ratio residuals in units of the window's own and the expectation's
-    uncertainty together.
+    A two-sided CUSUM over log-ratio residuals in units of a window's uncertainty. What is expected
+    may itself be off, for all windows alike: a shift within its 95 % bounds is no drift.
     """
     up = down = 0.0
+    if expected.mean <= 0.0:
+        return None
+    blind = Z95 * expected.stderr / expected.mean
     for window in windows:
         seen = window.measurement.estimates.get(metric)
-        if seen is None or seen.mean <= 0.0 or expected.mean <= 0.0:
+        if seen is None or seen.mean <= 0.0:
             continue
-        sd = max(
-            math.hypot(seen.stderr / seen.mean, expected.stderr / expected.mean),
-            LEAST_RELATIVE_SD,
-        )
-        residual = math.log(seen.mean / expected.mean) / sd
-        up = max(0.0, up + residual - SLACK_SD)
-        down = max(0.0, down - residual - SLACK_SD)
+        sd = max(seen.stderr / seen.mean, LEAST_RELATIVE_SD)
+        shift = math.log(seen.mean / expected.mean)
+        up = max(0.0, up + (shift - blind) / sd - SLACK_SD)
+        down = max(0.0, down - (shift + blind) / sd - SLACK_SD)
         if max(up, down) > ALARM_SD:
             return (
                 f"{metric} has drifted from {expected.mean:.4g} to {seen.mean:.4g} while the "

@@ -25,7 +25,6 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
-    Try,
     Wait,
     counted,
     pool_windows,
@@ -41,6 +40,8 @@ CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 CONFIRM_MOST = 24
+RATE_CHANGED = 2
+"""So many contaminated trials in a row mean that the load is not the baseline's any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ Step = Assign | Move | Rest
 def next_step(past: Past, policy: Policy) -> Step:
     """Return the study's next step. Call it only while no trial is running."""
     study, trials = past.study, counted(past.study, past.trials)
+    trials = tuple(t for t in trials if t.state is not TrialState.ABORTED)
     if study.phase is Phase.BASELINE:
         return _baseline(study, trials)
     if study.phase is Phase.TUNING:
@@ -86,9 +88,21 @@ def _hold_baseline(study: Study, why: str) -> Move:
     return Move(Phase.HOLDING, why, Plan.single(study.baseline))
 
 
+def needed_metrics(study: Study) -> tuple[str, ...]:
+    """Return the metrics without which a window is no evidence for the study."""
+    names = [study.objective.metric, *(c.metric for c in study.constraints)]
+    return tuple(dict.fromkeys(names))
+
+
+def _of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials made since the study last came to its phase."""
+    return [t for t in trials if t.phase is study.phase and t.number >= study.phase_since]
+
+
 def _baseline(study: Study, trials: Sequence[Trial]) -> Step:
-    windows = [t for t in trials if t.phase is Phase.BASELINE]
-    good = [t for t in windows if t.state is TrialState.COMPLETED]
+    windows = _of_this_phase(study, trials)
+    needed = set(needed_metrics(study))
+    good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
     if len(good) >= BASELINE_WINDOWS:
         return Move(Phase.TUNING, f"the baseline is known from {len(good)} windows")
     if len(windows) >= BASELINE_TRIES:
@@ -103,27 +117,51 @@ def _baseline(study: Study, trials: Sequence[Trial]) -> Step:
 
 def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
     study = past.study
+    evidence = weigh(study, trials)
+    if evidence.limits is None or study.objective.metric not in evidence.baseline:
+        return Move(Phase.BASELINE, "the baseline is not known")
+    latest = _of_this_phase(study, trials)[-RATE_CHANGED:]
+    if len(latest) == RATE_CHANGED and all(t.state is TrialState.CONTAMINATED for t in latest):
+        return Move(Phase.BASELINE, f"{RATE_CHANGED} trials in a row were contaminated")
     suggestion = policy.suggest(past)
     if isinstance(suggestion, Wait):
         return Rest(suggestion.why)
     if isinstance(suggestion, Done):
-        return _proposal(study, suggestion.plan, suggestion.why)
-    assert isinstance(suggestion, Try)
-    evidence = weigh(study, trials)
-    spoken = guard.objection(study, evidence, trials, suggestion.setting)
-    if spoken is None:
+        return _proposal(study, evidence, trials, suggestion.plan, suggestion.why)
+    spent = sum(t.phase is Phase.TUNING for t in trials)
+    refusal = guard.objection(study, evidence, trials, suggestion.setting)
+    if refusal is not None:
+        why = f"the guard refused {render_setting(suggestion.setting)}: {refusal}"
+    elif spent >= study.terms.trials:
+        why = f"all {study.terms.trials} trials are spent"
+    else:
         return Assign(suggestion.setting, suggestion.why)
-    why = f"the guard refused {render_setting(suggestion.setting)}: {spoken}"
     best = next(iter(_rivals(study, evidence)), None)
     if best is None:
         return _hold_baseline(study, why)
-    return _proposal(study, Plan.single(best.setting), why)
+    return _proposal(study, evidence, trials, Plan.single(best.setting), why)
 
 
-def _proposal(study: Study, plan: Plan, why: str) -> Move:
-    if all(setting_key(r.setting) == setting_key(study.baseline) for r in plan.rows):
+def _proposal(
+    study: Study, evidence: Evidence, trials: Sequence[Trial], plan: Plan, why: str
+) -> Move:
+    """Move to confirming a plan, unless it is the baseline or the guard speaks against a row."""
+    if all(setting_key(s) == setting_key(study.baseline) for s in settings_of(plan)):
         return _hold_baseline(study, why)
+    for setting in settings_of(plan):
+        refusal = guard.objection(study, evidence, trials, setting)
+        if refusal is not None:
+            said = f"the guard refused the plan's {render_setting(setting)}: {refusal}"
+            best = next(iter(_rivals(study, evidence)), None)
+            if best is None:
+                return _hold_baseline(study, said)
+            return Move(Phase.CONFIRMING, said, Plan.single(best.setting))
     return Move(Phase.CONFIRMING, why, plan)
+
+
+def settings_of(plan: Plan) -> list[Setting]:
+    """Return the distinct settings of a plan, in the order of its rows."""
+    return list({setting_key(row.setting): row.setting for row in plan.rows}.values())
 
 
 def _rivals(study: Study, evidence: Evidence) -> list[Candidate]:
@@ -133,41 +171,37 @@ def _rivals(study: Study, evidence: Evidence) -> list[Candidate]:
 
 
 def _confirming(study: Study, trials: Sequence[Trial]) -> Step:
-    windows = _confirming_windows(trials)
+    windows = _of_this_phase(study, trials)
     evidence = weigh(study, trials)
     if study.plan is None or evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is not known any more")
     if len(windows) >= CONFIRM_MOST:
         return _hold_baseline(study, f"{len(windows)} confirming windows settled nothing")
     struck: list[str] = []
-    for setting in _contenders(study, study.plan, evidence):
-        fate = _fate(study, setting, windows, evidence.limits)
-        if fate.won:
-            return Move(Phase.HOLDING, fate.why, Plan.single(setting))
-        if not fate.struck:
-            return _alternate(study, setting, windows)
-        struck.append(f"{render_setting(setting)}: {fate.why}")
+    for plan in _contenders(study, study.plan, trials):
+        fates = [_fate(study, s, windows, evidence.limits) for s in settings_of(plan)]
+        lost = next((f for f in fates if f.struck), None)
+        if lost is not None:
+            struck.append(f"{render_setting(plan.rows[0].setting)}: {lost.why}")
+            continue
+        for setting, fate in zip(settings_of(plan), fates, strict=True):
+            if not fate.won:
+                return _alternate(study, setting, windows)
+        return Move(Phase.HOLDING, fates[0].why, plan)
     reason = "; ".join(struck) or "nothing was left to confirm"
     return _hold_baseline(study, f"no setting was confirmed ({reason})")
 
 
-def _confirming_windows(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the confirming windows since the last tuning trial."""
-    last = max((t.number for t in trials if t.phase is Phase.TUNING), default=0)
-    return [t for t in trials if t.phase is Phase.CONFIRMING and t.number > last]
-
-
-def _contenders(study: Study, plan: Plan, evidence: Evidence) -> list[Setting]:
+def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[Plan]:
     """Return what may still be confirmed, in order: the proposal, then the next best measured.
 
     The order must not change while windows come in, so rivals are ranked without them.
     """
-    tuned = [t for c in evidence.candidates for t in c.trials if t.phase is not Phase.CONFIRMING]
-    rivals = [c.setting for c in _rivals(study, weigh(study, tuned))]
-    found: dict[object, Setting] = {}
-    for setting in [row.setting for row in plan.rows] + rivals:
-        found.setdefault(setting_key(setting), setting)
-    return list(found.values())[:CONFIRM_CANDIDATES]
+    before = [t for t in trials if t.number < study.phase_since]
+    rivals = [Plan.single(c.setting) for c in _rivals(study, weigh(study, before))]
+    known = {setting_key(s) for s in settings_of(proposed)}
+    others = [p for p in rivals if setting_key(p.rows[0].setting) not in known]
+    return [proposed, *others][:CONFIRM_CANDIDATES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,41 +214,58 @@ class _Fate:
 def _fate(
     study: Study, setting: Setting, windows: Sequence[Trial], in_force: Sequence[Limit]
 ) -> _Fate:
-    """Judge a contender by its own confirming windows: the one that proposed it was selected."""
+    """Judge a setting by its own confirming windows: the one that proposed it was selected.
+
+    Its rival is the baseline in the windows alternating with its own, so what comes later for other
+    contenders changes nothing. A plan's row at the baseline itself has nothing to win.
+    """
     own = [t for t in windows if t.tries(setting)]
     good = [t for t in own if t.state is TrialState.COMPLETED]
     bad = next((t for t in own if t.state is TrialState.FAILED or t.censored), None)
     if bad is not None:
         return _Fate(False, True, f"trial {bad.number} {bad.state}: {bad.reason}")
+    if setting_key(setting) == setting_key(study.baseline):
+        return _Fate(True, False, "the baseline")
     if len(good) < CONFIRM_WINDOWS:
         spent = len(own) >= CONFIRM_TRIES
         return _Fate(False, spent, f"{len(own)} windows were not enough" if spent else "")
-    reference, shown = _pools(windows, study.baseline), _pools(windows, setting)
+    shown = _pools(good)
     if not guard.may_hold(shown, in_force):
         return _Fate(False, True, "its confirming windows do not prove that the limits hold")
+    reference = _pools(_alternating_with(study, good, windows))
     metric = study.objective.metric
     if metric not in shown or metric not in reference:
         return _Fate(False, True, f"{metric} was not measured")
     gain = saving(reference[metric], shown[metric], study.objective.sign)
-    proven = gain.low > 0.0
     percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
-    if not proven:
+    if gain.low <= 0.0:
         return _Fate(False, True, f"its gain over the baseline is not proven ({percent})")
     return _Fate(True, False, f"confirmed: {metric} {percent} better than the baseline")
+
+
+def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Trial]) -> list[Trial]:
+    """Return the baseline's windows since the setting before this one and up to its last."""
+    baseline = [t for t in windows if t.tries(study.baseline) and t.state is TrialState.COMPLETED]
+    first, last = own[0].number, own[-1].number
+    strangers = [t.number for t in windows if t.number < first and not t.tries(study.baseline)]
+    since = max(strangers, default=0)
+    return [t for t in baseline if since < t.number < last]
 
 
 def duel(
     study: Study, trials: Sequence[Trial], setting: Setting
 ) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
-    """Return what baseline and setting showed in their alternating windows, None without any."""
-    windows = _confirming_windows(counted(study, trials))
-    reference, shown = _pools(windows, study.baseline), _pools(windows, setting)
-    return (reference, shown) if reference and shown else None
+    """Return what baseline and setting showed in their latest alternating windows, None without any."""
+    windows = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
+    own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
+    if not own:
+        return None
+    reference = _pools(_alternating_with(study, own, windows))
+    return (reference, _pools(own)) if reference else None
 
 
-def _pools(windows: Sequence[Trial], setting: Setting) -> dict[str, Estimate]:
-    good = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
-    return pool_windows([t.measurement for t in good if t.measurement is not None])
+def _pools(windows: Sequence[Trial]) -> dict[str, Estimate]:
+    return pool_windows([t.shown for t in windows])
 
 
 def saving(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estimate:
@@ -236,8 +287,7 @@ def saving(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estimate:
 
 def _alternate(study: Study, setting: Setting, windows: Sequence[Trial]) -> Assign:
     """Return the next of the alternating windows: baseline, contender, baseline, contender."""
-    final = [t for t in windows if t.state is TrialState.COMPLETED]
-    at_baseline = sum(t.tries(study.baseline) for t in final)
-    if at_baseline <= len(final) - at_baseline:
+    completed = [t for t in windows if t.state is TrialState.COMPLETED]
+    if not completed or not completed[-1].tries(study.baseline):
         return Assign(study.baseline, "confirming: the baseline's turn")
     return Assign(setting, "confirming: the proposed setting's turn")

@@ -82,6 +82,8 @@ class Registered(Message):
 class Poll(Message):
     """An agent asks what to do with a device, and says how it stands.
 
+    `agent` is its name, a slash, and a word made anew at each of its starts: asking twice gives the
+    same assignment, asking after a crash a further attempt.
     `holding` and `revision` name the hold in force (empty: none). The tuner waits up to `wait_s` for
     something new before it answers.
     """

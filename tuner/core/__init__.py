@@ -1,6 +1,7 @@
 """The vocabulary of jouletune: standard library only, frozen values, small ports, pure rules."""
 
 from tuner.core.bill import (
+    GAP_S,
     Bill,
     draw_up,
 )
@@ -8,6 +9,7 @@ from tuner.core.decisions import (
     Done,
     Past,
     Prediction,
+    Sibling,
     Suggestion,
     Try,
     Wait,
@@ -16,6 +18,7 @@ from tuner.core.devices import (
     Applied,
     Device,
     Event,
+    Level,
     Observation,
 )
 from tuner.core.errors import (
@@ -47,6 +50,7 @@ from tuner.core.evidence import (
     incumbent,
     pool_windows,
     ranked,
+    rate_of,
     same_band,
     trial_verdict,
     weigh,
@@ -74,6 +78,7 @@ from tuner.core.knobs import (
 )
 from tuner.core.measurements import (
     NEVER_NEGATIVE,
+    PRIOR_WINDOWS,
     Z95,
     Estimate,
     Load,
@@ -82,6 +87,8 @@ from tuner.core.measurements import (
     Origin,
     Scope,
     pooled,
+    student_t95,
+    weakest,
 )
 from tuner.core.merging import (
     GRAVEST_FIRST,
@@ -117,7 +124,9 @@ from tuner.core.studies import (
 )
 from tuner.core.tails import (
     least_samples,
+    pooled_tail,
     quantile_estimate,
+    quantile_of,
 )
 from tuner.core.trials import (
     Lease,
@@ -152,12 +161,14 @@ __all__ = [
     "Event",
     "Events",
     "Evidence",
+    "GAP_S",
     "GRAVEST_FIRST",
     "IllegalTransition",
     "InvalidInput",
     "Knob",
     "Lease",
     "Leases",
+    "Level",
     "Limit",
     "LinkError",
     "Load",
@@ -175,6 +186,7 @@ __all__ = [
     "Origin",
     "OutOfRange",
     "Outcome",
+    "PRIOR_WINDOWS",
     "Part",
     "Past",
     "Phase",
@@ -190,6 +202,7 @@ __all__ = [
     "Scope",
     "Setting",
     "SettingKey",
+    "Sibling",
     "Space",
     "StaleToken",
     "Store",
@@ -220,12 +233,17 @@ __all__ = [
     "part_of",
     "pool_windows",
     "pooled",
+    "pooled_tail",
     "quantile_estimate",
+    "quantile_of",
     "ranked",
+    "rate_of",
     "render_setting",
     "same_band",
     "setting_key",
+    "student_t95",
     "trial_verdict",
+    "weakest",
     "weigh",
     "worst",
 ]

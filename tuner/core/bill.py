@@ -10,10 +10,16 @@ from tuner.core.devices import Observation
 from tuner.core.measurements import Estimate, Measurement, Origin
 from tuner.core.trials import Trial
 
+GAP_S = 300.0
+"""The longest time that one held window may speak for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bill:
     """Energy in joules over the whole study; None where no meter saw it.
+
+    Trials that ended without a window (a refused setting, a crash) cost energy that nobody measured:
+    they are counted in `trials` and not in `explored_j`.
 
     `explored_j` is all that was used in trial windows and between them, `overhead_j` how much of it
     the baseline would not have used for the same items (negative: exploring itself saved).
@@ -40,7 +46,8 @@ def draw_up(
     """Return the bill of a study from its trials, baseline, best setting and held windows.
 
     A trial's energy is its mean power over window and overhead (`power_w`); windows without a power
-    reading make the whole sum unknown rather than too small.
+    reading make the whole sum unknown rather than too small. A held window stands for the time since
+    the one before it, at most `GAP_S`.
     """
     windows = [t.measurement for t in trials if t.measurement is not None]
     seconds = math.fsum(w.seconds + w.overhead_s for w in windows)
@@ -58,21 +65,31 @@ def draw_up(
     gain = per_item.mean - best["energy_j"].mean if "energy_j" in best else None
     rate = baseline["throughput_per_s"].mean if "throughput_per_s" in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
-    saved = math.fsum(
-        (per_item.mean - o.measurement.estimates["energy_j"].mean) * o.measurement.load.completed
-        for o in held
-        if "energy_j" in o.measurement.estimates
-    )
     return Bill(
         explored_j=explored,
         overhead_j=overhead,
         saving_w=saving_w,
-        saved_j=saved if held else None,
+        saved_j=_saved_j(per_item.mean, held),
         break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
         trials=len(trials),
         seconds=seconds,
         origin=per_item.origin,
     )
+
+
+def _saved_j(baseline_j: float, held: Sequence[Observation]) -> float | None:
+    """Return what holding has saved, None where no held window shows energy and items."""
+    saved, before = 0.0, None
+    for window in held:
+        if "energy_j" not in window.measurement.estimates:
+            continue
+        own = window.measurement.seconds
+        gap = (window.at - before.at).total_seconds() if before is not None else own
+        rate = window.measurement.load.completed / own
+        gain = baseline_j - window.measurement.estimates["energy_j"].mean
+        saved += gain * rate * min(max(gap, own), GAP_S)
+        before = window
+    return saved if before is not None else None
 
 
 def _energy_j(window: Measurement) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from tuner.core.devices import Device
 from tuner.core.knobs import Setting
 from tuner.core.plans import Context, Plan
 from tuner.core.studies import Study
@@ -13,18 +14,28 @@ from tuner.core.trials import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sibling:
+    """A finished study of the same workload on other devices."""
+
+    study: Study
+    trials: tuple[Trial, ...]
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """All that a decision may read; no clock, no device.
 
-    The study, its trials (running ones too), the situation, the pasts of sibling devices' finished
-    studies, and the time.
+    The study, its trials (running ones too), its devices as registered, the situation, what like
+    devices' finished studies showed, and the time.
     """
 
     study: Study
     trials: tuple[Trial, ...]
     now: datetime
+    devices: tuple[Device, ...] = ()
     context: Context = field(default_factory=dict)
-    siblings: tuple[Past, ...] = ()
+    siblings: tuple[Sibling, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from tuner.core.knobs import Setting, Space
 from tuner.core.measurements import Measurement, Metric
@@ -37,16 +38,26 @@ class Device:
         return next((m for m in self.metrics if m.name == name), None)
 
 
+class Level(StrEnum):
+    """By what right a device is set as it is; when one ends, the next holds."""
+
+    TRIAL = "trial"
+    HOLD = "hold"
+    ORIGINAL = "original"
+    FAILSAFE = "failsafe"
+    """An explicit setting in place of the original, for devices under a power cap."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
     """What a device was last known to be set to, and by what right.
 
-    `level` is `trial`, `hold` or `original`; a hold carries its study and revision.
+    A hold carries its study and revision.
     """
 
     device: str
     setting: Setting
-    level: str
+    level: Level
     at: datetime
     study: str = ""
     revision: int = 0

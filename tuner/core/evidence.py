@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from tuner.core.goals import Limit, Verdict, judge, limits
 from tuner.core.knobs import Setting, SettingKey, setting_key
-from tuner.core.measurements import Estimate, Measurement, pooled
+from tuner.core.measurements import Estimate, pooled
 from tuner.core.studies import Study
+from tuner.core.tails import pooled_tail, quantile_of
 from tuner.core.trials import Trial, TrialState
 
 RATE_BAND = 0.2
@@ -25,6 +26,11 @@ def counted(study: Study, trials: Iterable[Trial]) -> tuple[Trial, ...]:
     )
 
 
+def rate_of(trial: Trial) -> float:
+    """Return the arrival rate a trial was measured under; 0 where nobody offered one."""
+    return trial.measurement.load.arrival_rate_per_s if trial.measurement is not None else 0.0
+
+
 def same_band(rate: float, other: float) -> bool:
     """Return whether two arrival rates may be compared; an unknown rate (0) may be with any."""
     if rate <= 0.0 or other <= 0.0:
@@ -36,7 +42,7 @@ def same_band(rate: float, other: float) -> bool:
 class Candidate:
     """One setting with everything its windows showed, pooled, and the verdict on it.
 
-    `deployable` is False where only inconclusive or censored windows speak for it.
+    `deployable` is False while no completed window, measured to its end, speaks for it.
     """
 
     setting: Setting
@@ -70,21 +76,25 @@ class Evidence:
 
 
 def trial_verdict(trial: Trial, in_force: Sequence[Limit]) -> Verdict:
-    """Judge one window. A window cut short for breaking a limit is worse than what it showed."""
-    if trial.measurement is None:
-        return Verdict.UNSURE
-    if trial.censored:
-        return Verdict.INFEASIBLE
-    return judge(trial.measurement.estimates, in_force)
+    """Judge one window by what it showed, against the limits of today."""
+    return judge(trial.shown, in_force)
 
 
 def weigh(study: Study, trials: Iterable[Trial]) -> Evidence:
-    """Derive baseline, limits and candidates from the trials that still count."""
-    useful = [t for t in counted(study, trials) if t.state.evidence and t.measurement is not None]
-    baseline = pool_windows(_baseline_windows(study, useful))
+    """Derive baseline, limits and candidates from the trials that still count.
+
+    Where windows have an arrival rate, only those in the band of the latest baseline window count:
+    what was fast by night says nothing of the day.
+    """
+    useful = [t for t in counted(study, trials) if t.state.evidence]
+    solid = [t for t in useful if t.tries(study.baseline) and _is_solid(t)]
+    rate = rate_of(solid[-1]) if solid else 0.0
+    baseline = pool_windows([t.shown for t in solid if same_band(rate_of(t), rate)])
     in_force = limits(study.constraints, baseline)
     groups: dict[SettingKey, list[Trial]] = {}
     for trial in useful:
+        if not same_band(rate_of(trial), rate):
+            continue
         groups.setdefault(setting_key(trial.setting), []).append(trial)
     candidates = tuple(_candidate(group, in_force) for group in groups.values())
     return Evidence(baseline, in_force, candidates)
@@ -106,38 +116,24 @@ def incumbent(study: Study, evidence: Evidence) -> Candidate | None:
     return next(iter(ranked(study, evidence)), None)
 
 
-def pool_windows(windows: Sequence[Measurement]) -> dict[str, Estimate]:
+def pool_windows(windows: Sequence[Mapping[str, Estimate]]) -> dict[str, Estimate]:
     """Return one estimate per metric over several windows of one setting."""
-    names = dict.fromkeys(name for window in windows for name in window.estimates)
-    return {
-        name: pooled([w.estimates[name] for w in windows if name in w.estimates]) for name in names
-    }
+    names = dict.fromkeys(name for window in windows for name in window)
+    return {name: _pool(name, [w[name] for w in windows if name in w]) for name in names}
 
 
-def _baseline_windows(study: Study, useful: Sequence[Trial]) -> list[Measurement]:
-    """Return the windows at the baseline that share the latest one's arrival rate."""
-    windows = [
-        t.measurement
-        for t in useful
-        if t.tries(study.baseline)
-        and t.state is TrialState.COMPLETED
-        and not t.censored
-        and t.measurement is not None
-    ]
-    if not windows:
-        return []
-    latest = windows[-1].load.arrival_rate_per_s
-    return [w for w in windows if same_band(w.load.arrival_rate_per_s, latest)]
+def _pool(name: str, estimates: Sequence[Estimate]) -> Estimate:
+    return pooled(estimates) if quantile_of(name) is None else pooled_tail(estimates)
+
+
+def _is_solid(trial: Trial) -> bool:
+    return trial.state is TrialState.COMPLETED and not trial.censored
 
 
 def _candidate(group: Sequence[Trial], in_force: Sequence[Limit] | None) -> Candidate:
-    solid = [t for t in group if t.state is TrialState.COMPLETED and not t.censored]
-    speaking = solid or list(group)
-    estimates = pool_windows([t.measurement for t in speaking if t.measurement is not None])
-    if in_force is None:
-        verdict = Verdict.UNSURE
-    elif any(t.censored for t in group) and not solid:
-        verdict = Verdict.INFEASIBLE
-    else:
-        verdict = judge(estimates, in_force)
-    return Candidate(group[0].setting, estimates, tuple(group), verdict, bool(solid))
+    """Pool a setting's completed windows, cut-short ones as bounds; inconclusive ones only alone."""
+    completed = [t for t in group if t.state is TrialState.COMPLETED]
+    estimates = pool_windows([t.shown for t in completed or group])
+    verdict = Verdict.UNSURE if in_force is None else judge(estimates, in_force)
+    deployable = any(_is_solid(t) for t in group)
+    return Candidate(group[0].setting, estimates, tuple(group), verdict, deployable)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tuner.core.errors import ConstraintSyntax
@@ -114,6 +114,24 @@ class Limit:
     metric: str
     op: str
     value: float
+
+    def __post_init__(self) -> None:
+        Constraint(self.metric, self.op, self.value)  # what no constraint may be, no limit may
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """Read what `str()` of a limit writes. Raises ConstraintSyntax."""
+        found = Constraint.parse(text)
+        return cls(found.metric, found.op, found.bound)
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.op} {self.value!r}"
+
+    def bounded(self, estimate: Estimate) -> Estimate:
+        """Return the estimate of a window cut short for this limit: open towards the worse side."""
+        if self.op == "<=":
+            return replace(estimate, high=math.inf)
+        return replace(estimate, low=-math.inf)
 
     @property
     def sign(self) -> float:

@@ -153,20 +153,22 @@ class Space:
     def restricted(self, choices: Mapping[str, tuple[Value, ...]]) -> Space:
         """Return the space with some knobs cut down to the given values.
 
-        A default outside the choice moves to the last value of the choice.
+        The default stays: it is the baseline that limits and savings are relative to.
 
         Raises:
-            UnknownKnob, OutOfRange: a choice does not fit the knobs.
+            UnknownKnob, OutOfRange: a choice does not fit the knobs, or leaves the default out.
         """
         for name, values in choices.items():
+            knob = self.knob(name)
             for value in values:
-                self.knob(name).index(value)
+                knob.index(value)
+            if knob.default not in values:
+                raise OutOfRange(
+                    f"the choice for {name!r} leaves out its default {knob.default!r}",
+                    hint="keep it: the default is the baseline everything is compared with",
+                )
         knobs = tuple(
-            replace(
-                k,
-                values=tuple(v for v in k.values if v in choices[k.name]),
-                default=k.default if k.default in choices[k.name] else choices[k.name][-1],
-            )
+            replace(k, values=tuple(v for v in k.values if v in choices[k.name]))
             if k.name in choices
             else k
             for k in self.knobs
@@ -174,8 +176,6 @@ class Space:
         kept = tuple(
             s for s in self.only if all(s[name] in values for name, values in choices.items())
         )
-        if self.only and not kept:
-            raise OutOfRange("no allowed combination is left", hint="choose more values")
         return Space(knobs, kept)
 
     def _check_values(self, setting: Setting) -> None:

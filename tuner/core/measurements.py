@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -94,9 +94,9 @@ class Estimate:
 class Load:
     """The load a window was measured under.
 
-    `arrival_rate_per_s` is what was offered (closed loop: what the callers managed to send),
-    `completed` the items that came back, `failed` those that did not, `utilisation` the busy share
-    of the machine's cores where it is known.
+    `arrival_rate_per_s` is what was offered; 0 where nobody offers a rate (a closed loop sends as
+    fast as it is answered). `completed` are the items that came back, `failed` those that did not,
+    `utilisation` is the busy share of the machine's cores where it is known.
 
     Raises:
         MeasurementError: a rate or share that is not finite, or anything negative.
@@ -140,10 +140,9 @@ class Measurement:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds > 0.0):
             raise MeasurementError(f"a window cannot be {self.seconds} seconds long")
-        if not (math.isfinite(self.overhead_s) and math.isfinite(self.foreign)):
+        if not all(math.isfinite(x) and x >= 0.0 for x in (self.overhead_s, self.foreign)):
             raise MeasurementError(
-                f"a window cannot have the overhead {self.overhead_s} s and the foreign share "
-                f"{self.foreign}"
+                f"overhead_s = {self.overhead_s} or foreign = {self.foreign} is absurd"
             )
         for name, estimate in self.estimates.items():
             if estimate.mean < 0.0 and name.endswith(NEVER_NEGATIVE):
@@ -153,43 +152,66 @@ class Measurement:
                 )
 
 
-def pooled(estimates: Iterable[Estimate]) -> Estimate:
-    """Return several estimates of one quantity as one, weighted by their precision.
+PRIOR_WINDOWS = 3
+"""How many windows' worth the spread within windows counts against the scatter between them."""
 
-    Means are weighted by 1/stderr² (equally where one has no spread at all). The pooled standard
-    error is the larger of the one the weights imply and the one the scatter between windows shows,
-    so that window-to-window drift is not averaged away. Bounds keep the distance the single bounds
-    had, scaled by the gain in precision; an unbounded one stays out of the bound as long as another
-    window has a bound.
+
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """Return several estimates of one mean as one, weighted by their precision.
+
+    Weights are 1/stderr² (equal where one has no spread at all). The variance of the pool blends what
+    the weights imply, worth three windows, with the scatter seen between windows; the bounds use
+    Student's t with the freedom both have together. An unbounded member leaves that side unbounded
+    only where all are. The pool claims the weakest origin among its members.
 
     Raises:
         MeasurementError: there is nothing to pool.
     """
-    items = list(estimates)
-    if not items:
+    if not estimates:
         raise MeasurementError("there is no estimate to pool")
-    if len(items) == 1:
-        return items[0]
-    spread_known = all(e.stderr > 0.0 for e in items)
-    weights = [1.0 / e.stderr**2 if spread_known else 1.0 for e in items]
+    if len(estimates) == 1:
+        return estimates[0]
+    known = all(e.stderr > 0.0 for e in estimates)
+    weights = [1.0 / e.stderr**2 if known else 1.0 for e in estimates]
     total = math.fsum(weights)
-    mean = math.fsum(w * e.mean for w, e in zip(weights, items, strict=True)) / total
-    implied = math.sqrt(1.0 / total) if spread_known else 0.0
-    count = len(items)
-    scatter = math.sqrt(
-        math.fsum(w * (e.mean - mean) ** 2 for w, e in zip(weights, items, strict=True))
-        / total
-        / (count - 1)
-    )
-    stderr = max(implied, scatter)
-    above = [e.high - e.mean for e in items if math.isfinite(e.high)]
-    below = [e.mean - e.low for e in items if math.isfinite(e.low)]
+    mean = math.fsum(w * e.mean for w, e in zip(weights, estimates, strict=True)) / total
+    implied = 1.0 / total if known else 0.0
+    freedom = len(estimates) - 1
+    squares = math.fsum(w * (e.mean - mean) ** 2 for w, e in zip(weights, estimates, strict=True))
+    scatter = squares / total / freedom
+    variance = (PRIOR_WINDOWS * implied + freedom * scatter) / (PRIOR_WINDOWS + freedom)
+    stderr = math.sqrt(max(variance, implied))
+    reach = student_t95(PRIOR_WINDOWS + freedom) * stderr
     return Estimate(
         mean,
         stderr,
-        sum(e.n for e in items),
-        mean - max(max(below) / math.sqrt(len(below)), Z95 * scatter) if below else -math.inf,
-        mean + max(max(above) / math.sqrt(len(above)), Z95 * scatter) if above else math.inf,
-        items[0].origin,
-        items[0].scope,
+        sum(e.n for e in estimates),
+        mean - reach if any(math.isfinite(e.low) for e in estimates) else -math.inf,
+        mean + reach if any(math.isfinite(e.high) for e in estimates) else math.inf,
+        weakest(e.origin for e in estimates),
+        estimates[0].scope,
     )
+
+
+def weakest(origins: Iterable[Origin]) -> Origin:
+    """Return the weakest claim among several origins: a mixture is no better than its worst part."""
+    order = list(Origin)
+    return max(origins, key=order.index)
+
+
+def student_t95(freedom: int) -> float:
+    """Return the one-sided 95 % point of Student's t, to about 1 % (exact for 1 and 2 degrees).
+
+    From three degrees on by the expansion in 1/freedom of Abramowitz and Stegun 26.7.5.
+    """
+    if freedom < 1:
+        return math.inf
+    if freedom == 1:
+        return 6.3138
+    if freedom == 2:
+        return 2.9200
+    z, v = Z95, float(freedom)
+    first = (z**3 + z) / 4.0
+    second = (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
+    third = (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0
+    return z + first / v + second / v**2 + third / v**3

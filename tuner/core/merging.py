@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tuner.core.measurements import Estimate, Measurement
+from tuner.core.measurements import Estimate, Measurement, weakest
 from tuner.core.trials import Outcome, TrialState
 
 SUMMED = frozenset({"energy_j", "power_w", "cpu_time_ms"})
@@ -30,12 +30,13 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
     if len(outcomes) == 1:
         return outcomes[0]
     gravest = min(outcomes, key=lambda o: GRAVEST_FIRST.index(o.state))
+    broken = next((o.broke for o in outcomes if o.broke is not None), None)
     windows = [o.measurement for o in outcomes if o.measurement is not None]
     complete = len(windows) == len(outcomes)
     return replace(
         gravest,
         measurement=_merged_windows(windows) if complete else gravest.measurement,
-        censored=gravest.state is TrialState.COMPLETED and any(o.censored for o in outcomes),
+        broke=broken if gravest.state is TrialState.COMPLETED else None,
         reason="; ".join(dict.fromkeys(o.reason for o in outcomes if o.reason)),
     )
 
@@ -55,14 +56,19 @@ def _merged_windows(windows: Sequence[Measurement]) -> Measurement:
 def _merged_estimate(name: str, estimates: Sequence[Estimate]) -> Estimate:
     if name not in SUMMED:
         worse = min if name.endswith("_per_s") else max
-        return worse(estimates, key=lambda e: e.mean)
-    first = estimates[0]
+        slowest = worse(estimates, key=lambda e: e.mean)
+        return replace(
+            slowest,
+            low=worse(e.low for e in estimates),
+            high=worse(e.high for e in estimates),
+            origin=weakest(e.origin for e in estimates),
+        )
     return Estimate.of_mean(
         math.fsum(e.mean for e in estimates),
         math.hypot(*(e.stderr for e in estimates)),
         min(e.n for e in estimates),
-        origin=first.origin,
-        scope=first.scope,
+        origin=weakest(e.origin for e in estimates),
+        scope=estimates[0].scope,
     )
 
 

@@ -69,8 +69,9 @@ class Study:
     """One workload on some like devices, what may be set, what is wanted, and how far it has come.
 
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
-    without forgetting. `paused_from` is where a resumed study goes on. `plan` is what is held (or was,
-    before the study was stopped) or, while CONFIRMING, what has been proposed.
+    without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
+    resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
+    CONFIRMING, what has been proposed.
     """
 
     id: str
@@ -87,11 +88,18 @@ class Study:
     plan: Plan | None = None
     revision: int = 1
     since_trial: int = 1
+    phase_since: int = 1
     created_at: datetime
 
     def __post_init__(self) -> None:
         if not self.devices or len(set(self.devices)) != len(self.devices):
             raise InvalidInput("a study needs a non-empty set of devices")
+        if self.phase in (Phase.CONFIRMING, Phase.HOLDING) and self.plan is None:
+            raise IllegalTransition(f"study {self.id} cannot be {self.phase} without a plan")
+        if (self.phase is Phase.PAUSED) != (self.paused_from is not None):
+            raise IllegalTransition(
+                f"study {self.id}: only a paused study is paused from somewhere"
+            )
 
     @property
     def baseline(self) -> Setting:

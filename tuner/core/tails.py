@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from tuner.core.errors import MeasurementError
-from tuner.core.measurements import Estimate, Origin, Scope
+from tuner.core.measurements import Estimate, Origin, Scope, weakest
 
 CONFIDENCE = 0.95
 
@@ -23,6 +24,7 @@ def quantile_estimate(
     samples: Sequence[float],
     quantile: float,
     *,
+    together: float = 1.0,
     origin: Origin = Origin.MEASURED,
     scope: Scope = Scope.SERVICE,
 ) -> Estimate:
@@ -33,6 +35,9 @@ def quantile_estimate(
     does not (fewer than `least_samples`). The standard error is half the distance between the two
     order statistics that lie one binomial deviation below and above the quantile's rank.
 
+    `together` is how many samples on average share one draw, as the requests of a batch share its
+    time: n samples are then worth n / together, in the bounds and in the estimate's `n`.
+
     Raises:
         MeasurementError: no samples, or one that is not finite.
     """
@@ -41,46 +46,103 @@ def quantile_estimate(
     ordered = sorted(samples)
     if not (math.isfinite(ordered[0]) and math.isfinite(ordered[-1])):
         raise MeasurementError("a latency sample is not a finite number")
-    n = len(ordered)
-    point = ordered[min(n - 1, math.ceil(n * quantile) - 1)]
+    point = _at(ordered, len(ordered) * quantile)
+    n = max(1, int(len(ordered) / max(1.0, together)))
+    share = len(ordered) / n
     deviation = math.sqrt(n * quantile * (1.0 - quantile))
-    upper = min(n - 1, math.ceil(n * quantile + deviation) - 1)
-    lower = max(0, math.floor(n * quantile - deviation) - 1)
+    upper = _at(ordered, share * (n * quantile + deviation))
+    lower = _at(ordered, share * (n * quantile - deviation))
     high_at, low_at = _bound_ranks(n, quantile)
     return Estimate(
         point,
-        (ordered[upper] - ordered[lower]) / 2.0,
+        (upper - lower) / 2.0,
         n,
-        ordered[low_at] if low_at is not None else -math.inf,
-        ordered[high_at] if high_at is not None else math.inf,
+        _at(ordered, share * low_at + 1.0) if low_at is not None else -math.inf,
+        _at(ordered, share * (high_at + 1.0)) if high_at is not None else math.inf,
         origin,
         scope,
     )
+
+
+def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
+    """Return several windows' estimates of one quantile as one.
+
+    The mean is weighted by n, never by the apparent spread: a window that missed the slow requests
+    looks precise and is wrong. The bound is the j-th smallest of the windows'
+    own 95 % bounds, with the least j for which j of k independent ones fail together with at most
+    5 %: two for two to seven windows, so a second window makes the bound safer, not narrower.
+
+    Raises:
+        MeasurementError: there is nothing to pool.
+    """
+    if not estimates:
+        raise MeasurementError("there is no estimate to pool")
+    if len(estimates) == 1:
+        return estimates[0]
+    total = sum(e.n for e in estimates)
+    mean = math.fsum(e.n * e.mean for e in estimates) / total
+    rank = _safe_rank(len(estimates)) - 1
+    high = sorted(e.high for e in estimates)[rank]
+    low = sorted((e.low for e in estimates), reverse=True)[rank]
+    within = math.sqrt(math.fsum((e.n * e.stderr) ** 2 for e in estimates)) / total
+    scatter = math.fsum(e.n * (e.mean - mean) ** 2 for e in estimates) / total
+    return Estimate(
+        mean,
+        max(within, math.sqrt(scatter / (len(estimates) - 1))),
+        total,
+        min(low, mean),
+        max(high, mean),
+        weakest(e.origin for e in estimates),
+        estimates[0].scope,
+    )
+
+
+def quantile_of(metric: str) -> float | None:
+    """Return which quantile a metric's name says it is (`latency_p99_ms` → 0.99), None for a mean."""
+    match = re.search(r"_p(\d{2,4})(?:_|$)", metric)
+    return None if match is None else float(f"0.{match[1]}")
+
+
+def _safe_rank(windows: int) -> int:
+    """Return the least j with P(Binomial(windows, 0.05) ≥ j) ≤ 0.05."""
+    above = 1.0
+    for j, mass in enumerate(_binomial(windows, 1.0 - CONFIDENCE)):
+        if above <= 1.0 - CONFIDENCE:
+            return j
+        above -= mass
+    return windows
+
+
+def _at(ordered: Sequence[float], rank: float) -> float:
+    """Return the sample of a one-based, possibly fractional rank, rounded up and kept in range."""
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(rank - 1e-9) - 1))]
 
 
 def _bound_ranks(n: int, quantile: float) -> tuple[int | None, int | None]:
     """Return the zero-based ranks of the upper and the lower 95 % bound, None where there is none.
 
     Rank r (zero-based) exceeds the quantile when at most r samples lie below it, so the upper bound
-    is the least r with P(Binomial(n, q) ≤ r) ≥ 0.95; the lower one mirrors it.
+    is the least r with P(Binomial(n, q) ≤ r) ≥ 0.95; the lower one mirrors it. Only ranks within six
+    deviations of the quantile matter: what lies below them has a probability under 1e-6.
     """
     upper: int | None = None
     lower: int | None = None
     cumulative = 0.0
-    for below, mass in enumerate(_binomial(n, quantile)):
+    reach = 6.0 * math.sqrt(n * quantile * (1.0 - quantile)) + 6.0
+    for below in range(max(0, math.floor(n * quantile - reach)), n + 1):
         if cumulative <= 1.0 - CONFIDENCE:
             lower = below - 1 if below > 0 else None
-        cumulative += mass
+        cumulative += _binomial_mass(n, quantile, below)
         if upper is None and cumulative >= CONFIDENCE and below < n:
             upper = below
     return upper, lower
 
 
 def _binomial(n: int, p: float) -> list[float]:
-    """Return the probabilities of 0 … n successes, by logarithms so that large n do not underflow."""
-    log_p, log_q = math.log(p), math.log1p(-p)
-    total = math.lgamma(n + 1)
-    return [
-        math.exp(total - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * log_p + (n - k) * log_q)
-        for k in range(n + 1)
-    ]
+    return [_binomial_mass(n, p, k) for k in range(n + 1)]
+
+
+def _binomial_mass(n: int, p: float, k: int) -> float:
+    """Return the probability of k successes, by logarithms so that large n do not underflow."""
+    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return math.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
 from tuner.core.errors import IllegalTransition, StaleToken
+from tuner.core.goals import Limit
 from tuner.core.knobs import Setting, setting_key
-from tuner.core.measurements import Measurement
+from tuner.core.measurements import Estimate, Measurement
 
 
 class TrialState(StrEnum):
@@ -16,7 +18,7 @@ class TrialState(StrEnum):
 
     RUNNING = "running"
     COMPLETED = "completed"
-    """Measured; `censored` where it was cut short for breaking a limit."""
+    """Measured; `broke` names the limit for which it was cut short, where it was."""
     FAILED = "failed"
     """The setting could not be applied, or the meter gave nothing."""
     ABORTED = "aborted"
@@ -50,11 +52,15 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an attempt ended, as the agent reports it."""
+    """How an attempt ended, as the agent reports it.
+
+    `broke` is the limit for which a window was cut short: what it shows of that metric is only a
+    bound ("worse than this"), good evidence against any stricter limit and none for a looser one.
+    """
 
     state: TrialState
     measurement: Measurement | None = None
-    censored: bool = False
+    broke: Limit | None = None
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -62,8 +68,13 @@ class Outcome:
             raise IllegalTransition("a report cannot leave its trial running")
         if self.state.evidence and self.measurement is None:
             raise IllegalTransition(f"a {self.state} trial needs a measurement")
-        if self.censored and self.state is not TrialState.COMPLETED:
+        if self.broke is not None and self.state is not TrialState.COMPLETED:
             raise IllegalTransition(f"a {self.state} trial cannot be censored evidence")
+
+    @property
+    def censored(self) -> bool:
+        """Whether the window was cut short for breaking a limit."""
+        return self.broke is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +94,29 @@ class Trial:
     ended_at: datetime | None = None
     why: str = ""
     measurement: Measurement | None = None
-    censored: bool = False
+    broke: Limit | None = None
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.state.evidence and self.measurement is None:
+            raise IllegalTransition(f"trial {self.number} is {self.state} without a measurement")
+        if self.number < 1 or self.attempt < 1:
+            raise IllegalTransition(f"trials and attempts count from 1, not {self.number}")
+
+    @property
+    def censored(self) -> bool:
+        """Whether its window was cut short for breaking a limit."""
+        return self.broke is not None
+
+    @property
+    def shown(self) -> Mapping[str, Estimate]:
+        """What its window showed, the metric of a broken limit as the mere bound it is."""
+        if self.measurement is None:
+            return {}
+        estimates = dict(self.measurement.estimates)
+        if self.broke is not None and self.broke.metric in estimates:
+            estimates[self.broke.metric] = self.broke.bounded(estimates[self.broke.metric])
+        return estimates
 
     def again(self) -> Trial:
         """Return the trial as the same agent gets it after a crash: the next attempt.
@@ -111,7 +143,7 @@ class Trial:
             state=outcome.state,
             ended_at=at,
             measurement=outcome.measurement,
-            censored=outcome.censored,
+            broke=outcome.broke,
             reason=outcome.reason,
         )
 
@@ -125,7 +157,8 @@ class Lease:
     """The right of one agent to run one trial on one device until `expires_at`.
 
     `token` fences: it only grows, per device, so a report with an older one is from an attempt that
-    somebody newer has replaced.
+    somebody newer has replaced. `agent` is the agent's name, a slash, and a word made anew at each of
+    its starts: the same agent asking twice differs so from one that came back after a crash.
     """
 
     device: str
@@ -135,6 +168,14 @@ class Lease:
     token: int
     agent: str
     expires_at: datetime
+
+    def held_by(self, agent: str) -> bool:
+        """Return whether `agent` has the lease: this very start of it."""
+        return self.agent == agent
+
+    def succeeded_by(self, agent: str) -> bool:
+        """Return whether `agent` is a later start of the agent that has the lease."""
+        return self.agent != agent and self.agent.split("/")[0] == agent.split("/")[0]
 
     def admit(self, token: int) -> None:
         """Return quietly when `token` is the one in force.

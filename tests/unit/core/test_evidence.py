@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.builders import START, setting, study, trial, window
 from tuner.core import (
     Constraint,
     Estimate,
+    Limit,
     Observation,
     Outcome,
     Phase,
@@ -78,11 +81,43 @@ def test_inconclusive_windows_are_kept_but_not_deployable() -> None:
     assert [c.setting for c in ranked(study(), evidence)] == [setting()]
 
 
-def test_a_window_cut_short_is_worse_than_what_it_showed() -> None:
-    cut = trial(2, setting(400), window(4.0, 110.0), censored=True)
-    evidence = weigh(study(), [BASE, cut])
-    assert evidence.verdict(cut) is Verdict.INFEASIBLE
-    assert evidence.of(setting(400)).verdict is Verdict.INFEASIBLE  # type: ignore[union-attr]
+CUT = trial(
+    2, setting(400), window(4.0, 135.0), broke=Limit("latency_p99_ms", "<=", 120.0), reason="cut"
+)
+
+
+def test_a_window_cut_short_proves_what_it_broke_and_no_more() -> None:
+    evidence = weigh(study(), [BASE, CUT])
+    assert evidence.verdict(CUT) is Verdict.INFEASIBLE
+    found = evidence.of(setting(400))
+    assert found is not None
+    assert (found.verdict, found.deployable) == (Verdict.INFEASIBLE, False)
+    assert found.estimates["latency_p99_ms"].high == math.inf
+
+
+def test_a_window_cut_short_is_judged_anew_when_the_limit_is_loosened() -> None:
+    loose = replace(study(), constraints=(Constraint.parse("latency_p99_ms <= 1000"),))
+    evidence = weigh(loose, [BASE, CUT])
+    assert evidence.verdict(CUT) is Verdict.UNSURE
+    assert [c.setting for c in ranked(loose, evidence)] == [setting()]
+
+
+def test_one_lucky_window_does_not_silence_those_cut_short() -> None:
+    cuts = [replace(CUT, number=n) for n in (2, 3, 4)]
+    lucky = trial(5, setting(400), window(4.0, 90.0))
+    found = weigh(study(), [BASE, *cuts, lucky]).of(setting(400))
+    assert found is not None
+    assert found.verdict is not Verdict.FEASIBLE
+
+
+def test_what_was_fast_by_night_does_not_count_by_day() -> None:
+    trials = [
+        trial(1, setting(), window(10.0, 40.0, rate=10.0), phase=Phase.BASELINE),
+        trial(2, setting(600), window(6.0, 45.0, rate=10.0)),
+        trial(3, setting(), window(10.0, 100.0, rate=50.0), phase=Phase.BASELINE),
+    ]
+    evidence = weigh(study(), trials)
+    assert evidence.of(setting(600)) is None
 
 
 def test_trials_before_a_fresh_start_do_not_count() -> None:
@@ -104,16 +139,20 @@ def test_the_bill_adds_up() -> None:
     assert bill.saved_j is None
 
 
-def test_what_was_saved_since_comes_from_held_windows_only() -> None:
-    held = Observation(
-        study="s1",
-        device="sim",
-        setting=setting(600),
-        measurement=window(6.0, 110.0),
-        at=START,
-    )
-    bill = draw_up([BASE], {"energy_j": Estimate(10.0)}, {"energy_j": Estimate(6.0)}, [held, held])
-    assert bill.saved_j == pytest.approx(2 * 4.0 * 500)
+def test_a_held_window_stands_for_the_time_since_the_one_before() -> None:
+    held = [
+        Observation(
+            study="s1",
+            device="sim",
+            setting=setting(600),
+            measurement=window(6.0, 110.0),
+            at=START + timedelta(minutes=minute),
+        )
+        for minute in (0, 1, 2, 600)
+    ]
+    bill = draw_up([BASE], {"energy_j": Estimate(10.0)}, {"energy_j": Estimate(6.0)}, held)
+    # 4 J saved on each of 50 items a second: for 10 s, two whole minutes, and at most five.
+    assert bill.saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 60 + 300))
 
 
 def test_no_joules_are_invented_where_a_window_has_none() -> None:
@@ -144,6 +183,20 @@ def test_like_devices_sum_their_energy_and_the_slowest_rules() -> None:
     assert both.measurement is not None
     assert both.measurement.estimates["energy_j"].mean == pytest.approx(22.0)
     assert both.measurement.estimates["latency_p99_ms"].mean == pytest.approx(140.0)
+
+
+def test_a_target_is_no_surer_than_its_least_sure_device() -> None:
+    tight = {"latency_p99_ms": Estimate(48.0, 1.0, 300, 47.0, 49.0)}
+    loose = {"latency_p99_ms": Estimate(47.0, 5.0, 300, 30.0, 90.0)}
+    both = merged(
+        [
+            Outcome(state=TrialState.COMPLETED, measurement=window(extra=tight)),
+            Outcome(state=TrialState.COMPLETED, measurement=window(extra=loose)),
+        ]
+    )
+    assert both.measurement is not None
+    p99 = both.measurement.estimates["latency_p99_ms"]
+    assert (p99.mean, p99.high) == (48.0, 90.0)
 
 
 def test_the_gravest_device_decides_how_a_trial_ended() -> None:

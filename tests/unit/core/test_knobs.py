@@ -74,10 +74,13 @@ def test_two_knobs_of_one_name_are_refused() -> None:
         Space((CLOCK, CLOCK))
 
 
-def test_restricting_keeps_the_order_and_moves_a_lost_default() -> None:
-    cut = SPACE.restricted({"gpu.clock_mhz": (600, 300)})
-    assert cut.knob("gpu.clock_mhz").values == (300, 600)
-    assert cut.default == {"gpu.clock_mhz": 300, "batch_size": 1}
+def test_restricting_keeps_the_order_and_the_baseline() -> None:
+    cut = SPACE.restricted({"gpu.clock_mhz": (900, 600)})
+    assert cut.knob("gpu.clock_mhz").values == (600, 900)
+    assert cut.default == SPACE.default
+    for choice in ((300, 600), ()):
+        with pytest.raises(OutOfRange, match="leaves out its default 900"):
+            SPACE.restricted({"gpu.clock_mhz": choice})
     with pytest.raises(OutOfRange):
         SPACE.restricted({"gpu.clock_mhz": (700,)})
     with pytest.raises(UnknownKnob):

@@ -16,6 +16,7 @@ from tuner.core import (
     IllegalTransition,
     InvalidInput,
     Lease,
+    Limit,
     Outcome,
     Phase,
     Plan,
@@ -53,7 +54,7 @@ def test_an_outcome_must_be_an_end_with_the_evidence_it_claims() -> None:
     with pytest.raises(IllegalTransition, match="needs a measurement"):
         Outcome(state=TrialState.COMPLETED)
     with pytest.raises(IllegalTransition, match="censored"):
-        Outcome(state=TrialState.FAILED, censored=True)
+        Outcome(state=TrialState.FAILED, broke=Limit("latency_p99_ms", "<=", 1.0))
 
 
 def test_only_the_token_in_force_is_admitted() -> None:
@@ -77,7 +78,7 @@ def test_only_the_token_in_force_is_admitted() -> None:
 def test_a_study_moves_along_the_edges_there_are_and_no_others(
     source: Phase, target: Phase
 ) -> None:
-    start = study(source, plan=PLAN)
+    start = study(source, plan=PLAN, paused_from=Phase.TUNING if source is Phase.PAUSED else None)
     if target in EDGES[source]:
         assert start.moved(target, PLAN).phase is target
     else:
@@ -122,6 +123,15 @@ def test_no_walk_loses_or_invents_a_plan(walk: list[Phase]) -> None:
             here = here.moved(phase, PLAN)
         assert (here.plan is not None) or here.phase not in (Phase.CONFIRMING, Phase.HOLDING)
         assert (here.paused_from is not None) == (here.phase is Phase.PAUSED)
+
+
+def test_a_study_that_cannot_be_is_not_made() -> None:
+    with pytest.raises(IllegalTransition, match="without a plan"):
+        study(Phase.HOLDING)
+    with pytest.raises(IllegalTransition, match="paused"):
+        study(Phase.PAUSED)
+    with pytest.raises(IllegalTransition, match="paused"):
+        study(Phase.TUNING, paused_from=Phase.BASELINE)
 
 
 def test_a_study_needs_distinct_devices() -> None:

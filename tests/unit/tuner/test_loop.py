@@ -65,10 +65,10 @@ class World:
         self.store.studies.add(fresh, "test", "created")
         return fresh
 
-    def ask(self, name: str = "sim", agent: str = "host", holding: str = "") -> object:
+    def ask(self, name: str = "sim", agent: str = "host/1", holding: str = "") -> object:
         return self.loop.order(name, Poll(agent=agent, applied=applied(name), holding=holding))
 
-    def assigned(self, name: str = "sim", agent: str = "host") -> Assignment:
+    def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
         order = self.ask(name, agent)
         assert isinstance(order, Assignment), order
         return order
@@ -132,10 +132,15 @@ def test_an_assignment_says_all_that_a_trial_needs(world: World) -> None:
     assert order.why == "step 1"
 
 
-def test_the_same_agent_asking_again_gets_the_same_trial(world: World) -> None:
+def test_an_answer_that_got_lost_is_given_again_as_it_was(world: World) -> None:
+    world.start()
+    assert world.assigned() == world.assigned()
+
+
+def test_the_same_agent_asking_after_a_crash_gets_the_same_trial(world: World) -> None:
     world.start()
     first = world.assigned()
-    again = world.assigned()
+    again = world.assigned(agent="host/2")
     assert (again.trial, again.setting) == (first.trial, first.setting)
     assert again.attempt == 2
     assert again.token > first.token
@@ -144,9 +149,9 @@ def test_the_same_agent_asking_again_gets_the_same_trial(world: World) -> None:
 def test_another_agent_does_not_get_a_trial_that_is_at_work(world: World) -> None:
     world.start()
     world.assigned()
-    assert isinstance(world.ask(agent="other"), Idle)
+    assert isinstance(world.ask(agent="other/1"), Idle)
     world.time.sleep(31.0)
-    assert world.assigned(agent="other").attempt == 2
+    assert world.assigned(agent="other/1").attempt == 2
 
 
 def test_a_late_report_is_kept_and_closes_nothing(
@@ -154,7 +159,7 @@ def test_a_late_report_is_kept_and_closes_nothing(
 ) -> None:
     world.start()
     first = world.assigned()
-    second = world.assigned()
+    second = world.assigned(agent="host/2")
     assert world.report(first, completed(1.0)) == "late"
     assert not world.store.trials.list("s1")[0].state.final
     assert world.report(second, completed(9.0)) == "closed"
@@ -194,7 +199,7 @@ def test_an_agent_that_never_comes_back_ends_its_trial(world: World) -> None:
 
 def test_three_attempts_without_a_report_fail_the_trial(world: World) -> None:
     world.start()
-    numbers = [world.assigned().trial for _ in range(4)]
+    numbers = [world.assigned(agent=f"host/{n}").trial for n in range(4)]
     assert numbers == [1, 1, 1, 2]
     assert world.store.trials.list("s1")[0].state is TrialState.FAILED
 
@@ -207,7 +212,7 @@ def test_renewing_keeps_a_lease_and_a_stale_token_is_told(world: World) -> None:
     lease = world.store.leases.get("sim")
     assert lease is not None
     assert lease.expires_at == world.time.now() + timedelta(seconds=world.loop.lease_s)
-    world.assigned()
+    world.assigned(agent="host/2")
     with pytest.raises(StaleToken):
         world.loop.renew(Renewal(device="sim", token=first.token))
 
@@ -241,6 +246,59 @@ def test_a_crash_between_report_and_end_loses_nothing(
 
 def _dies(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_crash_between_report_and_end_is_mended_by_the_reaper_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    order = world.assigned()
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(world.store.trials, "end", _dies)
+        world.report(order, completed(7.0))
+    world.time.sleep(1e6)
+    world.loop.reap()
+    assert world.store.trials.list("s1")[0].state is TrialState.COMPLETED
+
+
+def test_a_tuner_that_was_away_gives_agents_their_time_again(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    world.time.sleep(1e5)
+    world.loop = Loop(world.store, lambda _: Descend(), world.time.now)
+    world.time.sleep(10.0)
+    assert world.loop.reap() == 0
+    assert world.report(order, completed()) == "closed"
+
+
+def test_a_device_that_never_asks_does_not_keep_a_trial_running_for_ever(world: World) -> None:
+    world.start("a", "b")
+    world.report(world.assigned("a"), completed(), "a")
+    world.time.sleep(1e5)
+    assert world.loop.reap() == 1
+    assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
+
+
+def test_a_policy_that_fails_pauses_its_study_with_the_reason(world: World) -> None:
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+
+    class Broken:
+        def suggest(self, past: Past) -> Suggestion:
+            raise ZeroDivisionError("no idea")
+
+    world.loop.policies = lambda _: Broken()
+    assert isinstance(world.ask(), Release)
+    assert world.store.studies.get("s1").phase is Phase.PAUSED
+    assert "no idea" in world.store.events.list(study="s1")[-1].text
+
+
+def test_a_hold_of_the_baseline_has_no_limit_to_break(world: World) -> None:
+    world.start()
+    hold = world.run(lambda _: completed())
+    assert hold.plan == Plan.single(setting())
+    assert hold.limits == ()
 
 
 def test_like_devices_run_each_trial_together(world: World) -> None:
@@ -281,9 +339,25 @@ def test_a_new_driver_starts_the_evidence_afresh(world: World) -> None:
     world.run(truth)
     world.loop.register(device(driver="2"))
     found = world.store.studies.get("s1")
-    assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+    assert (found.phase, found.since_trial, found.phase_since) == (Phase.BASELINE, 9, 9)
     world.loop.register(device(driver="2"))
     assert world.store.studies.get("s1").revision == found.revision
+
+
+def test_a_new_driver_is_not_overlooked_while_paused_or_measuring_the_baseline(
+    world: World,
+) -> None:
+    world.start()
+    world.run(truth)
+    paused = world.store.studies.get("s1").moved(Phase.PAUSED)
+    world.store.studies.revise(paused, "test", "pause", world.time.now())
+    world.loop.register(device(driver="2"))
+    resumed = world.store.studies.get("s1").resumed()
+    assert (resumed.phase, resumed.since_trial) == (Phase.BASELINE, 9)
+    world.store.studies.revise(resumed, "test", "resume", world.time.now())
+    world.report(world.assigned(), completed(10.0, 100.0))
+    world.loop.register(device(driver="3"))
+    assert world.store.studies.get("s1").since_trial == 10
 
 
 def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -> None:

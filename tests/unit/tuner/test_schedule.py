@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -35,6 +36,14 @@ def test_noise_around_what_was_expected_is_no_drift() -> None:
     assert drift("energy_j", EXPECTED, quiet) is None
 
 
+def test_a_steady_device_raises_no_alarm_for_days_whatever_the_reference_was() -> None:
+    rng = random.Random(9)
+    for _ in range(5):
+        reference = Estimate.of_mean(6.0 * (1 + rng.gauss(0, 0.012)), 0.07, 20)
+        day = held(*(6.0 * (1 + rng.gauss(0, 0.02)) for _ in range(1440)), relative=0.02)
+        assert drift("energy_j", reference, day) is None
+
+
 @pytest.mark.parametrize("shifted", [6.6, 5.4])
 def test_a_lasting_shift_either_way_is_drift(shifted: float) -> None:
     said = drift("energy_j", EXPECTED, held(6.0, 6.0, *[shifted] * 10))
@@ -61,7 +70,7 @@ def test_a_drifted_study_goes_back_to_its_baseline() -> None:
                 study="s1",
                 device="sim",
                 setting=observation.setting,
-                measurement=window(7.5, seconds=float(at.minute + 1)),
+                measurement=replace(observation.measurement, started_at=at),
                 at=at,
             )
         )

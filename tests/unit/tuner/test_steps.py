@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from tuner.core import (
     Past,
     Phase,
     Plan,
+    Row,
     Setting,
     Study,
     Suggestion,
@@ -119,7 +121,7 @@ TUNED = [
     trial(3, setting(600), window(6.0, 110.0)),
     trial(4, setting(800), window(8.0, 105.0)),
 ]
-PROPOSED = study(Phase.CONFIRMING, plan=Plan.single(setting(600)))
+PROPOSED = study(Phase.CONFIRMING, plan=Plan.single(setting(600)), phase_since=5)
 
 
 def test_the_winner_is_confirmed_in_alternating_windows() -> None:
@@ -148,7 +150,8 @@ def test_at_most_three_settings_are_confirmed() -> None:
         trial(5, setting(600, 2), window(6.5, 110.0)),
         trial(6, setting(800, 2), window(8.5, 105.0)),
     ]
-    asked, end = confirm(PROPOSED, many, lambda at: window(10.0, 100.0))
+    proposed = replace(PROPOSED, phase_since=7)
+    asked, end = confirm(proposed, many, lambda at: window(10.0, 100.0))
     tried = {setting_key(s) for s in asked} - {setting_key(setting())}
     assert len(tried) == 3
     assert end.plan == Plan.single(setting())
@@ -174,10 +177,79 @@ def test_the_same_past_gives_the_same_step() -> None:
 
 
 def test_a_fresh_start_measures_the_baseline_again() -> None:
-    fresh = replace(study(Phase.BASELINE), since_trial=5)
+    fresh = replace(study(Phase.BASELINE), since_trial=5, phase_since=5)
     assert isinstance(step(fresh, TUNED), Assign)
 
 
 @pytest.mark.parametrize("phase", [Phase.HOLDING, Phase.PAUSED, Phase.STOPPED])
 def test_a_study_that_rests_rests(phase: Phase) -> None:
-    assert isinstance(step(study(phase, plan=Plan.single(setting())), TUNED), Rest)
+    paused_from = Phase.TUNING if phase is Phase.PAUSED else None
+    resting = study(phase, plan=Plan.single(setting()), paused_from=paused_from)
+    assert isinstance(step(resting, TUNED), Rest)
+
+
+def test_a_window_without_the_metrics_asked_for_is_no_baseline() -> None:
+    bare = window()
+    figures = {k: v for k, v in bare.estimates.items() if k != "latency_p99_ms"}
+    blind = [
+        trial(n, setting(), replace(bare, estimates=figures), phase=Phase.BASELINE)
+        for n in range(1, 7)
+    ]
+    assert isinstance(step(study(Phase.BASELINE), blind[:2]), Assign)
+    end = step(study(Phase.BASELINE), blind)
+    assert isinstance(end, Move)
+    assert end.phase is Phase.HOLDING
+
+
+def test_no_policy_spends_more_than_the_terms_allow() -> None:
+    spent = [base(1), base(2), *(trial(n, setting(600), window(6.0, 110.0)) for n in range(3, 7))]
+    move = step(study(), spent, Try(setting(800), "more"))
+    assert isinstance(move, Move)
+    assert (move.phase, move.plan) == (Phase.CONFIRMING, Plan.single(setting(600)))
+
+
+def test_trials_ended_from_outside_are_not_spent() -> None:
+    lost = [trial(n, setting(600), state=TrialState.ABORTED) for n in range(3, 9)]
+    answer = step(study(), [base(1), base(2), *lost], Try(setting(800), "go on"))
+    assert isinstance(answer, Assign)
+
+
+@pytest.mark.parametrize("clock", [400, 99999])
+def test_a_plan_the_guard_refuses_is_not_even_confirmed(clock: int) -> None:
+    trials = [*TUNED, trial(5, setting(400), window(4.0, 200.0))]
+    move = step(study(), trials, Done(Plan.single(setting(clock)), "looks cheap"))
+    assert isinstance(move, Move)
+    assert move.plan == Plan.single(setting(600))
+    assert "the guard refused" in move.why
+
+
+def test_every_row_of_a_plan_is_confirmed_and_the_whole_plan_held() -> None:
+    plan = Plan((Row(10.0, setting(600)), Row(math.inf, setting(800))), by="arrival_rate_per_s")
+    asked, end = confirm(
+        replace(PROPOSED, plan=plan), TUNED, table({1000: (10, 100), 600: (6, 110), 800: (8, 105)})
+    )
+    assert asked == [setting(), setting(600)] * 2 + [setting(), setting(800)] * 2
+    assert end.plan == plan
+
+
+def test_a_setting_once_struck_stays_struck() -> None:
+    drifting = iter([9.7, 9.7])
+    baseline = iter([9.75, 9.8, 12.0, 12.0, 12.0, 12.0])
+
+    def surface(at: Setting) -> Measurement:
+        clock = at["gpu.clock_mhz"]
+        if clock == 1000:
+            return window(next(baseline), 100.0)
+        return window(next(drifting) if clock == 600 else 8.0, 105.0)
+
+    _, end = confirm(PROPOSED, TUNED, surface)
+    assert end.plan == Plan.single(setting(800))
+
+
+def test_contaminated_trials_in_a_row_send_the_study_back_to_its_baseline() -> None:
+    spoilt = [trial(n, setting(600), state=TrialState.CONTAMINATED) for n in (3, 4)]
+    at = replace(study(), phase_since=3)
+    assert isinstance(step(at, [base(1), base(2), spoilt[0]], Try(setting(600), "x")), Assign)
+    move = step(at, [base(1), base(2), *spoilt], Try(setting(600), "x"))
+    assert isinstance(move, Move)
+    assert move.phase is Phase.BASELINE

@@ -1,0 +1,58 @@
+"""What a device is told to do, composed from a study and its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.core import Lease, Plan, Study, Trial, counted, rate_of, setting_key, weigh
+from tuner.steps import needed_metrics, settings_of
+from tuner.wire import Assignment, HoldOrder
+
+OBSERVE_S = 60.0
+
+
+def assignment(
+    study: Study, trials: Sequence[Trial], trial: Trial, lease: Lease, lease_s: float
+) -> Assignment:
+    """Return the order to try a setting; the baseline's own windows are never cut short."""
+    at_baseline = trial.tries(study.baseline)
+    return Assignment(
+        study=study.id,
+        revision=study.revision,
+        trial=trial.number,
+        attempt=lease.attempt,
+        token=lease.token,
+        lease_s=lease_s,
+        phase=trial.phase,
+        setting=trial.setting,
+        baseline=study.baseline,
+        metrics=needed_metrics(study),
+        limits=() if at_baseline else weigh(study, trials).limits or (),
+        window_s=study.terms.window_s,
+        max_window_s=study.terms.max_window_s,
+        expected_rate_per_s=None if at_baseline else baseline_rate(study, trials),
+        why=trial.why,
+    )
+
+
+def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
+    """Return the order to hold a plan; holding the baseline has no limits to end it by."""
+    base = setting_key(study.baseline)
+    at_baseline = all(setting_key(setting) == base for setting in settings_of(plan))
+    return HoldOrder(
+        study=study.id,
+        revision=study.revision,
+        plan=plan,
+        baseline=study.baseline,
+        limits=() if at_baseline else weigh(study, trials).limits or (),
+        metrics=needed_metrics(study),
+        valid_for_s=study.terms.valid_for_s,
+        observe_s=OBSERVE_S,
+        window_s=study.terms.window_s,
+    )
+
+
+def baseline_rate(study: Study, trials: Sequence[Trial]) -> float | None:
+    """Return the arrival rate of the latest baseline window, None where none was offered."""
+    windows = [t for t in counted(study, trials) if t.tries(study.baseline) and t.state.evidence]
+    return (rate_of(windows[-1]) or None) if windows else None
