@@ -6,14 +6,13 @@ import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.cli import results
 from tuner.cli.jobs import CONTROL, draft
 from tuner.cli.processes import Stand, stand
-from tuner.cli.results import Outcome, Result
+from tuner.cli.results import Outcome, Result, outcome
 from tuner.cli.runfile import Job, RunRecord, write_run
 from tuner.core import Conflict, Device, NotFound, Phase, StoreError, TuningError
 from tuner.wire import Change
@@ -117,35 +116,22 @@ class _Work:
     def carry_out(self, title: str) -> Result:
         """Run the study, and the control beside it where the truth is known."""
         job = self.job
-        result = results.load(self.state_dir, job.study) if job.study else None
-        if result is None:
-            job.study = job.study or self._create(job.policy)
-            main = self._tune(job.study, f"{title}: {job.policy} on {self.device.id}")
-            result = Result(
-                job=job, board=self.device.board, cannot=dict(self.device.cannot), main=main
-            )
-            self._keep(result)
-        _stop(self.at_work.desk, job.study, "the run has reported it")
-        if result.control is None and result.main.score is not None and job.policy != CONTROL:
+        job.study = job.study or self._create(job.policy)
+        main = self._tune(job.study, f"{title}: {job.policy} on {self.device.id}")
+        result = Result(job=job, board=self.device.board, cannot=self.device.cannot, main=main)
+        if main.score is not None and job.policy != CONTROL:
             job.control = job.control or self._create(CONTROL)
             name = f"{title}, the control: {CONTROL} on {self.device.id}"
-            result = result.model_copy(update={"control": self._tune(job.control, name)})
-            self._keep(result)
-        if job.control:
-            _stop(self.at_work.desk, job.control, "the run has reported it")
+            result = replace(result, control=self._tune(job.control, name))
         job.reported = True
-        self._keep(result)
+        write_run(self.state_dir, self.record)
         return result
 
     def _create(self, policy: str) -> str:
         return self.at_work.desk.create(draft(self.job, self.device, policy, self.who)).id
 
-    def _keep(self, result: Result) -> None:
-        results.save(self.state_dir, result.model_copy(update={"job": self.job}))
-        write_run(self.state_dir, self.record)
-
     def _tune(self, study: str, title: str) -> Outcome:
-        """Watch a study until it holds something or is stopped."""
+        """Watch a study until it holds something, and stop it: the run only shows what could be held."""
         write_run(self.state_dir, self.record)
         desk, seen = self.at_work.desk, None
         while True:
@@ -155,7 +141,8 @@ class _Work:
                 self.display.update(title, view, desk.trials(study))
                 seen = now
             if view.phase in SETTLED:
-                return results.outcome(desk, study, self.job, self.device)
+                _stop(desk, study, "the run has reported it")
+                return outcome(desk, study, self.job, self.device)
             time.sleep(LOOK_S)
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from db.history import Question, Row
 from tuner import core
-from tuner.core import ConfigError, Event, LinkError, TuningError
+from tuner.core import ConfigError, Event, InvalidInput, LinkError, TuningError
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -221,7 +221,8 @@ def _refusal(url: str, answer: httpx.Response) -> TuningError:
             f"{url} answered {answer.status_code} {answer.reason_phrase}, but not as a tuner does",
             hint="check the URL",
         )
-    return _FAMILY.get(problem.code, TuningError)(problem.message, hint=problem.hint)
+    unnamed = InvalidInput if answer.status_code < 500 else TuningError
+    return _FAMILY.get(problem.code, unnamed)(problem.message, hint=problem.hint)
 
 
 def _text(value: object) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agents.devices import known_truth
 from tuner.cli.jobs import parsed_objective
@@ -20,13 +17,10 @@ from tuner.wire import SettingView, StudyReport, TrialView
 if TYPE_CHECKING:
     from tuner.cli.desk import Desk
 
-FOLDER = "results"
 
-
-class Outcome(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
     """One study at its end. `score` is None where only measuring can tell."""
-
-    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     report: StudyReport
     trials: tuple[TrialView, ...]
@@ -44,50 +38,31 @@ class Outcome(BaseModel):
         return setting_key(self.held) != setting_key(self.report.study.baseline.setting)
 
 
-class Result(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
     """One job at its end: its study, and the control's beside it where there is one.
 
     `cannot` says what cannot be set or measured on the device, and why.
     """
 
-    model_config = ConfigDict(ser_json_inf_nan="strings")
-
     job: Job
     board: str
-    cannot: dict[str, str]
+    cannot: Mapping[str, str]
     main: Outcome
     control: Outcome | None = None
 
 
 def outcome(desk: Desk, study: str, job: Job, device: Device) -> Outcome:
-    """Return how a study ended. Ask before it is stopped: a stopped study holds nothing."""
+    """Return how a study ended: what it holds, or held until it was stopped."""
     report = desk.report(study)
     made = Outcome(report=report, trials=tuple(desk.trials(study)))
     truth = known_truth(job.device)
-    if truth is None:
+    if truth is None or not report.baseline.metrics:
         return made
     constraints = tuple(Constraint.parse(text) for text in report.study.constraints)
     objective = parsed_objective(report.study.objective)
     worth = score(device.space, truth, objective, constraints, made.held)
-    return made.model_copy(update={"score": worth})
-
-
-def save(state_dir: Path, result: Result) -> None:
-    """Keep a result in the state folder, under its study's id."""
-    folder = state_dir / FOLDER
-    folder.mkdir(exist_ok=True)
-    whole = folder / f".{result.job.study}.{os.getpid()}"
-    whole.write_text(result.model_dump_json(), "utf-8")
-    whole.replace(folder / f"{result.job.study}.json")
-
-
-def load(state_dir: Path, study: str) -> Result | None:
-    """Return a kept result, None where there is none that can be read."""
-    try:
-        text = (state_dir / FOLDER / f"{study}.json").read_bytes()
-        return Result.model_validate_json(text)
-    except (FileNotFoundError, ValidationError):
-        return None
+    return replace(made, score=worth)
 
 
 def document(result: Result) -> dict[str, Plain]:

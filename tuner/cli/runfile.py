@@ -17,8 +17,7 @@ class Job(BaseModel):
     """One thing a run tunes: what was asked for, and how far it has come.
 
     An empty `objective` and `constraints` of None leave the choice to what the device can measure.
-    `study` and `control` are ids, empty until they are created; `reported` says that the result is
-    kept in the state folder.
+    `study` and `control` are ids, empty until they are created; `reported` says that the job is done.
     """
 
     model_config = ConfigDict(extra="forbid")

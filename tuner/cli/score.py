@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from pydantic import BaseModel
+from dataclasses import dataclass
 
 from agents.devices import Truth, oracle
-from tuner.core import Constraint, Estimate, Limit, Objective, Setting, Space, Value, limits
+from tuner.core import Constraint, Estimate, Limit, Objective, Setting, Space, limits
 
 
-class TruePoint(BaseModel):
+@dataclass(frozen=True, slots=True)
+class TruePoint:
     """A setting and its true metrics, free of noise."""
 
-    setting: dict[str, Value]
-    metrics: dict[str, float]
+    setting: Setting
+    metrics: Mapping[str, float]
 
 
-class Score(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
     """What a choice is truly worth.
 
     `captured` is the share of the best possible saving that the chosen setting truly gives:
@@ -68,4 +69,4 @@ def true_limits(
 
 
 def _point(setting: Setting, metrics: Mapping[str, float]) -> TruePoint:
-    return TruePoint(setting=dict(setting), metrics=dict(metrics))
+    return TruePoint(dict(setting), dict(metrics))

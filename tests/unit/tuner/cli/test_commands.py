@@ -63,7 +63,7 @@ def test_studies_are_listed(ask: Ask, study: str) -> None:
 def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> None:
     found = parsed(ask("study", "show", study, "--json"))
     assert found["study"]["best"]["setting"] == {"gpu.clock_mhz": 600, "batch_size": 1}
-    assert [r["who"] for r in found["revisions"]][0] == "ann"
+    assert found["revisions"][0]["who"] == "ann"
     _, out, _ = ask("study", "show", study)
     assert "latency_p99_ms <= 120.0 ms" in out
     assert "saving" in out

@@ -1,0 +1,173 @@
+"""The end of a job: as JSON, and as people read it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tests.builders import device
+from tests.unit.tuner.cli import worlds
+from tuner.cli import results
+from tuner.cli.display import Lines, LiveTable, open_display
+from tuner.cli.report import bill_lines, next_steps, print_report
+from tuner.cli.results import Outcome, Result, document
+from tuner.cli.runfile import Job
+from tuner.cli.score import Score, score
+from tuner.core import Bill, Constraint, Objective, Setting
+from tuner.wire import Change
+
+
+def true_values(at: Setting) -> Mapping[str, float]:
+    metrics = worlds.slope(at).measurement
+    assert metrics is not None
+    return {name: estimate.mean for name, estimate in metrics.estimates.items()}
+
+
+def scored(chosen: Setting) -> Score:
+    limit = (Constraint.parse(worlds.LIMIT),)
+    return score(device().space, true_values, Objective("energy_j"), limit, chosen)
+
+
+def result(surface: worlds.Surface = worlds.slope, *, control: bool = False) -> Result:
+    verbs, study = worlds.held(surface)
+    job = Job(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+    if control:
+        main = replace(main, score=scored(main.held))
+    return Result(
+        job=job,
+        board="A100",
+        cannot={"gpu.fan": "nobody lets us"},
+        main=main,
+        control=main if control else None,
+    )
+
+
+def told(found: Result, width: int = 120) -> str:
+    out = io.StringIO()
+    print_report(Console(file=out, width=width, markup=False, highlight=False), found)
+    return out.getvalue()
+
+
+def test_the_document_has_what_was_promised() -> None:
+    found = json.loads(json.dumps(document(result(control=True)), allow_nan=False))
+    promised = {"study", "baseline", "best", "truth", "saving_percent", "captured", "feasible"}
+    assert promised | {"trials", "control"} <= set(found)
+    assert found["best"]["setting"] == dict(worlds.BEST)
+    assert found["best"]["metrics"]["energy_j"]["mean"] == pytest.approx(6.0)
+    assert found["baseline"]["metrics"]["energy_j"]["stderr"] > 0.0
+    assert found["saving_percent"] == pytest.approx(40.0)
+    assert found["truth"]["oracle"]["setting"]["gpu.clock_mhz"] == 400
+    assert found["captured"] == pytest.approx(4.0 / 6.0)
+    assert found["feasible"] is True
+    assert len(found["trials"]) == 8
+    assert {"policy", "best", "captured", "saving_percent", "feasible"} <= set(found["control"])
+
+
+def test_where_only_measuring_can_tell_there_is_no_truth() -> None:
+    found = document(result())
+    assert (found["truth"], found["captured"], found["feasible"]) == (None, None, None)
+    assert (found["limit_kept"], found["control"]) == (True, None)
+
+
+def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
+    text = told(result(control=True))
+    for part in (
+        "energy_j is 40.0 ± 0.6 % better; compared in alternating windows",
+        "best      gpu.clock_mhz=600 batch_size=1",
+        "latency_p99_ms <= 120.0 ms: kept (95 % bound 111.",
+        "trials    8 completed (2 baseline, 2 tuning, 4 confirming; 0 beyond a limit)",
+        "origin    measured (energy_j, latency_p99_ms, power_w, throughput_per_s)",
+        "not here  gpu.fan: nobody lets us",
+        "truth     40.0 % saved, 66.7 % of the best possible",
+        "it truly keeps the limits",
+        "control   scripted with as many trials: 40.0 % saved",
+        "it is paid back after",
+    ):
+        assert part in text
+    (row,) = [
+        line for line in text.splitlines() if line.strip().startswith("energy_j ") and "J" in line
+    ]
+    assert "-40.0 ± 0.6 %" in row
+
+
+def test_a_report_without_a_winner_says_so_plainly() -> None:
+    text = told(result(worlds.flat))
+    assert "No setting won: the baseline stays. no setting was confirmed" in text
+    assert "it is not paid back" in text
+    assert not result(worlds.flat).main.won
+
+
+def test_failures_are_told_with_their_reasons() -> None:
+    text = told(result(worlds.broken_at_800))
+    assert "trial 3 failed at gpu.clock_mhz=800: the clock was refused" in text
+    assert "1 failed" in text
+
+
+def test_a_stopped_study_tells_what_it_held() -> None:
+    verbs, study = worlds.held()
+    verbs.stop(study, Change())
+    assert results.outcome(verbs, study, Job(device="cpu"), device()).held == worlds.BEST
+
+
+def test_a_study_stopped_too_early_held_nothing() -> None:
+    verbs = worlds.operations()
+    study = worlds.created(verbs)
+    verbs.stop(study, Change())
+    job = Job(device="simulated:orin", study=study)
+    main = results.outcome(verbs, study, job, device())
+    assert not main.won
+    assert main.score is None, "what was never measured is not scored"
+    text = told(Result(job=job, board="A100", cannot={}, main=main))
+    assert "The baseline could not be measured" in text
+
+
+def test_an_unknown_energy_is_not_called_zero() -> None:
+    (line,) = bill_lines(Bill(trials=3, seconds=90.0))
+    assert line == "bill      exploring took 1.5 min; its energy is unknown: no meter saw all of it"
+
+
+def test_what_to_type_next_leads_to_the_same_database() -> None:
+    found = result()
+    commands = list(next_steps([found], " --db sqlite:///x"))
+    assert commands[0] == f"jouletune trial list {found.job.study} --db sqlite:///x"
+    assert all(command.endswith("--db sqlite:///x") for command in commands)
+
+
+def shown_lines(main: Outcome) -> str:
+    out = io.StringIO()
+    display = open_display(Console(file=out, width=200, markup=False, highlight=False))
+    assert isinstance(display, Lines)
+    for count in (0, 1, len(main.trials), len(main.trials)):
+        display.update("study one", main.report.study, main.trials[:count])
+    display.close()
+    return out.getvalue()
+
+
+def test_plain_lines_tell_every_trial_once() -> None:
+    text = shown_lines(result(worlds.broken_at_800).main)
+    assert text.count("study one") == 1
+    assert text.count("trial 3 failed, gpu.clock_mhz=800, the clock was refused") == 1
+    assert text.count("\n  confirming\n") == 1
+    assert "trial 4 completed, gpu.clock_mhz=600, energy_j 6.000 ± 0.060 J" in text
+    assert "best so far" in text
+    assert text.rstrip().splitlines()[-1].startswith("  holding: confirmed")
+
+
+def test_a_terminal_gets_a_live_table() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=160, height=40, force_terminal=True, highlight=False)
+    display = open_display(console)
+    assert isinstance(display, LiveTable)
+    main = result().main
+    display.update("study one", main.report.study, main.trials)
+    display.say("a line that stays")
+    display.close()
+    text = out.getvalue()
+    for part in ("study one", "confirming", "best so far 6.000", "a line that stays", "trial 2 of"):
+        assert part in text
