@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.holds import Hold, Holder
@@ -14,7 +15,7 @@ from agents.host import Host
 from agents.journal import Journal
 from agents.lease import LeaseKeeper
 from agents.link import Backoff, Link
-from agents.measure import Ask, Bench
+from agents.measure import CLOCK_STEP_S, Ask, Bench
 from agents.watch import Watch
 from tuner.core import (
     ActuationError,
@@ -23,6 +24,7 @@ from tuner.core import (
     Conflict,
     Device,
     InvalidInput,
+    Level,
     LinkError,
     NotFound,
     Now,
@@ -47,7 +49,11 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What all device loops of a process share. `stop` set ends them all."""
+    """What all device loops of a process share. `stop` set ends them all.
+
+    `start` is a word made anew at each start of the process: it tells the tuner a question asked twice
+    from one asked after a crash.
+    """
 
     link: Link
     journal: Journal
@@ -55,6 +61,7 @@ class Surroundings:
     clock: Clock
     now: Now
     stop: threading.Event
+    start: str
 
 
 class DeviceAgent:
@@ -186,7 +193,7 @@ class DeviceAgent:
         hold = self._holder.current
         self._asked_at = self._around.clock.monotonic()
         poll = Poll(
-            agent=self.device.agent,
+            agent=f"{self.device.agent}/{self._around.start}",
             applied=self._applied(hold),
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
@@ -203,7 +210,7 @@ class DeviceAgent:
         return Applied(
             device=self.device.id,
             setting=self._pair.read(),
-            level="original" if hold is None else "hold",
+            level=Level.ORIGINAL if hold is None else Level.HOLD,
             at=self._around.now(),
             study=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
@@ -298,7 +305,7 @@ class DeviceAgent:
         name = f"{self.device.id}/{order.study}/{order.trial}/{order.attempt}"
         try:
             self._around.journal.record(
-                self.device.id, self._pair, "trial", self._around.host.boot, self._attached
+                self.device.id, self._pair, Level.TRIAL, self._around.host.boot, self._attached
             )
         except TuningError as error:
             return Outcome(state=TrialState.FAILED, reason=f"nothing was changed: {error}")
@@ -316,7 +323,7 @@ class DeviceAgent:
 
     def _wait(self, seconds: float) -> None:
         until = self._around.clock.monotonic() + seconds
-        while (left := until - self._around.clock.monotonic()) > 0.0:
+        while (left := until - self._around.clock.monotonic()) >= CLOCK_STEP_S:
             if self._around.stop.is_set():
                 return
             self._around.clock.sleep(min(left, LOOK_S))

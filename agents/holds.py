@@ -15,6 +15,7 @@ from agents.journal import Journal
 from agents.pair import Pair
 from tuner.core import (
     Clock,
+    Level,
     Limit,
     Measurement,
     Now,
@@ -219,7 +220,7 @@ class Holder:
         self._journal.restore(self._device, self._pair)
 
     def _journal_first(self) -> None:
-        self._journal.record(self._device, self._pair, "hold", self._host.boot, self._attached)
+        self._journal.record(self._device, self._pair, Level.HOLD, self._host.boot, self._attached)
 
     def _granted(
         self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: int

@@ -11,7 +11,7 @@ from typing import Any
 
 from agents import durable
 from agents.pair import Pair
-from tuner.core import ActuationError, Part, Setting
+from tuner.core import ActuationError, Level, Part, Setting
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Entry:
     """
 
     device: str
-    level: str
+    level: Level
     boot: str
     parts: Mapping[Part, Setting]
     attached: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Journal:
         return _parse(device, path) if path.exists() else None
 
     def record(
-        self, device: str, pair: Pair, level: str, boot: str, attached: Mapping[str, str]
+        self, device: str, pair: Pair, level: Level, boot: str, attached: Mapping[str, str]
     ) -> None:
         """Note that the device is about to be set at a level.
 
@@ -68,7 +68,7 @@ class Journal:
         parts = pair.read_parts() if known is None else originals(known, pair)
         head = {
             "device": device,
-            "level": level,
+            "level": str(level),
             "boot": boot,
             "attached": dict(attached),
             "sides": len(parts),
@@ -130,7 +130,7 @@ def _parse(device: str, path: Path) -> Entry:
         damaged = f"{path}: {len(settings)} of {head.get('sides', 'its')} sides are there"
     return Entry(
         device=str(head.get("device", device)),
-        level=str(head.get("level", "trial")),
+        level=Level(head["level"]) if head.get("level") in list(Level) else Level.TRIAL,
         boot=str(head.get("boot", "")),
         parts={Part(line["part"]): dict(line["setting"]) for line in settings},
         attached=dict(head.get("attached", {})),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import secrets
 import signal
 import threading
 import time
@@ -52,6 +53,7 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
             clock=HostClock(),
             now=_now,
             stop=stop,
+            start=secrets.token_hex(4),
         )
         agents = _open_all(config, around)
         try:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from agents.pair import Pair
 from agents.windows import PairWindow, Usage
 from tuner.core import (
-    RATE_BAND,
     Clock,
     Conflict,
     Estimate,
@@ -21,6 +20,8 @@ from tuner.core import (
     Setting,
     TrialState,
     TuningError,
+    quantile_of,
+    same_band,
 )
 from tuner.guard import clearly_broken
 
@@ -40,6 +41,9 @@ REDOS = 2
 """How often a contaminated window is measured again within its trial."""
 SLICE_S = 0.5
 """The longest sleep between two looks at whether the trial may go on."""
+
+CLOCK_STEP_S = 1e-6
+"""No clock here is asked for less than this."""
 
 Check = Callable[[], None]
 """Returns quietly while the measurement may go on; raises Conflict once it must end."""
@@ -66,16 +70,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One window and what speaks against it, in words, each empty where nothing does.
+    """One window and what speaks against it; what is in words is empty where nothing does.
 
     `changed`: somebody else changed a knob; `foreign`: others were measured along, or another rate;
-    `broken`: a limit, for which the window was cut short.
+    `broke`: the limit for which the window was cut short.
     """
 
     measurement: Measurement
     changed: str = ""
     foreign: str = ""
-    broken: str = ""
+    broke: Limit | None = None
 
     @property
     def spoilt(self) -> str:
@@ -116,9 +120,9 @@ class Bench:
                 seen = self.window(setting, ask, check, rng, began)
                 if not seen.spoilt:
                     return _outcome(seen, ask)
-                if seen.broken:
+                if seen.broke is not None:
                     break
-            reason = "; ".join([seen.spoilt, seen.broken or f"measured {REDOS + 1} times"])
+            reason = f"{seen.spoilt}; {_in_words(seen) or f'measured {REDOS + 1} times'}"
             return Outcome(
                 state=TrialState.CONTAMINATED, measurement=seen.measurement, reason=reason
             )
@@ -141,14 +145,14 @@ class Bench:
         started_at, overhead_s = self.now(), self.clock.monotonic() - began
         window = PairWindow(self.pair, self.clock, self.usage)
         try:
-            broken = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+            broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
             changed = self._changed(setting)
             window.stop()
         except BaseException:
             window.discard()
             raise
         estimates = window.estimates()
-        if not broken:
+        if broke is None:
             _demand(ask, estimates, window)
         measurement = Measurement(
             estimates=estimates,
@@ -160,12 +164,12 @@ class Bench:
             foreign=window.foreign(),
             sources={name: self.pair.source(name) for name in estimates},
         )
-        return Seen(measurement, changed, self._foreign(measurement, ask), broken)
+        return Seen(measurement, changed, self._foreign(measurement, ask), broke)
 
     def pause(self, seconds: float, check: Check) -> None:
         """Let time pass on the pair's clock. Raises Conflict when it must end."""
         until = self.clock.monotonic() + seconds
-        while (left := until - self.clock.monotonic()) > 1e-9:
+        while (left := until - self.clock.monotonic()) >= CLOCK_STEP_S:
             self.clock.sleep(min(left, SLICE_S))
             check()
 
@@ -177,8 +181,8 @@ class Bench:
         finally:
             window.discard()
 
-    def _fill(self, window: PairWindow, ask: Ask, check: Check, stretch: float) -> str:
-        """Read until the window is long enough; return the limit that cut it short, in words."""
+    def _fill(self, window: PairWindow, ask: Ask, check: Check, stretch: float) -> Limit | None:
+        """Read until the window is long enough; return the limit that cut it short, if one did."""
         length = min(ask.window_s * stretch, ask.max_window_s)
         while True:
             self.pause(length / READS, check)
@@ -188,11 +192,11 @@ class Bench:
             if items is None or items >= LEAST_ITEMS:
                 limit = clearly_broken(estimates, ask.limits)
                 if limit is not None:
-                    return _in_words(limit, estimates[limit.metric], window)
+                    return limit
             full = window.seconds >= length * (1.0 - 1e-6)
             longest = window.seconds >= ask.max_window_s * (1.0 - 1e-6)
             if longest or (full and not _too_little(ask, estimates, items)):
-                return ""
+                return None
 
     def _changed(self, setting: Setting) -> str:
         now = self.pair.read()
@@ -203,19 +207,18 @@ class Bench:
         if measurement.foreign > FOREIGN_SHARE:
             return f"others used {measurement.foreign:.0%} of the host's cores"
         rate, expected = measurement.load.arrival_rate_per_s, ask.rate_per_s
-        own_rate = any(m.name == "arrival_rate_per_s" for m in self.pair.metrics)
-        if own_rate and expected and abs(rate - expected) > RATE_BAND * expected:
+        if rate and expected and not same_band(rate, expected):
             return f"{rate:.4g} requests/s arrived, the baseline had {expected:.4g}"
         return ""
 
 
 def _outcome(seen: Seen, ask: Ask) -> Outcome:
-    if seen.broken:
+    if seen.broke is not None:
         return Outcome(
             state=TrialState.COMPLETED,
             measurement=seen.measurement,
-            censored=True,
-            reason=seen.broken,
+            broke=seen.broke,
+            reason=_in_words(seen),
         )
     estimates = seen.measurement.estimates
     open_ended = [name for name in ask.needed if _unbounded_tail(name, estimates)]
@@ -231,18 +234,14 @@ def _too_little(ask: Ask, estimates: Mapping[str, Estimate], items: float | None
     known = {name: estimates[name] for name in ask.needed if name in estimates}
     return items == 0.0 or any(
         _unbounded_tail(name, estimates)
-        or (not _is_tail(name) and estimate.stderr > TARGET_STDERR * estimate.mean)
+        or (quantile_of(name) is None and estimate.stderr > TARGET_STDERR * estimate.mean)
         for name, estimate in known.items()
     )
 
 
-def _is_tail(name: str) -> bool:
-    return "_p9" in name
-
-
 def _unbounded_tail(name: str, estimates: Mapping[str, Estimate]) -> bool:
     estimate = estimates.get(name)
-    return estimate is not None and _is_tail(name) and estimate.high == float("inf")
+    return estimate is not None and quantile_of(name) is not None and estimate.high == float("inf")
 
 
 def _demand(ask: Ask, estimates: Mapping[str, Estimate], window: PairWindow) -> None:
@@ -265,10 +264,14 @@ def _demand(ask: Ask, estimates: Mapping[str, Estimate], window: PairWindow) -> 
         raise MeasurementError("the energy counter stood still", hint="check the meter")
 
 
-def _in_words(limit: Limit, estimate: Estimate, window: PairWindow) -> str:
-    bound = estimate.low if limit.op == "<=" else estimate.high
-    side = "at least" if limit.op == "<=" else "at most"
+def _in_words(seen: Seen) -> str:
+    """Return which limit cut a window short, and by how much."""
+    limit = seen.broke
+    if limit is None:
+        return ""
+    estimate = seen.measurement.estimates[limit.metric]
+    shown = f"at least {estimate.low:.4g}" if limit.op == "<=" else f"at most {estimate.high:.4g}"
     return (
-        f"cut short after {window.seconds:.3g} s: {limit.metric} is {side} {bound:.4g}, "
-        f"the limit is {limit.op} {limit.value:.4g}"
+        f"cut short after {seen.measurement.seconds:.3g} s: {limit.metric} is {shown}, "
+        f"not {limit.op} {limit.value:.4g}"
     )

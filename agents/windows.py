@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.pair import Pair
-from tuner.core import Z95, Clock, Estimate, Load, MeasurementError, Metric, TuningError, Window
+from tuner.core import (
+    Clock,
+    Estimate,
+    Load,
+    MeasurementError,
+    Metric,
+    TuningError,
+    Window,
+    student_t95,
+)
 
 LEAST_BATCHES = 3
 """A standard error from fewer batches would be a guess."""
@@ -73,6 +82,11 @@ class PairWindow:
         """How long the window is, up to the last reading, on the device's clock."""
         return self._marks[-1][SECONDS]
 
+    @property
+    def offered(self) -> bool:
+        """Whether load arrives at a rate of its own."""
+        return "arrival_rate_per_s" in self._metrics
+
     def total(self, name: str) -> float | None:
         """Return a total at the last reading that told it, None where nobody tells it."""
         return next((m[name] for m in reversed(self._marks) if name in m), None)
@@ -122,8 +136,8 @@ class PairWindow:
         return derived | self._finished
 
     def load(self) -> Load:
-        """Return the load so far."""
-        rate = self._finished.get("arrival_rate_per_s")
+        """Return the load so far; its rate only where somebody offers one."""
+        rate = self._finished.get("arrival_rate_per_s") if self.offered else None
         busy = self.total("window_busy_s")
         return Load(
             rate.mean if rate is not None else 0.0,
@@ -201,18 +215,3 @@ def ratio_estimate(
         metric.origin,
         metric.scope,
     )
-
-
-def student_t95(freedom: int) -> float:
-    """Return the one-sided 95 % point of Student's t, within 1.3 % from 2 degrees of freedom on.
-
-    Cornish–Fisher expansion (Abramowitz and Stegun 26.7.5) to the fourth term.
-    """
-    z = Z95
-    terms = (
-        z,
-        (z**3 + z) / 4.0,
-        (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,
-        (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0,
-    )
-    return math.fsum(term / freedom**power for power, term in enumerate(terms))

@@ -218,6 +218,7 @@ class Rig:
             clock=self.time,
             now=self.time.now,
             stop=self.stop,
+            start="start-1",
         )
         device = self.pair.describe("fake@host", "agent@host", {}, self.time.now())
         return DeviceAgent(

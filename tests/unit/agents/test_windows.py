@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.windows import PairWindow, Usage, ratio_estimate, student_t95
+from agents.windows import PairWindow, Usage, ratio_estimate
 from tests.fakes import Rig, steady
 from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope
 
@@ -74,11 +74,6 @@ def test_a_ratio_is_always_a_sound_estimate(steps: list[tuple[float, float]]) ->
     assert estimate is not None
     assert estimate.low <= estimate.mean <= estimate.high
     assert estimate.n == len(steps)
-
-
-@pytest.mark.parametrize(("freedom", "tabled"), [(2, 2.920), (4, 2.132), (9, 1.833), (30, 1.697)])
-def test_students_t(freedom: int, tabled: float) -> None:
-    assert student_t95(freedom) == pytest.approx(tabled, rel=0.013)
 
 
 def test_a_counter_that_runs_back_is_no_measurement(tmp_path: Path) -> None:
