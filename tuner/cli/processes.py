@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agents.config import Attachment
 from agents.host import Host
-from agents.main import device_ids
+from agents.main import device_ids, revert
 from tuner.cli.remote import RemoteDesk, read_token
 from tuner.core import ConfigError, LinkError, TuningError
 from tuner.wire import DeviceView
@@ -109,11 +109,12 @@ class Stand:
 def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator[Stand]:
     """Start tuner and agent, wait until every device is registered, and end both afterwards.
 
-    `devices` of what comes out is by spec.
+    `devices` of what comes out is by spec. However it ends, the devices are put back as found.
 
     Raises:
         ConfigError: the database, a device or a workload was refused.
         TuningError: a process ended, or did not come up in time; the message names its log.
+        ActuationError: a device could not be put back.
     """
     children = Children(state_dir)
     port_file, token_file = state_dir / "port", state_dir / "token"
@@ -142,6 +143,7 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
             yield Stand(desk, devices, children.check)
     finally:
         children.end()
+        revert(state_dir / "agent")
 
 
 def last_error(log: Path) -> str:

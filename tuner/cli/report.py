@@ -60,10 +60,10 @@ def verdict(main: Outcome) -> Iterator[str]:
     report = main.report
     yield f"baseline  {render_setting(report.baseline.setting)}"
     if not report.baseline.metrics:
-        yield f"The baseline could not be measured: {report.study.phase_why}"
+        yield f"The baseline could not be measured: {main.why}"
         return
     if not main.won:
-        yield f"No setting won: the baseline stays. {report.study.phase_why}"
+        yield f"No setting won: the baseline stays. {main.why}"
         return
     yield f"best      {render_setting(main.held)}"
     if report.saving is not None:

@@ -11,7 +11,7 @@ from tuner.cli.jobs import parsed_objective
 from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import Job
 from tuner.cli.score import Score, score
-from tuner.core import Constraint, Device, Setting, setting_key
+from tuner.core import Constraint, Device, Phase, Setting, setting_key
 from tuner.wire import SettingView, StudyReport, TrialView
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One study at its end. `score` is None where only measuring can tell."""
+    """One study at its end, and why it ended so. `score` is None where only measuring can tell."""
 
     report: StudyReport
+    why: str
     trials: tuple[TrialView, ...]
     score: Score | None = None
 
@@ -55,7 +56,9 @@ class Result:
 def outcome(desk: Desk, study: str, job: Job, device: Device) -> Outcome:
     """Return how a study ended: what it holds, or held until it was stopped."""
     report = desk.report(study)
-    made = Outcome(report=report, trials=tuple(desk.trials(study)))
+    reasons = [r.why for r in desk.revisions(study) if r.phase is Phase.HOLDING]
+    why = reasons[-1] if reasons else report.study.phase_why
+    made = Outcome(report=report, why=why, trials=tuple(desk.trials(study)))
     truth = known_truth(job.device)
     if truth is None or not report.baseline.metrics:
         return made
@@ -82,7 +85,7 @@ def document(result: Result) -> dict[str, Plain]:
             "limits": plain(view.limits),
             "settings": view.settings,
             "phase": str(view.phase),
-            "phase_why": view.phase_why,
+            "why": main.why,
         },
         "won": main.won,
         "alternating": main.report.alternating,

@@ -137,6 +137,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> int:
     from tuner.cli.output import console, echo_json
     from tuner.cli.report import next_steps, print_report
     from tuner.cli.results import document
+    from tuner.core import TuningError
 
     progress = console(stderr=as_json)
     display = Lines(progress) if as_json else open_display(progress)
@@ -148,12 +149,14 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> int:
             print_report(progress, result)
 
     try:
-        with _sigterm_as_interrupt():
+        with _one_interrupt():
             conduct(record, state_dir, getpass.getuser(), display, done)
     except KeyboardInterrupt:
-        display.close()
-        typer.echo(_how_to_resume(state_dir), err=True)
-        return 1
+        where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
+        raise TuningError(
+            "interrupted: the device is back as it was found and every trial is kept",
+            hint=f"go on with `jouletune run --resume{where}`",
+        ) from None
     finally:
         display.close()
     if as_json:
@@ -167,25 +170,20 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> int:
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does: what was started is ended, too."""
+def _one_interrupt() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the run, and further ones not disturb the putting back."""
 
     def interrupt(_number: int, _frame: object) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {n: signal.signal(n, interrupt) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _how_to_resume(state_dir: Path) -> str:
-    where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
-    return (
-        "interrupted: the device is back at its original setting and every trial is kept; "
-        f"go on with `jouletune run --resume{where}`"
-    )
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _reach(record: RunRecord, state_dir: Path) -> str:
