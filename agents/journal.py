@@ -120,11 +120,15 @@ def _parse(device: str, path: Path) -> Entry:
         lines, damaged = [], f"{path}: {error.strerror}"
     for number, line in enumerate(lines, 1):
         try:
-            known.append(dict(json.loads(line)))
+            known.append(_object(line))
         except ValueError:
             damaged = f"{path}: line {number} cannot be read"
     heads = [line for line in known if "level" in line]
-    settings = [line for line in known if line.get("part") in list(Part) and "setting" in line]
+    settings = [
+        line
+        for line in known
+        if line.get("part") in list(Part) and isinstance(line.get("setting"), dict)
+    ]
     head = heads[0] if heads else {}
     if not damaged and len(settings) != head.get("sides"):
         damaged = f"{path}: {len(settings)} of {head.get('sides', 'its')} sides are there"
@@ -133,6 +137,14 @@ def _parse(device: str, path: Path) -> Entry:
         level=Level(head["level"]) if head.get("level") in list(Level) else Level.TRIAL,
         boot=str(head.get("boot", "")),
         parts={Part(line["part"]): dict(line["setting"]) for line in settings},
-        attached=dict(head.get("attached", {})),
+        attached=dict(head.get("attached") or {}),
         damaged=damaged,
     )
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """Return a line's JSON object. Raises ValueError where it is anything else."""
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found

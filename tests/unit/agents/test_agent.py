@@ -1,0 +1,457 @@
+from __future__ import annotations
+
+import time as real_time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.fakes import Rig, refusal, refused, steady
+from tuner.core import (
+    Estimate,
+    InvalidInput,
+    Limit,
+    Phase,
+    Plan,
+    ProtocolMismatch,
+    Setting,
+    Unauthorised,
+)
+from tuner.wire import Assignment, HoldOrder, Release
+
+TRIED: Setting = {"gpu.clock_mhz": 400, "batch_size": 4}
+HELD: Setting = {"gpu.clock_mhz": 600, "batch_size": 2}
+ORIGINAL: Setting = {"gpu.clock_mhz": 800, "batch_size": 1}
+LIMIT = Limit("latency_p99_ms", "<=", 50.0)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    rig = Rig(tmp_path)
+    rig.device.now["gpu.clock_mhz"] = 800
+    return rig
+
+
+def trial(number: int = 1, study: str = "s1", **changes: object) -> Assignment:
+    fields: dict[str, object] = {
+        "study": study,
+        "revision": 1,
+        "trial": number,
+        "attempt": 1,
+        "token": number,
+        "lease_s": 30.0,
+        "phase": Phase.TUNING,
+        "setting": TRIED,
+        "baseline": {"gpu.clock_mhz": 1000, "batch_size": 1},
+        "metrics": ("energy_j", "latency_p99_ms"),
+        "limits": (LIMIT,),
+        "window_s": 10.0,
+        "max_window_s": 30.0,
+    }
+    return Assignment(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def hold(revision: int = 1, **changes: object) -> HoldOrder:
+    fields: dict[str, object] = {
+        "study": "s1",
+        "revision": revision,
+        "plan": Plan.single(HELD),
+        "baseline": {"gpu.clock_mhz": 1000, "batch_size": 1},
+        "limits": (LIMIT,),
+        "metrics": ("energy_j",),
+        "valid_for_s": 3600.0,
+        "observe_s": 60.0,
+        "window_s": 10.0,
+    }
+    return HoldOrder(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def cut(_: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("no route")
+
+
+def ends(rig: Rig) -> list[str]:
+    return [m["ended"] for m in rig.tuner.told("/holds/report") if m["ended"]]
+
+
+def windows(rig: Rig) -> list[dict[str, Any]]:
+    return [m for m in rig.tuner.told("/holds/report") if m["measurement"] is not None]
+
+
+def test_a_trial_is_measured_put_back_and_reported(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [trial()]
+    agent.step()
+    assert rig.setting == ORIGINAL
+    assert rig.journal.get("fake@host") is None
+    agent.step()
+    (report,) = rig.tuner.told("/trials/report")
+    assert (report["study"], report["trial"], report["token"]) == ("s1", 1, 1)
+    assert report["outcome"]["state"] == "completed"
+    assert report["outcome"]["measurement"]["estimates"]["energy_j"]["mean"] == pytest.approx(
+        2.0, rel=0.01
+    )
+
+
+def test_it_introduces_itself_once_and_says_how_it_stands(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    for _ in range(3):
+        agent.step()
+    assert [path for path, _ in rig.tuner.heard].count("/v1/devices/fake@host") == 1
+    polls = rig.tuner.told("/next")
+    assert {poll["agent"] for poll in polls} == {"agent@host/start-1"}
+    assert polls[0]["applied"]["level"] == "original" and polls[0]["holding"] == ""
+    assert polls[1]["applied"]["level"] == "hold"
+    assert (polls[1]["holding"], polls[1]["revision"]) == ("s1", 1)
+    assert polls[1]["applied"]["setting"] == HELD
+
+
+def test_a_setting_that_breaks_a_limit_is_left_at_once(rig: Rig) -> None:
+    rig.shows = steady(p99_ms=100.0)
+    agent = rig.agent()
+    rig.tuner.orders = [trial()]
+    agent.step()
+    agent.step()
+    (report,) = rig.tuner.told("/trials/report")
+    assert report["outcome"]["broke"]["metric"] == "latency_p99_ms"
+    assert rig.setting == ORIGINAL
+
+
+def test_between_trials_the_device_is_at_the_hold(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold(), trial(revision=2)]
+    agent.step()
+    agent.step()
+    assert {"gpu.clock_mhz": 400} in [s for _, s in rig.log]
+    assert rig.setting == HELD
+
+
+def test_a_trial_of_another_study_ends_the_hold(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold(), trial(study="s2")]
+    for _ in range(3):
+        agent.step()
+    assert ends(rig) == ["study s2 has the device now"]
+    assert rig.setting == ORIGINAL
+
+
+def test_a_lost_lease_ends_the_trial_and_puts_the_device_back(rig: Rig) -> None:
+    """The renewal runs in real time; the window lets real time pass until it has been refused."""
+
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        deadline = real_time.monotonic() + 5.0
+        while not refusals and real_time.monotonic() < deadline:
+            real_time.sleep(0.005)
+        return steady()(began, now)
+
+    refusals: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response | None:
+        if not request.url.path.endswith("/renew"):
+            return None
+        refusals.append("stale")
+        return refusal(409, "stale_token", "token 1 is not in force")
+
+    rig.shows = shows
+    rig.tuner.broken = answer
+    rig.tuner.orders = [trial(lease_s=0.03)]
+    agent = rig.agent()
+    agent.step()
+    agent.step()
+    (report,) = rig.tuner.told("/trials/report")
+    assert report["outcome"]["state"] == "aborted"
+    assert "token 1 is not in force" in report["outcome"]["reason"]
+    assert rig.setting == ORIGINAL
+
+
+def test_a_tuner_out_of_reach_does_not_end_a_trial(rig: Rig) -> None:
+    tried: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/renew"):
+            tried.append("renew")
+            return cut(request)
+        return None
+
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        deadline = real_time.monotonic() + 5.0
+        while len(tried) < 2 and real_time.monotonic() < deadline:
+            real_time.sleep(0.005)
+        return steady()(began, now)
+
+    rig.shows, rig.tuner.broken = shows, answer
+    rig.tuner.orders = [trial(lease_s=0.03)]
+    agent = rig.agent()
+    agent.step()
+    agent.step()
+    (report,) = rig.tuner.told("/trials/report")
+    assert report["outcome"]["state"] == "completed"
+
+
+def test_a_report_waits_on_disk_for_the_tuner_and_goes_first(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [trial()]
+    agent.step()
+    rig.tuner.broken = cut
+    for _ in range(3):
+        agent.step()
+    assert rig.tuner.told("/trials/report") == []
+    rig.tuner.broken = lambda _: None
+    rig.tuner.heard.clear()
+    again = rig.agent()
+    again.begin()
+    again.step()
+    paths = [path for path, _ in rig.tuner.heard]
+    assert paths[0] == "/v1/trials/report" and paths.count("/v1/trials/report") == 1
+
+
+def test_waiting_for_the_tuner_grows_but_never_spins(rig: Rig) -> None:
+    rig.tuner.broken = cut
+    agent = rig.agent()
+    waits: list[float] = []
+    for _ in range(10):
+        began = rig.time.monotonic()
+        agent.step()
+        waits.append(rig.time.monotonic() - began)
+    assert all(w >= 0.2 for w in waits)
+    assert max(waits) <= 30.0 and waits[-1] > 10 * waits[0]
+
+
+def test_answers_that_change_nothing_are_paced(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [Release() for _ in range(5)]
+    for _ in range(5):
+        agent.step()
+    assert rig.time.monotonic() >= 5.0
+
+
+def test_a_forgotten_device_introduces_itself_again(rig: Rig) -> None:
+    agent = rig.agent()
+    agent.step()
+    rig.tuner.broken = lambda r: refusal(404, "not_found") if r.url.path.endswith("/next") else None
+    agent.step()
+    rig.tuner.broken = lambda _: None
+    agent.step()
+    assert [path for path, _ in rig.tuner.heard].count("/v1/devices/fake@host") == 2
+
+
+def test_a_crash_in_a_trial_is_undone_at_the_next_start(rig: Rig) -> None:
+    rig.journal.record("fake@host", rig.pair, "trial", "boot-1", {"spec": "fake"})  # type: ignore[arg-type]
+    rig.pair.apply(TRIED)
+    rig.tuner.broken = cut
+    rig.agent().begin()
+    assert rig.setting == ORIGINAL
+
+
+def test_a_crash_while_holding_keeps_the_setting_without_the_tuner(rig: Rig) -> None:
+    first = rig.agent()
+    rig.tuner.orders = [hold()]
+    first.step()
+    rig.tuner.broken = cut
+    rig.device.now["gpu.clock_mhz"] = 1000
+    agent = rig.agent()
+    agent.begin()
+    assert rig.setting == HELD
+    for _ in range(20):
+        agent.step()
+    assert rig.setting == HELD
+
+
+def test_windows_are_due_by_the_hosts_clock(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    while rig.time.monotonic() < 400.0:
+        agent.step()
+    assert len(windows(rig)) == 6
+    assert windows(rig)[0]["setting"] == HELD
+    assert windows(rig)[0]["measurement"]["load"]["completed"] > 400
+
+
+def test_windows_of_a_silent_tuner_are_kept_for_it(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    rig.tuner.broken = cut
+    while rig.time.monotonic() < 300.0:
+        agent.step()
+    rig.tuner.broken = lambda _: None
+    while not windows(rig):
+        agent.step()
+    assert len(windows(rig)) >= 3
+
+
+def test_three_broken_windows_end_the_hold(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    rig.shows = steady(p99_ms=60.0)
+    while rig.time.monotonic() < 300.0 and not ends(rig):
+        agent.step()
+    assert ends(rig) == ["latency_p99_ms was 60, the limit is <= 50 in 3 windows in a row"]
+    assert len(windows(rig)) == 3
+    assert rig.setting == ORIGINAL
+
+
+def test_a_hold_that_ended_here_is_not_taken_up_again(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.shows = steady(p99_ms=60.0)
+    rig.tuner.orders = [hold(observe_s=1.0)]
+    while not ends(rig):
+        agent.step()
+    rig.tuner.orders = [hold(observe_s=1.0)] * 3
+    began = rig.time.monotonic()
+    for _ in range(3):
+        agent.step()
+    assert rig.setting == ORIGINAL
+    assert rig.time.monotonic() - began > 0.5
+    rig.shows = steady()
+    rig.tuner.orders = [hold(revision=2)]
+    agent.step()
+    assert rig.setting == HELD
+
+
+def test_a_hold_ends_when_nobody_renews_it(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold(valid_for_s=100.0)]
+    agent.step()
+    rig.tuner.broken = cut
+    while rig.time.monotonic() < 150.0:
+        agent.step()
+    assert rig.setting == ORIGINAL
+    rig.tuner.broken = lambda _: None
+    while not ends(rig):
+        agent.step()
+    assert "100 s passed" in ends(rig)[0]
+
+
+def test_a_changed_driver_ends_the_hold_at_the_start(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    rig.driver = "driver 2"
+    again = rig.agent()
+    again.begin()
+    assert rig.setting == ORIGINAL
+    again.step()
+    assert ends(rig) == ["the driver changed from driver 1 to driver 2"]
+
+
+def test_a_hold_that_cannot_be_applied_ends(rig: Rig) -> None:
+    rig.device.refuse = lambda s: refused("stuck") if s["gpu.clock_mhz"] == 600 else None
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    agent.step()
+    assert "stuck" in ends(rig)[0]
+    assert rig.setting == ORIGINAL
+
+
+def test_a_hold_that_somebody_else_changes_ends(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    rig.device.now["gpu.clock_mhz"] = 1000
+    while not ends(rig):
+        agent.step()
+    assert "gpu.clock_mhz became 1000" in ends(rig)[0]
+
+
+def test_a_window_that_shows_nothing_ends_no_hold(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    rig.shows = steady(per_s=0.0)
+    while rig.time.monotonic() < 400.0:
+        agent.step()
+    assert rig.setting == HELD and ends(rig) == [] and windows(rig) == []
+
+
+def test_a_released_device_goes_back(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold(), Release(why="the study was stopped"), Release()]
+    for _ in range(4):
+        agent.step()
+    assert rig.setting == ORIGINAL
+    assert ends(rig) == ["the study was stopped"]
+
+
+def test_a_stop_in_a_trial_puts_the_device_back_and_says_so(rig: Rig) -> None:
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        if now > 8.0:
+            rig.stop.set()
+        return steady()(began, now)
+
+    rig.shows = shows
+    rig.tuner.orders = [trial()]
+    rig.agent().run()
+    (report,) = rig.tuner.told("/trials/report")
+    assert report["outcome"]["state"] == "aborted"
+    assert "the agent was stopped" in report["outcome"]["reason"]
+    assert rig.setting == ORIGINAL
+
+
+def test_a_stop_leaves_the_hold_in_force(rig: Rig) -> None:
+    def answer(request: httpx.Request) -> None:
+        if request.url.path.endswith("/holds/report"):
+            rig.stop.set()
+
+    rig.tuner.broken = answer
+    rig.tuner.orders = [hold()]
+    rig.agent().run()
+    assert rig.setting == HELD and ends(rig) == []
+    assert rig.journal.get("fake@host") is not None
+
+
+def test_a_device_that_did_not_go_back_is_mended_before_anything_else(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [trial(), trial(2)]
+    rig.device.refuse = lambda s: refused("stuck") if s["gpu.clock_mhz"] == 800 else None
+    agent.step()
+    assert rig.setting["gpu.clock_mhz"] == 400
+    agent.step()
+    assert len(rig.tuner.told("/next")) == 1
+    rig.device.refuse = lambda s: None
+    agent.step()
+    assert len(rig.tuner.told("/next")) == 2
+    assert rig.setting == ORIGINAL
+
+
+def test_what_cannot_be_journalled_is_not_tried(rig: Rig) -> None:
+    agent = rig.agent()
+    (rig.folder / "journal").write_text("a file where a folder should be")
+    rig.tuner.orders = [trial()]
+    rig.journal.get = lambda device: None  # type: ignore[method-assign]
+    agent.step()
+    assert rig.log == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (refusal(401, "unauthorised"), Unauthorised),
+        (refusal(426, "protocol"), ProtocolMismatch),
+        (refusal(422, "invalid_input"), InvalidInput),
+    ],
+)
+def test_a_tuner_that_does_not_want_it_at_first_ends_the_agent(
+    rig: Rig, answer: httpx.Response, error: type[Exception]
+) -> None:
+    rig.tuner.broken = lambda _: answer
+    with pytest.raises(error):
+        rig.agent().run()
+
+
+def test_a_hold_outlives_a_token_that_no_longer_fits(rig: Rig) -> None:
+    rig.tuner.orders = [hold()]
+    rig.agent().step()
+    rig.tuner.broken = lambda _: refusal(401, "unauthorised")
+    agent = rig.agent()
+    agent.begin()
+    began = rig.time.monotonic()
+    for _ in range(5):
+        agent.step()
+    assert rig.setting == HELD
+    assert rig.time.monotonic() - began > 5 * 15.0

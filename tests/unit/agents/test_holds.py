@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from agents.holds import BROKEN_WINDOWS, Holder
+from agents.host import Host
+from tests.builders import START, window
+from tests.fakes import Rig, refused
+from tuner.core import ActuationError, Estimate, Limit, Measurement, Plan, Row, Setting
+from tuner.wire import HoldOrder
+
+DEVICE = "fake@host"
+HELD: Setting = {"gpu.clock_mhz": 600, "batch_size": 2}
+BUSY: Setting = {"gpu.clock_mhz": 1000, "batch_size": 4}
+LIMIT = Limit("latency_p99_ms", "<=", 50.0)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def order(revision: int = 1, plan: Plan | None = None, **changes: object) -> HoldOrder:
+    fields: dict[str, object] = {
+        "study": "s1",
+        "revision": revision,
+        "plan": plan or Plan.single(HELD),
+        "baseline": BUSY,
+        "limits": (LIMIT,),
+        "metrics": ("energy_j",),
+        "valid_for_s": 3600.0,
+        "observe_s": 60.0,
+        "window_s": 10.0,
+    }
+    return HoldOrder(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def holder(rig: Rig) -> Holder:
+    """Return the holder as a fresh start of the agent would make it."""
+    return Holder(
+        DEVICE,
+        rig.pair,
+        folder=rig.folder / "holds",
+        journal=rig.journal,
+        attached={"spec": "fake"},
+        host=Host("host", rig.boot, 2),
+        clock=rig.time,
+        now=rig.time.now,
+    )
+
+
+def seen(latency_ms: float, rate: float = 50.0) -> Measurement:
+    arrivals = {"arrival_rate_per_s": Estimate.of_mean(rate, 0.01)}
+    return window(latency_p99_ms=latency_ms, rate=rate, extra=arrivals)
+
+
+def test_an_order_is_put_in_force_and_journalled(rig: Rig) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    assert rig.setting == HELD
+    entry = rig.journal.get(DEVICE)
+    assert entry is not None and entry.level == "hold"
+    keeper.end("over")
+    assert rig.setting == rig.pair.space.default
+
+
+def test_a_restart_takes_the_hold_up_from_disk(rig: Rig) -> None:
+    holder(rig).take(order())
+    rig.pair.apply(BUSY)
+    again = holder(rig)
+    rig.time.sleep(600.0)
+    assert again.lapsed() == ""
+    again.enforce()
+    assert rig.setting == HELD
+
+
+def test_a_hold_ends_when_its_time_has_passed_in_the_same_boot(rig: Rig) -> None:
+    holder(rig).take(order(valid_for_s=100.0))
+    rig.time.sleep(99.0)
+    assert holder(rig).lapsed() == ""
+    rig.time.sleep(1.0)
+    assert "100 s passed" in holder(rig).lapsed()
+
+
+def test_the_tuners_repeated_word_renews_the_time(rig: Rig) -> None:
+    keeper = holder(rig)
+    keeper.take(order(valid_for_s=100.0))
+    rig.time.sleep(60.0)
+    keeper.take(order(valid_for_s=100.0))
+    rig.time.sleep(60.0)
+    assert holder(rig).lapsed() == ""
+    assert len(rig.log) == 2
+
+
+@pytest.mark.parametrize(
+    ("passed_s", "valid"), [(50.0, True), (99.0, True), (100.0, False), (-1.0, False)]
+)
+def test_after_a_reboot_only_wall_time_tells(rig: Rig, passed_s: float, valid: bool) -> None:
+    holder(rig).take(order(valid_for_s=100.0))
+    rig.boot = "boot-2"
+    rig.time.at = START + timedelta(seconds=passed_s)
+    assert (holder(rig).lapsed() == "") is valid
+
+
+def test_an_unknown_boot_is_another_one(rig: Rig) -> None:
+    rig.boot = ""
+    holder(rig).take(order(valid_for_s=100.0))
+    current = holder(rig).current
+    assert current is not None
+    later = START + timedelta(seconds=30.0)
+    assert current.left_s(Host("host", "", 2), later, -1e9) == pytest.approx(70.0)
+
+
+def test_a_changed_driver_or_workload_ends_the_hold(rig: Rig) -> None:
+    holder(rig).take(order())
+    rig.driver = "driver 2"
+    assert holder(rig).lapsed() == "the driver changed from driver 1 to driver 2"
+    rig.driver, rig.workload = "driver 1", False
+    assert "the workload changed from model 1 to" in holder(rig).lapsed()
+
+
+def test_an_slo_broken_in_windows_in_a_row_ends_the_hold(rig: Rig) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    assert [keeper.observed(seen(60.0)) for _ in range(BROKEN_WINDOWS - 1)] == ["", ""]
+    assert keeper.observed(seen(40.0)) == ""
+    assert [keeper.observed(seen(60.0)) for _ in range(BROKEN_WINDOWS - 1)] == ["", ""]
+    again = holder(rig)
+    why = again.observed(seen(60.0))
+    assert why == "latency_p99_ms was 60, the limit is <= 50 in 3 windows in a row"
+
+
+def test_an_unsure_window_is_not_a_broken_one(rig: Rig) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    assert all(keeper.observed(seen(50.2)) == "" for _ in range(2 * BROKEN_WINDOWS))
+
+
+def test_a_plan_follows_the_load_with_hysteresis(rig: Rig) -> None:
+    plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
+    keeper = holder(rig)
+    keeper.take(order(plan=plan))
+    assert rig.setting == BUSY
+    path = [(95.0, BUSY), (85.0, HELD), (105.0, HELD), (115.0, BUSY), (95.0, BUSY), (80.0, HELD)]
+    for rate, expected in path:
+        assert keeper.observed(seen(10.0, rate)) == ""
+        assert rig.setting == expected, rate
+    again = holder(rig)
+    again.enforce()
+    assert rig.setting == HELD
+
+
+def test_a_row_that_cannot_be_applied_is_told(rig: Rig) -> None:
+    plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
+    keeper = holder(rig)
+    keeper.take(order(plan=plan))
+    rig.device.refuse = lambda s: refused("stuck")
+    with pytest.raises(ActuationError, match="stuck"):
+        keeper.observed(seen(10.0, 20.0))
+
+
+def test_a_hold_that_ended_is_not_taken_up_again(rig: Rig) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    keeper.end("broken")
+    for each in (keeper, holder(rig)):
+        assert each.current is None
+        assert each.refuses(order()) == "broken"
+        assert each.refuses(order(revision=2)) == ""
+    keeper.take(order(revision=2))
+    assert rig.setting == HELD and keeper.current is not None
+
+
+def test_the_end_is_told_once(rig: Rig) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    assert keeper.untold is None
+    keeper.end("broken")
+    untold = holder(rig).untold
+    assert untold is not None and untold.ended == "broken"
+    keeper.told()
+    assert holder(rig).untold is None
+
+
+def test_a_hold_ends_also_where_the_device_does_not_go_back(rig: Rig) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    rig.device.refuse = lambda s: refused("stuck")
+    with pytest.raises(ActuationError, match="stuck"):
+        keeper.end("broken")
+    assert holder(rig).current is None
+    assert rig.journal.get(DEVICE) is not None
+
+
+def test_a_crash_before_the_hold_is_applied_applies_it_at_the_next_start(rig: Rig) -> None:
+    rig.device.refuse = lambda s: refused("power cut")
+    with pytest.raises(ActuationError):
+        holder(rig).take(order())
+    rig.device.refuse = lambda s: None
+    again = holder(rig)
+    again.enforce()
+    assert rig.setting == HELD
+    again.end("over")
+    assert rig.setting == rig.pair.space.default
+
+
+def test_a_damaged_hold_is_none(rig: Rig) -> None:
+    holder(rig).take(order())
+    (path,) = (rig.folder / "holds").glob("*.json")
+    path.write_text(path.read_text()[:100])
+    assert holder(rig).current is None

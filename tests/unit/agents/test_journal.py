@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.fakes import Rig, refused
+from tuner.core import ActuationError, Level, Part, Setting
+
+DEVICE = "fake@host"
+FOUND: Setting = {"gpu.clock_mhz": 800, "batch_size": 2}
+TRIED: Setting = {"gpu.clock_mhz": 400, "batch_size": 4}
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    rig = Rig(tmp_path)
+    rig.device.now["gpu.clock_mhz"] = 800
+    rig.work.now["batch_size"] = 2
+    return rig
+
+
+def record(rig: Rig, level: Level = Level.TRIAL) -> Path:
+    rig.journal.record(DEVICE, rig.pair, level, "boot-1", {"spec": "fake"})
+    (path,) = (rig.folder / "journal").glob("*.journal")
+    return path
+
+
+def test_what_was_found_is_restored(rig: Rig) -> None:
+    record(rig)
+    rig.pair.apply(TRIED)
+    assert rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == FOUND
+    assert rig.journal.get(DEVICE) is None
+    assert not rig.journal.restore(DEVICE, rig.pair)
+
+
+def test_a_later_level_keeps_the_first_original(rig: Rig) -> None:
+    record(rig)
+    rig.pair.apply(TRIED)
+    record(rig, Level.HOLD)
+    entry = rig.journal.get(DEVICE)
+    assert entry is not None and entry.level is Level.HOLD
+    assert {k: v for part in entry.parts.values() for k, v in part.items()} == FOUND
+
+
+def test_the_entry_tells_how_to_reach_the_device_again(rig: Rig) -> None:
+    record(rig)
+    (entry,) = rig.journal.devices()
+    assert (entry.device, entry.boot, entry.attached) == (DEVICE, "boot-1", {"spec": "fake"})
+    assert entry.parts[Part.WORKLOAD] == {"batch_size": 2}
+
+
+def test_what_cannot_be_read_is_not_changed(rig: Rig) -> None:
+    rig.device.unreadable = refused("no answer")
+    with pytest.raises(ActuationError, match="no answer"):
+        record(rig)
+    assert rig.journal.get(DEVICE) is None
+
+
+def test_restoring_goes_on_after_a_failure_and_can_be_repeated(rig: Rig) -> None:
+    record(rig)
+    rig.pair.apply(TRIED)
+    rig.device.refuse = lambda s: refused("stuck")
+    with pytest.raises(ActuationError, match=r"not back at its original.*stuck"):
+        rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == {"gpu.clock_mhz": 400, "batch_size": 2}
+    rig.device.refuse = lambda s: None
+    assert rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == FOUND
+
+
+def test_going_back_keeps_the_safe_order(rig: Rig) -> None:
+    record(rig)
+    rig.pair.apply(TRIED)
+    rig.log.clear()
+    rig.journal.restore(DEVICE, rig.pair)
+    assert [side for side, _ in rig.log] == ["device", "workload"]
+
+
+def test_a_device_that_cannot_be_read_is_still_restored(rig: Rig) -> None:
+    record(rig)
+    rig.pair.apply(TRIED)
+    rig.device.unreadable = refused("no answer")
+    with pytest.raises(ActuationError, match="no answer"):
+        rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == FOUND
+
+
+def test_a_truncated_journal_restores_what_it_still_tells(rig: Rig) -> None:
+    path = record(rig)
+    rig.pair.apply(TRIED)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]) + lines[-1][:20])
+    entry = rig.journal.get(DEVICE)
+    assert entry is not None and f"{path}: line 3" in entry.damaged
+    assert rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == {"gpu.clock_mhz": 800, "batch_size": 1}
+
+
+def test_a_journal_cut_between_lines_is_noticed(rig: Rig) -> None:
+    path = record(rig)
+    rig.pair.apply(TRIED)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    entry = rig.journal.get(DEVICE)
+    assert entry is not None and "1 of 2 sides" in entry.damaged
+    rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == {"gpu.clock_mhz": 800, "batch_size": 1}
+
+
+def test_an_empty_journal_restores_the_defaults(rig: Rig) -> None:
+    path = record(rig)
+    rig.pair.apply(TRIED)
+    path.write_text("")
+    rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == rig.pair.space.default
+
+
+def test_a_damaged_journal_is_mended_before_the_next_change(rig: Rig) -> None:
+    path = record(rig)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    record(rig)
+    entry = rig.journal.get(DEVICE)
+    assert entry is not None and not entry.damaged
+    assert entry.parts == {Part.DEVICE: {"gpu.clock_mhz": 800}, Part.WORKLOAD: {"batch_size": 1}}
+
+
+@example(junk=b"5")
+@example(junk=b'{"level": 7, "attached": null, "sides": 1}\n{"part": "device", "setting": 5}')
+@given(junk=st.binary(max_size=200))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_no_content_of_the_file_stops_a_restore(rig: Rig, junk: bytes) -> None:
+    path = record(rig)
+    path.write_bytes(junk)
+    assert rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == rig.pair.space.default

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agents.link import Backoff
+from tests.builders import applied, completed, device
+from tests.fakes import Rig, refusal
+from tuner.core import (
+    ConfigError,
+    Conflict,
+    DeviceBusy,
+    InvalidInput,
+    LinkError,
+    NotFound,
+    OutOfRange,
+    ProtocolMismatch,
+    StaleToken,
+    Unauthorised,
+)
+from tuner.wire import Idle, Poll, Renewal, TrialReport
+
+RENEWAL = Renewal(device="d", token=1)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_every_request_carries_the_token_of_the_moment(rig: Rig) -> None:
+    seen: list[str] = []
+
+    def look(request: httpx.Request) -> None:
+        seen.append(request.headers["Authorization"])
+
+    rig.tuner.broken = look
+    link = rig.link
+    link.renew(RENEWAL)
+    (rig.folder / "token").write_text("renewed")
+    link.renew(RENEWAL)
+    assert seen == ["Bearer secret", "Bearer renewed"]
+
+
+@pytest.mark.parametrize("content", [None, "", "  \n"])
+def test_no_token_is_said_with_the_files_name(rig: Rig, content: str | None) -> None:
+    link = rig.link
+    token = rig.folder / "token"
+    token.unlink() if content is None else token.write_text(content)
+    with pytest.raises(ConfigError, match=str(token)):
+        link.renew(RENEWAL)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (401, "unauthorised", Unauthorised),
+        (403, "host", Unauthorised),
+        (404, "not_found", NotFound),
+        (409, "conflict", Conflict),
+        (409, "stale_token", StaleToken),
+        (409, "device_busy", DeviceBusy),
+        (400, "out_of_range", OutOfRange),
+        (422, "invalid_input", InvalidInput),
+        (426, "protocol", ProtocolMismatch),
+        (500, "", LinkError),
+        (503, "store", LinkError),
+        (429, "", LinkError),
+    ],
+)
+def test_a_refusal_becomes_the_error_it_stands_for(
+    rig: Rig, status: int, code: str, error: type[Exception]
+) -> None:
+    rig.tuner.broken = lambda _: refusal(status, code, "so it is")
+    with pytest.raises(error, match="so it is; do otherwise") as caught:
+        rig.link.renew(RENEWAL)
+    assert type(caught.value) is error
+
+
+def test_a_refusal_without_a_reason_is_told_by_its_status(rig: Rig) -> None:
+    rig.tuner.broken = lambda _: httpx.Response(404, text="<html>nginx</html>")
+    with pytest.raises(NotFound, match="HTTP 404"):
+        rig.link.renew(RENEWAL)
+
+
+def test_no_connection_is_a_link_error_that_names_the_address(rig: Rig) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("connection refused", request=request)
+
+    rig.tuner.broken = fail
+    with pytest.raises(LinkError, match=r"http://tuner.*connection refused"):
+        rig.link.register(device())
+
+
+def test_an_answer_that_is_not_the_tuners_is_a_link_error(rig: Rig) -> None:
+    rig.tuner.broken = lambda _: httpx.Response(200, json={"kind": "dance"})
+    with pytest.raises(LinkError, match="not the tuner's"):
+        rig.link.next("d", Poll(agent="a/1", applied=applied()))
+
+
+def test_a_device_may_have_any_name_in_the_path(rig: Rig) -> None:
+    paths: list[bytes] = []
+
+    def look(request: httpx.Request) -> None:
+        paths.append(request.url.raw_path)
+
+    rig.tuner.broken = look
+    answer = rig.link.next("a b/c@host", Poll(agent="a/1", applied=applied()))
+    assert answer == Idle(why="nothing to do")
+    assert paths == [b"/v1/devices/a%20b%2Fc%40host/next"]
+
+
+def test_the_wait_for_an_answer_grows_with_the_poll(rig: Rig) -> None:
+    timeouts: list[float] = []
+
+    def look(request: httpx.Request) -> None:
+        timeouts.append(request.extensions["timeout"]["read"])
+
+    rig.tuner.broken = look
+    rig.link.next("d", Poll(agent="a/1", applied=applied(), wait_s=20.0))
+    rig.link.renew(RENEWAL)
+    assert timeouts == [30.0, 10.0]
+
+
+@pytest.mark.parametrize("receipt", ["closed", "kept", "late", "duplicate"])
+def test_any_receipt_counts_as_delivered(rig: Rig, receipt: str) -> None:
+    rig.tuner.receipt = receipt
+    link = rig.link
+    link.keep(TrialReport(device="d", study="s", trial=1, attempt=1, token=1, outcome=completed()))
+    assert link.deliver() == 1
+    assert rig.spool.waiting() == []
+
+
+def test_waits_double_up_to_the_longest_and_differ() -> None:
+    backoff = Backoff(random.Random(0), first_s=1.0, most_s=8.0)
+    waits = [backoff.failed() for _ in range(6)]
+    for wait, longest in zip(waits, (1.0, 2.0, 4.0, 8.0, 8.0, 8.0), strict=True):
+        assert longest / 2.0 <= wait <= longest
+    assert len(set(waits)) == 6
+    backoff.worked()
+    assert backoff.failed() <= 1.0
+    assert backoff.failed(final=True) >= 4.0
+
+
+def test_agents_of_different_seeds_do_not_come_back_together() -> None:
+    waits = {Backoff(random.Random(f"{seed}/d")).failed() for seed in range(10)}
+    assert len(waits) == 10
