@@ -1,0 +1,192 @@
+"""The agent as a process of its own, against a stub tuner over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.builders import Time
+from tests.fakes import StubTuner
+from tuner.core import Phase, Plan, Setting
+from tuner.wire import Assignment, HoldOrder, Release
+
+HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
+SLOW: Setting = {"gpu.clock_mhz": 510, "gpu.power_limit_w": 100, "batch_size": 32}
+ORIGINAL: Setting = {"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400, "batch_size": 16}
+
+
+class RealTime(Time):
+    """A long poll really waits, so that the agent is seen as it is in production."""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class Site:
+    """A stub tuner on a port, and agents started against it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tuner = StubTuner(RealTime())
+        self.folder = folder
+        (folder / "token").write_text("secret")
+        self.agents: list[subprocess.Popen[bytes]] = []
+        self.server = self._serve(0)
+        self.port = self.server.server_address[1]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [
+            *(sys.executable, "-c", "from tuner.cli.app import main; main()", "agent", "serve"),
+            *("--tuner", f"http://127.0.0.1:{self.port}", "--device", "simulated:a100"),
+            *("--token-file", str(self.folder / "token"), "--state-dir", str(self.folder / "s")),
+        ]
+        with (self.folder / "agent.log").open("ab") as log:
+            agent = subprocess.Popen(command, stdout=log, stderr=log)
+        self.agents.append(agent)
+        return agent
+
+    def setting(self) -> Setting:
+        """What the simulated device is set to, as its own file says."""
+        files = list((self.folder / "s" / "devices").glob("*/*.json"))
+        return dict(json.loads(files[0].read_text())) if files else {}
+
+    def told(self, end: str) -> list[dict[str, Any]]:
+        return self.tuner.told(end)
+
+    def wait(self, until: Callable[[], object], seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not until():
+            assert time.monotonic() < deadline, (self.folder / "agent.log").read_text()
+            time.sleep(0.02)
+
+    def lose_tuner(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def find_tuner(self) -> None:
+        self.server = self._serve(self.port)
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.kill()
+            agent.wait()
+        self.lose_tuner()
+
+    def _serve(self, port: int) -> ThreadingHTTPServer:
+        tuner = self.tuner
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                request = httpx.Request(self.command, f"http://tuner{self.path}", content=body)
+                answer = tuner.answer(request)
+                self.send_response(answer.status_code)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer.content)))
+                self.end_headers()
+                self.wfile.write(answer.content)
+
+            do_POST = do_PUT = answer
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        server.daemon_threads = True
+        server.block_on_close = False
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        return server
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+def hold(valid_for_s: float = 3600.0) -> HoldOrder:
+    return HoldOrder(
+        study="s1",
+        revision=1,
+        plan=Plan.single(HELD),
+        baseline=ORIGINAL,
+        metrics=("energy_j", "latency_p99_ms"),
+        valid_for_s=valid_for_s,
+        observe_s=60.0,
+        window_s=10.0,
+    )
+
+
+def trial(window_s: float = 10.0) -> Assignment:
+    return Assignment(
+        study="s1",
+        revision=1,
+        trial=1,
+        attempt=1,
+        token=1,
+        lease_s=30.0,
+        phase=Phase.TUNING,
+        setting=SLOW,
+        baseline=ORIGINAL,
+        metrics=("energy_j", "latency_p99_ms"),
+        window_s=window_s,
+        max_window_s=max(60.0, window_s),
+    )
+
+
+def test_a_killed_agent_keeps_its_hold_without_the_tuner(site: Site) -> None:
+    site.tuner.orders = [hold()]
+    agent = site.start()
+    site.wait(lambda: site.setting() == HELD and site.told("/holds/report"))
+    site.lose_tuner()
+    agent.kill()
+    agent.wait()
+    again = site.start()
+    site.wait(lambda: (site.folder / "agent.log").read_text().count("event=tuner_away"))
+    assert site.setting() == HELD
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(timeout=10.0) == 0
+    assert site.setting() == HELD
+    kept = len(list((site.folder / "s" / "spool").glob("*.json")))
+    site.find_tuner()
+    site.tuner.orders = [hold(), Release(why="enough")]
+    site.start()
+    site.wait(lambda: any(m["ended"] == "enough" for m in site.told("/holds/report")))
+    assert len(site.told("/holds/report")) >= 1 + kept
+    assert site.setting() == ORIGINAL
+
+
+def test_an_agent_killed_in_a_trial_puts_the_device_back_at_its_next_start(site: Site) -> None:
+    site.tuner.orders = [trial(window_s=200_000.0)]
+    agent = site.start()
+    site.wait(lambda: site.setting() == SLOW)
+    agent.kill()
+    agent.wait()
+    assert site.setting() == SLOW
+    site.lose_tuner()
+    site.start()
+    site.wait(lambda: site.setting() == ORIGINAL)
+
+
+def test_a_stop_in_a_trial_is_quick_and_leaves_the_device_as_found(site: Site) -> None:
+    site.tuner.orders = [trial(window_s=200_000.0)]
+    agent = site.start()
+    site.wait(lambda: site.setting() == SLOW)
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(timeout=10.0) == 0
+    assert site.setting() == ORIGINAL
+    (report,) = site.told("/trials/report")
+    assert report["outcome"]["state"] == "aborted"

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.config import AgentConfig, Attachment, load_agent_config
+from tuner.core import ConfigError
+
+WHOLE = """
+tuner = "https://tuner.example:8790"
+token_file = "/etc/jouletune/token"
+state_dir = "/var/lib/jouletune"
+seed = 7
+
+[[device]]
+spec = "simulated:a100"
+
+[[device]]
+spec = "cpu"
+workload = "reference"
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "agent.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    assert load_agent_config(write(tmp_path, WHOLE)) == AgentConfig(
+        tuner="https://tuner.example:8790",
+        token_file=Path("/etc/jouletune/token"),
+        state_dir=Path("/var/lib/jouletune"),
+        devices=(Attachment("simulated:a100"), Attachment("cpu", "reference")),
+        seed=7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('tunr = "http://x"', "unknown key 'tunr'; did you mean tuner?"),
+        ("colour = 1", "known are: tuner, token_file"),
+        ("seed = true", "seed must be a int, not True"),
+        ('seed = "7"', "seed must be a int"),
+        ("token_file = 3", "token_file must be a str"),
+        ("device = 3", "device must be a list"),
+        ("device = [3]", r"device 1 must be a \[\[device\]\] table"),
+        ("[[device]]\nworkload = 'reference'", "device 1 has no spec"),
+        ("[[device]]\nspec = 'cpu'\nworklod = 'x'", "did you mean workload?"),
+        ("tuner = ", "is not valid TOML"),
+        ("seed = 1", "no device"),
+        ("tuner = 'localhost:8790'\n[[device]]\nspec = 'cpu'", "tuner cannot be"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_agent_config(write(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*nowhere\.toml"):
+        load_agent_config(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "workload", "expected"),
+    [
+        ("cpu", "", Attachment("cpu")),
+        ("cpu=reference", "", Attachment("cpu", "reference")),
+        ("cpu", "reference", Attachment("cpu", "reference")),
+        ("cpu=http://127.0.0.1:80", "reference", Attachment("cpu", "http://127.0.0.1:80")),
+        ("replay:a=b.csv#x=reference", "", Attachment("replay:a=b.csv#x", "reference")),
+    ],
+)
+def test_devices_on_the_command_line(text: str, workload: str, expected: Attachment) -> None:
+    assert Attachment.parse(text, workload) == expected
+
+
+@pytest.mark.parametrize("text", ["", "=reference", "cpu="])
+def test_half_a_device_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="cannot read the device"):
+        Attachment.parse(text)
