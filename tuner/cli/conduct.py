@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agents.journal import Journal
 from tuner.cli.jobs import CONTROL, draft
-from tuner.cli.processes import Stand, stand
+from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Outcome, Result, outcome
 from tuner.cli.runfile import Job, RunRecord, write_run
 from tuner.core import Conflict, Device, NotFound, Phase, StoreError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """How often a study is looked at: seldom enough not to disturb what is being measured."""
 RELEASE_S = 30.0
+EMPTY_LOOKS = 2
 SETTLED = (Phase.HOLDING, Phase.STOPPED)
 
 
@@ -93,7 +95,7 @@ def conduct(
             title = f"study {number} of {len(record.jobs)}" if len(record.jobs) > 1 else "study"
             found.append(work.carry_out(title))
             done(found[-1])
-        _wait_released(at_work)
+        _wait_released(at_work, Journal(state_dir / AGENT / "journal"))
     return found
 
 
@@ -158,13 +160,14 @@ def _stop(desk: Desk, study: str, why: str) -> bool:
     return True
 
 
-def _wait_released(at_work: Stand) -> None:
-    """Give the agent time to put every device back; what it leaves, ending the stand puts back."""
-    ids = {view.device.id for view in at_work.devices.values()}
+def _wait_released(at_work: Stand, journal: Journal) -> None:
+    """Give the agent time to put every device back; what it leaves, ending the stand puts back.
+
+    A hold that was ordered a moment ago may still be on its way: the journal must stay empty.
+    """
     deadline = time.monotonic() + RELEASE_S
-    while time.monotonic() < deadline:
+    empty = 0
+    while empty < EMPTY_LOOKS and time.monotonic() < deadline:
         at_work.check()
-        views = [view for view in at_work.desk.devices() if view.device.id in ids]
-        if all(view.applied is None or view.applied.level == "original" for view in views):
-            return
-        time.sleep(LOOK_S / 4)
+        time.sleep(LOOK_S)
+        empty = 0 if journal.devices() else empty + 1

@@ -31,7 +31,7 @@ class Display(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it should be."""
+        """Leave the terminal as it should be; the next update opens it again."""
         ...
 
 
@@ -47,6 +47,7 @@ class Lines:
         self._console = console
         self._told: dict[str, int] = {}
         self._phase: dict[str, Phase] = {}
+        self._best: dict[str, str] = {}
 
     def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
         """Print what is new since the last look."""
@@ -58,8 +59,9 @@ class Lines:
         for trial in new:
             self._enter(view.id, trial.phase)
             self.say(f"    {line(trial, view)}")
-        if new:
-            self.say(f"    {best_so_far(view)}")
+        if new and (best := best_so_far(view)) != self._best.get(view.id):
+            self._best[view.id] = best
+            self.say(f"    {best}")
         if view.phase in RESTING:
             self._enter(view.id, view.phase, f": {view.phase_why}")
 
@@ -83,10 +85,10 @@ class LiveTable:
         from rich.live import Live
 
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._live.start()
 
     def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
         """Redraw."""
+        self._live.start()
         self._live.update(picture(title, view, trials), refresh=True)
 
     def say(self, text: str) -> None:

@@ -22,6 +22,8 @@ from tuner.wire import DeviceView
 START_S = 120.0
 GRACE_S = 15.0
 LOOK_S = 0.1
+AGENT = "agent"
+"""The agent's own folder in the state folder."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
     tuner = ["tuner", "serve", "--host", "127.0.0.1", "--port", "0"]
     tuner += ["--token-file", str(token_file), "--port-file", str(port_file)]
     agent = ["agent", "serve", "--token-file", str(token_file)]
-    agent += ["--state-dir", str(state_dir / "agent"), "--seed", str(seed)]
+    agent += ["--state-dir", str(state_dir / AGENT), "--seed", str(seed)]
     agent += [part for spec in specs for part in ("--device", spec)]
     try:
         log = children.start("tuner", tuner, environ).log
@@ -143,7 +145,7 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
             yield Stand(desk, devices, children.check)
     finally:
         children.end()
-        revert(state_dir / "agent")
+        revert(state_dir / AGENT)
 
 
 def last_error(log: Path) -> str:

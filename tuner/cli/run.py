@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -139,6 +140,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> int:
     from tuner.cli.results import document
     from tuner.core import TuningError
 
+    logging.basicConfig(filename=state_dir / "run.log", format="%(asctime)s %(message)s")
     progress = console(stderr=as_json)
     display = Lines(progress) if as_json else open_display(progress)
     finished: list[Result] = []
@@ -146,6 +148,7 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> int:
     def done(result: Result) -> None:
         finished.append(result)
         if not as_json:
+            display.close()
             print_report(progress, result)
 
     try:
