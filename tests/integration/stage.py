@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-JOULETUNE = [sys.executable, "-m", "tuner.cli.app"]
+JOULETUNE = [sys.executable, "-c", "import sys; from tuner.cli.app import main; sys.exit(main())"]
 DEADLINE_S = 60.0
 
 
@@ -69,7 +69,10 @@ class Stage:
         options = ["--config", str(config), "--db", self.db, "--port", str(self.tuner_port)]
         options += ["--token-file", str(self.token_file)]
         self.spawn("tuner", [*JOULETUNE, "tuner", "serve", *options])
-        until(self.ready, f"the tuner does not answer: {self.log('tuner')}")
+        try:
+            until(self.ready, "the tuner does not answer")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.log('tuner')}") from None
 
     def ready(self) -> bool:
         with suppress(httpx.TransportError):
@@ -77,12 +80,11 @@ class Stage:
         return False
 
     def start_toy(self) -> int:
-        with subprocess.Popen(["true"]):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.integration.toy"],
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.toy"],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
         self.processes["toy"] = process
         assert process.stdout is not None
         return int(process.stdout.readline())
@@ -149,8 +151,11 @@ class Stage:
                 return self.phase(study) == phase
             return False
 
-        logs = "".join(f"\n--- {name}: {self.log(name)}" for name in ("tuner", "agent"))
-        until(there, f"the study does not come to {phase}{logs}")
+        try:
+            until(there, f"the study does not come to {phase}")
+        except AssertionError as error:
+            logs = "".join(f"\n--- {name}: {self.log(name)}" for name in ("tuner", "agent"))
+            raise AssertionError(f"{error}{logs}") from None
 
 
 @contextmanager

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 DRAFT = {
     "objective": "latency_mean_ms",
     "constraints": ["latency_mean_ms <= 2x baseline"],
-    "terms": {"trials": 4, "window_s": 0.6, "max_window_s": 2.0},
+    "terms": {"trials": 3, "window_s": 0.6, "max_window_s": 2.0},
 }
 
 
@@ -57,7 +57,7 @@ def test_a_tuner_killed_in_mid_study_goes_on_where_it_was(played: Stage) -> None
     played.await_phase(study, "holding")
     trials = played.trials(study)
     assert_whole(trials)
-    assert sum(t["phase"] == "tuning" for t in trials) == 4
+    assert sum(t["phase"] == "tuning" for t in trials) == 3
 
 
 def test_a_hold_outlives_the_tuner(played: Stage) -> None:
