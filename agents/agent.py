@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-import secrets
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from agents.holds import Hold, Holder
@@ -25,7 +24,6 @@ from tuner.core import (
     Device,
     InvalidInput,
     Level,
-    LinkError,
     NotFound,
     Now,
     Outcome,
@@ -88,7 +86,8 @@ class DeviceAgent:
         self._attached = attached
         self._backoff = Backoff(rng)
         self._registered = False
-        self._reached: bool | None = None
+        self._met = False
+        self._wrong = ""
         self._asked_at = around.clock.monotonic()
         self._holder = Holder(
             device.id,
@@ -112,8 +111,8 @@ class DeviceAgent:
         """Work until stopped.
 
         Raises:
-            Unauthorised, ProtocolMismatch, InvalidInput: the tuner's very first word, and there is no
-                hold to keep: nothing has been done, and trying again would not help.
+            Unauthorised, ProtocolMismatch, InvalidInput: the tuner has never wanted this agent, and there
+                is no hold to keep: nothing has been done, and trying again would not help.
         """
         self.begin()
         while not self._around.stop.is_set():
@@ -146,14 +145,14 @@ class DeviceAgent:
                 self._registered = True
                 log.info("event=registered device=%s", self.device.id)
             order = self._next()
-            self._met()
+            self._met_tuner()
             self._obey(order)
         except NotFound as error:
             log.warning("event=forgotten device=%s why=%r", self.device.id, str(error))
             self._registered = False
             self._wait(self._backoff.failed())
         except (Unauthorised, ProtocolMismatch, InvalidInput) as error:
-            if self._reached is None and self._holder.current is None:
+            if not self._met and self._holder.current is None:
                 raise
             self._trouble(error, final=True)
         except TuningError as error:
@@ -328,20 +327,17 @@ class DeviceAgent:
                 return
             self._around.clock.sleep(min(left, LOOK_S))
 
-    def _met(self) -> None:
-        if self._reached is False:
-            log.info("event=tuner_back device=%s", self.device.id)
-        self._reached = True
+    def _met_tuner(self) -> None:
+        if self._wrong:
+            log.info("event=well_again device=%s", self.device.id)
+        self._met, self._wrong = True, ""
         self._backoff.worked()
 
     def _trouble(self, error: TuningError, *, final: bool = False) -> None:
-        """Log what is wrong, once while the tuner is away, and wait."""
+        """Log what is wrong, once as long as it stays the same, and wait."""
         if self._around.stop.is_set():
             return
-        away = isinstance(error, LinkError | Unauthorised)
-        if not away or self._reached is not False:
-            event = "tuner_away" if away else "step_failed"
-            log.error("event=%s device=%s why=%r", event, self.device.id, str(error))
-        if away:
-            self._reached = False
+        if str(error) != self._wrong:
+            self._wrong = str(error)
+            log.error("event=%s device=%s why=%r", error.code, self.device.id, self._wrong)
         self._wait(self._backoff.failed(final=final))

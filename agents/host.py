@@ -28,7 +28,10 @@ class HostClock:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What tells one machine, and one boot of it, from another."""
+    """What tells one machine, and one boot of it, from another.
+
+    `cores` are all of the machine's, not only those this process may use: /proc/stat counts all.
+    """
 
     name: str
     boot: str
@@ -41,7 +44,7 @@ class Host:
             boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
         except OSError:
             boot = ""
-        return cls(platform.node() or "localhost", boot, len(os.sched_getaffinity(0)))
+        return cls(platform.node() or "localhost", boot, os.cpu_count() or 1)
 
 
 @contextmanager

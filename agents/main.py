@@ -209,7 +209,10 @@ def _open_one(
 
 
 def _run(agents: Sequence[DeviceAgent], stop: threading.Event) -> list[TuningError]:
-    """Run a thread per device until all have ended or a stop; return what ended any of them."""
+    """Run a thread per device until all have ended or a stop; return what ended any of them.
+
+    A loop that breaks puts its device back and does not stop the others.
+    """
     failed: list[TuningError] = []
 
     def work(agent: DeviceAgent) -> None:
@@ -218,8 +221,10 @@ def _run(agents: Sequence[DeviceAgent], stop: threading.Event) -> list[TuningErr
         except TuningError as error:
             failed.append(error)
             stop.set()
-        except Exception:
+        except Exception as error:
             log.exception("event=loop_broken device=%s", agent.device.id)
+            text = f"the loop of {agent.device.id} broke: {error}"
+            failed.append(TuningError(text, hint="the log has the traceback; please report it"))
             agent.begin()
 
     threads = [

@@ -155,7 +155,7 @@ def test_a_killed_agent_keeps_its_hold_without_the_tuner(site: Site) -> None:
     agent.kill()
     agent.wait()
     again = site.start()
-    site.wait(lambda: (site.folder / "agent.log").read_text().count("event=tuner_away"))
+    site.wait(lambda: (site.folder / "agent.log").read_text().count("event=link"))
     assert site.setting() == HELD
     again.send_signal(signal.SIGTERM)
     assert again.wait(timeout=10.0) == 0

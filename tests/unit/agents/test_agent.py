@@ -444,6 +444,29 @@ def test_a_tuner_that_does_not_want_it_at_first_ends_the_agent(
         rig.agent().run()
 
 
+def test_a_tuner_that_comes_up_and_does_not_want_it_ends_the_agent_too(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.broken = cut
+    agent.step()
+    rig.tuner.broken = lambda _: refusal(401, "unauthorised", "the token is wrong")
+    with pytest.raises(Unauthorised, match="the token is wrong"):
+        agent.step()
+
+
+def test_trouble_is_logged_once_as_long_as_it_stays_the_same(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = rig.agent()
+    rig.tuner.broken = cut
+    for _ in range(5):
+        agent.step()
+    rig.tuner.broken = lambda _: refusal(503, "store", "the database is away")
+    agent.step()
+    told = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert len(told) == 2
+    assert "no route" in told[0] and "the database is away" in told[1]
+
+
 def test_a_hold_outlives_a_token_that_no_longer_fits(rig: Rig) -> None:
     rig.tuner.orders = [hold()]
     rig.agent().step()

@@ -7,13 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from agents.agent import DeviceAgent
 from agents.config import AgentConfig, Attachment
 from agents.holds import Holder
 from agents.host import Host, HostClock, sole
 from agents.journal import Journal
 from agents.main import device_ids, open_pair, revert, serve
 from tests.builders import START
-from tuner.core import ActuationError, Conflict, InvalidInput, LinkError, Plan, Setting, StoreError
+from tuner.core import (
+    ActuationError,
+    Conflict,
+    InvalidInput,
+    LinkError,
+    Plan,
+    Setting,
+    StoreError,
+    TuningError,
+)
 from tuner.wire import HoldOrder
 
 HEAVY = ("torch", "numpy", "sqlalchemy", "scipy", "pandas", "botorch", "fastapi")
@@ -60,6 +70,7 @@ def test_the_agent_stays_light() -> None:
 import sys
 import agents.main, agents.devices, agents.workloads
 from agents.main import open_pair
+from agents.agent import DeviceAgent
 from agents.config import Attachment
 from pathlib import Path
 import tempfile
@@ -179,3 +190,32 @@ def test_a_stop_ends_the_agent_though_no_tuner_is_there(tmp_path: Path) -> None:
     stop.set()
     thread.join(timeout=10.0)
     assert not thread.is_alive() and failed == []
+
+
+def test_a_loop_that_breaks_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    config = AgentConfig(
+        tuner="http://127.0.0.1:9",
+        token_file=token,
+        state_dir=tmp_path / "state",
+        devices=(A100, Attachment("simulated:orin")),
+    )
+    stop = threading.Event()
+    steps: list[str] = []
+    step = DeviceAgent.step
+
+    def broken(agent: DeviceAgent) -> None:
+        steps.append(agent.device.id.split("@")[0])
+        if steps.count("simulated-orin") >= 2:
+            stop.set()
+        if steps[-1] == "simulated-a100":
+            raise ZeroDivisionError("a bug")
+        step(agent)
+
+    monkeypatch.setattr(DeviceAgent, "step", broken)
+    with pytest.raises(TuningError, match=r"loop of simulated-a100@.* broke: a bug"):
+        serve(config, stop)
+    assert steps.count("simulated-a100") == 1
