@@ -95,6 +95,10 @@ class MemoryStudies:
             current = [revisions[-1].study for revisions in self._tables.revisions.values()]
             return tuple(deepcopy(sorted(current, key=lambda s: (s.created_at, s.id))))
 
+    def of(self, device: str) -> Study | None:
+        """Return the active study that has a device, None where none does."""
+        return next((s for s in self.list() if s.active and device in s.devices), None)
+
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""
         with self._tables.lock:

@@ -97,7 +97,7 @@ class Loop:
         """Return what a device is to do now. Asking again after a crash gives the same trial."""
         self.store.devices.get(device)
         self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
-        study = self.study_of(device)
+        study = self.store.studies.of(device)
         if study is None:
             return Release(why="no active study has this device")
         with self.lock(study.id):
@@ -241,12 +241,6 @@ class Loop:
             Event(at=self.now(), kind=kind, text=text, study=study, device=device)
         )
 
-    def study_of(self, device: str) -> Study | None:
-        """Return the active study that owns a device, None where none does."""
-        return next(
-            (s for s in self.store.studies.list() if s.active and device in s.devices), None
-        )
-
     def _running(
         self, study: Study, trials: Sequence[Trial], trial: Trial, device: str, agent: str
     ) -> Orders | None:
@@ -330,7 +324,7 @@ class Loop:
             self.note(str(outcome.state), text, study)
 
     def _restart_evidence(self, device: Device) -> None:
-        study = self.study_of(device.id)
+        study = self.store.studies.of(device.id)
         if study is None:
             return
         with self.lock(study.id):

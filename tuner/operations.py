@@ -240,7 +240,7 @@ class Operations:
         views = []
         for device in self.loop.store.devices.list():
             applied = next(iter(self.loop.store.devices.applied(device.id)), None)
-            owner = self.loop.study_of(device.id)
+            owner = self.loop.store.studies.of(device.id)
             views.append(
                 DeviceView(device=device, applied=applied, study=owner.id if owner else "")
             )

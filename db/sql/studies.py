@@ -74,6 +74,21 @@ class SqlStudies:
             ).all()
         return tuple(decode_study(document) for document in documents)
 
+    def of(self, device: str) -> Study | None:
+        """Return the active study that has a device, None where none does."""
+        with self._database.read() as session:
+            document = session.scalar(
+                select(RevisionRow.document)
+                .join(
+                    StudyRow,
+                    (StudyRow.id == RevisionRow.study_id)
+                    & (StudyRow.revision == RevisionRow.revision),
+                )
+                .join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id)
+                .where(StudyDeviceRow.device_id == device, StudyDeviceRow.active)
+            )
+        return None if document is None else decode_study(document)
+
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""
         following = replace(study, revision=study.revision + 1)

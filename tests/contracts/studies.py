@@ -164,6 +164,14 @@ class DeviceOwnershipContract:
         assert [s.id for s in store.studies.list()] == ["first"]
         store.studies.add(study(id="third", devices=("c",)), "bob", "")
 
+    def test_the_active_study_of_a_device_is_found(self, store: Store) -> None:
+        assert store.studies.of("sim") is None
+        store.studies.add(study(), "test", "created")
+        assert store.studies.of("sim") == store.studies.get("s1")
+        assert store.studies.of("other") is None
+        store.studies.revise(store.studies.get("s1").moved(Phase.STOPPED), "test", "stop", START)
+        assert store.studies.of("sim") is None
+
     def test_a_stopped_study_lets_its_devices_go(self, store: Store) -> None:
         store.studies.add(study(id="first"), "ann", "")
         stopped = store.studies.get("first").moved(Phase.STOPPED)

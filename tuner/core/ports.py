@@ -108,6 +108,10 @@ class Studies(Protocol):
         """Return all studies, oldest first."""
         ...
 
+    def of(self, device: str) -> Study | None:
+        """Return the active study that has a device, None where none does."""
+        ...
+
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the study as the revision after the one it carries, and return it so.
 
