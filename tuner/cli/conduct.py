@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """How often a study is looked at: seldom enough not to disturb what is being measured."""
 RELEASE_S = 30.0
-EMPTY_LOOKS = 2
+EMPTY_LOOKS = 4
 SETTLED = (Phase.HOLDING, Phase.STOPPED)
 
 
@@ -169,5 +169,5 @@ def _wait_released(at_work: Stand, journal: Journal) -> None:
     empty = 0
     while empty < EMPTY_LOOKS and time.monotonic() < deadline:
         at_work.check()
-        time.sleep(LOOK_S)
+        time.sleep(LOOK_S / EMPTY_LOOKS)
         empty = 0 if journal.devices() else empty + 1

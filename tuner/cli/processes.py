@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from agents.config import Attachment
@@ -118,7 +119,7 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
         TuningError: a process ended, or did not come up in time; the message names its log.
         ActuationError: a device could not be put back.
     """
-    children = Children(state_dir)
+    children, begun = Children(state_dir), datetime.now(UTC)
     port_file, token_file = state_dir / "port", state_dir / "token"
     port_file.unlink(missing_ok=True)
     for name in ("tuner", "agent"):
@@ -139,8 +140,8 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
             _until(desk.ready, children, f"the tuner did not answer; its log is {log}")
             wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
             failing = f"the agent did not register its devices; its log is {log}"
-            _until(lambda: set(wanted) <= set(_registered(desk)), children, failing)
-            found = _registered(desk)
+            _until(lambda: set(wanted) <= set(_registered(desk, begun)), children, failing)
+            found = _registered(desk, begun)
             devices = {spec: found[id] for spec, id in zip(specs, wanted, strict=True)}
             yield Stand(desk, devices, children.check)
     finally:
@@ -155,8 +156,9 @@ def last_error(log: Path) -> str:
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
 
 
-def _registered(desk: RemoteDesk) -> Mapping[str, DeviceView]:
-    return {view.device.id: view for view in desk.devices()}
+def _registered(desk: RemoteDesk, since: datetime) -> Mapping[str, DeviceView]:
+    """Return the devices by id that were registered since then: the database knows older ones, too."""
+    return {v.device.id: v for v in desk.devices() if v.device.seen_at >= since}
 
 
 def _until(done: Callable[[], bool], children: Children, failing: str) -> None:

@@ -22,9 +22,12 @@ def end_with_parent(stdin: int = 0) -> None:
     """Wait for the parent's end, then end this process and its group."""
     while os.read(stdin, 1024):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    own = os.getpid()
+    os.kill(own, signal.SIGTERM)
     time.sleep(GRACE_S)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    if os.getpgrp() == own:
+        os.killpg(own, signal.SIGKILL)
+    os.kill(own, signal.SIGKILL)
 
 
 if __name__ == "__main__":

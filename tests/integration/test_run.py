@@ -1,0 +1,245 @@
+"""`jouletune run` for real: one tuner and one agent as processes, and whatever may go wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from db import open_store
+from tuner.cli.runfile import read_run
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = [sys.executable, "-c", "import sys; from tuner.cli.app import main; sys.exit(main())"]
+REPOSITORY = Path(__file__).parents[2]
+LIMIT = "latency_p99_ms <= 1.2x baseline"
+# Without the model, whose libraries take seconds to load, and so without a control beside it.
+PLAIN = ("run", "--device", "simulated:orin", "--policy", "sobol")
+
+
+class Folder:
+    """A folder to run in, and what was started there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = path / ".jouletune"
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command in the folder."""
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            cwd=self.path,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def ask(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command to its end."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=100)
+        return process.returncode, out, err
+
+    def run(self, *arguments: str) -> Any:  # noqa: ANN401
+        """Do a run that succeeds and return what it prints as JSON."""
+        code, out, err = self.ask("run", *arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def trials(self) -> int:
+        """Return how many trials of the present study have begun."""
+        record = read_run(self.state)
+        if record is None or not record.jobs[0].study:
+            return 0
+        store = open_store(f"sqlite:///{self.state / 'jouletune.sqlite'}", create=False)
+        try:
+            return len(store.trials.list(record.jobs[0].study))
+        finally:
+            store.close()
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes that work in this folder."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.cwd() == str(self.path) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    found = Folder(tmp_path)
+    yield found
+    found.close()
+
+
+def until(done: Callable[[], bool], seconds: float = 40.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.1)
+
+
+def test_a_simulated_board_is_tuned_and_scored(folder: Folder) -> None:
+    found = folder.run("--device", "simulated:orin", "--trials", "4", "--seed", "1")
+    assert found["study"]["policy"] == "polythrottle"
+    assert found["study"]["constraints"] == [LIMIT]
+    assert sum(t["phase"] == "tuning" for t in found["trials"]) == 4
+    assert {e["origin"] for e in found["baseline"]["metrics"].values()} == {"simulated"}
+    truth = found["truth"]
+    energy = {name: truth[name]["metrics"]["energy_j"] for name in ("baseline", "best", "oracle")}
+    gain = (energy["baseline"] - energy["best"]) / (energy["baseline"] - energy["oracle"])
+    assert found["captured"] == pytest.approx(gain)
+    assert energy["oracle"] < energy["baseline"]
+    limit = 1.2 * truth["baseline"]["metrics"]["latency_p99_ms"]
+    assert found["feasible"] == (truth["best"]["metrics"]["latency_p99_ms"] <= limit)
+    assert found["control"]["policy"] == "sobol"
+    assert found["control"]["trials"] >= 6
+    assert folder.processes() == []
+    assert not list((folder.state / "agent" / "journal").glob("*.journal"))
+    studies = json.loads(folder.ask("study", "list", "--json")[1])
+    assert [s["phase"] for s in studies] == ["stopped", "stopped"]
+
+
+def test_a_run_for_people_ends_with_a_report(folder: Folder) -> None:
+    code, out, err = folder.ask(
+        "run", "--device", "simulated:a100", "--trials", "2", "--policy", "sobol",
+        "--constraint", "latency_p99_ms <= 100", "--window", "5",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    for part in ("trial 1 completed", "Study ", "bill  ", "truth  ", "origin  ", "Next:"):
+        assert part in out
+    assert "control" not in out, "sobol is not shown beside itself"
+
+
+def test_a_table_is_replayed_by_its_own_metrics(folder: Folder) -> None:
+    table = folder.path / "measured.csv"
+    with table.open("w") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["surface", "device", "workload", "clock_mhz", "energy_j", "latency_s", "power_w"]
+        )
+        for step in range(12):
+            clock = 600 + 100 * step
+            seconds = 100.0 / clock
+            joules = 5.0 + 3.0 * abs(step - 4) + 1.0
+            writer.writerow(["b|w", "b", "w", clock, joules, seconds, joules / seconds])
+    found = folder.run("--device", "replay:measured.csv", "--trials", "3", "--policy", "sobol")
+    assert found["study"]["constraints"] == ["latency_ms <= 1.2x baseline"]
+    assert {e["origin"] for e in found["baseline"]["metrics"].values()} == {"replayed"}
+    assert found["truth"]["oracle"]["setting"] == {"clock_mhz": 1500}
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_goes_on(folder: Folder) -> None:
+    run = folder.start(*PLAIN, "--trials", "12")
+    until(lambda: folder.trials() >= 3)
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=40)
+    assert run.returncode == 1
+    assert err.count("\n") == 1
+    assert "jouletune run --resume" in err
+    assert folder.processes() == []
+    before = read_run(folder.state)
+    done = folder.trials()
+    found = folder.run("--resume")
+    assert before is not None
+    assert found["study"]["id"] == before.jobs[0].study
+    numbers = [t["number"] for t in found["trials"]]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) > done >= 3
+    assert sum(t["phase"] == "tuning" for t in found["trials"]) == 12
+    code, _, err = folder.ask("run", "--resume")
+    assert code == 2
+    assert "finished" in err
+
+
+def test_killing_a_run_leaves_no_process_and_the_next_one_says_what_it_stops(
+    folder: Folder,
+) -> None:
+    run = folder.start(*PLAIN, "--trials", "40")
+    until(lambda: folder.trials() >= 2)
+    record = read_run(folder.state)
+    assert record is not None
+    run.kill()
+    run.communicate()
+    until(lambda: folder.processes() == [])
+    code, _, err = folder.ask(*PLAIN, "--trials", "1", "--json")
+    assert code == 0
+    assert f"study {record.jobs[0].study} of the interrupted run is stopped" in err
+
+
+def test_a_killed_agent_ends_the_run_with_its_log_named(folder: Folder) -> None:
+    run = folder.start(*PLAIN, "--trials", "40")
+    until(lambda: folder.trials() >= 2)
+    (agent,) = [p for p in folder.processes() if p.cmdline()[3:5] == ["agent", "serve"]]
+    agent.kill()
+    _, err = run.communicate(timeout=40)
+    assert run.returncode == 1
+    assert "the agent was killed by signal 9" in err
+    assert str(Path(".jouletune") / "agent.log") in err
+    assert folder.processes() == []
+    assert not list((folder.state / "agent" / "journal").glob("*.journal"))
+
+
+def test_two_runs_do_not_share_a_folder(folder: Folder) -> None:
+    run = folder.start(*PLAIN, "--trials", "40")
+    until(lambda: folder.trials() >= 1)
+    code, _, err = folder.ask(*PLAIN)
+    assert code == 1
+    assert "another run is using the state folder" in err
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=40)
+    assert folder.processes() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--device", "gpu"], "gpu"),
+        (["--device", "simulated:t4"], "t4"),
+        (["--device", "replay:none.csv"], "none.csv"),
+        (["--device", "cpu", "--workload", "chess"], "chess"),
+        (["--device", "simulated:orin", "--policy", "magic"], "magic"),
+        (["--device", "simulated:orin", "--constraint", "fast"], "fast"),
+        (["--device", "simulated:orin", "--constraint", "latency_p42_ms <= 3"], "latency_p42_ms"),
+        (["--device", "simulated:orin", "--trials", "0"], "trials"),
+        (["--device", "simulated:orin", "--window", "nan"], "window"),
+        (["--device", "simulated:orin", "--db", "mysql://h/d"], "mysql"),
+        (["--device", "simulated:orin", "--db", "sqlite:////proc/none/x.sqlite"], "/proc/none"),
+        (["--state-dir", "/proc/none"], "/proc/none"),
+        (["--resume"], "nothing to resume"),
+        (["--resume", "--trials", "3"], "--resume"),
+    ],
+)
+def test_bad_input_ends_in_one_line_and_nothing_running(
+    folder: Folder, arguments: list[str], named: str
+) -> None:
+    code, out, err = folder.ask("run", *arguments)
+    assert code == 2
+    assert named in err
+    assert (err.startswith("error: "), err.count("\n"), out) == (True, 1, "")
+    assert folder.processes() == []
