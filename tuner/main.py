@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -93,8 +92,8 @@ def serve(config: TunerConfig) -> None:
     if config.port_file is not None:
         write_whole(config.port_file, f"{port}\n", 0o644)
     log.info("serving http://%s:%d", config.host, port)
-    # uvicorn raises the signal that ended it again: as an exit, so that the store is closed, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # uvicorn heeds SIGTERM and raises it once more at its end: ignored, so that the store is closed.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         server.run(sockets=[listener])
     finally:
