@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tuner.cli.figures import change, figure, percent, shown
 from tuner.cli.output import table
-from tuner.cli.trial import asked_metrics, row
+from tuner.cli.trial import asked_metrics, remark, row
 from tuner.core import Phase, TrialState
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def line(trial: TrialView, view: StudyView) -> str:
     ]
     if trial.verdict is not None:
         parts.append(str(trial.verdict))
-    if trial.reason:
-        parts.append(trial.reason)
+    if note := remark(trial):
+        parts.append(note)
     return ", ".join(parts)
 
 

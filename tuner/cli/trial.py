@@ -63,8 +63,14 @@ def row(trial: TrialView, view: StudyView, metrics: Sequence[str]) -> list[str]:
         str(trial.verdict) if trial.verdict else "–",
         *(shown(m, trial.metrics) for m in metrics),
         change(trial.setting, view.baseline.setting),
-        trial.reason,
+        remark(trial),
     ]
+
+
+def remark(trial: TrialView) -> str:
+    """Return what qualifies a trial: why it ended so, and whether the device throttled."""
+    throttled = f"throttled: {', '.join(trial.throttled)}" if trial.throttled else ""
+    return "; ".join(text for text in (trial.reason, throttled) if text)
 
 
 def described(found: SettingView, view: StudyView) -> str:

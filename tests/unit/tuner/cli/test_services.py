@@ -1,0 +1,86 @@
+"""`tuner serve`, `agent serve` and `agent revert`: what the options say goes over the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import agents.main
+import tuner.main
+from agents.config import AgentConfig, Attachment
+from tuner.cli.app import main
+from tuner.config import TunerConfig
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return what would have been served."""
+    found: list[object] = []
+    monkeypatch.setattr(tuner.main, "serve", found.append)
+    monkeypatch.setattr(agents.main, "serve", found.append)
+    for name in ("JOULETUNE_DB", "JOULETUNE_TUNER", "JOULETUNE_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    return found
+
+
+def test_a_tuner_is_served_by_its_defaults_file_and_options(
+    served: list[object], tmp_path: Path
+) -> None:
+    file = tmp_path / "tuner.toml"
+    file.write_text('port = 9000\nhost = "::1"\nkeep_days = 5\n')
+    assert main(["tuner", "serve"]) == 0
+    assert main(["tuner", "serve", "--config", str(file), "--port", "0", "--db", "memory://"]) == 0
+    assert served[0] == TunerConfig()
+    assert served[1] == TunerConfig(port=0, host="::1", keep_days=5, db="memory://")
+
+
+def test_a_database_url_may_come_by_the_environment(
+    served: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOULETUNE_DB", "postgresql://u:secret@h/d")
+    assert main(["tuner", "serve"]) == 0
+    assert served == [TunerConfig(db="postgresql://u:secret@h/d")]
+
+
+def test_an_agent_is_served_by_options_and_file(served: list[object], tmp_path: Path) -> None:
+    arguments = ["agent", "serve", "--device", "cpu=reference", "--device", "simulated:orin"]
+    assert main([*arguments, "--workload", "w", "--seed", "3", "--tuner", "http://h:1"]) == 0
+    both = (Attachment("cpu", "reference"), Attachment("simulated:orin", "w"))
+    assert served[0] == AgentConfig(devices=both, seed=3, tuner="http://h:1")
+    file = tmp_path / "agent.toml"
+    file.write_text('seed = 4\ntuner = "http://t"\n[[device]]\nspec = "cpu"\n')
+    assert main(["agent", "serve", "--config", str(file), "--state-dir", "x"]) == 0
+    assert served[1] == AgentConfig(
+        devices=(Attachment("cpu"),), seed=4, tuner="http://t", state_dir=Path("x")
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["tuner", "serve", "--port", "99999"], "99999"),
+        (["tuner", "serve", "--config", "none.toml"], "none.toml"),
+        (["agent", "serve"], "--device"),
+        (["agent", "serve", "--device", "cpu="], "cpu="),
+        (["agent", "serve", "--device", "cpu", "--tuner", "h:1"], "h:1"),
+        (["agent", "serve", "--config", "none.toml"], "none.toml"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(
+    served: list[object], arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert (named in err, err.count("\n")) == (True, 1)
+    assert served == []
+
+
+def test_reverting_where_nothing_is_set_does_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["agent", "revert", "--state-dir", str(tmp_path / "state")]
+    assert main(arguments) == 0
+    assert "nothing to put back" in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    assert capsys.readouterr().out.split() == ["{", '"reverted":', "[]", "}"]
