@@ -1,8 +1,9 @@
 """The one load generator: closed and open loop, against anything that can be sent one request.
 
 It runs inside the agent and shares the machine with what it measures, so a request must cost little:
-callers are threads that block on a socket, and `HttpCaller` writes and reads HTTP/1.1 itself: some
-40 µs of CPU a request where `http.client` took 220 µs and httpx 1200 µs (4 callers, loopback).
+callers are threads that block on a socket, and `HttpCaller` writes and reads HTTP/1.1 itself. Back
+to back on loopback with 4 callers that took some 40 µs of CPU a request, `http.client` 220 and httpx
+1200; at 100 to 300 requests a second, with threads to wake up, 100 to 200 µs.
 """
 
 from __future__ import annotations
