@@ -59,8 +59,8 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> A
 
 def _ready_url(process: subprocess.Popen[bytes], log: Path) -> str:
     assert process.stdout is not None
-    select.select([process.stdout], [], [], START_S)
-    line = process.stdout.readline() if process.poll() is None else b""
+    readable, _, _ = select.select([process.stdout], [], [], START_S)
+    line = process.stdout.readline() if readable else b""
     try:
         return str(json.loads(line)["url"])
     except (ValueError, LookupError):
@@ -71,9 +71,10 @@ def _ready_url(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server by closing its standard input, or by force where it does not take the hint."""
+    """End the server, by force where it takes too long."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.close()
+    process.terminate()  # Still starting, it would notice the closed input only later.
     try:
         process.wait(END_S)
     except subprocess.TimeoutExpired:

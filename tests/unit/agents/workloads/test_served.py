@@ -313,6 +313,18 @@ class TestReference:
             open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
         assert str(tmp_path / "reference.log") in caught.value.hint
 
+    def test_a_server_that_is_never_ready_is_given_up_and_ended(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "never_ready.py").write_text("import time\ntime.sleep(60)\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setattr(child, "SERVER", "never_ready")
+        monkeypatch.setattr(child, "START_S", 0.2)
+        began = time.monotonic()
+        with pytest.raises(DeviceLost, match="it said nothing"):
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+        assert time.monotonic() - began < 10.0
+
 
 def test_the_adapter_stays_light() -> None:
     heavy = {"torch", "numpy", "fastapi", "starlette", "sqlalchemy", "uvicorn"}
