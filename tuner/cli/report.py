@@ -60,7 +60,7 @@ def verdict(main: Outcome) -> Iterator[str]:
     report = main.report
     yield f"baseline  {render_setting(report.baseline.setting)}"
     if not report.baseline.metrics:
-        yield f"The baseline could not be measured: {main.why}"
+        yield f"No baseline, so nothing was tuned: {main.why}"
         return
     if not main.won:
         yield f"No setting won: the baseline stays. {main.why}"
