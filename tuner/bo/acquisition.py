@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from botorch.acquisition.analytic import (
     LogConstrainedExpectedImprovement,
+    LogExpectedImprovement,
     LogProbabilityOfFeasibility,
 )
 from botorch.models.model import Model
@@ -68,13 +69,19 @@ def log_gain(belief: Belief, best: float) -> Tensor:
 
     The expected improvement counts only where the limits hold: EI × P(feasible), both in logarithms.
     """
-    found: Tensor = LogConstrainedExpectedImprovement(
-        Marginals(belief),
-        best_f=best,
-        objective_index=0,
-        constraints=dict(belief.bounds),
-        maximize=not belief.minimize,
-    )(_rows(belief))
+    model, maximize = Marginals(belief), not belief.minimize
+    gain: LogExpectedImprovement | LogConstrainedExpectedImprovement
+    if belief.bounds:
+        gain = LogConstrainedExpectedImprovement(
+            model,
+            best_f=best,
+            objective_index=0,
+            constraints=dict(belief.bounds),
+            maximize=maximize,
+        )
+    else:  # then the objective is the only column
+        gain = LogExpectedImprovement(model, best_f=best, maximize=maximize)
+    found: Tensor = gain(_rows(belief))
     return found
 
 

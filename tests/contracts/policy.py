@@ -1,0 +1,199 @@
+"""What every policy keeps to: a class of tests, to be subclassed with a `policy` fixture."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.builders import CLOCKS, SPACE, START, setting, study, trial, window
+from tuner.core import (
+    Done,
+    Knob,
+    Limit,
+    Measurement,
+    Objective,
+    Past,
+    Phase,
+    Policy,
+    Setting,
+    Space,
+    Study,
+    Terms,
+    Trial,
+    TrialState,
+    Try,
+    Wait,
+    setting_key,
+)
+
+
+def surface(at: Setting) -> Measurement:
+    """Return a window on a smooth surface: slower clocks save until idling eats the saving."""
+    clock, batch = float(at["gpu.clock_mhz"]) / 1000.0, float(at["batch_size"])
+    energy_j = (2.0 + 2.0 / clock + 6.0 * clock**2) / batch**0.3
+    return window(energy_j, 100.0 * batch**0.2 / clock**0.4)
+
+
+def past(at: Study, trials: list[Trial]) -> Past:
+    return Past(study=at, trials=tuple(trials), now=START)
+
+
+def baseline(at: Study, seen: Measurement | None = None) -> list[Trial]:
+    found = seen or surface(at.baseline)
+    return [trial(n, at.baseline, found, phase=Phase.BASELINE) for n in (1, 2)]
+
+
+def asked(count: int, **changes: Any) -> Study:  # noqa: ANN401
+    return study(terms=Terms(trials=count, window_s=10.0, max_window_s=30.0), **changes)
+
+
+class PolicyContract:
+    """A policy is a pure function of the past that stays in the space and comes to an end."""
+
+    @pytest.fixture
+    def policy(self) -> Policy:
+        """Return the policy under test."""
+        raise AssertionError("a subclass gives the policy")
+
+    def play(self, policy: Policy, at: Study, most: int = 40) -> tuple[list[Trial], Done]:
+        """Let the policy tune on the surface until it is done."""
+        trials = baseline(at)
+        for _ in range(most):
+            answer = policy.suggest(past(at, trials))
+            if isinstance(answer, Done):
+                return trials, answer
+            assert isinstance(answer, Try)
+            trials.append(trial(len(trials) + 1, answer.setting, surface(answer.setting)))
+        raise AssertionError("the policy does not come to an end")
+
+    def test_it_stays_in_the_space_and_within_its_trials(self, policy: Policy) -> None:
+        trials, done = self.play(policy, asked(8))
+        for tried in trials:
+            SPACE.check(tried.setting)
+        assert sum(t.phase is Phase.TUNING for t in trials) <= 8
+        for row in done.plan.rows:
+            SPACE.check(row.setting)
+
+    def test_the_same_past_gives_the_same_suggestion(self, policy: Policy) -> None:
+        trials, _ = self.play(policy, asked(6))
+        for count in range(2, len(trials) + 1):
+            first = policy.suggest(past(asked(6), trials[:count]))
+            again = type(policy)().suggest(past(asked(6), list(deepcopy(trials[:count]))))
+            assert first == again
+
+    def test_it_changes_nothing_of_what_it_is_given(self, policy: Policy) -> None:
+        trials, _ = self.play(policy, asked(4))
+        given = past(asked(4), trials[:4])
+        before = deepcopy(given)
+        policy.suggest(given)
+        assert given == before
+
+    def test_every_suggestion_says_why(self, policy: Policy) -> None:
+        trials = baseline(asked(6))
+        answer = policy.suggest(past(asked(6), trials))
+        _, done = self.play(policy, asked(6))
+        assert answer.why
+        assert done.why
+
+    def test_it_ends_with_the_best_feasible_setting_it_measured(self, policy: Policy) -> None:
+        trials, done = self.play(policy, asked(11))
+        limit = 1.2 * surface(setting()).estimates["latency_p99_ms"].mean
+        feasible = {
+            setting_key(t.setting): surface(t.setting).estimates["energy_j"].mean
+            for t in trials
+            if surface(t.setting).estimates["latency_p99_ms"].high <= limit
+        }
+        assert feasible[setting_key(done.plan.rows[0].setting)] == min(feasible.values())
+
+    def test_a_running_trial_is_not_suggested_again(self, policy: Policy) -> None:
+        at = asked(6)
+        first = policy.suggest(past(at, baseline(at)))
+        assert isinstance(first, Try)
+        running = trial(3, first.setting, state=TrialState.RUNNING)
+        second = policy.suggest(past(at, [*baseline(at), running]))
+        assert isinstance(second, Try | Wait)
+        if isinstance(second, Try):
+            assert setting_key(second.setting) != setting_key(first.setting)
+
+    def test_what_has_proven_infeasible_is_not_tried_again(self, policy: Policy) -> None:
+        at = asked(12)
+        trials, _ = self.play(policy, at)
+        limit = 1.2 * surface(setting()).estimates["latency_p99_ms"].mean
+        proven: set[object] = set()
+        for tried in trials:
+            assert setting_key(tried.setting) not in proven
+            if surface(tried.setting).estimates["latency_p99_ms"].low > limit:
+                proven.add(setting_key(tried.setting))
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            TrialState.FAILED,
+            TrialState.CONTAMINATED,
+            TrialState.ABORTED,
+            TrialState.INCONCLUSIVE,
+        ],
+    )
+    def test_trials_that_went_wrong_are_survived(self, policy: Policy, state: TrialState) -> None:
+        at = asked(8)
+        wrong = [trial(n, setting(CLOCKS[n % 4], 2), state=state) for n in (3, 4, 5)]
+        answer = policy.suggest(past(at, [*baseline(at), *wrong]))
+        assert isinstance(answer, Try | Done)
+
+    def test_a_window_cut_short_is_survived(self, policy: Policy) -> None:
+        at = asked(8)
+        cut = trial(3, setting(400), window(3.0, 150.0), broke=Limit("latency_p99_ms", "<=", 120.0))
+        answer = policy.suggest(past(at, [*baseline(at), cut]))
+        assert isinstance(answer, Try)
+        assert setting_key(answer.setting) != setting_key(setting(400))
+
+    def test_a_constant_objective_ends_without_claiming_anything(self, policy: Policy) -> None:
+        at = asked(6)
+        trials = baseline(at, window())
+        for _ in range(10):
+            answer = policy.suggest(past(at, trials))
+            if isinstance(answer, Done):
+                break
+            assert isinstance(answer, Try)
+            trials.append(trial(len(trials) + 1, answer.setting, window()))
+        assert isinstance(answer, Done)
+
+    def test_where_nothing_is_feasible_it_ends_with_the_baseline(self, policy: Policy) -> None:
+        at = asked(6, constraints=("latency_p99_ms <= 1",))
+        trials = baseline(at)
+        for _ in range(10):
+            answer = policy.suggest(past(at, trials))
+            if isinstance(answer, Done):
+                break
+            assert isinstance(answer, Try)
+            trials.append(trial(len(trials) + 1, answer.setting, surface(answer.setting)))
+        assert isinstance(answer, Done)
+        assert [row.setting for row in answer.plan.rows] == [at.baseline]
+
+    def test_a_knob_with_one_value_does_no_harm(self, policy: Policy) -> None:
+        fixed = Space((*SPACE.knobs, Knob("fan", (1,), 1)))
+        at = replace(asked(3), space=fixed)
+        answer = policy.suggest(past(at, baseline(at, surface(setting()))))
+        assert isinstance(answer, Try)
+        assert answer.setting["fan"] == 1
+
+    def test_only_listed_combinations_are_suggested(self, policy: Policy) -> None:
+        listed = (setting(), setting(800, 2), setting(600, 4))
+        at = replace(asked(5), space=Space(SPACE.knobs, listed))
+        trials, _ = self.play(policy, at)
+        allowed = {setting_key(s) for s in listed}
+        assert {setting_key(t.setting) for t in trials} <= allowed
+
+    def test_no_constraint_is_no_trouble(self, policy: Policy) -> None:
+        _, done = self.play(policy, asked(10, constraints=()))
+        assert isinstance(done, Done)
+
+    def test_an_objective_to_maximize_is_maximized(self, policy: Policy) -> None:
+        at = replace(asked(11, constraints=()), objective=Objective("energy_j", "maximize"))
+        trials, done = self.play(policy, at)
+        best = max(surface(t.setting).estimates["energy_j"].mean for t in trials)
+        held = surface(done.plan.rows[0].setting).estimates["energy_j"].mean
+        assert held == pytest.approx(best)

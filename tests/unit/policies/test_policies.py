@@ -1,0 +1,52 @@
+"""The policies keep the contract, and each is what its name says."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies import POLICIES, load_policy
+from policies.polythrottle import Polythrottle
+from policies.sobol import Sobol
+from tests.builders import CLOCKS, SPACE
+from tests.contracts.policy import PolicyContract, asked, baseline, past
+from tuner.core import InvalidInput, Policy, Try, setting_key
+
+
+class TestPolythrottle(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return Polythrottle()
+
+
+class TestSobol(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return Sobol()
+
+    def test_it_covers_the_space_without_repeating(self) -> None:
+        trials, _ = self.play(Sobol(), asked(8))
+        tried = [setting_key(t.setting) for t in trials[2:]]
+        assert len(set(tried)) == len(tried) == 8
+        assert {t.setting["gpu.clock_mhz"] for t in trials} == set(CLOCKS)
+
+    def test_another_seed_gives_another_sequence(self) -> None:
+        def first(seed: int) -> list[object]:
+            trials, _ = self.play(Sobol(), asked(4, seed=seed))
+            return [setting_key(t.setting) for t in trials[2:]]
+
+        assert len({tuple(first(seed)) for seed in range(4)}) > 1
+
+    def test_it_ends_when_the_space_is_exhausted(self) -> None:
+        trials, _ = self.play(Sobol(), asked(30))
+        assert len({setting_key(t.setting) for t in trials}) == SPACE.size
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
+    at = asked(4)
+    assert isinstance(load_policy(name).suggest(past(at, baseline(at))), Try)
+
+
+def test_an_unknown_policy_is_named_with_those_there_are() -> None:
+    with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*polythrottle, sobol"):
+        load_policy("oracle")
