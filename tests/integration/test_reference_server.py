@@ -101,6 +101,11 @@ def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
     return True
 
 
+def gets_on(run: LoadRun) -> bool:
+    answered = len(run.read().latencies_s)
+    return eventually(lambda: len(run.read().latencies_s) > answered + 5)
+
+
 def test_it_starts_at_one_instance_on_all_cores(server: Running) -> None:
     told = server.get("/knobs")
     assert told["setting"] == DEFAULT
@@ -182,14 +187,14 @@ def test_no_request_is_lost_while_knobs_change_under_load(server: Running) -> No
     run = server.load(callers=6)
     for batch_size in (2, 8, 1, 16, 4):
         assert server.put(batch_size=batch_size).status_code == 200
-        time.sleep(0.1)
+        assert gets_on(run)
     if len(CORES) > 1:
         server.put(instances=2, threads=1)
         server.put(instances=1)
     tally = run.stop(grace_s=30.0)
     after = server.get("/stats")
     assert tally.failures == {}
-    assert len(tally.latencies_s) == after["items"] - before["items"] > 50
+    assert len(tally.latencies_s) == after["items"] - before["items"] > 25
     assert after["failed"] == before["failed"]
 
 
@@ -203,8 +208,7 @@ def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> 
     told = server.client.post("/infer")
     assert told.status_code == 503
     assert told.json()["error"]["code"] in ("instance_died", "no_instance")
-    done = len(run.read().latencies_s)
-    assert eventually(lambda: len(run.read().latencies_s) > done + 10)
+    assert gets_on(run)
     tally = run.stop(grace_s=30.0)
     after = server.get("/stats")
     assert set(tally.failures) == {"HTTP 503"}
