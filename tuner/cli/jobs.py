@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from agents.devices import known_truth
 from tuner.cli.runfile import Job
-from tuner.core import Constraint, Device, InvalidInput, Objective, Terms
+from tuner.core import Constraint, Device, InvalidInput, Terms
+from tuner.operations import parse_objective
 from tuner.wire import StudyDraft
 
 CONTROL = "sobol"
@@ -74,15 +75,9 @@ def _job(default: Job, wishes: Wishes) -> Job:
     for text in job.constraints or ():
         Constraint.parse(text)
     if job.objective:
-        parsed_objective(job.objective)
+        parse_objective(job.objective)
     terms(job)
     return job
-
-
-def parsed_objective(text: str) -> Objective:
-    """Read `METRIC`, `minimize METRIC` or `maximize METRIC`. Raises ConstraintSyntax."""
-    goal, _, metric = text.strip().rpartition(" ")
-    return Objective(metric, goal.strip() or "minimize")
 
 
 def terms(job: Job) -> Terms:

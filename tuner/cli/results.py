@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agents.devices import known_truth
-from tuner.cli.jobs import parsed_objective
 from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import Job
 from tuner.cli.score import Score, score
 from tuner.core import Constraint, Device, Phase, Setting, setting_key
+from tuner.operations import parse_objective
 from tuner.wire import SettingView, StudyReport, TrialView
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def outcome(desk: Desk, study: str, job: Job, device: Device) -> Outcome:
     if truth is None or not report.baseline.metrics:
         return made
     constraints = tuple(Constraint.parse(text) for text in report.study.constraints)
-    objective = parsed_objective(report.study.objective)
+    objective = parse_objective(report.study.objective)
     worth = score(device.space, truth, objective, constraints, made.held)
     return replace(made, score=worth)
 
