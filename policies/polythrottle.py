@@ -1,27 +1,35 @@
-"""PolyThrottle: least energy per query under a latency limit, over hardware clocks and batch size.
+"""PolyThrottle: least energy per query under a latency limit, by constrained Bayesian optimisation.
 
-Source: Yan, Wang and Venkataraman, "PolyThrottle: Energy-efficient Neural Network Inference on Edge
-Devices" (arXiv 2310.19991), section 5: minimise energy per query subject to the latency SLO, an
-unknown and noisy function of GPU clock, memory clock and batch size, by constrained Bayesian
-optimisation. The paper's kernel, acquisition, start and stopping rules are not public: ours are in
-`tuner.bo` and are our own choice. Left out here: the paper tunes the CPU clock in a phase of its own,
-we search all knobs jointly; and the admission of fine-tuning beside inference.
+After Yan, Wang and Venkataraman, "PolyThrottle: Energy-efficient Neural Network Inference on Edge
+Devices" (arXiv 2310.19991). From the paper: the aim, least energy per query while the latency limit
+holds; the knobs, GPU, memory and CPU clock and batch size, searched together because they act on
+latency together; the method, constrained Bayesian optimisation with few and noisy measurements of
+about ten seconds.
+
+Not public, and so our own choice, described where it is made (`tuner.bo`): surrogate, kernel and
+noise model, acquisition function, first trials, number of trials, when to stop, and that a setting
+is proven before it is deployed. EI × P(feasible) on logarithms is what neighbouring published work
+uses (Mitra and Biessmann, arXiv 2407.05788).
+
+Left out: the paper tunes the CPU clock in a phase of its own, as affecting pre-processing alone; we
+search it with the others, since here it is the serving process's clock as well. Its scheduler for
+fine-tuning beside inference is not part of this policy.
 """
 
 from __future__ import annotations
 
+from tuner.bo.suggest import suggest
 from tuner.core import Past, Suggestion
 
 
 class Polythrottle:
-    """Constrained Bayesian optimisation over all knobs of the study."""
+    """Searches the study's whole space for the best objective within its constraints."""
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return the next setting to try, or the plan to hold.
+        """Return what to do next.
 
         Raises:
-            InvalidInput: the space is too large to enumerate.
+            InvalidInput: the space is too large to search.
+            MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
-        from tuner.bo.suggest import suggest  # torch comes in with the first suggestion only
-
         return suggest(past)

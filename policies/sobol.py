@@ -1,10 +1,13 @@
-"""The control every other policy must beat: quasi-random settings, then the best feasible one.
+"""Sobol: the control. Spread settings evenly, learn nothing, keep the best that is proven feasible.
 
-Source: Sobol (1967) sequences with Owen's scrambling, as in `scipy.stats.qmc`; the mapping from the
-unit interval to the rows of the grid is ours, so that tables with holes are sampled evenly, too.
+What a policy is worth is what it gains over this one with the same number of trials.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from scipy.stats import qmc  # type: ignore[import-untyped]
 
 from tuner.core import (
     Done,
@@ -12,9 +15,9 @@ from tuner.core import (
     Phase,
     Plan,
     Setting,
+    SettingKey,
     Space,
     Suggestion,
-    Trial,
     TrialState,
     Try,
     Wait,
@@ -24,55 +27,51 @@ from tuner.core import (
     weigh,
 )
 
+BLOCK = 32
+"""Points drawn at a time: a Sobol sequence is balanced over powers of two."""
+
 
 class Sobol:
-    """Tries settings spread evenly over the space, whatever earlier trials showed."""
+    """Walks a scrambled Sobol sequence over the space and skips what was tried before."""
 
     def suggest(self, past: Past) -> Suggestion:
-        """Return the next setting of the sequence, or the best feasible one at the end."""
-        study = past.study
-        trials = counted(study, past.trials)
-        spent = [t for t in trials if t.phase is Phase.TUNING and t.state is not TrialState.ABORTED]
-        if len(spent) < study.terms.trials:
-            fresh = _fresh(study.space, study.seed, trials)
-            if fresh is not None:
-                return Try(fresh, f"point {len(spent) + 1} of the quasi-random sequence")
+        """Return the next untried setting of the sequence, or the best feasible one at the end."""
+        study, trials = past.study, counted(past.study, past.trials)
+        evidence = weigh(study, trials)
+        if evidence.limits is None or study.objective.metric not in evidence.baseline:
+            return Wait("the baseline has not been measured yet")
+        tried = {setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED}
+        spent = sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
+        if spent < study.terms.trials:
+            for setting in spread(study.space, study.seed):
+                if setting_key(setting) not in tried:
+                    return Try(setting, f"number {spent + 1} of an even spread")
         if any(t.state is TrialState.RUNNING for t in trials):
             return Wait("the last trial is still running")
-        best = incumbent(study, weigh(study, trials))
-        if best is None:
-            return Done(Plan.single(study.baseline), "nothing measured keeps the limits")
-        return Done(Plan.single(best.setting), "the best feasible setting measured")
+        best = incumbent(study, evidence)
+        held = best.setting if best is not None else study.baseline
+        why = "every setting was tried" if spent < study.terms.trials else "all trials are used"
+        return Done(Plan.single(held), f"{why}; the best that is proven feasible")
 
 
-def _fresh(space: Space, seed: int, trials: tuple[Trial, ...]) -> Setting | None:
-    """Return the first setting of the sequence that no trial has had, None where all have."""
-    tried = {setting_key(t.setting) for t in trials}
-    for setting in _sequence(space, seed, len(tried) + 1):
-        if setting_key(setting) not in tried:
-            return setting
-    return next((s for s in space.grid() if setting_key(s) not in tried), None)
+def spread(space: Space, seed: int) -> Iterator[Setting]:
+    """Yield every setting of the space once, in the order in which a Sobol sequence meets them.
+
+    One dimension per knob; a space that lists its combinations is walked along the list.
+    """
+    sizes = [len(space.only)] if space.only else [len(k.values) for k in space.knobs]
+    source = qmc.Sobol(len(sizes), scramble=True, rng=seed)
+    met: set[SettingKey] = set()
+    while len(met) < space.size:
+        for point in source.random(BLOCK):
+            at = [int(u * size) for u, size in zip(point, sizes, strict=True)]
+            setting = _setting(space, at)
+            if setting_key(setting) not in met:
+                met.add(setting_key(setting))
+                yield setting
 
 
-def _sequence(space: Space, seed: int, count: int) -> list[Setting]:
-    """Return distinct settings, at least `count` where the space has so many and the draws hit them."""
-    from scipy.stats import qmc
-
+def _setting(space: Space, at: Sequence[int]) -> Setting:
     if space.only:
-        draws = qmc.Sobol(1, seed=seed).random_base2(_power(8 * count))
-        picked = [space.only[int(u[0] * len(space.only))] for u in draws]
-    else:
-        draws = qmc.Sobol(len(space.knobs), seed=seed).random_base2(_power(8 * count))
-        picked = [
-            {
-                knob.name: knob.values[int(u * len(knob.values))]
-                for knob, u in zip(space.knobs, draw, strict=True)
-            }
-            for draw in draws
-        ]
-    return list({setting_key(s): s for s in picked}.values())
-
-
-def _power(count: int) -> int:
-    """Return the exponent of the next power of two: Sobol points are balanced only in such numbers."""
-    return max(1, (count - 1).bit_length())
+        return space.only[at[0]]
+    return {knob.name: knob.values[i] for knob, i in zip(space.knobs, at, strict=True)}

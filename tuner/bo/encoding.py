@@ -22,11 +22,13 @@ LOG_SPAN = 2.0
 class Grid:
     """Every setting of a space in the order of `Space.grid()`, and its point of the unit cube.
 
-    `points` has one float64 row per setting and one column per knob with more than one value.
+    `points` has one float64 row per setting and one column per knob with more than one value; `names`
+    are those knobs.
     `spans` says what the length of each column stands for: the logarithm of the factor between the
     least and the greatest value, 1 for knobs that are no positive numbers.
     """
 
+    names: tuple[str, ...]
     settings: tuple[Setting, ...]
     points: Tensor
     spans: Tensor
@@ -57,7 +59,7 @@ def enumerate_grid(space: Space) -> Grid:
     points = torch.tensor(columns, dtype=torch.float64).reshape(len(varied), len(settings)).T
     spans = torch.tensor([span(k.values) for k in varied], dtype=torch.float64)
     rows = {setting_key(s): i for i, s in enumerate(settings)}
-    return Grid(settings, points.contiguous(), spans, rows)
+    return Grid(tuple(k.name for k in varied), settings, points.contiguous(), spans, rows)
 
 
 def scaled(values: Sequence[Value]) -> tuple[float, ...]:

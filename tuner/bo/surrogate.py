@@ -23,10 +23,10 @@ from tuner.core import Estimate, Prediction
 
 ELASTICITY = 0.5
 """Time, power and energy go about as powers of clocks, threads and batch sizes. This is the expected
-size of the exponents: 1 is strictly proportional. Our choice, as are the next three."""
+size of the exponents: 1 is strictly proportional. Our choice, as are the next four."""
 
 CURVATURE = 0.4
-"""By how much an exponent is expected to change over a factor of e of its own or another knob."""
+"""By how much an exponent is expected to change over the span of its own or another knob."""
 
 AMPLITUDE = 0.3
 """How far a metric is expected to stray from such a law over the whole space, in log units."""
@@ -99,9 +99,13 @@ class PowerLaw(Kernel):  # type: ignore[misc]
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: object) -> Tensor:
         """Return the covariance between two sets of points."""
-        one, other = (x1 - self._centre) * self._spans, (x2 - self._centre) * self._spans
-        inner = (one * other).sum(-1) if diag else one @ other.transpose(-1, -2)
-        return ELASTICITY**2 * inner + CURVATURE**2 / 2.0 * inner.square()
+        slopes = self._inner(x1, x2, self._spans, diag)
+        bends = self._inner(x1, x2, self._spans.sqrt(), diag)
+        return ELASTICITY**2 * slopes + CURVATURE**2 / 2.0 * bends.square()
+
+    def _inner(self, x1: Tensor, x2: Tensor, weights: Tensor, diag: bool) -> Tensor:
+        one, other = (x1 - self._centre) * weights, (x2 - self._centre) * weights
+        return (one * other).sum(-1) if diag else one @ other.transpose(-1, -2)
 
 
 def marginals(
