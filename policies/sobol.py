@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scipy.stats import qmc  # type: ignore[import-untyped]
+from scipy.stats import qmc
 
 from tuner.core import (
     Done,
