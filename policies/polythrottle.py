@@ -18,7 +18,6 @@ fine-tuning beside inference is not part of this policy.
 
 from __future__ import annotations
 
-from tuner.bo.suggest import suggest
 from tuner.core import Past, Suggestion
 
 
@@ -32,4 +31,6 @@ class Polythrottle:
             InvalidInput: the space is too large to search.
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
+        from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
+
         return suggest(past)

@@ -1,13 +1,12 @@
 """Sobol: the control. Spread settings evenly, learn nothing, keep the best that is proven feasible.
 
-What a policy is worth is what it gains over this one with the same number of trials.
+What a policy is worth is what it gains over this one with the same number of trials. The sequence is
+`scipy.stats.qmc`'s (Sobol 1967, scrambled after Matoušek 1998); mapping it to settings is ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-
-from scipy.stats import qmc
 
 from tuner.core import (
     Done,
@@ -59,6 +58,8 @@ def spread(space: Space, seed: int) -> Iterator[Setting]:
 
     One dimension per knob; a space that lists its combinations is walked along the list.
     """
+    from scipy.stats import qmc  # comes with the first suggestion only
+
     sizes = [len(space.only)] if space.only else [len(k.values) for k in space.knobs]
     source = qmc.Sobol(len(sizes), scramble=True, rng=seed)
     met: set[SettingKey] = set()

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
 # Failing assertions in the contracts should show what they compared, as those in test modules do.
 pytest.register_assert_rewrite("tests.contracts")
+
+# As the tuner does: several thread pools on few cores make a fit many times slower.
+for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(pool, "1")
 
 # The same examples every time, and no stopwatch: a loaded machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
