@@ -1,0 +1,95 @@
+"""Spaces become points of the unit cube, and back."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import SPACE, setting
+from tuner.bo.encoding import enumerate_grid, scaled, span
+from tuner.core import InvalidInput, Knob, Setting, Space, Value, setting_key
+
+ascending = (
+    st.lists(st.integers(-1000, 100_000), min_size=1, max_size=6, unique=True)
+    .map(sorted)
+    .map(tuple)
+)
+words = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True).map(tuple)
+switches = st.sampled_from([(False,), (False, True)])
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> Space:
+    lists = draw(st.lists(st.one_of(ascending, words, switches), min_size=1, max_size=3))
+    knobs = tuple(Knob(f"k{i}", tuple(v), v[-1]) for i, v in enumerate(lists))
+    return Space(knobs)
+
+
+@given(spaces())
+def test_every_setting_has_the_row_that_the_space_gives_it(space: Space) -> None:
+    grid = enumerate_grid(space)
+    assert [setting_key(s) for s in grid.settings] == [setting_key(s) for s in space.grid()]
+    assert [grid.row(s) for s in space.grid()] == list(range(space.size))
+
+
+@given(spaces())
+def test_points_fill_the_unit_cube_and_differ(space: Space) -> None:
+    points = enumerate_grid(space).points
+    varied = sum(len(k.values) > 1 for k in space.knobs)
+    assert points.shape == (space.size, varied)
+    assert points.dtype == torch.float64
+    if varied:
+        assert points.min() == 0.0
+        assert points.max() == 1.0
+        assert len({tuple(p) for p in points.tolist()}) == space.size
+
+
+@given(ascending)
+def test_greater_values_lie_further_out(values: tuple[int, ...]) -> None:
+    assert all(a < b for a, b in pairwise(scaled(values)))
+
+
+def test_a_setting_outside_the_space_has_no_row() -> None:
+    assert enumerate_grid(SPACE).row({**setting(), "batch_size": 3}) is None
+
+
+def test_listed_combinations_keep_their_order() -> None:
+    listed: tuple[Setting, ...] = (setting(600, 4), setting(), setting(800, 2))
+    grid = enumerate_grid(Space(SPACE.knobs, listed))
+    assert grid.settings == listed
+    assert grid.row(setting(800, 2)) == 2
+    assert grid.row(setting(400, 1)) is None
+
+
+def test_a_wide_range_is_scaled_by_factors_and_a_narrow_one_by_differences() -> None:
+    assert scaled((1, 2, 4, 8)) == pytest.approx((0, 1 / 3, 2 / 3, 1))
+    assert scaled((1000, 1100, 1400)) == pytest.approx((0, 0.25, 1))
+    assert scaled((0, 10, 40)) == pytest.approx((0, 0.25, 1))
+
+
+@pytest.mark.parametrize("values", [("eager", "graph", "fused"), (False, True, "auto")])
+def test_what_is_no_number_lies_evenly(values: tuple[Value, ...]) -> None:
+    assert scaled(values) == (0.0, 0.5, 1.0)
+    assert span(values) == 1.0
+
+
+def test_a_span_is_the_logarithm_of_a_factor() -> None:
+    assert span((210, 700, 2100)) == pytest.approx(math.log(10))
+    assert span((0, 5)) == 1.0
+
+
+def test_a_knob_with_one_value_is_no_dimension() -> None:
+    grid = enumerate_grid(Space((*SPACE.knobs, Knob("fan", (3,), 3))))
+    assert grid.names == ("gpu.clock_mhz", "batch_size")
+    assert grid.settings[0]["fan"] == 3
+
+
+def test_a_space_too_large_to_enumerate_is_refused_with_what_to_do() -> None:
+    knobs = tuple(Knob(f"k{i}", tuple(range(22)), 0) for i in range(3))
+    with pytest.raises(InvalidInput, match=r"10648 settings.*leave out knobs"):
+        enumerate_grid(Space(knobs))

@@ -1,0 +1,229 @@
+"""What is tried, what is measured again, what is proposed, and when nothing more is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import SPACE, START, setting, study, trial, window
+from tests.contracts.policy import asked, baseline, past, surface
+from tuner.bo.explore import MOST_FAILURES
+from tuner.bo.suggest import suggest
+from tuner.core import (
+    Done,
+    InvalidInput,
+    Knob,
+    Limit,
+    Measurement,
+    MetricUnavailable,
+    Past,
+    Phase,
+    Setting,
+    Space,
+    Study,
+    Suggestion,
+    Trial,
+    TrialState,
+    Try,
+    Wait,
+    setting_key,
+)
+
+CLOCKS = tuple(range(400, 1001, 25))
+FINE = Space((Knob("gpu.clock_mhz", CLOCKS, 1000), Knob("batch_size", (1, 2, 4, 8), 1)))
+
+
+def fine(trials: int = 20, **changes: object) -> Study:
+    return replace(asked(trials, **changes), space=FINE)
+
+
+def tried(at: Study, answer: Suggestion) -> Try:
+    assert isinstance(answer, Try), answer
+    at.space.check(answer.setting)
+    return answer
+
+
+def go_on(at: Study, trials: list[Trial], count: int) -> list[Trial]:
+    """Let the policy measure so many more settings on the surface."""
+    for _ in range(count):
+        answer = tried(at, suggest(past(at, trials)))
+        trials = [*trials, trial(len(trials) + 1, answer.setting, surface(answer.setting))]
+    return trials
+
+
+def test_it_waits_for_the_baseline() -> None:
+    at = study()
+    assert isinstance(suggest(past(at, [])), Wait)
+    lost = trial(1, at.baseline, phase=Phase.BASELINE, state=TrialState.FAILED)
+    assert isinstance(suggest(past(at, [lost])), Wait)
+
+
+def test_each_knob_is_first_turned_by_itself() -> None:
+    trials = go_on(fine(), baseline(fine()), 2)
+    changed = [
+        {name for name, value in t.setting.items() if value != FINE.default[name]}
+        for t in trials[2:]
+    ]
+    assert sorted(changed, key=sorted) == [{"batch_size"}, {"gpu.clock_mhz"}]
+
+
+def test_a_prediction_comes_with_every_suggestion_and_becomes_true() -> None:
+    at = fine()
+    trials = go_on(at, baseline(at), 6)
+    answer = tried(at, suggest(past(at, trials)))
+    assert set(answer.predicted) == {"energy_j", "latency_p99_ms"}
+    for metric, told in answer.predicted.items():
+        real = surface(answer.setting).estimates[metric].mean
+        assert abs(told.mean - real) <= 3.0 * told.sd + 0.02 * real
+
+
+def test_few_trials_come_close_to_the_best_there_is() -> None:
+    at = fine(12)
+    trials = go_on(at, baseline(at), 8)
+    answer = suggest(past(at, trials))
+    while isinstance(answer, Try):
+        trials = go_on(at, trials, 1)
+        answer = suggest(past(at, trials))
+    assert isinstance(answer, Done)
+    start = surface(at.baseline).estimates["energy_j"].mean
+    limit = 1.2 * surface(at.baseline).estimates["latency_p99_ms"].mean
+    best = min(
+        shown["energy_j"].mean
+        for s in FINE.grid()
+        if (shown := surface(s).estimates)["latency_p99_ms"].mean <= limit
+    )
+    held = surface(answer.plan.rows[0].setting).estimates
+    assert held["latency_p99_ms"].mean <= limit
+    assert (start - held["energy_j"].mean) / (start - best) > 0.8
+
+
+def test_while_nothing_keeps_the_limit_the_likeliest_is_tried() -> None:
+    at = fine(constraints=("latency_p99_ms <= 90",))
+    seen = [*baseline(at), trial(3, setting(900), surface(setting(900)))]
+    seen.append(trial(4, setting(1000, 2), surface(setting(1000, 2))))
+    answer = tried(at, suggest(past(at, seen)))
+    assert "nothing keeps every limit yet" in answer.why
+
+
+def test_searching_does_not_stop_at_a_setting_that_failed_once() -> None:
+    at = fine()
+    first = tried(at, suggest(past(at, baseline(at)))).setting
+    failed = [trial(3 + i, first, state=TrialState.FAILED) for i in range(MOST_FAILURES)]
+    for count in (1, MOST_FAILURES):
+        answer = tried(at, suggest(past(at, [*baseline(at), *failed[:count]])))
+        if count == MOST_FAILURES:
+            assert setting_key(answer.setting) != setting_key(first)
+
+
+def test_a_setting_that_fails_is_tried_at_most_once_more() -> None:
+    at = asked(12)
+    trials = baseline(at)
+    while isinstance(answer := suggest(past(at, trials)), Try):
+        if answer.setting["gpu.clock_mhz"] == 800:
+            trials.append(trial(len(trials) + 1, answer.setting, state=TrialState.FAILED))
+        else:
+            trials.append(trial(len(trials) + 1, answer.setting, surface(answer.setting)))
+    keys = [setting_key(t.setting) for t in trials if t.state is TrialState.FAILED]
+    assert keys
+    assert max(keys.count(key) for key in keys) <= MOST_FAILURES
+
+
+def test_a_promising_setting_that_is_not_proven_is_measured_again_at_the_end() -> None:
+    at = fine(4)
+    unlucky = surface(setting(900))
+    shown = dict(unlucky.estimates)
+    shown["latency_p99_ms"] = replace(shown["latency_p99_ms"], high=130.0)
+    trials = [
+        *baseline(at),
+        trial(3, setting(950), surface(setting(950))),
+        trial(4, setting(900), replace(unlucky, estimates=shown)),
+    ]
+    answer = tried(at, suggest(past(at, trials)))
+    assert setting_key(answer.setting) == setting_key(setting(900))
+    assert "to prove" in answer.why
+
+
+def test_trials_ended_from_outside_do_not_use_up_the_budget() -> None:
+    at = fine(1)
+    aborted = trial(3, setting(800), state=TrialState.ABORTED)
+    assert isinstance(suggest(past(at, [*baseline(at), aborted])), Try)
+    failed = trial(3, setting(800), state=TrialState.FAILED)
+    assert isinstance(suggest(past(at, [*baseline(at), failed])), Done)
+
+
+def test_with_the_last_trial_running_it_waits() -> None:
+    at = fine(1)
+    running = trial(3, setting(800), state=TrialState.RUNNING)
+    assert isinstance(suggest(past(at, [*baseline(at), running])), Wait)
+
+
+def test_a_window_cut_short_keeps_the_search_away() -> None:
+    at = fine()
+    broke = Limit("latency_p99_ms", "<=", 120.0)
+    cut = [
+        trial(3, setting(500), window(7.0, 150.0, relative=0.05), broke=broke),
+        trial(4, setting(450), window(7.5, 160.0, relative=0.05), broke=broke),
+    ]
+    trials = [*baseline(at), *cut]
+    for _ in range(6):
+        answer = tried(at, suggest(past(at, trials)))
+        assert answer.setting["gpu.clock_mhz"] not in (450, 475, 500)
+        trials.append(trial(len(trials) + 1, answer.setting, surface(answer.setting)))
+
+
+def test_a_loosened_limit_rejudges_all_that_was_measured() -> None:
+    tight, loose = fine(6), fine(6, constraints=("latency_p99_ms <= 1.5x baseline",))
+    trials = go_on(tight, baseline(tight), 5)
+    trials.append(trial(8, setting(600), surface(setting(600))))
+    before, after = suggest(past(tight, trials)), suggest(past(loose, trials))
+    assert isinstance(before, Done)
+    assert isinstance(after, Done)
+    assert setting_key(after.plan.rows[0].setting) == setting_key(setting(600))
+    assert setting_key(before.plan.rows[0].setting) != setting_key(setting(600))
+
+
+def test_a_metric_near_zero_can_be_limited_too() -> None:
+    def with_drops(at: Setting) -> Measurement:
+        drops = max(0.0, (700 - float(at["gpu.clock_mhz"])) / 100.0)
+        shown = dict(surface(at).estimates)
+        shown["dropped"] = replace(shown["energy_j"], mean=drops, low=drops - 0.1, high=drops + 0.1)
+        return replace(surface(at), estimates=shown)
+
+    at = fine(8, constraints=("dropped <= 1",))
+    trials = baseline(at, with_drops(at.baseline))
+    while isinstance(answer := suggest(past(at, trials)), Try):
+        trials.append(trial(len(trials) + 1, answer.setting, with_drops(answer.setting)))
+    assert isinstance(answer, Done)
+    held = answer.plan.rows[0].setting
+    assert with_drops(held).estimates["dropped"].mean <= 1.0
+    assert (
+        surface(held).estimates["energy_j"].mean < surface(at.baseline).estimates["energy_j"].mean
+    )
+
+
+def test_a_limit_nobody_measures_is_an_error_that_names_it() -> None:
+    at = fine(constraints=("queue_s <= 1",))
+    with pytest.raises(MetricUnavailable, match="queue_s"):
+        suggest(past(at, baseline(at)))
+
+
+def test_a_space_of_one_setting_is_done_at_once() -> None:
+    only = Space((Knob("gpu.clock_mhz", (1000,), 1000), Knob("batch_size", (1,), 1)))
+    at = replace(asked(5), space=only)
+    answer = suggest(past(at, baseline(at)))
+    assert isinstance(answer, Done)
+    assert answer.plan.rows[0].setting == at.baseline
+
+
+def test_a_space_too_large_is_refused() -> None:
+    wide = Space((*SPACE.knobs, Knob("cpu.clock_mhz", tuple(range(1000)), 999)))
+    at = replace(asked(5), space=wide)
+    with pytest.raises(InvalidInput, match="leave out knobs"):
+        suggest(past(at, baseline(at, surface(setting()))))
+
+
+def test_trials_that_no_longer_count_are_not_used() -> None:
+    at = replace(fine(), since_trial=5)
+    stale = [*baseline(at), *(trial(n, setting(800)) for n in (3, 4))]
+    assert isinstance(suggest(Past(study=at, trials=tuple(stale), now=START)), Wait)
