@@ -84,6 +84,8 @@ class Pair:
         sides = list(self.sides.values())[::-1]
         listing = [side for side in sides if any(m.name == metric for m in side.metrics)]
         side = (listing or sides)[0]
+        if metric == "cpu_time_ms":
+            return f"the CPU accounting of {side.name}"
         return side.source or f"the meter of {side.name}"
 
     def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from db.history import Question
 from tuner.core import (
@@ -68,6 +69,7 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
 )
 LOOK_AGAIN_S = 0.5
 MOST_BYTES = 8 * 1024 * 1024
+OPEN_PATHS = ("/v1/health", "/v1/ready")
 
 
 def create_app(operations: Operations, token: str, hosts: frozenset[str], version: str) -> FastAPI:
@@ -80,7 +82,7 @@ def create_app(operations: Operations, token: str, hosts: frozenset[str], versio
         docs_url="/v1/docs",
     )
     _install_errors(app)
-    _install_gate(app, token, hosts)
+    app.add_middleware(Gate, token=token, hosts=hosts)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(_agent_routes(operations), prefix="/v1", tags=["agents"])
     app.include_router(_study_routes(operations), prefix="/v1", tags=["studies"])
@@ -120,31 +122,42 @@ def _install_errors(app: FastAPI) -> None:
         return _problem(error.status_code, "http", str(error.detail), "see /v1/openapi.json")
 
 
-def _install_gate(app: FastAPI, token: str, hosts: frozenset[str]) -> None:
-    """Refuse foreign Host and Origin headers, oversized bodies, and callers without the token."""
+class Gate:
+    """Refuses foreign Host and Origin headers, oversized bodies, and callers without the token.
 
-    @app.middleware("http")
-    async def gate(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
+    Plain ASGI: a wrapper that reads the stream itself would hide from a long poll that its caller has
+    gone.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+        self._app, self._token, self._hosts = app, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with the reason why not."""
+        refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, request: Request) -> JSONResponse | None:
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
         origin = request.headers.get("origin")
-        if host not in hosts:
+        if host not in self._hosts:
             return _problem(400, "host", f"this tuner is not called {host!r}", "use its own name")
-        if origin is not None and (urlsplit(origin).hostname or "") not in hosts:
+        if origin is not None and (urlsplit(origin).hostname or "") not in self._hosts:
             return _problem(403, "origin", f"requests from {origin} are not accepted")
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MOST_BYTES:
             return _problem(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
+        if request.url.path in OPEN_PATHS:
+            return None
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if request.url.path not in ("/v1/health", "/v1/ready") and not hmac.compare_digest(
-            given.encode(), token.encode()
-        ):
-            return _problem(
-                401,
-                Unauthorised.code,
-                "the bearer token is wrong" if given else "the bearer token is missing",
-                "send the content of the tuner's token file as Authorization: Bearer …",
-            )
-        return await forward(request)
+        if hmac.compare_digest(given.encode(), self._token.encode()):
+            return None
+        return _problem(
+            401,
+            Unauthorised.code,
+            "the bearer token is wrong" if given else "the bearer token is missing",
+            "send the content of the tuner's token file as Authorization: Bearer …",
+        )
 
 
 def _health_routes(operations: Operations, version: str) -> APIRouter:

@@ -317,10 +317,8 @@ def _require(device: Device, name: str, study: Study) -> None:
     measured = ", ".join(m.name for m in device.metrics) or "nothing"
     if metric is None:
         reason = device.cannot.get(name, "no meter here gives it")
-        raise MetricUnavailable(
-            f"{name} is not measured on {device.id}: {reason}",
-            hint=f"choose among: {measured}",
-        )
+        ways = f"choose another metric ({measured}) or add a meter"
+        raise MetricUnavailable(f"{name} is not measured on {device.id}: {reason}", hint=ways)
     if metric.origin is Origin.ESTIMATED and not study.terms.allow_estimated:
         raise MetricUnavailable(
             f"{name} on {device.id} is only an estimate, not a measurement",

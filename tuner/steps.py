@@ -29,7 +29,9 @@ from tuner.core import (
     counted,
     pool_windows,
     ranked,
+    rate_of,
     render_setting,
+    same_band,
     setting_key,
     weigh,
 )
@@ -41,7 +43,7 @@ CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 CONFIRM_MOST = 24
 RATE_CHANGED = 2
-"""So many contaminated trials in a row mean that the load is not the baseline's any more."""
+"""So many trials in a row at another rate mean that the load is not the baseline's any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,8 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
     evidence = weigh(study, trials)
     if evidence.limits is None or study.objective.metric not in evidence.baseline:
         return Move(Phase.BASELINE, "the baseline is not known")
-    latest = _of_this_phase(study, trials)[-RATE_CHANGED:]
-    if len(latest) == RATE_CHANGED and all(t.state is TrialState.CONTAMINATED for t in latest):
-        return Move(Phase.BASELINE, f"{RATE_CHANGED} trials in a row were contaminated")
+    if _rate_changed(study, trials):
+        return Move(Phase.BASELINE, "the arrival rate is not the baseline's any more")
     suggestion = policy.suggest(past)
     if isinstance(suggestion, Wait):
         return Rest(suggestion.why)
@@ -140,6 +141,15 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
     if best is None:
         return _hold_baseline(study, why)
     return _proposal(study, evidence, trials, Plan.single(best.setting), why)
+
+
+def _rate_changed(study: Study, trials: Sequence[Trial]) -> bool:
+    """Return whether the latest trials were all contaminated by another rate than the baseline's."""
+    rates = [rate_of(t) for t in trials if t.tries(study.baseline) and t.state.evidence]
+    latest = _of_this_phase(study, trials)[-RATE_CHANGED:]
+    return len(latest) == RATE_CHANGED and all(
+        t.state is TrialState.CONTAMINATED and not same_band(rate_of(t), rates[-1]) for t in latest
+    )
 
 
 def _proposal(

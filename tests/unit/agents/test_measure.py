@@ -57,7 +57,7 @@ def test_a_trial_measures_what_is_asked(rig: Rig) -> None:
     assert found.estimates["energy_j"].mean == pytest.approx(2.0, rel=0.01)
     assert found.load.completed == pytest.approx(50 * found.seconds, abs=1)
     assert found.overhead_s == pytest.approx(2.0 + 1.0)
-    assert found.sources["cpu_time_ms"] == "our load generator"
+    assert found.sources["cpu_time_ms"] == "the CPU accounting of served"
     assert rig.setting == SLOW
     assert rig.meter.open == rig.work_meter.open == 0
 
@@ -159,7 +159,7 @@ def test_a_contaminated_window_is_measured_again(rig: Rig) -> None:
     outcome = attempt(rig, ask())
     assert outcome.state is TrialState.COMPLETED and outcome.measurement is not None
     assert outcome.measurement.foreign == 0.0
-    assert outcome.measurement.overhead_s > 13.0
+    assert 19.0 < outcome.measurement.overhead_s < 23.0  # half a spoilt window, then a pause
     assert rig.meter.opened == 4
 
 

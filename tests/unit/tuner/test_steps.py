@@ -246,10 +246,14 @@ def test_a_setting_once_struck_stays_struck() -> None:
     assert end.plan == Plan.single(setting(800))
 
 
-def test_contaminated_trials_in_a_row_send_the_study_back_to_its_baseline() -> None:
-    spoilt = [trial(n, setting(600), state=TrialState.CONTAMINATED) for n in (3, 4)]
+@pytest.mark.parametrize(("rate", "back"), [(100.0, True), (50.0, False)])
+def test_another_rate_sends_the_study_back_to_its_baseline_and_foreign_load_does_not(
+    rate: float, back: bool
+) -> None:
+    spoilt = [
+        trial(n, setting(600), window(rate=rate), state=TrialState.CONTAMINATED) for n in (3, 4)
+    ]
     at = replace(study(), phase_since=3)
     assert isinstance(step(at, [base(1), base(2), spoilt[0]], Try(setting(600), "x")), Assign)
     move = step(at, [base(1), base(2), *spoilt], Try(setting(600), "x"))
-    assert isinstance(move, Move)
-    assert move.phase is Phase.BASELINE
+    assert isinstance(move, Move) is back
