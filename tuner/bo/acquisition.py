@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from botorch.acquisition.analytic import (
-    LogConstrainedExpectedImprovement,
     LogExpectedImprovement,
     LogProbabilityOfFeasibility,
 )
@@ -39,9 +38,9 @@ class Marginals(Model):
     BoTorch's analytic acquisition functions read nothing else of a model.
     """
 
-    def __init__(self, belief: Belief) -> None:
+    def __init__(self, mean: Tensor, sd: Tensor) -> None:
         super().__init__()
-        self._mean, self._sd = belief.mean, belief.sd
+        self._mean, self._sd = mean, sd
 
     @property
     def num_outputs(self) -> int:
@@ -58,30 +57,20 @@ def log_feasible(belief: Belief) -> Tensor:
     """Return for each row the logarithm of the probability that it keeps every limit."""
     if not belief.bounds:
         return torch.zeros(len(belief.mean), dtype=torch.float64)
-    found: Tensor = LogProbabilityOfFeasibility(Marginals(belief), dict(belief.bounds))(
-        _rows(belief)
-    )
+    model = Marginals(belief.mean, belief.sd)
+    found: Tensor = LogProbabilityOfFeasibility(model, dict(belief.bounds))(_rows(belief))
     return found
 
 
 def log_gain(belief: Belief, best: float) -> Tensor:
     """Return the logarithm of the expected improvement on `best` with every limit kept.
 
-    The expected improvement counts only where the limits hold: EI × P(feasible), both in logarithms.
+    The improvement counts only where the limits hold: EI × P(feasible). Put together here, since
+    BoTorch's constrained improvement refuses a limit on the objective itself.
     """
-    model, maximize = Marginals(belief), not belief.minimize
-    gain: LogExpectedImprovement | LogConstrainedExpectedImprovement
-    if belief.bounds:
-        gain = LogConstrainedExpectedImprovement(
-            model,
-            best_f=best,
-            objective_index=0,
-            constraints=dict(belief.bounds),
-            maximize=maximize,
-        )
-    else:  # then the objective is the only column
-        gain = LogExpectedImprovement(model, best_f=best, maximize=maximize)
-    found: Tensor = gain(_rows(belief))
+    objective = Marginals(belief.mean[:, :1], belief.sd[:, :1])
+    improvement = LogExpectedImprovement(objective, best_f=best, maximize=not belief.minimize)
+    found: Tensor = improvement(_rows(belief)) + log_feasible(belief)
     return found
 
 

@@ -75,6 +75,14 @@ def test_what_breaks_the_limit_gains_nothing_however_good() -> None:
     assert float(gain[1]) < math.log(1e-4)
 
 
+def test_the_objective_may_be_limited_itself() -> None:
+    table = torch.tensor(ROWS, dtype=torch.float64)
+    own = Belief(table[:, [0, 2]], table[:, [1, 3]], True, {0: (None, -0.1), 1: (None, 0.1)})
+    more = [math.log(NORMAL.cdf((-0.1 - e) / s)) for e, s, _, _ in ROWS]
+    expected = [g + m for g, m in zip(log_gain(belief(ROWS), -0.1).tolist(), more, strict=True)]
+    assert log_gain(own, -0.1).tolist() == pytest.approx(expected)
+
+
 def test_a_margin_of_deviations_is_kept_on_both_sides() -> None:
     assert within(belief(ROWS), 1.0).tolist() == [True, False, True, True]
     assert within(belief(ROWS), 3.0).tolist() == [False, False, False, True]

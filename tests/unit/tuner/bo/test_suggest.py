@@ -202,6 +202,16 @@ def test_a_metric_near_zero_can_be_limited_too() -> None:
     )
 
 
+def test_the_objective_may_be_limited_itself() -> None:
+    at = fine(8, constraints=("energy_j <= 0.9x baseline", "latency_p99_ms <= 1.2x baseline"))
+    trials = baseline(at)
+    while isinstance(answer := suggest(past(at, trials)), Try):
+        trials.append(trial(len(trials) + 1, answer.setting, surface(answer.setting)))
+    assert isinstance(answer, Done)
+    held = surface(answer.plan.rows[0].setting).estimates["energy_j"].mean
+    assert held <= 0.9 * surface(at.baseline).estimates["energy_j"].mean
+
+
 def test_a_limit_nobody_measures_is_an_error_that_names_it() -> None:
     at = fine(constraints=("queue_s <= 1",))
     with pytest.raises(MetricUnavailable, match="queue_s"):
