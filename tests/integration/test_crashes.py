@@ -60,34 +60,45 @@ def test_a_tuner_killed_in_mid_study_goes_on_where_it_was(played: Stage) -> None
     assert sum(t["phase"] == "tuning" for t in trials) == 3
 
 
-def test_a_hold_outlives_the_tuner(played: Stage) -> None:
+def test_a_hold_outlives_everybody(played: Stage) -> None:
     toy = start(played)
     study = played.create(**DRAFT)
     played.await_phase(study, "holding")
     until(lambda: batch_size(toy) != 1, "the winner is not applied")
     held = batch_size(toy)
+    assert_light(played)
+    before = json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True)
+
     played.kill("tuner")
     for _ in range(20):
         assert batch_size(toy) == held
         time.sleep(0.1)
     played.start_tuner()
-    played.await_phase(study, "holding")
+    assert played.phase(study) == "holding"
+    after = json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True)
+    assert after == before, "the tuner does not remember what it was asked"
     assert batch_size(toy) == held
 
-
-def test_a_hold_outlives_the_agent_which_takes_it_up_again_without_the_tuner(
-    played: Stage,
-) -> None:
-    toy = start(played)
-    study = played.create(**DRAFT)
-    played.await_phase(study, "holding")
-    until(lambda: batch_size(toy) != 1, "the winner is not applied")
-    held = batch_size(toy)
     played.kill("tuner")
     played.kill("agent")
+    assert batch_size(toy) == held
     httpx.put(f"http://127.0.0.1:{toy}/knobs", json={"batch_size": 1})
     played.start_agent("cpu", f"http://127.0.0.1:{toy}")
     until(lambda: batch_size(toy) == held, f"the hold is not taken up: {played.log('agent')}")
+
+
+def assert_light(played: Stage) -> None:
+    """An agent that holds, with no trial, takes under 1 % of a core and under 80 MB."""
+    agent = psutil.Process(played.processes["agent"].pid)
+    time.sleep(3.0)  # its first window of the hold
+    before = sum(agent.cpu_times()[:2])
+    time.sleep(6.0)
+    used = sum(agent.cpu_times()[:2]) - before
+    maps = Path(f"/proc/{agent.pid}/maps").read_text()
+    assert agent.memory_info().rss < 80e6
+    assert used <= 0.06, f"{used} s of CPU in 6 s"
+    assert "torch" not in maps
+    assert "sqlalchemy" not in maps
 
 
 def test_an_agent_killed_in_mid_trial_gets_the_same_trial_again(played: Stage) -> None:
@@ -129,7 +140,7 @@ def test_a_cut_wire_loses_nothing(played: Stage) -> None:
         until(lambda: len(played.trials(study)) >= 3, "no progress")
         wire.cut()
         before = played.trials(study)
-        time.sleep(8.0)  # well over the lease of 3 s
+        time.sleep(5.0)  # well over the lease of 3 s
         assert len(played.trials(study)) == len(before)
         wire.mend()
         played.await_phase(study, "holding")
@@ -137,29 +148,3 @@ def test_a_cut_wire_loses_nothing(played: Stage) -> None:
         assert all(t["attempt"] == 1 for t in played.trials(study))
     finally:
         wire.close()
-
-
-def test_an_agent_that_holds_is_light(played: Stage) -> None:
-    start(played)
-    study = played.create(**DRAFT)
-    played.await_phase(study, "holding")
-    agent = psutil.Process(played.processes["agent"].pid)
-    time.sleep(3.0)  # its first window of the hold
-    before = sum(agent.cpu_times()[:2])
-    time.sleep(10.0)
-    used = sum(agent.cpu_times()[:2]) - before
-    maps = Path(f"/proc/{agent.pid}/maps").read_text()
-    assert agent.memory_info().rss < 80e6
-    assert used < 0.1, f"{used} s of CPU in 10 s"
-    assert "torch" not in maps
-    assert "sqlalchemy" not in maps
-
-
-def test_a_restarted_tuner_remembers_what_it_was_asked(played: Stage) -> None:
-    start(played)
-    study = played.create(**DRAFT)
-    played.await_phase(study, "holding")
-    before = json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True)
-    played.kill("tuner")
-    played.start_tuner()
-    assert json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True) == before
