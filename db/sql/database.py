@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -187,9 +188,23 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     # Transactions are begun by `_begin_sqlite`, not by the driver's guess at the statement.
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA journal_mode = WAL")
+    _enter_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")  # what was acknowledged survives a power cut
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """Turn a file to write-ahead logging, which SQLite does not wait for locks with by itself."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000.0
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -145,6 +145,7 @@ def test_a_cut_wire_loses_nothing(played: Stage) -> None:
         wire.mend()
         played.await_phase(study, "holding")
         assert_whole(played.trials(study))
-        assert all(t["attempt"] == 1 for t in played.trials(study))
+        # An assignment lost with the wire and asked for after its lease is given out once more.
+        assert all(t["attempt"] <= 2 for t in played.trials(study))
     finally:
         wire.close()
