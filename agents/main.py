@@ -135,7 +135,7 @@ def open_pair(attachment: Attachment, device: str, seed: int, state_dir: Path, r
         InvalidInput: there is no such device or workload, or the two do not go together.
         ActuationError: it does not answer.
     """
-    from agents.devices import open_device
+    from agents.devices.catalogue import open_device
     from agents.workloads import open_workload
 
     folder = state_dir / "devices" / durable.file_name(device, "")

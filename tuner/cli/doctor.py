@@ -115,7 +115,7 @@ def _cores() -> Finding:
 
 def _cpu_device(root: Path) -> Iterator[Finding]:
     """Yield what the cpu device can set and measure, and what it says it cannot."""
-    from agents.devices import open_device
+    from agents.devices.catalogue import open_device
     from tuner.core import TuningError
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.devices import known_truth
+from agents.devices.catalogue import known_truth
 from tuner.cli.runfile import Job
 from tuner.core import Constraint, Device, InvalidInput, Objective, Terms
 from tuner.wire import StudyDraft

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agents.devices import DEVICES, known_truth, open_device
+from agents.devices.catalogue import DEVICES, known_truth, open_device
 from tuner.core import InvalidInput
 
 
@@ -42,7 +42,7 @@ def test_of_a_real_device_no_truth_is_known() -> None:
 
 def test_kinds_are_imported_only_when_chosen() -> None:
     script = (
-        "import sys; from agents.devices import open_device;"
+        "import sys; from agents.devices.catalogue import open_device;"
         "open_device('cpu', seed=0, state_dir=None);"
         "print([m for m in sys.modules if m.startswith('agents.devices.')])"
     )
