@@ -49,5 +49,5 @@ def test_kinds_are_imported_only_when_chosen() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "['agents.devices.cpu']"
+    assert done.stdout.strip() == "['agents.devices.catalogue', 'agents.devices.cpu']"
     assert set(DEVICES) == {"cpu", "replay", "simulated"}

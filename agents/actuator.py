@@ -1,0 +1,490 @@
+"""What root does for agents: trial, hold, original; every ending falls back to the level below."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from agents.drivers import Value
+from agents.grants import ActuatorConfig, Granted
+from agents.hand import Described, Hand
+from agents.originals import Originals, Record, Touched
+from tuner.errors import (
+    ActuationError,
+    Conflict,
+    DeviceBusy,
+    InvalidInput,
+    NotFound,
+    OutOfRange,
+    TuningError,
+    UnknownKnob,
+)
+
+log = logging.getLogger(__name__)
+
+Wanted = Mapping[str, Value | None]
+"""Knob to value; None is as it was found."""
+RETRY_S = 1.0
+"""The first wait before a device that did not go back is tried again; it doubles up to a minute."""
+LONGEST_RETRY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One connection of an agent. Two are never equal."""
+
+    number: int
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A confirmed setting, by what study it is held, and until when on the boot clock."""
+
+    setting: Wanted
+    study: str
+    revision: int
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One device: what may be done to it, what is done, and for whom.
+
+    `paused` says why nothing is written until the actuator is restarted, `trouble` why it is not back
+    at its original. `heard` is when its agent last said anything.
+    """
+
+    device: Described
+    terms: Granted
+    allowed: Mapping[str, tuple[Value, ...]]
+    record: Record | None = None
+    owner: Peer | None = None
+    heard: float = 0.0
+    trial_until: float | None = None
+    hold: Hold | None = None
+    paused: str = ""
+    trouble: str = ""
+    retry_s: float = RETRY_S
+    retry_at: float = 0.0
+
+    @property
+    def level(self) -> str:
+        """By what right the device is set as it is."""
+        return "trial" if self.trial_until is not None else "hold" if self.hold else "original"
+
+    def back(self, knob: str, touched: Touched) -> Value | None:
+        """Return what a knob goes back to; None is the driver's own default."""
+        if knob in self.terms.failsafe:
+            return self.terms.failsafe[knob]
+        return self.terms.original.get(knob) if touched.found is None else touched.found
+
+    def foreign(self, knob: str, shown: Value | None, *, ending: bool) -> bool:
+        """Return whether somebody else changed a knob since we wrote it.
+
+        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
+        what the knob was before and what it goes back to.
+        """
+        touched = self.record.knobs.get(knob) if self.record else None
+        if shown is None or touched is None or touched.pending:
+            return False
+        back = self.back(knob, touched)
+        last = back if touched.written[-1] is None else touched.written[-1]
+        return shown not in (touched.found, back, *touched.written) if ending else shown != last
+
+
+class Actuator:
+    """Serves agents' requests; used by one thread. `boot` names this start of the machine.
+
+    Raises:
+        ConfigError: a grant does not fit its device.
+        DeviceLost: the drivers do not answer.
+    """
+
+    def __init__(
+        self,
+        config: ActuatorConfig,
+        hand: Hand,
+        originals: Originals,
+        boot: str,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._hand = hand
+        self._originals = originals
+        self._boot = boot
+        self._now = monotonic
+        self._slots: dict[str, Slot] = {}
+        for device in hand.describe():
+            terms = config.granted(device.uuid)
+            allowed = terms.values(device.uuid, device.ranges, device.cannot)
+            self._slots[device.uuid] = Slot(device, terms, allowed)
+
+    def replay(self) -> dict[str, str]:
+        """Put every device back to what its journal says; return what did not go back, and why.
+
+        A damaged journal leaves its device untouched. One of another boot, or of another load of the
+        driver, is dropped: the hardware forgot what we did.
+        """
+        for uuid, slot in self._slots.items():
+            try:
+                slot.record = self._originals.get(uuid)
+                if slot.record and slot.record.boot != self._boot:
+                    log.warning("event=journal_dropped device=%s why='another boot'", uuid)
+                    self._forget(slot)
+            except TuningError as error:
+                slot.paused = f"{error.message}; put {uuid} back by hand, delete that file, restart"
+                log.error("event=journal_damaged device=%s why=%r", uuid, slot.paused)
+                continue
+            self._put_back(slot)
+        for name in self._originals.others(self._slots):
+            log.error("event=device_missing journal=%s", name)
+        return {u: s.paused or s.trouble for u, s in self._slots.items() if s.paused or s.trouble}
+
+    def close(self) -> None:
+        """Put every device back, whoever has it."""
+        for slot in self._slots.values():
+            self._end(slot, "the actuator stops")
+
+    def status(self) -> str:
+        """Return in one line how the devices are."""
+        return ", ".join(f"{u}: {s.paused or s.trouble or s.level}" for u, s in self._slots.items())
+
+    def due_in_s(self) -> float:
+        """Return how long nothing need be done, in seconds."""
+        return min((self._due(s) for s in self._slots.values()), default=60.0) - self._now()
+
+    def tick(self) -> None:
+        """End what is over, and try again what did not go back."""
+        for slot in self._slots.values():
+            now = self._now()
+            if slot.trial_until is not None and now >= slot.trial_until:
+                log.warning("event=trial_lapsed device=%s", slot.device.uuid)
+                self._fall(slot)
+            if slot.hold and (now >= slot.hold.until or self._silent(slot, now)):
+                self._end(
+                    slot, "its time is over" if now >= slot.hold.until else "its agent is gone"
+                )
+            if slot.level == "original" and slot.record and now >= slot.retry_at:
+                self._put_back(slot)
+
+    def gone(self, peer: Peer) -> None:
+        """Take note that a connection is gone: its trials end at once, its holds after the grace."""
+        for slot in self._slots.values():
+            if slot.owner == peer:
+                slot.owner, slot.heard = None, self._now()
+                if slot.trial_until is not None:
+                    self._fall(slot)
+
+    # The verbs
+
+    def capabilities(self, peer: Peer) -> dict[str, Any]:
+        """Return every device, what may be set on it, and what it was found at."""
+        return {
+            "protocol": 1,
+            "lease_s": self._config.lease_s,
+            "agent_grace_s": self._config.agent_grace_s,
+            "devices": [self._capability(slot) for slot in self._slots.values()],
+        }
+
+    def read(self, peer: Peer, device: str) -> dict[str, Any]:
+        """Return what is in force: what the hardware tells, else what we wrote; None is as found."""
+        slot = self._slot(device)
+        shown, _ = self._hand.read(device)
+        return {
+            "values": {k: self._in_force(slot, k, shown) for k in slot.allowed},
+            "level": slot.level,
+            "holder": slot.owner.who if slot.owner else "",
+            "study": slot.hold.study if slot.hold else "",
+            "revision": slot.hold.revision if slot.hold else 0,
+            "paused": slot.paused,
+            "trouble": slot.trouble,
+        }
+
+    def acquire(self, peer: Peer, device: str, lease_s: float) -> dict[str, Any]:
+        """Give a device to this connection for a trial. Another's is refused, and says whose it is."""
+        slot = self._slot(device)
+        if not 0.0 < lease_s <= self._config.lease_s:
+            raise InvalidInput(f"lease_s must be over 0 and at most {self._config.lease_s:g}")
+        self._own(slot, peer)
+        if slot.paused:
+            raise Conflict(f"{device} is paused: {slot.paused}")
+        if slot.level == "original" and slot.record:
+            raise ActuationError(f"{device} is not back at its original: {slot.trouble}")
+        slot.owner, slot.heard = peer, self._now()
+        slot.trial_until = self._now() + lease_s
+        return {"lease_s": lease_s}
+
+    def apply(self, peer: Peer, device: str, setting: Wanted) -> dict[str, Any]:
+        """Write a setting under the trial's lease; a failure falls back to the level below."""
+        slot = self._slot(device)
+        self._own(slot, peer)
+        if slot.trial_until is None or slot.owner != peer:
+            raise Conflict(f"{device} is not leased to you", hint="acquire it first")
+        self._check(slot, setting)
+        try:
+            self._change(slot, setting)
+        except TuningError:
+            self._fall(slot)
+            raise
+        return self.read(peer, device)
+
+    def renew(self, peer: Peer, device: str, lease_s: float) -> dict[str, Any]:
+        """Keep a trial, or a hold, alive."""
+        slot = self._slot(device)
+        self._own(slot, peer)
+        if slot.owner != peer or slot.level == "original":
+            raise Conflict(f"the lease of {device} is over: {slot.paused or 'it was not renewed'}")
+        try:
+            self._look(slot)
+        except TuningError:
+            self._end(slot, "it was changed from elsewhere, or lost")
+            raise
+        if slot.trial_until is not None:
+            slot.trial_until = self._now() + min(lease_s, self._config.lease_s)
+        return {"level": slot.level}
+
+    def hold(
+        self,
+        peer: Peer,
+        device: str,
+        setting: Wanted,
+        study: str,
+        revision: int,
+        valid_for_s: float,
+    ) -> dict[str, Any]:
+        """Put a confirmed setting in force for as long as it is valid and its agent lives."""
+        slot = self._slot(device)
+        self._own(slot, peer)
+        self._check(slot, setting)
+        if slot.paused:
+            raise Conflict(f"{device} is paused: {slot.paused}")
+        slot.owner, slot.heard, slot.trial_until = peer, self._now(), None
+        slot.hold = Hold(setting, study, revision, self._now() + valid_for_s)
+        try:
+            self._change(slot, self._whole(slot, setting))
+        except TuningError:
+            self._end(slot, "it could not be put in force")
+            raise
+        return {"level": slot.level}
+
+    def release(self, peer: Peer, device: str) -> dict[str, Any]:
+        """Put a device back to its original. Raises ActuationError where it does not go back."""
+        slot = self._slot(device)
+        self._own(slot, peer)
+        self._end(slot, "its agent released it")
+        if slot.record:
+            raise ActuationError(f"{device} is not back at its original: {slot.trouble}")
+        return {"level": slot.level}
+
+    # What is behind them
+
+    def _slot(self, device: str) -> Slot:
+        if device not in self._slots:
+            raise NotFound(
+                f"there is no device {device!r}",
+                hint=f"there are {', '.join(self._slots) or 'none'}",
+            )
+        return self._slots[device]
+
+    def _own(self, slot: Slot, peer: Peer) -> None:
+        """Take note that the owner is heard of; refuse a peer where another has the device."""
+        if slot.owner is not None and slot.owner != peer:
+            raise DeviceBusy(f"{slot.device.uuid} is leased to {slot.owner.who}")
+        if slot.owner is not None:
+            slot.heard = self._now()
+
+    def _check(self, slot: Slot, setting: Wanted) -> None:
+        """Refuse what is not granted. None, and what a knob was found at, always are."""
+        found = self._found(slot)
+        for knob, value in setting.items():
+            if knob not in slot.allowed:
+                granted = ", ".join(slot.allowed) or "none"
+                raise UnknownKnob(f"{knob!r} is not granted", hint=f"granted are: {granted}")
+            if not (value is None or _among(value, (*slot.allowed[knob], found.get(knob)))):
+                low, high = slot.allowed[knob][0], slot.allowed[knob][-1]
+                raise OutOfRange(
+                    f"{knob!r} cannot be {value!r}", hint=f"granted are values from {low} to {high}"
+                )
+
+    def _look(self, slot: Slot) -> dict[str, Value | None]:
+        """Read the device. Raises ActuationError where it is not as we left it."""
+        uuid = slot.device.uuid
+        shown, epoch = self._hand.read(uuid)
+        if slot.record and slot.record.epoch != epoch:
+            slot.trial_until = slot.hold = None
+            self._forget(slot)
+            raise ActuationError(f"the driver of {uuid} was restarted and forgot what was set")
+        wrong = [k for k, v in shown.items() if slot.foreign(k, v, ending=False)]
+        if wrong:
+            self._pause(slot, wrong[0], shown[wrong[0]])
+            raise ActuationError(f"{uuid} is paused: {slot.paused}")
+        return shown
+
+    def _pause(self, slot: Slot, knob: str, value: Value | None) -> None:
+        if slot.paused:
+            return
+        slot.paused = (
+            f"somebody else set {knob} to {value!r}; it is left so until the actuator restarts"
+        )
+        log.error("event=contaminated device=%s why=%r", slot.device.uuid, slot.paused)
+
+    def _change(self, slot: Slot, setting: Wanted) -> None:
+        """Journal, write, verify. What fails leaves the rest to whoever called."""
+        uuid = slot.device.uuid
+        shown = self._look(slot)
+        todo = {k: v for k, v in setting.items() if self._in_force(slot, k, shown) != v}
+        if not todo:
+            return
+        record = deepcopy(slot.record)
+        if record is None:
+            record = Record(uuid, self._boot, self._hand.read(uuid)[1])
+        for knob, value in todo.items():
+            touched = record.knobs.setdefault(knob, Touched(shown[knob]))
+            touched.written = [*touched.written[-1:], value]
+            touched.pending = True
+        self._originals.save(record)
+        slot.record = record
+        targets = {k: slot.back(k, record.knobs[k]) if v is None else v for k, v in todo.items()}
+        for knob, target in _widening_first(targets, shown):
+            self._hand.put(uuid, knob, target)
+        now, _ = self._hand.read(uuid)
+        wrong = [f"{k} is {now[k]!r}, not {t!r}" for k, t in targets.items() if _differs(now[k], t)]
+        if wrong:
+            raise ActuationError(f"{uuid} reads back otherwise: {', '.join(wrong)}")
+        for knob in todo:
+            record.knobs[knob].pending = False
+        self._originals.save(record)
+
+    def _in_force(self, slot: Slot, knob: str, shown: Wanted) -> Value | None:
+        value = shown.get(knob)
+        touched = slot.record.knobs.get(knob) if slot.record else None
+        return touched.written[-1] if value is None and touched else value
+
+    def _whole(self, slot: Slot, setting: Wanted) -> Wanted:
+        """Return a setting with every other knob that we wrote as it was found."""
+        return {**dict.fromkeys(slot.record.knobs if slot.record else ()), **setting}
+
+    def _fall(self, slot: Slot) -> None:
+        """End the trial: back to the hold, or to the original where there is none."""
+        slot.trial_until = None
+        if slot.hold is None or self._now() >= slot.hold.until:
+            self._end(slot, "the trial is over")
+            return
+        try:
+            self._change(slot, self._whole(slot, slot.hold.setting))
+        except TuningError as error:
+            self._end(slot, f"the hold could not be put in force: {error}")
+
+    def _end(self, slot: Slot, why: str) -> None:
+        """End all levels but the original."""
+        if slot.level != "original" or slot.record:
+            log.info("event=ended device=%s level=%s why=%r", slot.device.uuid, slot.level, why)
+        slot.trial_until = slot.hold = slot.owner = None
+        self._put_back(slot)
+
+    def _put_back(self, slot: Slot) -> None:
+        """Put every knob we wrote back, each for itself; what fails is tried again later."""
+        if slot.record is None:
+            return
+        failures: list[str] = []
+        try:
+            failures = self._restore(slot, slot.record)
+            if not failures:
+                self._forget(slot)
+        except TuningError as error:
+            failures = [str(error)]
+        slot.trouble = "; ".join(failures)
+        if failures:
+            log.error("event=not_restored device=%s why=%r", slot.device.uuid, slot.trouble)
+            slot.retry_at = self._now() + slot.retry_s
+            slot.retry_s = min(LONGEST_RETRY_S, 2.0 * slot.retry_s)
+
+    def _restore(self, slot: Slot, record: Record) -> list[str]:
+        uuid = slot.device.uuid
+        shown, epoch = self._hand.read(uuid)
+        if epoch != record.epoch:
+            log.warning("event=journal_dropped device=%s why='the driver was restarted'", uuid)
+            return []
+        targets: dict[str, Value | None] = {}
+        for knob, touched in record.knobs.items():
+            if slot.foreign(knob, shown.get(knob), ending=True):
+                self._pause(slot, knob, shown[knob])
+            else:
+                targets[knob] = slot.back(knob, touched)
+        failures: list[str] = []
+        for knob, target in _widening_first(targets, shown):
+            try:
+                if target is None or shown.get(knob) != target:
+                    self._hand.put(uuid, knob, target)
+            except TuningError as error:
+                failures.append(f"{knob}: {error}")
+        now, _ = self._hand.read(uuid)
+        wrong = [k for k, target in targets.items() if _differs(now.get(k), target)]
+        return failures or [f"{k} is {now[k]!r}, not {targets[k]!r}" for k in wrong]
+
+    def _forget(self, slot: Slot) -> None:
+        """Drop the journal of a device that is as it was found."""
+        self._originals.forget(slot.device.uuid)
+        slot.record, slot.retry_s = None, RETRY_S
+        log.info("event=original device=%s", slot.device.uuid)
+
+    def _silent(self, slot: Slot, now: float) -> bool:
+        return now >= slot.heard + self._config.agent_grace_s
+
+    def _due(self, slot: Slot) -> float:
+        times = [self._now() + 60.0]
+        if slot.trial_until is not None:
+            times.append(slot.trial_until)
+        if slot.hold:
+            times += [slot.hold.until, slot.heard + self._config.agent_grace_s]
+        if slot.level == "original" and slot.record:
+            times.append(slot.retry_at)
+        return min(times)
+
+    def _found(self, slot: Slot) -> dict[str, Value | None]:
+        """Return what the knobs were found at: what is noted, else what they show now."""
+        noted = slot.record.knobs if slot.record else {}
+        return self._hand.read(slot.device.uuid)[0] | {k: t.found for k, t in noted.items()}
+
+    def _capability(self, slot: Slot) -> dict[str, Any]:
+        trouble = slot.paused or slot.trouble
+        try:
+            found = self._found(slot)
+        except TuningError as error:
+            found, trouble = {}, str(error)
+        return {
+            "uuid": slot.device.uuid,
+            "board": slot.device.board,
+            "driver": slot.device.driver,
+            "knobs": {k: list(v) for k, v in slot.allowed.items()},
+            "found": {k: found.get(k) for k in slot.allowed},
+            "cannot": dict(slot.device.cannot),
+            "holder": slot.owner.who if slot.owner else "",
+            "level": slot.level,
+            "trouble": trouble,
+        }
+
+
+def _among(value: Value, known: tuple[Value | None, ...]) -> bool:
+    """Return whether a value is one of those known; true is not 1 here."""
+    return any(value == v and isinstance(value, bool) == isinstance(v, bool) for v in known)
+
+
+def _differs(shown: Value | None, target: Value | None) -> bool:
+    return shown is not None and target is not None and shown != target
+
+
+def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Value | None]]:
+    """Return the knobs in the order to write them: what gives the device more room comes first."""
+
+    def narrows(item: tuple[str, Value | None]) -> bool:
+        before, target = shown.get(item[0]), item[1]
+        if target is None:
+            return False
+        return before is None or not before < target  # type: ignore[operator]
+
+    return sorted(targets.items(), key=narrows)
