@@ -460,12 +460,20 @@ class Actuator:
             "uuid": slot.device.uuid,
             "board": slot.device.board,
             "driver": slot.device.driver,
-            "knobs": {k: list(v) for k, v in slot.allowed.items()},
-            "found": {k: found.get(k) for k in slot.allowed},
+            "knobs": {k: self._knob(slot, k, found.get(k)) for k in slot.allowed},
             "cannot": dict(slot.device.cannot),
             "holder": slot.owner.who if slot.owner else "",
             "level": slot.level,
             "trouble": trouble,
+        }
+
+    def _knob(self, slot: Slot, knob: str, found: Value | None) -> dict[str, Any]:
+        """Return a knob's granted values and what it was found at: where nobody tells, its highest."""
+        unset = slot.terms.original.get(knob, slot.device.ranges[knob][-1])
+        return {
+            "values": list(slot.allowed[knob]),
+            "found": unset if found is None else found,
+            "readable": found is not None,
         }
 
 
