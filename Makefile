@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check install lint types layers fmt clean
+.PHONY: run test check chaos install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -13,6 +13,10 @@ test: $(VENV)/.installed-dev
 
 check: lint types layers
 	$(BIN)/python -m pytest
+
+# kill -9 at every kill point; prints how many there are.
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q tests/chaos
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
