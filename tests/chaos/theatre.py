@@ -66,6 +66,7 @@ class Theatre:
 
     folder: Path
     faults: dict[str, Any] = field(default_factory=dict)
+    clock: Points = field(default_factory=Points)
 
     def __post_init__(self) -> None:
         self.hardware = self.folder / "hardware.json"
@@ -209,6 +210,9 @@ class Client:
             return
         finally:
             self._line.close()
+
+    def close(self) -> None:
+        self._line.close()
 
     def ask(self, request: Request) -> dict[str, Any]:
         self._line.sendall(json.dumps(request).encode() + b"\n")
