@@ -14,6 +14,7 @@ from tuner.core import InvalidInput, Limit, Objective, Setting, Space
 DEVICES = MappingProxyType(
     {
         "cpu": "agents.devices.cpu:open_cpu",
+        "nvidia": "agents.devices.nvidia.device:open_nvidia",
         "replay": "agents.devices.replay:open_replay",
         "simulated": "agents.devices.simulated:open_simulated",
     }
@@ -35,14 +36,15 @@ Truth = Callable[[Setting], Mapping[str, float]]
 def open_device(
     spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")
 ) -> Attached:
-    """Open `cpu`, `simulated:PRESET[/WORKLOAD]` or `replay:FILE.csv[#SURFACE]`.
+    """Open `cpu`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]` or `replay:FILE[#SURFACE]`.
 
     `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
     `root` the filesystem that a real device is looked for in.
 
     Raises:
-        InvalidInput: there is no such kind, preset, workload, file or surface.
+        InvalidInput: there is no such kind, GPU, preset, workload, file or surface.
         ConfigError: a file beside it is wrong.
+        ActuationError: the device does not answer.
     """
     kind, rest = _split(spec)
     attached: Attached = _load(DEVICES[kind])(rest, seed=seed, state_dir=state_dir, root=root)
@@ -82,7 +84,7 @@ def _split(spec: str) -> tuple[str, str]:
     if kind not in DEVICES:
         raise InvalidInput(
             f"there is no device {spec!r}",
-            hint="choose one like cpu, simulated:a100 or replay:FILE.csv#SURFACE",
+            hint="choose one like cpu, nvidia:0, simulated:a100 or replay:FILE.csv#SURFACE",
         )
     return kind, rest
 

@@ -156,7 +156,7 @@ class NvidiaKnobs:
         if bounds:
             default = gpu.call("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
             self._bounds_w = (bounds[0] / 1000.0, bounds[1] / 1000.0)
-            limits = limits_w(*bounds, default)
+            limits = limits_w(bounds[0], bounds[1], default)
         self._offer(LIMIT, limits, why, possible=True)
 
     def _offer(self, knob: str, values: list[int] | None, why: str, possible: bool) -> None:

@@ -50,4 +50,4 @@ def test_kinds_are_imported_only_when_chosen() -> None:
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == "['agents.devices.catalogue', 'agents.devices.cpu']"
-    assert set(DEVICES) == {"cpu", "replay", "simulated"}
+    assert set(DEVICES) == {"cpu", "nvidia", "replay", "simulated"}

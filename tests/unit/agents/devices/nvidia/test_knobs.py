@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import pynvml
+import pytest
 
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover, limits_w
@@ -78,7 +78,7 @@ class TestDiscovery:
 
     def test_no_library_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing() -> None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)  # type: ignore[no-untyped-call]
 
         monkeypatch.setattr(pynvml, "nvmlInit", missing)
         assert discover() == []
@@ -111,7 +111,7 @@ class TestDiscovery:
     def test_limits_are_whole_steps_within_the_boards_own(
         self, bounds: tuple[int, int, int], limits: list[int]
     ) -> None:
-        found = limits_w(*bounds)
+        found = limits_w(bounds[0], bounds[1], bounds[2])
         assert [w for w in found if w != 100] == limits
 
 
