@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from agents.drivers import Value
@@ -153,10 +153,6 @@ class Actuator:
         """Return in one line how the devices are."""
         return ", ".join(f"{u}: {s.paused or s.trouble or s.level}" for u, s in self._slots.items())
 
-    def due_in_s(self) -> float:
-        """Return how long nothing need be done, in seconds."""
-        return min((self._due(s) for s in self._slots.values()), default=60.0) - self._now()
-
     def tick(self) -> None:
         """End what is over, and try again what did not go back."""
         for slot in self._slots.values():
@@ -164,10 +160,10 @@ class Actuator:
             if slot.trial_until is not None and now >= slot.trial_until:
                 log.warning("event=trial_lapsed device=%s", slot.device.uuid)
                 self._fall(slot)
-            if slot.hold and (now >= slot.hold.until or self._silent(slot, now)):
-                self._end(
-                    slot, "its time is over" if now >= slot.hold.until else "its agent is gone"
-                )
+            if slot.hold and now >= slot.hold.until:
+                self._end(slot, "its time is over")
+            if slot.hold and now >= slot.heard + self._config.agent_grace_s:
+                self._end(slot, "its agent is gone")
             if slot.level == "original" and slot.record and now >= slot.retry_at:
                 self._put_back(slot)
 
@@ -432,49 +428,27 @@ class Actuator:
         slot.record, slot.retry_s = None, RETRY_S
         log.info("event=original device=%s", slot.device.uuid)
 
-    def _silent(self, slot: Slot, now: float) -> bool:
-        return now >= slot.heard + self._config.agent_grace_s
-
-    def _due(self, slot: Slot) -> float:
-        times = [self._now() + 60.0]
-        if slot.trial_until is not None:
-            times.append(slot.trial_until)
-        if slot.hold:
-            times += [slot.hold.until, slot.heard + self._config.agent_grace_s]
-        if slot.level == "original" and slot.record:
-            times.append(slot.retry_at)
-        return min(times)
-
     def _found(self, slot: Slot) -> dict[str, Value | None]:
         """Return what the knobs were found at: what is noted, else what they show now."""
         noted = slot.record.knobs if slot.record else {}
         return self._hand.read(slot.device.uuid)[0] | {k: t.found for k, t in noted.items()}
 
     def _capability(self, slot: Slot) -> dict[str, Any]:
-        trouble = slot.paused or slot.trouble
-        try:
-            found = self._found(slot)
-        except TuningError as error:
-            found, trouble = {}, str(error)
-        return {
-            "uuid": slot.device.uuid,
-            "board": slot.device.board,
-            "driver": slot.device.driver,
-            "knobs": {k: self._knob(slot, k, found.get(k)) for k in slot.allowed},
-            "cannot": dict(slot.device.cannot),
-            "holder": slot.owner.who if slot.owner else "",
-            "level": slot.level,
-            "trouble": trouble,
-        }
+        """Return a device and its knobs: granted values, and what each was found at.
 
-    def _knob(self, slot: Slot, knob: str, found: Value | None) -> dict[str, Any]:
-        """Return a knob's granted values and what it was found at: where nobody tells, its highest."""
-        unset = slot.terms.original.get(knob, slot.device.ranges[knob][-1])
-        return {
-            "values": list(slot.allowed[knob]),
-            "found": unset if found is None else found,
-            "readable": found is not None,
-        }
+        Where nobody tells what that was, it is what the configuration says, or the knob's highest.
+        """
+        about = asdict(slot.device) | {"knobs": {}, "cannot": dict(slot.device.cannot)}
+        unset = {k: v[-1] for k, v in about.pop("ranges").items()} | dict(slot.terms.original)
+        try:
+            for knob, found in self._found(slot).items():
+                if knob in slot.allowed:
+                    shown = unset[knob] if found is None else found
+                    values = {"values": slot.allowed[knob], "found": shown}
+                    about["knobs"][knob] = values | {"readable": found is not None}
+        except TuningError as error:
+            about["cannot"]["*"] = str(error)
+        return about
 
 
 def _among(value: Value, known: tuple[Value | None, ...]) -> bool:

@@ -6,7 +6,6 @@ import fcntl
 import grp
 import logging
 import os
-import pwd
 import signal
 import socket
 import sys
@@ -17,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from agents.actuator import Actuator
-from agents.actuator_socket import Allowed, Door
+from agents.actuator_socket import Door
 from agents.drivers import KnobDriver
 from agents.grants import ActuatorConfig, load_config
 from agents.hand import Hand
@@ -37,16 +36,15 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver]:
     for name in names:
         kind, _, argument = name.partition(":")
         try:
-            discover = import_module(DRIVERS[kind]).discover
-            found += discover(argument) if argument else discover()
+            found += import_module(DRIVERS[kind]).discover(*filter(None, [argument]))
         except TuningError as error:
             log.error("event=no_devices driver=%s why=%r", name, str(error))
     return found
 
 
 @contextmanager
-def opened(config: ActuatorConfig, disk: Disk) -> Iterator[Actuator]:
-    """Open the devices, alone, and have the journal replayed.
+def opened(config: ActuatorConfig) -> Iterator[Actuator]:
+    """Open the devices, alone.
 
     Raises:
         ConfigError: a driver or a grant cannot be.
@@ -70,7 +68,7 @@ def opened(config: ActuatorConfig, disk: Disk) -> Iterator[Actuator]:
         hand = Hand(lambda: discover_all(config.drivers), config.deadline_s)
         try:
             boot = BOOT_ID.read_text().strip()
-            yield Actuator(config, hand, Originals(folder, disk), boot, boot_clock)
+            yield Actuator(config, hand, Originals(folder, Disk()), boot, boot_clock)
         finally:
             hand.close()
 
@@ -80,63 +78,37 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def serve(config: ActuatorConfig, disk: Disk, stopping: Callable[[], bool]) -> None:
+def serve(config: ActuatorConfig, stopping: Callable[[], bool]) -> None:
     """Replay the journal, serve agents, and put everything back at the end."""
-    with opened(config, disk) as actuator:
-        _report(actuator.replay())
-        with listening(config) as listener:
-            door = Door(listener, actuator, allowance(config))
-            notify("READY=1")
-            try:
-                while not stopping():
-                    door.step()
-                    notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
-            finally:
-                actuator.close()
-
-
-def restore(config: ActuatorConfig, disk: Disk) -> dict[str, str]:
-    """Put every device back that the journal tells of; return those that are not, and why."""
-    with opened(config, disk) as actuator:
-        return actuator.replay()
+    gid = _gid(config.group)
+    allowed = {os.geteuid(), 0}
+    with opened(config) as actuator, listening(Path(config.socket), gid) as listener:
+        actuator.replay()
+        door = Door(listener, actuator, lambda uid, gids: uid in allowed or gid in gids)
+        notify("READY=1")
+        try:
+            while not stopping():
+                door.step()
+                notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
+        finally:
+            actuator.close()
 
 
 @contextmanager
-def listening(config: ActuatorConfig) -> Iterator[socket.socket]:
-    """Listen on the socket, open to its group alone. Raises StoreError."""
-    path = Path(config.socket)
+def listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
+    """Listen on a socket that only its owner and a group can open. Raises StoreError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         former = os.umask(0o117)
         try:
             path.unlink(missing_ok=True)
             listener.bind(str(path))
-            gid = _gid(config.group)
-            if gid is not None:
-                os.chown(path, -1, gid)
+            os.chown(path, -1, -1 if gid is None else gid)
+            listener.listen()
         except OSError as error:
             raise StoreError(f"cannot listen on {path}: {error.strerror}") from error
         finally:
             os.umask(former)
-        listener.listen()
         yield listener
-
-
-def allowance(config: ActuatorConfig) -> Allowed:
-    """Return who may connect: root, this very user, `users`, and the members of `group`.
-
-    Raises:
-        ConfigError: there is no such user.
-    """
-    uids = {0, os.geteuid()}
-    for user in config.users:
-        try:
-            uids.add(pwd.getpwnam(user).pw_uid)
-        except KeyError:
-            raise ConfigError(f"users: there is no user {user!r} here") from None
-    group = _gid(config.group)
-    for user in grp.getgrgid(group).gr_mem if group is not None else ():
-        uids.add(pwd.getpwnam(user).pw_uid)
-    return lambda uid, gid: uid in uids or (group is not None and gid == group)
 
 
 def notify(state: str) -> None:
@@ -160,25 +132,20 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(Path(arguments[1]))
         if arguments[0] == "serve":
-            serve(config, Disk(), lambda: bool(stop))
+            serve(config, lambda: bool(stop))
             return 0
-        return 1 if _report(restore(config, Disk())) else 0
+        with opened(config) as actuator:
+            return 1 if actuator.replay() else 0
     except TuningError as error:
         log.error("event=%s why=%r", error.code, str(error))
         return 2 if isinstance(error, ConfigError) else 1
-
-
-def _report(left: dict[str, str]) -> bool:
-    for uuid, why in left.items():
-        log.error("event=not_original device=%s why=%r", uuid, why)
-    return bool(left)
 
 
 def _gid(group: str) -> int | None:
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:
-        log.info("event=no_group group=%s", group)
+        log.warning("event=no_group group=%s", group)
         return None
 
 

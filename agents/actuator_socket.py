@@ -18,27 +18,25 @@ log = logging.getLogger(__name__)
 LONGEST_LINE = 1 << 16
 """A request is no longer than this, in bytes."""
 MOST_PEERS = 32
-LONGEST_WAIT_S = 1.0
+TICK_S = 0.2
+"""What has a time ends at most so much late, the driver's own time apart."""
+SO_PEERGROUPS = 59
 
-VERBS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
-    "capabilities": {},
-    "read": {"device": (str,)},
-    "acquire": {"device": (str,), "lease_s": (int, float)},
-    "apply": {"device": (str,), "setting": (dict,)},
-    "renew": {"device": (str,), "lease_s": (int, float)},
-    "hold": {
-        "device": (str,),
-        "setting": (dict,),
-        "study": (str,),
-        "revision": (int,),
-        "valid_for_s": (int, float),
-    },
-    "release": {"device": (str,)},
+VERBS: Mapping[str, str] = {
+    "capabilities": "",
+    "read": "device",
+    "acquire": "device lease_s",
+    "apply": "device setting",
+    "renew": "device lease_s",
+    "hold": "device setting study revision valid_for_s",
+    "release": "device",
 }
-"""Verb to its fields, all of them demanded, and their types."""
+"""Verb to its fields, all of them demanded."""
+KINDS: Mapping[str, Any] = {"setting": dict, "device": str, "study": str, "revision": int}
+"""What a field must be; any other a number."""
 
-Allowed = Callable[[int, int], bool]
-"""Tells whether a user id and a group id may connect."""
+Allowed = Callable[[int, set[int]], bool]
+"""Tells whether a user of this id, in groups of these, may connect."""
 
 
 class Door:
@@ -55,11 +53,9 @@ class Door:
         self._selector.register(listener, selectors.EVENT_READ)
 
     def step(self) -> None:
-        """Wait for requests, answer them, and do what is due."""
-        wait = min(LONGEST_WAIT_S, max(0.0, self._actuator.due_in_s()))
-        for key, _ in self._selector.select(wait):
-            line = key.fileobj
-            assert isinstance(line, socket.socket)
+        """Wait a little for requests, answer them, and do what is due."""
+        for key, _ in self._selector.select(TICK_S):
+            line: Any = key.fileobj
             try:
                 if line is self._listener:
                     self._let_in(line.accept()[0])
@@ -71,30 +67,29 @@ class Door:
         self._actuator.tick()
 
     def _let_in(self, line: socket.socket) -> None:
-        credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, gid = struct.unpack("3i", credentials)
+        ids = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, gid = struct.unpack("3i", ids)
+        groups = line.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 1024)
         line.setblocking(False)
         self._count += 1
         peer = Peer(self._count, f"process {pid} of user {uid}")
-        if not self._allowed(uid, gid) or len(self._peers) >= MOST_PEERS:
-            log.warning("event=refused peer=%r", peer.who)
-            what = (
-                "may not use the actuator" if len(self._peers) < MOST_PEERS else "is one too many"
-            )
-            error = Unauthorised(f"{peer.who} {what}", hint="see users and group in actuator.toml")
-            with line:
-                line.send(_refusal(error))
+        if len(self._peers) < MOST_PEERS and self._allowed(
+            uid, {gid, *(g for (g,) in struct.iter_unpack("i", groups))}
+        ):
+            self._peers[line] = (peer, bytearray())
+            self._selector.register(line, selectors.EVENT_READ)
             return
-        self._peers[line] = (peer, bytearray())
-        self._selector.register(line, selectors.EVENT_READ)
+        log.warning("event=refused peer=%r peers=%d", peer.who, len(self._peers))
+        hint = f"join its group; it serves at most {MOST_PEERS} at a time"
+        with line:
+            line.send(_refusal(Unauthorised(f"{peer.who} may not use the actuator", hint=hint)))
 
     def _hear(self, line: socket.socket) -> None:
         peer, heard = self._peers[line]
         chunk = line.recv(LONGEST_LINE)
-        heard += chunk
-        while b"\n" in heard:
-            request, _, rest = bytes(heard).partition(b"\n")
-            heard[:] = rest
+        *requests, rest = bytes(heard + chunk).split(b"\n")
+        heard[:] = rest
+        for request in requests:
             answer = self._answer(peer, request)
             if line.send(answer) < len(answer):
                 raise OSError(f"{peer.who} does not read its answers")
@@ -104,8 +99,8 @@ class Door:
             self._let_go(line)
 
     def _let_go(self, line: socket.socket) -> None:
-        peer, _ = self._peers.pop(line, (None, None))
-        if peer is not None:
+        if line in self._peers:
+            peer, _ = self._peers.pop(line)
             self._selector.unregister(line)
             line.close()
             self._actuator.gone(peer)
@@ -132,15 +127,13 @@ def parse(request: bytes) -> tuple[str, dict[str, Any]]:
     verb = table.pop("verb", None) if isinstance(table, dict) else None
     if not isinstance(verb, str) or verb not in VERBS:
         raise InvalidInput("the request names no verb", hint=f"verbs are {', '.join(VERBS)}")
-    fields = VERBS[verb]
-    if table.keys() != fields.keys():
-        raise InvalidInput(f"{verb} takes {', '.join(fields) or 'no fields'}")
-    for name, kinds in fields.items():
-        if not isinstance(table[name], kinds) or isinstance(table[name], bool):
-            raise InvalidInput(f"{verb}: {name} cannot be {table[name]!r}")
-    for knob, value in table.get("setting", {}).items():
-        if not isinstance(value, bool | int | float | str | None):
-            raise InvalidInput(f"{verb}: {knob} cannot be {value!r}")
+    if table.keys() != set(VERBS[verb].split()):
+        raise InvalidInput(f"{verb} takes: {VERBS[verb] or 'nothing'}")
+    for name, value in table.items():
+        if not isinstance(value, KINDS.get(name, (int, float))) or isinstance(value, bool):
+            raise InvalidInput(f"{verb}: {name} cannot be {value!r}")
+    if any(isinstance(value, dict | list) for value in table.get("setting", {}).values()):
+        raise InvalidInput(f"{verb}: a knob's value is a plain one")
     return verb, table
 
 

@@ -72,7 +72,6 @@ class ActuatorConfig:
     socket: str = "/run/jouletune/actuator.sock"
     state_dir: str = "/var/lib/jouletune-actuator"
     group: str = "jouletune"
-    users: tuple[str, ...] = ()
     drivers: tuple[str, ...] = ("nvidia",)
     lease_s: float = 10.0
     agent_grace_s: float = 60.0

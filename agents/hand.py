@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from agents.drivers import KnobDriver, Value
@@ -25,14 +25,14 @@ MESSAGE = 1 << 18
 PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Described:
     """A device as its driver tells of it."""
 
     uuid: str
     board: str
     driver: str
-    ranges: Mapping[str, tuple[Value, ...]]
+    ranges: Mapping[str, Sequence[Value]]
     cannot: Mapping[str, str]
 
 
@@ -51,11 +51,7 @@ class Hand:
 
     def describe(self) -> list[Described]:
         """Return the devices there are."""
-        found = self._ask("describe", "")
-        return [
-            Described(**{**d, "ranges": {k: tuple(v) for k, v in d["ranges"].items()}})
-            for d in found
-        ]
+        return [Described(**device) for device in self._ask("describe", "")]
 
     def read(self, uuid: str) -> tuple[dict[str, Value | None], str]:
         """Return what the device's knobs stand at, and its driver's epoch."""
@@ -137,16 +133,10 @@ def _do(
     drivers: Mapping[str, KnobDriver], verb: str, uuid: str, details: list[Any]
 ) -> list[Any] | None:
     if verb == "describe":
-        return [
-            {
-                "uuid": d.uuid,
-                "board": d.board,
-                "driver": d.driver,
-                "ranges": {k: list(v) for k, v in d.ranges().items()},
-                "cannot": dict(d.cannot),
-            }
-            for d in drivers.values()
+        found = [
+            Described(d.uuid, d.board, d.driver, d.ranges(), d.cannot) for d in drivers.values()
         ]
+        return [asdict(device) for device in found]
     driver = drivers[uuid]
     if verb == "read":
         return [dict(driver.read()), driver.epoch]

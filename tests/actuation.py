@@ -19,8 +19,7 @@ class DirectHand(Hand):
 
     def describe(self) -> list[Described]:
         return [
-            Described(uuid=d.uuid, board=d.board, driver=d.driver, ranges=d.ranges(), cannot={})
-            for d in self._drivers.values()
+            Described(d.uuid, d.board, d.driver, d.ranges(), {}) for d in self._drivers.values()
         ]
 
     def read(self, uuid: str) -> tuple[dict[str, Value | None], str]:

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import struct
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,9 @@ def fork(work: Callable[[], None]) -> int:
     try:
         work()
         code = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         os._exit(code)
 

@@ -139,7 +139,7 @@ class Theatre:
 
     def start(self, points: Points, *, deadly: bool = True) -> int:
         """Start an actuator; with `deadly`, the one that is killed at the chosen point."""
-        with listening(self.config) as bound:
+        with listening(Path(self.config.socket), None) as bound:
             listener = bound.dup()
 
         def work() -> None:
@@ -152,7 +152,7 @@ class Theatre:
             if not deadly:
                 actuator._now = lambda: time.monotonic() + points.shift_s
             actuator.replay()
-            door = Door(listener, actuator, lambda uid, gid: True)
+            door = Door(listener, actuator, lambda uid, gids: True)
             while True:
                 door.step()
 

@@ -14,6 +14,8 @@ from tuner.cli.options import AsJson
 commands = typer.Typer(help="Run the root process that sets hardware; restore; show its devices.")
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml: what is granted.")]
+NOTHING = {"values": {}, "level": "unknown", "holder": "", "paused": ""}
+"""What is told of a device that does not answer."""
 CONFIG = Path("/etc/jouletune/actuator.toml")
 
 
@@ -55,7 +57,7 @@ def status(
         try:
             devices.append(about | line.ask("read", device=about["uuid"]))
         except TuningError as error:
-            devices.append(about | {"values": {}, "trouble": str(error)})
+            devices.append(about | NOTHING | {"trouble": str(error)})
     line.close()
     if as_json:
         echo_json({"devices": devices})
