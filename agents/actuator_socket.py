@@ -53,8 +53,10 @@ class Door:
         self._selector.register(listener, selectors.EVENT_READ)
 
     def step(self) -> None:
-        """Wait a little for requests, answer them, and do what is due."""
-        for key, _ in self._selector.select(TICK_S):
+        """Wait a little for requests, end what is over, then answer: a late renewal is too late."""
+        ready = self._selector.select(TICK_S)
+        self._actuator.tick()
+        for key, _ in ready:
             line: Any = key.fileobj
             try:
                 if line is self._listener:
@@ -64,7 +66,6 @@ class Door:
             except OSError as error:
                 log.info("event=connection_broken why=%r", str(error))
                 self._let_go(line)
-        self._actuator.tick()
 
     def _let_in(self, line: socket.socket) -> None:
         ids = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

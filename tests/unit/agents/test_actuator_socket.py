@@ -252,7 +252,7 @@ REQUESTS = st.one_of(
     NEARLY.map(lambda r: json.dumps(r).encode() + b"\n"),
     NEARLY.map(lambda r: json.dumps(r).encode() + b"\n"),
     JSON.map(lambda r: json.dumps(r).encode() + b"\n"),
-    st.binary(max_size=40),
+    st.binary(min_size=1, max_size=40),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pynvml
@@ -78,7 +79,7 @@ class TestDiscovery:
 
     def test_no_library_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing() -> None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)  # type: ignore[no-untyped-call]
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
         monkeypatch.setattr(pynvml, "nvmlInit", missing)
         assert discover() == []
@@ -179,11 +180,12 @@ class TestRefusals:
         self, nvml: FakeNvml, knobs: NvidiaKnobs
     ) -> None:
         nvml.set("no_permission", 1.0)
-        for act in (
+        acts: list[Callable[[], None]] = [
             lambda: knobs.write(CLOCK, 1005),
             lambda: knobs.write(LIMIT, 200),
             lambda: knobs.reset(CLOCK),
-        ):
+        ]
+        for act in acts:
             with pytest.raises(ActuationError, match="jouletune-actuator") as caught:
                 act()
             assert not isinstance(caught.value, DeviceLost)
