@@ -43,8 +43,12 @@ def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
         ActuationError: the driver does not answer.
     """
     uuid = chosen(rest, uuids())
-    socket = Path(os.environ.get("JOULETUNE_ACTUATOR", root / SOCKET.relative_to("/")))
-    return attach(uuid, socket=socket, state_dir=state_dir, clock=HostClock())
+    return attach(uuid, socket=actuator_socket(root), state_dir=state_dir, clock=HostClock())
+
+
+def actuator_socket(root: Path) -> Path:
+    """Return where the actuator listens: $JOULETUNE_ACTUATOR, else its usual place under `root`."""
+    return Path(os.environ.get("JOULETUNE_ACTUATOR", root / SOCKET.relative_to("/")))
 
 
 def chosen(rest: str, found: list[str]) -> str:
