@@ -25,6 +25,7 @@ from tuner.errors import (
 
 log = logging.getLogger(__name__)
 
+Monotonic = Callable[[], float]
 Wanted = Mapping[str, Value | None]
 """Knob to value; None is as it was found."""
 RETRY_S = 1.0
@@ -105,18 +106,13 @@ class Actuator:
     """
 
     def __init__(
-        self,
-        config: ActuatorConfig,
-        hand: Hand,
-        originals: Originals,
-        boot: str,
-        monotonic: Callable[[], float],
+        self, config: ActuatorConfig, hand: Hand, originals: Originals, boot: str, now: Monotonic
     ) -> None:
         self._config = config
         self._hand = hand
         self._originals = originals
         self._boot = boot
-        self._now = monotonic
+        self._now = now
         self._slots: dict[str, Slot] = {}
         for device in hand.describe():
             terms = config.granted(device.uuid)
@@ -188,7 +184,7 @@ class Actuator:
 
     def read(self, peer: Peer, device: str) -> dict[str, Any]:
         """Return what is in force: what the hardware tells, else what we wrote; None is as found."""
-        slot = self._slot(device)
+        slot = self._slot(device, None)
         shown, _ = self._hand.read(device)
         return {
             "values": {k: self._in_force(slot, k, shown) for k in slot.allowed},
@@ -202,22 +198,16 @@ class Actuator:
 
     def acquire(self, peer: Peer, device: str, lease_s: float) -> dict[str, Any]:
         """Give a device to this connection for a trial. Another's is refused, and says whose it is."""
-        slot = self._slot(device)
+        slot = self._slot(device, peer)
         if not 0.0 < lease_s <= self._config.lease_s:
             raise InvalidInput(f"lease_s must be over 0 and at most {self._config.lease_s:g}")
-        self._own(slot, peer)
-        if slot.paused:
-            raise Conflict(f"{device} is paused: {slot.paused}")
-        if slot.level == "original" and slot.record:
-            raise ActuationError(f"{device} is not back at its original: {slot.trouble}")
-        slot.owner, slot.heard = peer, self._now()
+        self._take(slot, peer)
         slot.trial_until = self._now() + lease_s
         return {"lease_s": lease_s}
 
     def apply(self, peer: Peer, device: str, setting: Wanted) -> dict[str, Any]:
         """Write a setting under the trial's lease; a failure falls back to the level below."""
-        slot = self._slot(device)
-        self._own(slot, peer)
+        slot = self._slot(device, peer)
         if slot.trial_until is None or slot.owner != peer:
             raise Conflict(f"{device} is not leased to you", hint="acquire it first")
         self._check(slot, setting)
@@ -230,8 +220,7 @@ class Actuator:
 
     def renew(self, peer: Peer, device: str, lease_s: float) -> dict[str, Any]:
         """Keep a trial, or a hold, alive."""
-        slot = self._slot(device)
-        self._own(slot, peer)
+        slot = self._slot(device, peer)
         if slot.owner != peer or slot.level == "original":
             raise Conflict(f"the lease of {device} is over: {slot.paused or 'it was not renewed'}")
         try:
@@ -253,12 +242,10 @@ class Actuator:
         valid_for_s: float,
     ) -> dict[str, Any]:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
-        slot = self._slot(device)
-        self._own(slot, peer)
+        slot = self._slot(device, peer)
         self._check(slot, setting)
-        if slot.paused:
-            raise Conflict(f"{device} is paused: {slot.paused}")
-        slot.owner, slot.heard, slot.trial_until = peer, self._now(), None
+        self._take(slot, peer)
+        slot.trial_until = None
         slot.hold = Hold(setting, study, revision, self._now() + valid_for_s)
         try:
             self._change(slot, self._whole(slot, setting))
@@ -269,8 +256,7 @@ class Actuator:
 
     def release(self, peer: Peer, device: str) -> dict[str, Any]:
         """Put a device back to its original. Raises ActuationError where it does not go back."""
-        slot = self._slot(device)
-        self._own(slot, peer)
+        slot = self._slot(device, peer)
         self._end(slot, "its agent released it")
         if slot.record:
             raise ActuationError(f"{device} is not back at its original: {slot.trouble}")
@@ -278,20 +264,25 @@ class Actuator:
 
     # What is behind them
 
-    def _slot(self, device: str) -> Slot:
-        if device not in self._slots:
-            raise NotFound(
-                f"there is no device {device!r}",
-                hint=f"there are {', '.join(self._slots) or 'none'}",
-            )
-        return self._slots[device]
-
-    def _own(self, slot: Slot, peer: Peer) -> None:
-        """Take note that the owner is heard of; refuse a peer where another has the device."""
-        if slot.owner is not None and slot.owner != peer:
-            raise DeviceBusy(f"{slot.device.uuid} is leased to {slot.owner.who}")
-        if slot.owner is not None:
+    def _slot(self, device: str, peer: Peer | None) -> Slot:
+        """Return a device; refuse a peer that wants to change one that another has."""
+        slot = self._slots.get(device)
+        if slot is None:
+            known = ", ".join(self._slots) or "none"
+            raise NotFound(f"there is no device {device!r}", hint=f"there are {known}")
+        if peer and slot.owner and slot.owner != peer:
+            raise DeviceBusy(f"{device} is leased to {slot.owner.who}")
+        if peer and slot.owner:
             slot.heard = self._now()
+        return slot
+
+    def _take(self, slot: Slot, peer: Peer) -> None:
+        """Give a device to a peer. Raises Conflict, ActuationError where nobody may have it."""
+        if slot.paused:
+            raise Conflict(f"{slot.device.uuid} is paused: {slot.paused}")
+        if slot.level == "original" and slot.record:
+            raise ActuationError(f"{slot.device.uuid} is not back: {slot.trouble}")
+        slot.owner, slot.heard = peer, self._now()
 
     def _check(self, slot: Slot, setting: Wanted) -> None:
         """Refuse what is not granted. None, and what a knob was found at, always are."""
@@ -321,12 +312,9 @@ class Actuator:
         return shown
 
     def _pause(self, slot: Slot, knob: str, value: Value | None) -> None:
-        if slot.paused:
-            return
-        slot.paused = (
-            f"somebody else set {knob} to {value!r}; it is left so until the actuator restarts"
-        )
-        log.error("event=contaminated device=%s why=%r", slot.device.uuid, slot.paused)
+        if not slot.paused:
+            slot.paused = f"somebody else set {knob} to {value!r}; it stays until we are restarted"
+            log.error("event=contaminated device=%s why=%r", slot.device.uuid, slot.paused)
 
     def _change(self, slot: Slot, setting: Wanted) -> None:
         """Journal, write, verify. What fails leaves the rest to whoever called."""

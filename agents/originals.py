@@ -85,7 +85,7 @@ class Originals:
             knobs = {name: Touched(**knob) for name, knob in table.pop("knobs").items()}
             record = Record(**table, knobs=knobs)
             if record.device != device or not all(
-                isinstance(k.written, list) and isinstance(k.pending, bool) for k in knobs.values()
+                k.written and isinstance(k.written, list) for k in knobs.values()
             ):
                 raise ValueError("it is not of this device")
         except FileNotFoundError:
