@@ -22,6 +22,7 @@ from agents.grants import ActuatorConfig, load_config
 from agents.hand import Hand
 from agents.originals import Disk, Originals
 from tuner.errors import ConfigError, Conflict, StoreError, TuningError
+from tuner.notify import notify
 
 log = logging.getLogger(__name__)
 
@@ -109,14 +110,6 @@ def listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
         finally:
             os.umask(former)
         yield listener
-
-
-def notify(state: str) -> None:
-    """Tell systemd how we are, where it wants to know."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if path:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-            line.sendto(state.encode(), f"\0{path[1:]}" if path.startswith("@") else path)
 
 
 def main(arguments: Sequence[str]) -> int:
