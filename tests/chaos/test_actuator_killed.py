@@ -14,6 +14,7 @@ from tests.chaos.theatre import (
     ACQUIRE,
     APPLY,
     APPLY_NEXT,
+    CLOSE,
     HOLD,
     READ,
     RELEASE,
@@ -32,6 +33,10 @@ SCRIPTS: dict[str, tuple[tuple[Request, ...], dict[str, Any]]] = {
         {},
     ),
     "a trial that is not renewed": ((HOLD, ACQUIRE, APPLY, pass_s(6.0), READ, READ, RELEASE), {}),
+    "an agent that is gone": (
+        (HOLD, ACQUIRE, APPLY, CLOSE, READ, pass_s(25.0), READ, READ),
+        {},
+    ),
     "a hold that runs out": ((HOLD, RENEW, pass_s(2000.0), READ, READ), {}),
     "a setting that the device refuses": (
         (HOLD, ACQUIRE, APPLY, RELEASE),

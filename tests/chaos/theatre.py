@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,8 +176,10 @@ class Theatre:
     def play(self, script: tuple[Request, ...], points: Points) -> None:
         """Have an actuator serve a script until it is killed, or killed at the end."""
         actuator = self.start(points)
-        Client(self.config.socket, points).play(script)
+        client = Client(self.config.socket, points)
+        client.play(script)
         os.kill(actuator, signal.SIGKILL)
+        client.close()
         reap_all()
         assert points.reached
 
@@ -191,25 +194,26 @@ class Client:
     """Speaks lines to the actuator; a dead one ends the script."""
 
     def __init__(self, path: str, points: Points) -> None:
+        self._path = path
         self._points = points
+        self._connect()
+
+    def _connect(self) -> None:
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._line.settimeout(20.0)
-        self._line.connect(path)
+        self._line.connect(self._path)
 
     def play(self, script: tuple[Request, ...]) -> None:
-        try:
+        """Play a script; the line stays open at its end, so that nothing more happens."""
+        with suppress(ConnectionError):
             for request in script:
                 if "shift_s" in request:
                     self._points.shift_s += request["shift_s"]
                 elif "close" in request:
-                    self._line.close()
-                    return
+                    self.close()
+                    self._connect()
                 else:
                     self.ask(request)
-        except ConnectionError:
-            return
-        finally:
-            self._line.close()
 
     def close(self) -> None:
         self._line.close()
