@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agents.drivers import Value
@@ -61,7 +61,7 @@ class Slot:
 
     device: Described
     terms: Granted
-    allowed: Mapping[str, tuple[Value, ...]]
+    allowed: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     record: Record | None = None
     owner: Peer | None = None
     heard: float = 0.0
@@ -101,7 +101,6 @@ class Actuator:
     """Serves agents' requests; used by one thread. `boot` names this start of the machine.
 
     Raises:
-        ConfigError: a grant does not fit its device.
         DeviceLost: the drivers do not answer.
     """
 
@@ -115,9 +114,16 @@ class Actuator:
         self._now = now
         self._slots: dict[str, Slot] = {}
         for device in hand.describe():
-            terms = config.granted(device.uuid)
-            allowed = terms.values(device.uuid, device.ranges, device.cannot)
-            self._slots[device.uuid] = Slot(device, terms, allowed)
+            self._slots[device.uuid] = Slot(device, config.granted(device.uuid))
+
+    def grant(self) -> None:
+        """Grant what the configuration says; before this, nothing is.
+
+        Raises:
+            ConfigError: a grant does not fit its device.
+        """
+        for uuid, slot in self._slots.items():
+            slot.allowed = slot.terms.values(uuid, slot.device.ranges, slot.device.cannot)
 
     def replay(self) -> dict[str, str]:
         """Put every device back to what its journal says; return what did not go back, and why.
@@ -136,9 +142,11 @@ class Actuator:
                 log.error("event=journal_damaged device=%s why=%r", uuid, slot.paused)
                 continue
             self._put_back(slot)
+        left = {u: s.paused or s.trouble for u, s in self._slots.items() if s.paused or s.trouble}
         for name in self._originals.others(self._slots):
             log.error("event=device_missing journal=%s", name)
-        return {u: s.paused or s.trouble for u, s in self._slots.items() if s.paused or s.trouble}
+            left[name] = "its device is not there"
+        return left
 
     def close(self) -> None:
         """Put every device back, whoever has it."""

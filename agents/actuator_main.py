@@ -85,6 +85,7 @@ def serve(config: ActuatorConfig, stopping: Callable[[], bool]) -> None:
     allowed = {os.geteuid(), 0}
     with opened(config) as actuator, listening(Path(config.socket), gid) as listener:
         actuator.replay()
+        actuator.grant()
         door = Door(listener, actuator, lambda uid, gids: uid in allowed or gid in gids)
         notify("READY=1")
         try:

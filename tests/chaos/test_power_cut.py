@@ -97,6 +97,7 @@ def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
     actuator = Actuator(theatre.config, CutHand(theatre, cut), originals, BOOT, lambda: 0.0)
     peer = Peer(1, "an agent")
     actuator.replay()
+    actuator.grant()
     for setting in (TRIED, TRIED_NEXT):
         actuator.acquire(peer, GPU, 5.0)
         actuator.apply(peer, GPU, setting)
@@ -138,6 +139,7 @@ def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: 
     originals = Originals(theatre.journal, Disk())
     peer = Peer(1, "an agent")
     before = Actuator(theatre.config, hand, originals, "the boot before", lambda: 0.0)
+    before.grant()
     before.acquire(peer, GPU, 5.0)
     before.apply(peer, GPU, TRIED)
     found: Mapping[str, object] = theatre.values

@@ -153,6 +153,7 @@ class Theatre:
             if not deadly:
                 actuator._now = lambda: time.monotonic() + points.shift_s
             actuator.replay()
+            actuator.grant()
             door = Door(listener, actuator, lambda uid, gids: True)
             while True:
                 door.step()

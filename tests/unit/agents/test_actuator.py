@@ -17,6 +17,7 @@ from agents.originals import Disk, Originals
 from tests.actuation import DirectHand
 from tuner.core import (
     ActuationError,
+    ConfigError,
     Conflict,
     DeviceBusy,
     InvalidInput,
@@ -66,6 +67,7 @@ class Bench:
         self.hand = DirectHand(self.hardware)
         originals = Originals(self.journal, self.disk)
         self.actuator = Actuator(config, self.hand, originals, self.boot, lambda: self.now)
+        self.actuator.grant()
         return self.actuator
 
     @property
@@ -446,6 +448,20 @@ def test_whatever_a_journal_holds_the_actuator_starts(
     bench.record.write_bytes(whole[:at] + junk + whole[at + len(junk) :])
     told = bench.start().replay()
     assert bench.values == FACTORY or GPU in told or bench.hand.puts == []
+
+
+def test_a_journal_whose_device_is_not_there_is_told(bench: Bench) -> None:
+    (bench.journal / "GPU-9.json").write_text("{}")
+    assert bench.start().replay() == {"GPU-9.json": "its device is not there"}
+
+
+def test_what_was_changed_goes_back_even_where_the_grants_no_longer_fit(bench: Bench) -> None:
+    bench.trial()
+    bench.terms = {"grant": {CLOCK: (1, 2)}}
+    with pytest.raises(ConfigError):
+        bench.start()
+    assert bench.actuator.replay() == {}
+    assert bench.values == FACTORY
 
 
 def test_on_a_full_disk_no_hardware_is_written(bench: Bench) -> None:

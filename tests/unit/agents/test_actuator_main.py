@@ -23,6 +23,7 @@ from agents.devices import fake_knobs
 from agents.devices.remote import open_remote
 from tests.builders import Time
 from tuner.cli.app import main as jouletune
+from tuner.core import DeviceLost
 
 GPU = "GPU-1"
 CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
@@ -78,6 +79,11 @@ class Site:
             assert time.monotonic() < end, self.log
             time.sleep(0.01)
 
+    def fault(self, faults: dict[str, Any]) -> None:
+        state = fake_knobs.load(self.hardware)
+        state["devices"][GPU]["faults"] = faults
+        fake_knobs.save(self.hardware, state)
+
     @property
     def log(self) -> str:
         return (self.folder / "log").read_text()
@@ -131,12 +137,23 @@ def test_restore_tells_by_its_code_that_something_is_left(site: Site) -> None:
     process.kill()
     process.wait()
     remote.close()
-    state = fake_knobs.load(site.hardware)
-    state["devices"][GPU]["faults"] = {CLOCK: "refuse"}
-    fake_knobs.save(site.hardware, state)
+    site.fault({CLOCK: "refuse"})
     assert site.start("restore").wait(20.0) == 1
     assert site.values == {**FACTORY, CLOCK: 810}
     assert "refuses gpu.clock_mhz" in site.log
+
+
+def test_a_driver_that_hangs_does_not_hang_it(site: Site) -> None:
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 0.3")
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    site.fault({CLOCK: "hang"})
+    with pytest.raises(DeviceLost, match="did not answer"):
+        remote.apply(TRIED)
+    assert remote.read()[LIMIT] == 400
+    site.fault({})
+    site.until(lambda: site.values == FACTORY)
+    remote.close()
 
 
 def test_two_do_not_work_side_by_side(site: Site) -> None:

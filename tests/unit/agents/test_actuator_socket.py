@@ -71,6 +71,7 @@ def house(folder: Path, allowed: Callable[[int, set[int]], bool]) -> Iterator[Ho
     config = ActuatorConfig(devices=(Granted(match="GPU-*", grant=grant),))
     hand = DirectHand(hardware)
     actuator = Actuator(config, hand, Originals(folder / "journal", Disk()), "boot", lambda: 0.0)
+    actuator.grant()
     with listening(folder / "socket", None) as listener:
         door = Door(listener, actuator, allowed)
         yield House(folder, door, hand, hardware)

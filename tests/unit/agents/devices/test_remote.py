@@ -62,6 +62,7 @@ class House:
         originals = Originals(self.folder / "journal", Disk())
         actuator = Actuator(config, DirectHand(self.hardware), originals, "boot", lambda: self.now)
         actuator.replay()
+        actuator.grant()
         ready = threading.Event()
         self.stop = threading.Event()
 
