@@ -63,7 +63,8 @@ class FakeKnobs:
 
     def write(self, knob: str, value: Value) -> None:
         """Set a knob. Raises ActuationError, DeviceLost."""
-        self._set(knob, value)
+        fault = self._there()["faults"].get(knob)
+        self._set(knob, fault["clamp"] if isinstance(fault, dict) else value)
 
     def reset(self, knob: str) -> None:
         """Put a knob to its default. Raises ActuationError, DeviceLost."""
@@ -76,8 +77,7 @@ class FakeKnobs:
         if fault == "hang":
             time.sleep(3600.0)
         state = load(self._path)
-        clamped = fault["clamp"] if isinstance(fault, dict) and value is not None else value
-        state["devices"][self.uuid]["values"][knob] = clamped
+        state["devices"][self.uuid]["values"][knob] = value
         save(self._path, state)
 
     def _there(self) -> dict[str, Any]:
