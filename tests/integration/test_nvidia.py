@@ -87,8 +87,7 @@ ORIGINAL = (0.0, 400.0)
 @pytest.mark.timeout(400)
 def test_a_run_finds_most_of_the_saving_and_leaves_the_gpu_as_it_was(bench: Bench) -> None:
     options = ["--device", "nvidia:0", "--policy", "polythrottle", "--constraint", LIMIT]
-    options += ["--trials", "15", "--json", "--window", "1.5"]
-    options += ["--state-dir", str(bench.folder / "state")]
+    options += ["--trials", "15", "--json", "--state-dir", str(bench.folder / "state")]
     done = subprocess.run(
         [sys.executable, "-c", CONSOLE, "run", *options],
         env=bench.environ,

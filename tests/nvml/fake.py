@@ -21,13 +21,14 @@ def compiler() -> str | None:
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into a folder and return its path."""
+    """Compile the library into a folder and return its path.
+
+    It is found by its file's name. It has no soname, so that once loaded by its path it is not what
+    the rest of the process gets for NVML.
+    """
     library = folder / LIBRARY
     command = [compiler() or "gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
-    soname = f"-Wl,-soname,{LIBRARY}"
-    subprocess.run(
-        [*command, soname, "-o", str(library), str(SOURCE), "-lm", "-lpthread"], check=True
-    )
+    subprocess.run([*command, "-o", str(library), str(SOURCE), "-lm", "-lpthread"], check=True)
     return library
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -89,7 +89,7 @@ def attach(
         metrics=METRICS if energy.open else (),
         actuator=knobs or NothingToSet(),
         meter=GpuMeter(gpu, energy.open, lock, Company(gpu, own_processes), clock),
-        settle_s=AVERAGING_S,
+        settle_s=energy.lag_s,
         cannot={**cannot, **energy.cannot},
         source=energy.source,
         tenure=knobs,
@@ -99,11 +99,15 @@ def attach(
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Where a GPU's energy comes from, in words, and how to open it; or why there is none."""
+    """Where a GPU's energy comes from, in words, and how to open it; or why there is none.
+
+    `lag_s` is how long it goes on showing what was before a change.
+    """
 
     open: Callable[[], Joules] | None
     source: str
-    cannot: Mapping[str, str]
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    lag_s: float = 0.0
 
 
 def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
@@ -119,7 +123,7 @@ def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
     if no_power and no_counter:
         return Energy(None, "", dict.fromkeys((m.name for m in METRICS), no_power))
     if counter is not None and no_power:
-        return Energy(lambda: CounterJoules(gpu, clock), "the GPU's energy counter, unchecked", {})
+        return Energy(lambda: CounterJoules(gpu, clock), "the GPU's energy counter, unchecked")
     why = no_counter
     if counter is not None:
         ratio = memory.findings.counter_ratio
@@ -129,10 +133,10 @@ def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
         told = f"{ratio:.2f} of what its power adds up to"
         if abs(ratio - 1.0) <= AGREEMENT:
             source = f"the GPU's energy counter ({told})"
-            return Energy(lambda: CounterJoules(gpu, clock), source, {})
+            return Energy(lambda: CounterJoules(gpu, clock), source)
         why = f"its energy counter shows {told}" if ratio else "its energy counter hardly moves"
     source = f"the GPU's power, integrated ({why})"
-    return Energy(lambda: IntegratedJoules(gpu, clock, every), source, {})
+    return Energy(lambda: IntegratedJoules(gpu, clock, every), source, lag_s=AVERAGING_S)
 
 
 def reached(socket: Path, uuid: str, clock: Clock) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
