@@ -12,6 +12,7 @@ import pytest
 
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover, limits_w
+from tests.contracts.drivers import DriverContract
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.core import ActuationError, DeviceLost, Setting
 
@@ -19,6 +20,12 @@ from tuner.core import ActuationError, DeviceLost, Setting
 @pytest.fixture
 def knobs(nvml: FakeNvml) -> NvidiaKnobs:
     return discover()[0]
+
+
+class TestContract(DriverContract):
+    @pytest.fixture(params=[0, 1])
+    def driver(self, nvml: FakeNvml, request: pytest.FixtureRequest) -> NvidiaKnobs:
+        return discover()[request.param]
 
 
 def under_load(nvml: FakeNvml, seconds: float = 3.0) -> float:
