@@ -99,7 +99,7 @@ drop_old_releases() {
 place_files() {
   local here=$SOURCE/deploy service file
   run install -d -m 0755 "$ETC"
-  run install -m 0644 "$here/jouletune.sysusers" /etc/sysusers.d/jouletune.conf
+  run install -Dm 0644 "$here/jouletune.sysusers" /etc/sysusers.d/jouletune.conf
   run systemd-sysusers /etc/sysusers.d/jouletune.conf
   for service in "${services[@]}"; do
     run install -m 0644 "$here/jouletune-$service.service" "$UNITS"
@@ -109,7 +109,7 @@ place_files() {
   if [ ! -e "$ETC/token" ] && [ "${services[0]}" = tuner ]; then
     run sh -c "umask 077 && python3 -c 'import secrets; print(secrets.token_urlsafe(32))' >$ETC/token"
   fi
-  run install -m 0644 "$here/jouletune.tmpfiles" /etc/tmpfiles.d/jouletune.conf
+  run install -Dm 0644 "$here/jouletune.tmpfiles" /etc/tmpfiles.d/jouletune.conf
   run systemd-tmpfiles --create /etc/tmpfiles.d/jouletune.conf
   run ln -sfnT "$OPT/current/bin/jouletune" /usr/local/bin/jouletune
   run systemctl daemon-reload
