@@ -16,14 +16,17 @@ class KnobDriver(Protocol):
     """One device. Every method raises ActuationError, or DeviceLost where it no longer answers.
 
     `uuid` names the device for good, `driver` is the driver's version. `epoch` is another one once
-    the driver was reloaded and has forgotten what was set; it is asked for anew at every use. `cannot`
-    says in words which knobs the device refuses, and why.
+    the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
     """
 
     uuid: str
     board: str
     driver: str
-    cannot: Mapping[str, str]
+
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        """Why this device refuses a knob, by the knob's name."""
+        ...
 
     @property
     def epoch(self) -> str:

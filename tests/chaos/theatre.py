@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from agents.actuator import Actuator
 from agents.actuator_main import listening
 from agents.actuator_socket import Door
 from agents.devices import fake_knobs
+from agents.drivers import KnobDriver
 from agents.grants import ActuatorConfig, Granted
 from agents.hand import Hand
 from agents.originals import Disk, Originals
@@ -33,7 +34,7 @@ GPU = "GPU-1"
 BOOT = "this boot"
 FACTORY = {"gpu.clock_mhz": None, "gpu.mem_clock_mhz": None, "gpu.power_limit_w": 400}
 TRIED = {"gpu.clock_mhz": 810, "gpu.power_limit_w": 250}
-TRIED_NEXT = {"gpu.clock_mhz": 630, "gpu.power_limit_w": 320}
+TRIED_NEXT = {"gpu.clock_mhz": 630, "gpu.power_limit_w": 350}
 HELD = {"gpu.clock_mhz": 870, "gpu.power_limit_w": 300}
 
 Request = Mapping[str, Any]
@@ -118,16 +119,17 @@ class Theatre:
             (self.journal / name).write_bytes(content)
 
     def actuator(self, points: Points | None = None) -> tuple[Actuator, Hand]:
-        def discover() -> list[Any]:
-            found = fake_knobs.discover(str(self.hardware))
-            return [CountedDriver(d, points) for d in found] if points else list(found)
-
-        hand = Hand(discover, self.config.deadline_s)
+        hand = Hand(lambda: self.drivers(points), self.config.deadline_s)
         disk = CountedDisk(points) if points else Disk()
         shift = points or Points()
         originals = Originals(self.journal, disk)
         clock = lambda: time.monotonic() + shift.shift_s  # noqa: E731
         return Actuator(self.config, hand, originals, BOOT, clock), hand
+
+    def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
+        """Return the drivers, as the hand finds them in its own process."""
+        found = fake_knobs.discover(str(self.hardware))
+        return [CountedDriver(d, points) for d in found] if points else found
 
     def restore(self) -> dict[str, str]:
         """Do what the next start does, and return what it could not put back."""
