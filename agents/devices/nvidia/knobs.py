@@ -54,7 +54,8 @@ class NvidiaKnobs:
         self.uuid = gpu.uuid
         self.board = str(gpu.call("name", pynvml.nvmlDeviceGetName))
         self.driver = gpu.driver()
-        self.cannot: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
+        self.cannot: Mapping[str, str] = self._refused
         self._ranges: dict[str, tuple[Value, ...]] = {}
         self._bounds_w = (0.0, 0.0)
         self._ask_ranges()
@@ -129,7 +130,7 @@ class NvidiaKnobs:
         """Call a setter; a knob that turns out to be refused for good is not offered again."""
         _, why = self._gpu.told(f"{self.uuid}: {what}", getattr(pynvml, function), *arguments)
         if why:
-            self.cannot[knob] = why
+            self._refused[knob] = why
             raise ActuationError(why, hint="it is not offered any more")
 
     def _ask_ranges(self) -> None:
@@ -137,7 +138,7 @@ class NvidiaKnobs:
         mode, _ = gpu.told("virtualisation", pynvml.nvmlDeviceGetVirtualizationMode)
         if mode == VGPU:
             shared = "this is a guest's share of a GPU (vGPU); only its host sets clocks and power"
-            self.cannot = dict.fromkeys((CLOCK, MEMORY, LIMIT), shared)
+            self._refused.update(dict.fromkeys((CLOCK, MEMORY, LIMIT), shared))
             return
         architecture, _ = gpu.told("architecture", pynvml.nvmlDeviceGetArchitecture)
         newer = architecture or UNKNOWN_ARCHITECTURE
@@ -163,7 +164,7 @@ class NvidiaKnobs:
         if values and possible:
             self._ranges[knob] = tuple(sorted(set(values)))
         else:
-            self.cannot[knob] = why or "GPUs of this generation have no such lock"
+            self._refused[knob] = why or "GPUs of this generation have no such lock"
 
 
 def limits_w(least_mw: int, most_mw: int, default_mw: int) -> list[int]:
