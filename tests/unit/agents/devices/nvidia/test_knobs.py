@@ -25,7 +25,8 @@ def knobs(nvml: FakeNvml) -> NvidiaKnobs:
 class TestContract(DriverContract):
     @pytest.fixture(params=[0, 1])
     def driver(self, nvml: FakeNvml, request: pytest.FixtureRequest) -> NvidiaKnobs:
-        return discover()[request.param]
+        index: int = request.param
+        return discover()[index]
 
 
 def under_load(nvml: FakeNvml, seconds: float = 3.0) -> float:
