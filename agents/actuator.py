@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from agents.drivers import Value
-from agents.grants import ActuatorConfig, Granted
-from agents.hand import Described, Hand
+from agents.grants import ActuatorConfig
+from agents.hand import Hand
 from agents.originals import Originals, Record, Touched
+from agents.slots import (
+    LONGEST_RETRY_S,
+    RETRY_S,
+    Hold,
+    Peer,
+    Slot,
+    Wanted,
+    among,
+    differs,
+    widening_first,
+)
 from tuner.errors import (
     ActuationError,
     Conflict,
@@ -26,75 +37,6 @@ from tuner.errors import (
 log = logging.getLogger(__name__)
 
 Monotonic = Callable[[], float]
-Wanted = Mapping[str, Value | None]
-"""Knob to value; None is as it was found."""
-RETRY_S = 1.0
-"""The first wait before a device that did not go back is tried again; it doubles up to a minute."""
-LONGEST_RETRY_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """One connection of an agent. Two are never equal."""
-
-    number: int
-    who: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A confirmed setting, by what study it is held, and until when on the boot clock."""
-
-    setting: Wanted
-    study: str
-    revision: int
-    until: float
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """One device: what may be done to it, what is done, and for whom.
-
-    `paused` says why nothing is written until the actuator is restarted, `trouble` why it is not back
-    at its original. `heard` is when its agent last said anything.
-    """
-
-    device: Described
-    terms: Granted
-    allowed: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    record: Record | None = None
-    owner: Peer | None = None
-    heard: float = 0.0
-    trial_until: float | None = None
-    hold: Hold | None = None
-    paused: str = ""
-    trouble: str = ""
-    retry_s: float = RETRY_S
-    retry_at: float = 0.0
-
-    @property
-    def level(self) -> str:
-        """By what right the device is set as it is."""
-        return "trial" if self.trial_until is not None else "hold" if self.hold else "original"
-
-    def back(self, knob: str, touched: Touched) -> Value | None:
-        """Return what a knob goes back to; None is the driver's own default."""
-        if knob in self.terms.failsafe:
-            return self.terms.failsafe[knob]
-        return self.terms.original.get(knob) if touched.found is None else touched.found
-
-    def foreign(self, knob: str, shown: Value | None, *, ending: bool) -> bool:
-        """Return whether somebody else changed a knob since we wrote it.
-
-        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
-        what the knob was before and what it goes back to.
-        """
-        touched = self.record.knobs.get(knob) if self.record else None
-        if shown is None or touched is None or touched.pending:
-            return False
-        back = self.back(knob, touched)
-        last = back if touched.written[-1] is None else touched.written[-1]
-        return shown not in (touched.found, back, *touched.written) if ending else shown != last
 
 
 class Actuator:
@@ -195,7 +137,7 @@ class Actuator:
         slot = self._slot(device, None)
         shown, _ = self._hand.read(device)
         return {
-            "values": {k: self._in_force(slot, k, shown) for k in slot.allowed},
+            "values": {k: slot.in_force(k, shown) for k in slot.allowed},
             "level": slot.level,
             "holder": slot.owner.who if slot.owner else "",
             "study": slot.hold.study if slot.hold else "",
@@ -256,7 +198,7 @@ class Actuator:
         slot.trial_until = None
         slot.hold = Hold(setting, study, revision, self._now() + valid_for_s)
         try:
-            self._change(slot, self._whole(slot, setting))
+            self._change(slot, slot.whole(setting))
         except TuningError:
             self._end(slot, "it could not be put in force")
             raise
@@ -299,7 +241,7 @@ class Actuator:
             if knob not in slot.allowed:
                 granted = ", ".join(slot.allowed) or "none"
                 raise UnknownKnob(f"{knob!r} is not granted", hint=f"granted are: {granted}")
-            if not (value is None or _among(value, (*slot.allowed[knob], found.get(knob)))):
+            if not (value is None or among(value, (*slot.allowed[knob], found.get(knob)))):
                 low, high = slot.allowed[knob][0], slot.allowed[knob][-1]
                 raise OutOfRange(
                     f"{knob!r} cannot be {value!r}", hint=f"granted are values from {low} to {high}"
@@ -328,7 +270,7 @@ class Actuator:
         """Journal, write, verify. What fails leaves the rest to whoever called."""
         uuid = slot.device.uuid
         shown = self._look(slot)
-        todo = {k: v for k, v in setting.items() if self._in_force(slot, k, shown) != v}
+        todo = {k: v for k, v in setting.items() if slot.in_force(k, shown) != v}
         if not todo:
             return
         record = deepcopy(slot.record)
@@ -341,24 +283,15 @@ class Actuator:
         self._originals.save(record)
         slot.record = record
         targets = {k: slot.back(k, record.knobs[k]) if v is None else v for k, v in todo.items()}
-        for knob, target in _widening_first(targets, shown):
+        for knob, target in widening_first(targets, shown):
             self._hand.put(uuid, knob, target)
         now, _ = self._hand.read(uuid)
-        wrong = [f"{k} is {now[k]!r}, not {t!r}" for k, t in targets.items() if _differs(now[k], t)]
+        wrong = [f"{k} is {now[k]!r}, not {t!r}" for k, t in targets.items() if differs(now[k], t)]
         if wrong:
             raise ActuationError(f"{uuid} reads back otherwise: {', '.join(wrong)}")
         for knob in todo:
             record.knobs[knob].pending = False
         self._originals.save(record)
-
-    def _in_force(self, slot: Slot, knob: str, shown: Wanted) -> Value | None:
-        value = shown.get(knob)
-        touched = slot.record.knobs.get(knob) if slot.record else None
-        return touched.written[-1] if value is None and touched else value
-
-    def _whole(self, slot: Slot, setting: Wanted) -> Wanted:
-        """Return a setting with every other knob that we wrote as it was found."""
-        return {**dict.fromkeys(slot.record.knobs if slot.record else ()), **setting}
 
     def _fall(self, slot: Slot) -> None:
         """End the trial: back to the hold, or to the original where there is none."""
@@ -367,7 +300,7 @@ class Actuator:
             self._end(slot, "the trial is over")
             return
         try:
-            self._change(slot, self._whole(slot, slot.hold.setting))
+            self._change(slot, slot.whole(slot.hold.setting))
         except TuningError as error:
             self._end(slot, f"the hold could not be put in force: {error}")
 
@@ -408,14 +341,14 @@ class Actuator:
             else:
                 targets[knob] = slot.back(knob, touched)
         failures: list[str] = []
-        for knob, target in _widening_first(targets, shown):
+        for knob, target in widening_first(targets, shown):
             try:
                 if target is None or shown.get(knob) != target:
                     self._hand.put(uuid, knob, target)
             except TuningError as error:
                 failures.append(f"{knob}: {error}")
         now, _ = self._hand.read(uuid)
-        wrong = [k for k, target in targets.items() if _differs(now.get(k), target)]
+        wrong = [k for k, target in targets.items() if differs(now.get(k), target)]
         return failures or [f"{k} is {now[k]!r}, not {targets[k]!r}" for k in wrong]
 
     def _forget(self, slot: Slot) -> None:
@@ -445,24 +378,3 @@ class Actuator:
         except TuningError as error:
             about["cannot"]["*"] = str(error)
         return about
-
-
-def _among(value: Value, known: tuple[Value | None, ...]) -> bool:
-    """Return whether a value is one of those known; true is not 1 here."""
-    return any(value == v and isinstance(value, bool) == isinstance(v, bool) for v in known)
-
-
-def _differs(shown: Value | None, target: Value | None) -> bool:
-    return shown is not None and target is not None and shown != target
-
-
-def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Value | None]]:
-    """Return the knobs in the order to write them: what gives the device more room comes first."""
-
-    def narrows(item: tuple[str, Value | None]) -> bool:
-        before, target = shown.get(item[0]), item[1]
-        if target is None:
-            return False
-        return before is None or not before < target  # type: ignore[operator]
-
-    return sorted(targets.items(), key=narrows)

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agents.actuator import Actuator, Peer
+from agents.actuator import Actuator
+from agents.slots import Peer
 from tuner.errors import InvalidInput, TuningError, Unauthorised
 
 log = logging.getLogger(__name__)

@@ -32,6 +32,9 @@ def pytest_terminal_summary(
     if not tally:
         return
     for scenario, (points, altered) in tally.items():
-        terminalreporter.write_line(f"{points:5d} kill points, {altered} altered: {scenario}")
+        terminalreporter.write_line(f"{points:5d} points, {altered} altered: {scenario}")
+    cuts = sum(points for name, (points, _) in tally.items() if name.startswith("power cut"))
     points, altered = (sum(column) for column in zip(*tally.values(), strict=True))
-    terminalreporter.write_line(f"{points:5d} kill points in all, {altered} devices left altered")
+    terminalreporter.write_line(
+        f"{points - cuts:5d} kill points and {cuts} power cuts, {altered} devices left altered"
+    )

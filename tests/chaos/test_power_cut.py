@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.actuator import Actuator, Peer
+from agents.actuator import Actuator
 from agents.drivers import Value
 from agents.originals import Disk, Originals
+from agents.slots import Peer
 from tests.actuation import DirectHand
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.actuator import Actuator, Peer
+from agents.actuator import Actuator
 from agents.devices import fake_knobs
 from agents.grants import ActuatorConfig, Granted
 from agents.originals import Disk, Originals
+from agents.slots import Peer
 from tests.actuation import DirectHand
 from tuner.core import (
     ActuationError,
