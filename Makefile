@@ -22,6 +22,10 @@ chaos: $(VENV)/.installed-dev
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
 
+# The units in a Debian booted by systemd-nspawn; as root.
+test-systemd: $(VENV)/.installed-dev
+	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -v tests/systemd
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
