@@ -43,7 +43,7 @@ install_or_upgrade() {
   former=$(readlink "$OPT/current" 2>/dev/null || true)
   build "$release"
   for service in "${services[@]}"; do
-    if active "$service"; then running+=("jouletune-$service"); fi
+    if active "$service.service"; then running+=("jouletune-$service"); fi
   done
   # Stopped by the old version: what it set, it puts back.
   if [ ${#running[@]} -gt 0 ]; then run systemctl stop "${running[@]}"; fi
@@ -106,6 +106,7 @@ place_files() {
     file=$ETC/$service.toml
     if [ -e "$file" ]; then say "kept $file"; else run install -m 0644 "$here/$service.toml" "$file"; fi
   done
+  run install -m 0644 "$here/jouletune-metrics.service" "$here/jouletune-metrics.timer" "$UNITS"
   if [ ! -e "$ETC/token" ] && [ "${services[0]}" = tuner ]; then
     run sh -c "umask 077 && python3 -c 'import secrets; print(secrets.token_urlsafe(32))' >$ETC/token"
   fi
@@ -123,26 +124,24 @@ EOF
 }
 
 remove() {
-  services=(tuner agent actuator)
-  local service
-  for service in tuner agent; do
-    if active "$service"; then run systemctl stop "jouletune-$service"; fi
+  local unit
+  for unit in metrics.timer tuner.service agent.service; do
+    if active "$unit"; then run systemctl stop "jouletune-$unit"; fi
   done
   restore_hardware
-  for service in "${services[@]}"; do
-    if [ -e "$UNITS/jouletune-$service.service" ]; then
-      run systemctl disable --quiet "jouletune-$service"
-    fi
-    run rm -rf "$UNITS/jouletune-$service.service" "$UNITS/jouletune-$service.service.d"
+  for unit in metrics.timer metrics.service {tuner,agent,actuator}.service; do
+    if [ -e "$UNITS/jouletune-$unit" ]; then run systemctl disable --quiet "jouletune-$unit"; fi
+    run rm -rf "$UNITS/jouletune-$unit" "$UNITS/jouletune-$unit.d"
   done
-  run rm -rf "$OPT" "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE" /run/jouletune
+  run rm -rf "$OPT" "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE"
+  run rm -rf /run/jouletune /run/jouletune-metrics
   run rm -f /usr/local/bin/jouletune /etc/sysusers.d/jouletune.conf /etc/tmpfiles.d/jouletune.conf
   if command -v systemctl >/dev/null; then
     run systemctl daemon-reload
     run systemctl reset-failed 'jouletune-*'
   fi
-  for service in agent tuner; do
-    if getent passwd "jouletune-$service" >/dev/null; then run userdel "jouletune-$service"; fi
+  for unit in agent tuner; do
+    if getent passwd "jouletune-$unit" >/dev/null; then run userdel "jouletune-$unit"; fi
   done
   if getent group jouletune >/dev/null; then run groupdel jouletune; fi
   say 'removed'
@@ -155,17 +154,23 @@ restore_hardware() {
     all_put_back
     return 0
   fi
+  local agent=() actuator=()
+  read -ra agent <<<"$(environment_of agent)"
+  read -ra actuator <<<"$(environment_of actuator)"
   if [ -d "$AGENT_STATE" ]; then
-    run runuser -u jouletune-agent -g jouletune -- "$bin/jouletune" agent revert \
+    run env "${agent[@]}" runuser -u jouletune-agent -g jouletune -- "$bin/jouletune" agent revert \
       --state-dir "$AGENT_STATE" || say 'warning: a workload may not be as it was found; see above'
   fi
-  if active actuator; then run systemctl stop jouletune-actuator; fi
+  if active actuator.service; then run systemctl stop jouletune-actuator; fi
   if [ -e "$ETC/actuator.toml" ]; then
-    run "$bin/python" -I -m agents.actuator_main restore "$ETC/actuator.toml" ||
+    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator_main restore "$ETC/actuator.toml" ||
       fail 'a device is not as it was found; mend that, then uninstall again'
   fi
   all_put_back
 }
+
+# What drop-ins add to a service's environment: its devices may not be found without.
+environment_of() { systemctl show -P Environment "jouletune-$1.service" 2>/dev/null || true; }
 
 # A journal that is left tells of a device that nobody put back.
 all_put_back() {

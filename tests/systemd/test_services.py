@@ -199,6 +199,13 @@ def test_a_hold_outlives_a_killed_agent_but_not_one_that_stays_away(site: Site) 
     site.until(lambda: site.gpu == held, "the hold is not taken up again", 20.0)
 
 
+def test_prometheus_finds_what_is_held(site: Site) -> None:
+    site.systemctl("enable", "--now", "jouletune-metrics.timer")
+    told = f'jouletune_device_level{{device="{A100}",level="hold"}} 1'
+    file = "/run/jouletune-metrics/jouletune.prom"
+    site.until(lambda: told in site.machine.call("cat", file).stdout, "no figures", 40.0)
+
+
 def test_a_killed_actuator_puts_back_and_is_asked_again(site: Site) -> None:
     held, before = site.gpu, int(site.shown("jouletune-actuator", "NRestarts"))
     site.kill("jouletune-actuator")

@@ -208,6 +208,25 @@ def test_the_console_shows_what_it_does(site: Site, capsys: pytest.CaptureFixtur
     remote.close()
 
 
+def test_prometheus_is_told_what_is_set(site: Site) -> None:
+    file, process = site.folder / "jouletune.prom", site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    command = ["actuator", "metrics", str(file), "--config", str(site.config)]
+    assert jouletune(command) == 0
+    told = file.read_text().splitlines()
+    assert "jouletune_actuator_up 1" in told
+    assert f'jouletune_device_level{{device="{GPU}",level="trial"}} 1' in told
+    assert f'jouletune_device_level{{device="{GPU}",level="hold"}} 0' in told
+    assert f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}} 250' in told
+    assert f'jouletune_device_wrong{{device="{GPU}"}} 0' in told
+    remote.close()
+    process.kill()
+    process.wait()
+    assert jouletune(command) == 0
+    assert file.read_text().splitlines()[1:] == ["jouletune_actuator_up 0"]
+
+
 def test_without_an_actuator_the_console_says_so(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

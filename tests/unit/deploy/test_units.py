@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-MOST_EXPOSED = {"tuner": 3.0, "agent": 3.0, "actuator": 5.0}
+MOST_EXPOSED = {"tuner": 3.0, "agent": 3.0, "actuator": 5.0, "metrics": 3.0}
+SERVICES = ("tuner", "agent", "actuator")
 RIVALS = {"tuned", "power-profiles-daemon", "tlp", "auto-cpufreq"}
 
 needs_systemd = pytest.mark.skipif(
@@ -37,6 +38,9 @@ def test_the_units_are_clean(tmp_path: Path) -> None:
         copy = tmp_path / f"jouletune-{name}.service"
         copy.write_text(re.sub(r"/opt/jouletune/current/bin/\w+", str(program), unit(name)))
         copies.append(str(copy))
+    timer = tmp_path / "jouletune-metrics.timer"
+    timer.write_text((DEPLOY / timer.name).read_text())
+    copies.append(str(timer))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *copies],
         capture_output=True,
@@ -61,7 +65,7 @@ def test_a_unit_is_hardened(name: str) -> None:
     assert float(found[1]) <= MOST_EXPOSED[name]
 
 
-@pytest.mark.parametrize("name", MOST_EXPOSED)
+@pytest.mark.parametrize("name", SERVICES)
 def test_a_unit_is_watched_and_always_started_again(name: str) -> None:
     assert values(name, "Type") == ["notify"]
     assert values(name, "Restart") == ["always"]
@@ -93,7 +97,7 @@ def test_only_the_actuator_is_root() -> None:
         for line in (DEPLOY / "jouletune.sysusers").read_text().splitlines()
         if line.startswith("u ")
     }
-    assert {values(name, "User")[0] for name in ("tuner", "agent")} == users
+    assert {values(name, "User")[0] for name in ("tuner", "agent", "metrics")} == users
     assert values("actuator", "User") == []
     assert values("agent", "Group") == values("actuator", "SupplementaryGroups") == ["jouletune"]
     assert values("tuner", "Group") != ["jouletune"]
