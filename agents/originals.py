@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -81,7 +82,10 @@ class Originals:
         """
         path = self._path(device)
         try:
-            table = json.loads(self._disk.read(path))
+            sealed = json.loads(self._disk.read(path))
+            if sealed["sha256"] != _seal(sealed["record"]):
+                raise ValueError("its checksum is wrong")
+            table = json.loads(sealed["record"])
             knobs = {name: Touched(**knob) for name, knob in table.pop("knobs").items()}
             record = Record(**table, knobs=knobs)
             if record.device != device or not all(
@@ -105,7 +109,9 @@ class Originals:
         path = self._path(record.device)
         new = path.with_suffix(".new")
         try:
-            self._disk.write(new, json.dumps(asdict(record)).encode())
+            text = json.dumps(asdict(record))
+            sealed = {"sha256": _seal(text), "record": text}
+            self._disk.write(new, json.dumps(sealed).encode())
             self._disk.sync(new)
             self._disk.rename(new, path)
             self._disk.sync(self._folder)
@@ -129,3 +135,8 @@ class Originals:
 
     def _path(self, device: str) -> Path:
         return self._folder / (re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + SUFFIX)
+
+
+def _seal(text: str) -> str:
+    """Return what a record's text must still come to when it is read: one flipped bit may be a knob."""
+    return hashlib.sha256(text.encode()).hexdigest()

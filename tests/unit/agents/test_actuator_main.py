@@ -30,7 +30,7 @@ CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
 FACTORY = {CLOCK: None, "gpu.mem_clock_mhz": None, LIMIT: 400}
 TRIED = {CLOCK: 810, LIMIT: 250}
 HERE = Path(agents.__file__).parent.parent
-MOST_LINES = 1200
+MOST_LINES = 1210
 """Lines of code, all that the root process loads taken together."""
 MOST_MIB = 40
 
