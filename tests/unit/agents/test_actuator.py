@@ -447,14 +447,10 @@ def test_whatever_a_journal_holds_the_actuator_starts(
     bench = Bench(tmp_path_factory.mktemp("j") / "b")
     bench.trial()
     whole = bench.record.read_bytes()
-    damaged = whole[:at] + junk + whole[at + len(junk) :]
-    bench.record.write_bytes(damaged)
+    bench.record.write_bytes(whole[:at] + junk + whole[at + len(junk) :])
     told = bench.start().replay()
-    if damaged == whole:
-        assert bench.values == FACTORY
-    else:
-        assert GPU in told
-        assert bench.hand.puts == []
+    # Put back as it was, or not touched at all and said so: nothing between.
+    assert bench.values == FACTORY or (GPU in told and bench.hand.puts == [])
 
 
 def test_a_journal_whose_device_is_not_there_is_told(bench: Bench) -> None:
