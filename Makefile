@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check install lint types layers fmt clean
+.PHONY: run test check chaos test-hardware install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -13,6 +13,18 @@ test: $(VENV)/.installed-dev
 
 check: lint types layers
 	$(BIN)/python -m pytest
+
+# kill -9 at every kill point; prints how many there are.
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q tests/chaos
+
+# Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
+test-hardware: $(VENV)/.installed-dev
+	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
+
+# The units in a Debian booted by systemd-nspawn; as root.
+test-systemd: $(VENV)/.installed-dev
+	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -v tests/systemd
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -4,12 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from tuner.core import Actuator, Clock, Meter, Metric, Space
+from tuner.core import Actuator, Clock, Meter, Metric, Setting, Space
 
 
 def nothing_to_close() -> None:
     """Do nothing: for what holds no resources."""
+
+
+class NothingToSet:
+    """The actuator of a device without knobs."""
+
+    def read(self) -> Setting:
+        """Return the empty setting."""
+        return {}
+
+    def apply(self, setting: Setting) -> None:
+        """Do nothing. Raises UnknownKnob where anything is to be set."""
+        for name in setting:
+            Space(()).knob(name)
+
+
+class Tenure(Protocol):
+    """Somebody else who guards a side, and puts it back when its agent is gone.
+
+    What is applied through the side's actuator is a trial, unless it is confirmed here. Both raise
+    ActuationError.
+    """
+
+    def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
+        """Keep a setting in force for so long, also for a while without the agent."""
+        ...
+
+    def release(self) -> None:
+        """Put the side back to its original and let go of it."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +50,14 @@ class Attached:
     `clock` is the side's own time where it has one (simulated and replayed devices), else None.
     `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
     be set or measured here and why. `source` says in words where its numbers come from (`our load
-    generator, closed loop of 4`); empty: the side's own meter.
+    generator, closed loop of 4`); empty: the side's own meter. `tenure` is there where somebody else
+    guards the side.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and running totals since it was opened, whose names begin with `window_`:
     `window_energy_j`, `window_items`, `window_failed`, `window_cpu_s` (of the workload's processes),
-    `window_busy_s` (CPU seconds of the whole host), `window_throttled_<reason>_s`. What is per item
+    `window_busy_s` (CPU seconds of the whole host), `window_foreign_s` (while others computed on the
+    device), `window_throttled_<reason>_s`. What is per item
     the agent derives from the totals of both sides, for the metrics that a side lists (`energy_j`,
     `power_w`, `cpu_time_ms`, `throughput_per_s`). A side lists `arrival_rate_per_s` only where load
     arrives at a rate of its own, whatever the setting (open loop, production): such rates are compared.
@@ -43,4 +75,5 @@ class Attached:
     settle_s: float = 0.0
     cannot: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    tenure: Tenure | None = None
     close: Callable[[], None] = nothing_to_close

@@ -139,6 +139,7 @@ class Holder:
             gone = order.valid_for_s - hold.left_s(self._host, now, monotonic)
             if gone > RENEW_SHARE * order.valid_for_s:
                 self._keep(self._granted(order, now, monotonic, hold.row, hold.broken))
+                self._confirm()
             return
         row = order.plan.row({})
         log.info(
@@ -163,6 +164,7 @@ class Holder:
             return
         self._journal_first()
         self._pair.apply(hold.setting)
+        self._confirm()
 
     def lapsed(self) -> str:
         """Return why the hold in force must end now, whatever is measured; empty while it stands."""
@@ -218,6 +220,13 @@ class Holder:
             )
             self._keep(hold.model_copy(update={"ended": why}))
         self._journal.restore(self._device, self._pair)
+
+    def _confirm(self) -> None:
+        """Tell whoever guards the device that this is a hold, and for how long. Raises ActuationError."""
+        hold = self.current
+        if hold is not None:
+            left_s = hold.left_s(self._host, self._now(), self._clock.monotonic())
+            self._pair.hold(hold.setting, hold.order.study, hold.order.revision, left_s)
 
     def _journal_first(self) -> None:
         self._journal.record(self._device, self._pair, Level.HOLD, self._host.boot, self._attached)

@@ -91,7 +91,7 @@ class Journal:
             return False
         if entry.damaged:
             log.error("event=journal_damaged device=%s what=%r", device, entry.damaged)
-        failures = pair.restore(pair.back_order(originals(entry, pair)))
+        failures = pair.put_back(originals(entry, pair))
         if failures:
             raise ActuationError(
                 f"{device} is not back at its original setting: {'; '.join(failures)}",

@@ -28,6 +28,7 @@ from agents.spool import Spool
 from agents.watch import ended_report
 from agents.windows import Usage
 from tuner.core import ActuationError, InvalidInput, TuningError
+from tuner.notify import notify
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
             start=secrets.token_hex(4),
         )
         agents = _open_all(config, around)
+        notify("READY=1")
         try:
             failed = _run(agents, stop)
         finally:
@@ -135,7 +137,7 @@ def open_pair(attachment: Attachment, device: str, seed: int, state_dir: Path, r
         InvalidInput: there is no such device or workload, or the two do not go together.
         ActuationError: it does not answer.
     """
-    from agents.devices import open_device
+    from agents.devices.catalogue import open_device
     from agents.workloads import open_workload
 
     folder = state_dir / "devices" / durable.file_name(device, "")
@@ -234,7 +236,7 @@ def _run(agents: Sequence[DeviceAgent], stop: threading.Event) -> list[TuningErr
     for thread in threads:
         thread.start()
     while not stop.wait(1.0) and any(thread.is_alive() for thread in threads):
-        continue
+        notify("WATCHDOG=1")
     deadline = time.monotonic() + GRACE_S
     while time.monotonic() < deadline and any(
         thread.is_alive() and not agent.waiting.is_set()

@@ -36,7 +36,7 @@ LEAST_ITEMS = 50
 WARM_UP_SHARE = 0.1
 LONGEST_WARM_UP_S = 5.0
 FOREIGN_SHARE = 0.15
-"""A window in which others used more of the host's cores than this is contaminated: our choice."""
+"""A window in which others used more of the machine than this is contaminated: our choice."""
 REDOS = 2
 """How often a contaminated window is measured again within its trial."""
 SLICE_S = 0.5
@@ -208,7 +208,7 @@ class Bench:
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > FOREIGN_SHARE:
-            return f"others used {measurement.foreign:.0%} of the host's cores"
+            return f"others used {measurement.foreign:.0%} of the host's cores, or of the device"
         rate, expected = measurement.load.arrival_rate_per_s, ask.rate_per_s
         if rate and expected and not same_band(rate, expected):
             return f"{rate:.4g} requests/s arrived, the baseline had {expected:.4g}"

@@ -155,6 +155,29 @@ class Pair:
                 failures.append(text)
         return failures
 
+    def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
+        """Confirm a setting that is in force to whoever guards a side. Raises ActuationError."""
+        for side in self.sides.values():
+            if side.tenure is not None:
+                side.tenure.hold(_knobs(side, setting), study, revision, valid_for_s)
+
+    def put_back(self, parts: Mapping[Part, Setting]) -> list[str]:
+        """Put sides back to their originals, in the safe order, and return what failed.
+
+        Where somebody guards a side, what it was is theirs to know.
+        """
+        failures: list[str] = []
+        for part, setting in self.back_order(parts).items():
+            tenure = self.sides[part].tenure if part in self.sides else None
+            if tenure is None:
+                failures += self.restore({part: setting})
+                continue
+            try:
+                tenure.release()
+            except TuningError as error:
+                failures.append(f"the {part} is not back at its original: {error.message}")
+        return failures
+
     def back_order(self, parts: Mapping[Part, Setting]) -> Mapping[Part, Setting]:
         """Return the parts in the order that is safe for going back to them."""
         if Part.DEVICE not in parts or Part.DEVICE not in self.sides:

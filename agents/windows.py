@@ -155,15 +155,15 @@ class PairWindow:
         )
 
     def foreign(self) -> float:
-        """Return the share of the host's cores that neither the workload nor this process used.
+        """Return the share of the machine that neither the workload nor this process used.
 
-        0 where the host's busy time is not told.
+        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told.
         """
+        on_device = (self.total("window_foreign_s") or 0.0) / max(self.seconds, 1e-9)
         busy = self.total("window_busy_s")
-        if busy is None:
-            return 0.0
         ours = (self.total("window_cpu_s") or 0.0) + self._own_s
-        return min(1.0, max(0.0, busy - ours) / self._capacity_s)
+        on_host = 0.0 if busy is None else max(0.0, busy - ours) / self._capacity_s
+        return min(1.0, max(on_device, on_host))
 
     @property
     def _capacity_s(self) -> float:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tuner.config import TunerConfig, within_hours
 from tuner.core import ConfigError
+from tuner.notify import notify
 
 if TYPE_CHECKING:
     from tuner.core import Store
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRACE_S = 2
+ALIVE_S = 5
+"""How often the tuner's event loop tells systemd that it turns, in seconds."""
 
 
 def utc_now() -> datetime:
@@ -86,7 +89,13 @@ def serve(config: TunerConfig) -> None:
     app = create_app(operations, token, names(config), version("jouletune"))
     scheduler = start(Chores(operations.loop, config.keep_days))
     server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S)
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            timeout_graceful_shutdown=GRACE_S,
+            callback_notify=_alive,
+            timeout_notify=ALIVE_S,
+        )
     )
     port = listener.getsockname()[1]
     if config.port_file is not None:
@@ -99,6 +108,11 @@ def serve(config: TunerConfig) -> None:
     finally:
         scheduler.shutdown(wait=False)
         store.close()
+
+
+async def _alive() -> None:
+    """Tell systemd that we serve: uvicorn asks for it from its loop, first once it listens."""
+    notify("READY=1\nWATCHDOG=1")
 
 
 def limit_threads() -> None:

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.attached import Attached
+from agents.attached import Attached, NothingToSet
 from tuner.core import (
     Estimate,
     InvalidInput,
     MeasurementError,
     Metric,
     Scope,
-    Setting,
     Space,
 )
 
@@ -64,19 +63,6 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Att
         meter=CpuMeter(root / "proc/stat", packages),
         cannot={"cpu.clock_mhz": CLOCKS_LATER, **({} if packages else unmetered)},
     )
-
-
-class NothingToSet:
-    """The actuator of a device without knobs."""
-
-    def read(self) -> Setting:
-        """Return the empty setting."""
-        return {}
-
-    def apply(self, setting: Setting) -> None:
-        """Do nothing. Raises UnknownKnob where anything is to be set."""
-        for name in setting:
-            Space(()).knob(name)
 
 
 class CpuMeter:

@@ -15,6 +15,7 @@ WORKLOADS = MappingProxyType(
     {
         "http": "agents.workloads.served:attach",
         "reference": "agents.workloads.served:start_reference",
+        "simulated": "agents.workloads.simulated:open_simulated_inference",
     }
 )
 """Kind of workload to the function that opens one; imported only when chosen."""

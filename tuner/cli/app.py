@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from tuner.cli import (
+    actuator,
     agent,
     best,
     constraint,
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.add_typer(tuner.commands, name="tuner")
 app.add_typer(agent.commands, name="agent")
+app.add_typer(actuator.commands, name="actuator")
 app.add_typer(study.commands, name="study")
 app.add_typer(trial.commands, name="trial")
 app.command("history")(history.history)

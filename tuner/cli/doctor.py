@@ -52,7 +52,7 @@ def examine(root: Path, db: str) -> Iterator[Finding]:
     yield from _cpu_device(root)
     yield powercap(root)
     yield cpufreq(root)
-    yield _nvidia()
+    yield from _nvidia(root)
     yield jetson(root)
     yield _reference_workload()
     yield _database(db)
@@ -115,7 +115,7 @@ def _cores() -> Finding:
 
 def _cpu_device(root: Path) -> Iterator[Finding]:
     """Yield what the cpu device can set and measure, and what it says it cannot."""
-    from agents.devices import open_device
+    from agents.devices.catalogue import open_device
     from tuner.core import TuningError
 
     try:
@@ -133,26 +133,14 @@ def _cpu_device(root: Path) -> Iterator[Finding]:
         attached.close()
 
 
-def _nvidia() -> Finding:
-    """Say whether an NVIDIA driver answers, and which boards it has."""
-    about = "NVIDIA GPU (NVML)"
-    import pynvml
+def _nvidia(root: Path) -> Iterator[Finding]:
+    """Yield what the GPUs can set and measure, and who else sets them."""
+    from agents.devices.nvidia.device import actuator_socket
+    from agents.devices.nvidia.diagnosis import examine as examine_gpus
+    from agents.host import HostClock
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return Finding(about, False, str(error), "install the NVIDIA driver where there is a GPU")
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        names = [
-            str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)))
-            for i in range(count)
-        ]
-        return Finding(about, count > 0, ", ".join(names) or "a driver without a board")
-    except pynvml.NVMLError as error:
-        return Finding(about, False, f"the driver answers with {error}", "look at `dmesg`")
-    finally:
-        pynvml.nvmlShutdown()
+    for found in examine_gpus(root, actuator_socket(root), HostClock()):
+        yield Finding(found.about, found.well, found.seen, found.cure)
 
 
 def _reference_workload() -> Finding:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.devices import known_truth
+from agents.devices.catalogue import known_truth
+from agents.workloads import simulated
 from tuner.cli.runfile import Job
 from tuner.core import Constraint, Device, InvalidInput, Terms
 from tuner.operations import parse_objective
@@ -21,6 +22,7 @@ MOST_WINDOWS = 4.0
 
 SIMULATED = Job(device="simulated:orin", trials=20, window_s=10.0)
 REAL = Job(device="cpu", workload="reference", trials=10, window_s=4.0)
+GPU = Job(device="nvidia:0", trials=15, window_s=4.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +57,20 @@ def asked_jobs(wishes: Wishes) -> list[Job]:
     device, workload = wishes.device, wishes.workload
     if device.startswith("simulated:") and workload:
         device, workload = f"{device}/{workload}", ""
-    default = REAL if device == REAL.device else SIMULATED
+    default = _usual(device)
     known_truth(device)
     about = {"device": device, "workload": workload or default.workload}
     return [_job(default.model_copy(update=about), wishes)]
+
+
+def _usual(device: str) -> Job:
+    """Return the job that a device does where the flags leave it open."""
+    if device == REAL.device:
+        return REAL
+    if not device.startswith("nvidia:"):
+        return SIMULATED
+    # Only the simulated NVML library brings a workload along; a real GPU runs the operator's.
+    return GPU.model_copy(update={"workload": "simulated" if simulated.is_there() else ""})
 
 
 def _job(default: Job, wishes: Wishes) -> Job:

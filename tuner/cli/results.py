@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agents.devices import known_truth
+from agents.devices.catalogue import known_truth
 from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import Job
 from tuner.cli.score import Score, score

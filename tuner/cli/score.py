@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agents.devices import Truth, oracle
+from agents.devices.catalogue import Truth, oracle
 from tuner.core import Constraint, Estimate, Limit, Objective, Setting, Space, limits
 
 

@@ -21,27 +21,6 @@ from tuner.core.devices import (
     Level,
     Observation,
 )
-from tuner.core.errors import (
-    ActuationError,
-    ConfigError,
-    Conflict,
-    ConstraintSyntax,
-    DeviceBusy,
-    DeviceLost,
-    IllegalTransition,
-    InvalidInput,
-    LinkError,
-    MeasurementError,
-    MetricUnavailable,
-    NotFound,
-    OutOfRange,
-    ProtocolMismatch,
-    StaleToken,
-    StoreError,
-    TuningError,
-    Unauthorised,
-    UnknownKnob,
-)
 from tuner.core.evidence import (
     RATE_BAND,
     Candidate,
@@ -135,6 +114,27 @@ from tuner.core.trials import (
     Report,
     Trial,
     TrialState,
+)
+from tuner.errors import (
+    ActuationError,
+    ConfigError,
+    Conflict,
+    ConstraintSyntax,
+    DeviceBusy,
+    DeviceLost,
+    IllegalTransition,
+    InvalidInput,
+    LinkError,
+    MeasurementError,
+    MetricUnavailable,
+    NotFound,
+    OutOfRange,
+    ProtocolMismatch,
+    StaleToken,
+    StoreError,
+    TuningError,
+    Unauthorised,
+    UnknownKnob,
 )
 
 __all__ = [

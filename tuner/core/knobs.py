@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
 
-from tuner.core.errors import InvalidInput, OutOfRange, UnknownKnob
+from tuner.errors import InvalidInput, OutOfRange, UnknownKnob
 
 Value = bool | int | float | str
 Setting = Mapping[str, Value]

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.core.errors import InvalidInput
 from tuner.core.knobs import Setting
+from tuner.errors import InvalidInput
 
 Context = Mapping[str, float]
 """The situation, by name and unit: `arrival_rate_per_s`, `decoding_requests`."""

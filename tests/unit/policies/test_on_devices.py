@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.attached import Attached
-from agents.devices import known_truth, open_device, oracle
+from agents.devices.catalogue import known_truth, open_device, oracle
 from policies import load_policy
 from tests.builders import START, study
 from tuner.core import (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.attached import Attached
-from agents.devices import open_device
+from agents.devices.catalogue import open_device
 from agents.devices.cpu import busy_seconds, counted_uj, find_packages, model_name
 from tests.contracts.actuator import ActuatorContract
 from tests.contracts.meter import MeterContract

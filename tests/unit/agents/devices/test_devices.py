@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agents.devices import DEVICES, known_truth, open_device
+from agents.devices.catalogue import DEVICES, known_truth, open_device
 from tuner.core import InvalidInput
 
 
@@ -42,12 +42,12 @@ def test_of_a_real_device_no_truth_is_known() -> None:
 
 def test_kinds_are_imported_only_when_chosen() -> None:
     script = (
-        "import sys; from agents.devices import open_device;"
+        "import sys; from agents.devices.catalogue import open_device;"
         "open_device('cpu', seed=0, state_dir=None);"
         "print([m for m in sys.modules if m.startswith('agents.devices.')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "['agents.devices.cpu']"
-    assert set(DEVICES) == {"cpu", "replay", "simulated"}
+    assert done.stdout.strip() == "['agents.devices.catalogue', 'agents.devices.cpu']"
+    assert set(DEVICES) == {"cpu", "nvidia", "replay", "simulated"}

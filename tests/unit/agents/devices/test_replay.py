@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 import pytest
 
 from agents.attached import Attached
-from agents.devices import known_truth, open_device
+from agents.devices.catalogue import known_truth, open_device
 from agents.devices.replay import open_replay
 from agents.devices.replay.table import load_surface
 from tests.contracts.actuator import SettableContract

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.attached import Attached
-from agents.devices import open_device
+from agents.devices.catalogue import open_device
 from agents.devices.simulated import Faults, SimulatedDevice, attach
 from agents.devices.simulated.presets import PRESETS
 from tests.contracts.actuator import SettableContract
@@ -198,7 +198,7 @@ class TestSurviving:
         script = (
             "import os, signal, sys\n"
             "from pathlib import Path\n"
-            "from agents.devices import open_device\n"
+            "from agents.devices.catalogue import open_device\n"
             "side = open_device('simulated:a100', seed=0, state_dir=Path(sys.argv[1]))\n"
             "side.actuator.apply({'gpu.clock_mhz': 1005, 'batch_size': 8})\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n"

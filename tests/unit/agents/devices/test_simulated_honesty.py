@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from agents.devices import Truth, known_truth, open_device, oracle
+from agents.devices.catalogue import Truth, known_truth, open_device, oracle
 from agents.devices.simulated.presets import PRESETS, WORKLOADS
 from tuner.core import Limit, Objective, Setting, Space
 

@@ -1,0 +1,95 @@
+"""The devices an agent can open. To support another one: add a module beside it and a line below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from agents.attached import Attached
+from tuner.core import InvalidInput, Limit, Objective, Setting, Space
+
+DEVICES = MappingProxyType(
+    {
+        "cpu": "agents.devices.cpu:open_cpu",
+        "nvidia": "agents.devices.nvidia.device:open_nvidia",
+        "replay": "agents.devices.replay:open_replay",
+        "simulated": "agents.devices.simulated:open_simulated",
+    }
+)
+"""Kind of device to the function that opens one; imported only when chosen."""
+
+TRUTHS = MappingProxyType(
+    {
+        "replay": "agents.devices.replay:truth",
+        "simulated": "agents.devices.simulated:truth",
+    }
+)
+"""Kinds whose true values are known, and the function that tells them."""
+
+Truth = Callable[[Setting], Mapping[str, float]]
+"""A setting to the true value of every metric."""
+
+
+def open_device(
+    spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")
+) -> Attached:
+    """Open `cpu`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]` or `replay:FILE[#SURFACE]`.
+
+    `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
+    `root` the filesystem that a real device is looked for in.
+
+    Raises:
+        InvalidInput: there is no such kind, GPU, preset, workload, file or surface.
+        ConfigError: a file beside it is wrong.
+        ActuationError: the device does not answer.
+    """
+    kind, rest = _split(spec)
+    attached: Attached = _load(DEVICES[kind])(rest, seed=seed, state_dir=state_dir, root=root)
+    return attached
+
+
+def known_truth(spec: str) -> Truth | None:
+    """Return the true values behind a device, None where only measuring can tell.
+
+    Raises:
+        InvalidInput: there is no such kind, preset, workload, file or surface.
+    """
+    kind, rest = _split(spec)
+    if kind not in TRUTHS:
+        return None
+    told: Truth = _load(TRUTHS[kind])(rest)
+    return told
+
+
+def oracle(
+    space: Space, truth: Truth, objective: Objective, limits: Sequence[Limit] = ()
+) -> Setting | None:
+    """Return the truly best setting that truly keeps the limits, None where none does."""
+    best: tuple[float, Setting] | None = None
+    for setting in space.grid():
+        values = truth(setting)
+        score = objective.sign * values[objective.metric]
+        if all(limit.holds(values[limit.metric]) for limit in limits) and (
+            best is None or score < best[0]
+        ):
+            best = (score, setting)
+    return None if best is None else best[1]
+
+
+def _split(spec: str) -> tuple[str, str]:
+    kind, _, rest = spec.partition(":")
+    if kind not in DEVICES:
+        raise InvalidInput(
+            f"there is no device {spec!r}",
+            hint="choose one like cpu, nvidia:0, simulated:a100 or replay:FILE.csv#SURFACE",
+        )
+    return kind, rest
+
+
+def _load(target: str) -> Callable[..., Any]:
+    module, _, name = target.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found

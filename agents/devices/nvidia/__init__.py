@@ -1,0 +1,1 @@
+"""NVIDIA GPUs. Imports nothing: the root process loads `knobs` from below."""

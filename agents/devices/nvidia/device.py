@@ -1,0 +1,169 @@
+"""An NVIDIA GPU as an agent opens it: set through the actuator's socket, measured directly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pynvml
+
+from agents.attached import Attached, NothingToSet
+from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
+from agents.devices.nvidia.energy import (
+    AGREEMENT,
+    CounterJoules,
+    Every,
+    IntegratedJoules,
+    Joules,
+    agreement,
+    in_background,
+)
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
+from agents.devices.nvidia.meter import Company, GpuMeter
+from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.remembered import Memory
+from agents.devices.remote import SOCKET, RemoteKnobs, open_remote
+from agents.host import HostClock
+from tuner.core import ActuationError, Clock, InvalidInput, Metric, NotFound, Space
+
+METRICS = (Metric("energy_j"), Metric("power_w"))
+AVERAGING_S = 1.2
+"""Some boards tell power only as a mean over the last second; a change shows fully after that."""
+NOT_GRANTED = "not granted to agents in actuator.toml"
+
+
+def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Attached:
+    """Open `nvidia:INDEX` or `nvidia:UUID`; $JOULETUNE_ACTUATOR names another socket than usual.
+
+    Raises:
+        InvalidInput: there is no such GPU.
+        ActuationError: the driver does not answer.
+    """
+    uuid = chosen(rest, uuids())
+    return attach(uuid, socket=actuator_socket(root), state_dir=state_dir, clock=HostClock())
+
+
+def actuator_socket(root: Path) -> Path:
+    """Return where the actuator listens: $JOULETUNE_ACTUATOR, else its usual place under `root`."""
+    return Path(os.environ.get("JOULETUNE_ACTUATOR", root / SOCKET.relative_to("/")))
+
+
+def chosen(rest: str, found: list[str]) -> str:
+    """Return the UUID that an index or a UUID names. Raises InvalidInput."""
+    if rest in found:
+        return rest
+    if rest.isdecimal() and int(rest) < len(found):
+        return found[int(rest)]
+    if rest.startswith("MIG-"):
+        hint = "clocks, power and energy belong to the whole board: name that"
+    else:
+        hint = f"there are {', '.join(found)}" if found else "the driver shows no GPU"
+    raise InvalidInput(f"there is no NVIDIA GPU {rest!r}", hint=hint)
+
+
+def attach(
+    uuid: str, *, socket: Path, state_dir: Path | None, clock: Clock, every: Every = in_background
+) -> Attached:
+    """Return a GPU as an agent sees it; without an actuator it is only measured.
+
+    Raises:
+        ActuationError, DeviceLost: the GPU does not answer.
+    """
+    gpu = Gpu(uuid)
+    driver = gpu.driver()
+    memory = Memory(state_dir, uuid, driver)
+    energy = find_energy(gpu, memory, clock, every)
+    lock = ClockLock()
+    remote, cannot = reached(socket, uuid, clock)
+    space = remote.space if remote else Space(())
+    knobs = FollowedKnobs(remote, space.default, gpu, lock, memory, clock) if remote else None
+    return Attached(
+        name=f"nvidia-{uuid}",
+        kind="nvidia",
+        board=board_name(gpu),
+        version=driver,
+        space=space,
+        metrics=METRICS if energy.open else (),
+        actuator=knobs or NothingToSet(),
+        meter=GpuMeter(gpu, energy.open, lock, Company(gpu, own_processes), clock),
+        settle_s=energy.lag_s,
+        cannot={**cannot, **energy.cannot},
+        source=energy.source,
+        tenure=knobs,
+        close=remote.close if remote else lambda: None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Where a GPU's energy comes from, in words, and how to open it; or why there is none.
+
+    `lag_s` is how long it goes on showing what was before a change.
+    """
+
+    open: Callable[[], Joules] | None
+    source: str
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    lag_s: float = 0.0
+
+
+def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
+    """Return the energy counter where it agrees with power, else power integrated, else none.
+
+    The check takes 2.5 s at a GPU's first use under a driver; what it showed is kept.
+
+    Raises:
+        ActuationError, DeviceLost: the GPU does not answer.
+    """
+    _, no_power = gpu.told("power", pynvml.nvmlDeviceGetPowerUsage)
+    counter, no_counter = gpu.told("counter", pynvml.nvmlDeviceGetTotalEnergyConsumption)
+    if no_power and no_counter:
+        return Energy(None, "", dict.fromkeys((m.name for m in METRICS), no_power))
+    if counter is not None and no_power:
+        return Energy(lambda: CounterJoules(gpu, clock), "the GPU's energy counter, unchecked")
+    why = no_counter
+    if counter is not None:
+        ratio = memory.findings.counter_ratio
+        if ratio is None:
+            ratio = agreement(gpu, clock)
+            memory.saw_counter(ratio)
+        told = f"{ratio:.2f} of what its power adds up to"
+        if abs(ratio - 1.0) <= AGREEMENT:
+            source = f"the GPU's energy counter ({told})"
+            return Energy(lambda: CounterJoules(gpu, clock), source)
+        why = f"its energy counter shows {told}" if ratio else "its energy counter hardly moves"
+    source = f"the GPU's power, integrated ({why})"
+    return Energy(lambda: IntegratedJoules(gpu, clock, every), source, lag_s=AVERAGING_S)
+
+
+def reached(socket: Path, uuid: str, clock: Clock) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
+    """Return the GPU behind the actuator, None where it is not there, and what cannot be set."""
+    names = (CLOCK, MEMORY, LIMIT)
+    try:
+        remote = open_remote(socket, uuid, clock)
+    except (ActuationError, NotFound) as error:
+        return None, dict.fromkeys(names, f"only measured: {error.message}")
+    there = {knob.name for knob in remote.space.knobs}
+    cannot = {name: remote.cannot.get(name, NOT_GRANTED) for name in names if name not in there}
+    return remote, cannot
+
+
+def board_name(gpu: Gpu) -> str:
+    """Return the board's name, and that all of it is measured where MIG divides it."""
+    name = str(gpu.call("name", pynvml.nvmlDeviceGetName))
+    modes, _ = gpu.told("MIG mode", pynvml.nvmlDeviceGetMigMode)
+    if modes and modes[0]:
+        return f"{name} (MIG: the whole board is set and measured)"
+    return name
+
+
+def own_processes() -> frozenset[int]:
+    """Return this process and its descendants."""
+    me = psutil.Process()
+    try:
+        return frozenset({me.pid, *(child.pid for child in me.children(recursive=True))})
+    except psutil.Error:
+        return frozenset({me.pid})

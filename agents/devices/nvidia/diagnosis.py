@@ -1,0 +1,171 @@
+"""What is well and what is not with the NVIDIA GPUs of a host, each with a one-line cure.
+
+Reads only. What is known of the daemons that set clocks and power too is from their own documents
+(TuneD, power-profiles-daemon, TLP, DCGM, LACT, zeusd, GEOPM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import pynvml
+
+from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
+from agents.devices.nvidia.device import board_name, find_energy, reached
+from agents.devices.nvidia.energy import in_background
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
+from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.remembered import Memory
+from tuner.core import Clock, TuningError
+
+RIVALS: Mapping[str, str] = MappingProxyType(
+    {
+        "tuned": "sets CPU and system profiles",
+        "power-profiles-daemon": "sets CPU profiles",
+        "tlp": "sets CPU and device power",
+        "nvidia-powerd": "moves power between CPU and GPU",
+        "nvidia-dcgm": "may apply a clock and power configuration",
+        "lactd": "sets GPU clocks and power",
+        "zeusd": "sets GPU clocks and power",
+        "geopm": "sets GPU and CPU clocks",
+    }
+)
+"""Systemd units that may set what we set, and what they do."""
+SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
+LOOKS = 5
+LOOK_S = 0.2
+NO_GPU = (
+    "install the NVIDIA driver where there is a GPU (Debian: apt install nvidia-driver); "
+    "without one, try --device simulated:a100"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One thing looked at: whether it is well, what was seen, and the cure where it is not."""
+
+    about: str
+    well: bool
+    seen: str
+    cure: str = ""
+
+
+def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
+    """Yield everything there is to say about the GPUs, and about who else sets them."""
+    about = "NVIDIA GPU (NVML)"
+    try:
+        found = discover(root)
+    except TuningError as error:
+        yield Symptom(about, False, error.message, error.hint)
+        return
+    if not found:
+        yield Symptom(
+            about,
+            False,
+            "no NVIDIA driver answers: there is no libnvidia-ml.so.1 or no GPU",
+            NO_GPU,
+        )
+        return
+    yield Symptom(about, True, ", ".join(knobs.board for knobs in found))
+    yield from rivals(root)
+    for index, knobs in enumerate(found):
+        try:
+            yield from _one(f"nvidia:{index}", knobs, socket, clock)
+        except TuningError as error:
+            yield Symptom(f"nvidia:{index}", False, error.message, error.hint)
+
+
+def rivals(root: Path) -> Iterator[Symptom]:
+    """Yield the daemons at work that may set clocks or power too."""
+    for unit, does in RIVALS.items():
+        if any((root / slice / f"{unit}.service").is_dir() for slice in SLICES):
+            yield Symptom(
+                f"rival daemon {unit}", False, f"it is running and {does}",
+                f"systemctl disable --now {unit}",
+            )  # fmt: skip
+
+
+def _one(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Iterator[Symptom]:
+    gpu = Gpu(knobs.uuid)
+    yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {knobs.driver}")
+    ranges = knobs.ranges()
+    for knob in (CLOCK, MEMORY, LIMIT):
+        values = ranges.get(knob)
+        if values:
+            seen = f"{values[0]} to {values[-1]}, {len(values)} values"
+            yield Symptom(f"{name}: {knob}", True, seen)
+        else:
+            yield Symptom(f"{name}: {knob}", False, knobs.cannot[knob])
+    yield _rights(name, knobs, socket, clock)
+    energy = find_energy(gpu, Memory(None, knobs.uuid, knobs.driver), clock, in_background)
+    meter = energy.source or next(iter(energy.cannot.values()))
+    yield Symptom(f"{name}: energy", energy.open is not None, meter)
+    yield from _persistence(name, gpu)
+    yield _clock_lock(name, gpu, clock)
+    if LIMIT in ranges:
+        yield _power_limit(name, gpu)
+
+
+def _rights(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Symptom:
+    about = f"{name}: right to set"
+    remote, cannot = reached(socket, knobs.uuid, clock)
+    if remote is None:
+        cure = "systemctl enable --now jouletune-actuator; be in the group jouletune"
+        return Symptom(about, False, next(iter(cannot.values())), cure)
+    granted = [knob.name for knob in remote.space.knobs]
+    remote.close()
+    if not granted:
+        cure = f'grant knobs to match = "{knobs.uuid}" in /etc/jouletune/actuator.toml'
+        return Symptom(about, False, "the actuator is there and grants nothing", cure)
+    return Symptom(about, True, f"the actuator grants {', '.join(granted)}")
+
+
+def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
+    mode, _ = gpu.told("persistence mode", pynvml.nvmlDeviceGetPersistenceMode)
+    if mode == 0:
+        yield Symptom(
+            f"{name}: persistence mode", False,
+            "off: the driver forgets clocks, limit and energy when the last program ends",
+            "systemctl enable --now nvidia-persistenced",
+        )  # fmt: skip
+
+
+def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
+    """Suspect a lock where the clock stays below its maximum under load and nothing slows it."""
+    about = f"{name}: foreign clock lock"
+    most = int(gpu.call("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM))
+    seen = []
+    for _ in range(LOOKS):
+        seen.append(look(gpu))
+        clock.sleep(LOOK_S)
+    loaded = [s for s in seen if s.loaded]
+    if not loaded:
+        return Symptom(about, True, "nothing runs on it now, so a lock could not be seen")
+    highest = max(s.sm_mhz for s in loaded)
+    if highest < most - TOLERANCE_MHZ and not any(s.slowed for s in loaded):
+        return Symptom(
+            about, False,
+            f"suspected: {highest} MHz under load of {most}, and nothing slows it",
+            "if it is not our own hold (`jouletune actuator status`): nvidia-smi -rgc as root",
+        )  # fmt: skip
+    return Symptom(about, True, f"none suspected: {highest} MHz under load")
+
+
+def _power_limit(name: str, gpu: Gpu) -> Symptom:
+    limit, default = (
+        int(gpu.call(what, function)) // 1000
+        for what, function in (
+            ("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
+            ("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
+        )
+    )
+    about = f"{name}: foreign power limit"
+    if limit == default:
+        return Symptom(about, True, f"none: {limit} W is the default")
+    return Symptom(
+        about, False, f"the limit in force is {limit} W, the default {default} W",
+        f"if it is neither meant nor our own hold: nvidia-smi -pl {default} as root",
+    )  # fmt: skip

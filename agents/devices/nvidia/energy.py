@@ -1,0 +1,174 @@
+"""A GPU's energy: its total-energy counter where that can be trusted, else its power integrated.
+
+Sources: NVIDIA's NVML API reference (millijoules since the driver was loaded, Volta and later); that
+the counter steps about every 100 ms and power readings can miss most of the run time is reported by
+ml.energy ("Thermally Stable Profiling") and Yang et al. (arXiv 2312.02741). The check of one against
+the other, and reading at the counter's steps, are ours.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Protocol
+
+import pynvml
+
+from agents.devices.nvidia.nvml import Gpu
+from tuner.core import Clock, MeasurementError, TuningError
+
+CHECK_S = 2.5
+LEAST_STEPS = 5
+AGREEMENT = 0.15
+"""The counter is trusted when it is within this share of the integral of power."""
+POLL_S = 0.01
+STEP_S = 0.1
+"""The counter moves about this often."""
+LONGEST_STEP_S = 0.3
+SAMPLE_S = 0.05
+
+Every = Callable[[float, Callable[[], None]], Callable[[], None]]
+"""Does something every so many seconds until what it returned is called."""
+
+
+class Joules(Protocol):
+    """Energy since it was opened."""
+
+    def read(self) -> float:
+        """Return joules so far. Raises MeasurementError, ActuationError."""
+        ...
+
+    def close(self) -> None:
+        """Stop counting."""
+        ...
+
+
+def counter_mj(gpu: Gpu) -> int:
+    """Return the counter in millijoules. Raises ActuationError, DeviceLost."""
+    return int(gpu.call("energy counter", pynvml.nvmlDeviceGetTotalEnergyConsumption))
+
+
+def power_w(gpu: Gpu) -> float:
+    """Return the power now, in watts; where only its mean over a second is told, that mean.
+
+    Raises:
+        ActuationError, DeviceLost: it cannot be told.
+    """
+    instant = [pynvml.NVML_FI_DEV_POWER_INSTANT]
+    fields, _ = gpu.told("power", pynvml.nvmlDeviceGetFieldValues, instant)
+    if fields is not None and fields[0].nvmlReturn == pynvml.NVML_SUCCESS:
+        return float(fields[0].value.uiVal) / 1000.0
+    return float(gpu.call("power", pynvml.nvmlDeviceGetPowerUsage)) / 1000.0
+
+
+def agreement(gpu: Gpu, clock: Clock) -> float:
+    """Return the counter's energy over the integral of power, between two of the counter's steps.
+
+    0 where the counter hardly moved. Takes 2.5 s. Raises ActuationError, DeviceLost.
+    """
+    samples: list[tuple[float, int, float]] = []
+    until = clock.monotonic() + CHECK_S
+    while (now := clock.monotonic()) < until:
+        samples.append((now, counter_mj(gpu), power_w(gpu)))
+        clock.sleep(POLL_S)
+    steps = [n for n in range(1, len(samples)) if samples[n][1] != samples[n - 1][1]]
+    if len(steps) < LEAST_STEPS:
+        return 0.0
+    first, last = steps[0], steps[-1]
+    between = samples[first : last + 1]
+    joules = sum((b[0] - a[0]) * (a[2] + b[2]) / 2.0 for a, b in pairwise(between))
+    counted = (samples[last][1] - samples[first][1]) / 1000.0
+    return counted / joules if joules > 0.0 and counted > 0.0 else 0.0
+
+
+class CounterJoules:
+    """The counter, read at its steps: a reading waits for the next one, at most 0.3 s."""
+
+    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+        self._gpu = gpu
+        self._clock = clock
+        self._last_mj = self._at_step(counter_mj(gpu))
+        self._last_s = clock.monotonic()
+        self._joules = 0.0
+
+    def read(self) -> float:
+        """Return joules up to the step just passed.
+
+        Raises:
+            MeasurementError: the counter ran backwards.
+            ActuationError: it does not answer.
+        """
+        if self._clock.monotonic() - self._last_s < STEP_S:
+            return self._joules
+        now = self._at_step(counter_mj(self._gpu))
+        self._last_s = self._clock.monotonic()
+        if now < self._last_mj:
+            raise MeasurementError(
+                f"{self._gpu.uuid}: the energy counter jumped back by "
+                f"{(self._last_mj - now) / 1000.0:.6g} J",
+                hint="the driver was restarted, or the counter is broken; measure again",
+            )
+        self._joules += (now - self._last_mj) / 1000.0
+        self._last_mj = now
+        return self._joules
+
+    def close(self) -> None:
+        """Nothing goes on in between."""
+
+    def _at_step(self, before: int) -> int:
+        until = self._clock.monotonic() + LONGEST_STEP_S
+        now = before
+        while now == before and self._clock.monotonic() < until:
+            self._clock.sleep(POLL_S / 2.0)
+            now = counter_mj(self._gpu)
+        return now
+
+
+class IntegratedJoules:
+    """Power integrated by the trapezium rule over samples taken every 50 ms in the background."""
+
+    def __init__(self, gpu: Gpu, clock: Clock, every: Every) -> None:
+        self._gpu = gpu
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._joules = 0.0
+        self._last = (clock.monotonic(), power_w(gpu))
+        self._wrong: TuningError | None = None
+        self.close = every(SAMPLE_S, self._sample)
+
+    def read(self) -> float:
+        """Return joules so far. Raises what a sample raised."""
+        self._sample()
+        if self._wrong is not None:
+            raise self._wrong
+        return self._joules
+
+    def _sample(self) -> None:
+        with self._lock:
+            try:
+                now = (self._clock.monotonic(), power_w(self._gpu))
+            except TuningError as error:
+                self._wrong = error
+                return
+            seconds = now[0] - self._last[0]
+            self._joules += seconds * (now[1] + self._last[1]) / 2.0
+            self._last = now
+
+
+def in_background(period_s: float, job: Callable[[], None]) -> Callable[[], None]:
+    """Run a job every `period_s` in a thread until what is returned is called."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(period_s):
+            job()
+
+    thread = threading.Thread(target=work, name="gpu power", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        ended.set()
+        thread.join()
+
+    return end

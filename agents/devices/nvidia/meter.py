@@ -1,0 +1,194 @@
+"""The meter of an NVIDIA GPU; it needs no rights. Windows over energy, throttling and company.
+
+Source: NVIDIA's NVML API reference (field values 74, 76 and 269 to 271 count nanoseconds). With MIG the
+board is measured, all instances together: NVML has no energy of an instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+import pynvml
+
+from agents.devices.nvidia.clocks import ClockLock, look
+from agents.devices.nvidia.energy import Joules
+from agents.devices.nvidia.nvml import Gpu
+from tuner.core import ActuationError, Clock, Estimate, MeasurementError
+
+THROTTLES = MappingProxyType(
+    {74: "power", 76: "sync_boost", 269: "thermal", 270: "hw_thermal", 271: "power_brake"}
+)
+"""NVML's field to the reason; each counts the nanoseconds it was in force."""
+STILL_S = 1.0
+"""A counter that has not moved for so long stands still."""
+MOST_ASTRAY = 0.5
+"""The share of looks under load that may contradict the clock lock before the window is void."""
+
+Pids = Callable[[], frozenset[int]]
+
+
+class Company:
+    """Tells foreign processes: neither ours, nor on the GPU when the first window ended.
+
+    `ours` gives the processes of this agent and its children. A server that is driven from outside
+    is there from the first window on.
+    """
+
+    def __init__(self, gpu: Gpu, ours: Pids) -> None:
+        self._gpu = gpu
+        self._ours = ours
+        self._known = self._computing() or frozenset()
+        self._settled = False
+
+    def foreign(self) -> frozenset[int] | None:
+        """Return the foreign processes that compute on the GPU now, None where nobody tells."""
+        now = self._computing()
+        if now is None:
+            return None
+        if not self._settled:
+            self._known |= now
+        return now - self._known - self._ours() if now - self._known else frozenset()
+
+    def settle(self) -> None:
+        """From now on a process that has not been there is foreign."""
+        self._settled = True
+
+    def _computing(self) -> frozenset[int] | None:
+        found, _ = self._gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+        return None if found is None else frozenset(int(process.pid) for process in found)
+
+
+class GpuMeter:
+    """Opens windows on one GPU; `joules` opens its energy, None where nobody tells any."""
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        joules: Callable[[], Joules] | None,
+        lock: ClockLock,
+        company: Company,
+        clock: Clock,
+    ) -> None:
+        self.gpu = gpu
+        self.joules = joules
+        self.lock = lock
+        self.company = company
+        self.clock = clock
+
+    def start(self) -> GpuWindow:
+        """Open a window now. Raises MeasurementError where the GPU does not answer."""
+        with measuring():
+            return GpuWindow(self)
+
+
+class GpuWindow:
+    """One window. Every reading also looks at the clock and at who else computes."""
+
+    def __init__(self, meter: GpuMeter) -> None:
+        self._meter = meter
+        self._throttled = throttle_s(meter.gpu)
+        self._joules = meter.joules() if meter.joules else None
+        self._began = self._last_s = meter.clock.monotonic()
+        self._foreign_s = 0.0
+        self._looks = 0
+        self._astray: list[str] = []
+        self._closed: Mapping[str, Estimate] | None = None
+
+    def read(self) -> Mapping[str, Estimate]:
+        """Return the totals so far; energy only once there is any.
+
+        Raises:
+            MeasurementError: the GPU is lost, its driver was restarted, or a counter ran backwards.
+        """
+        if self._closed is not None:
+            return self._closed
+        with measuring():
+            return self._shown()
+
+    def stop(self) -> Mapping[str, Estimate]:
+        """Close the window and return what it showed.
+
+        Raises:
+            MeasurementError: as `read`; or the energy counter stood still, or the clock did not follow
+                its lock.
+        """
+        if self._closed is None:
+            try:
+                with measuring():
+                    shown = self._shown()
+                    self._check(shown)
+            finally:
+                self._meter.company.settle()
+                if self._joules is not None:
+                    self._joules.close()
+            self._closed = shown
+        return self._closed
+
+    def _shown(self) -> dict[str, Estimate]:
+        joules = 0.0 if self._joules is None else self._joules.read()
+        totals = {f"window_throttled_{why}_s": s for why, s in self._since().items()}
+        self._see()
+        foreign = self._meter.company.foreign()
+        now = self._meter.clock.monotonic()
+        if foreign is not None:
+            self._foreign_s += now - self._last_s if foreign else 0.0
+            totals["window_foreign_s"] = self._foreign_s
+        self._last_s = now
+        if joules > 0.0:
+            totals["window_energy_j"] = joules
+        return {name: Estimate.of_mean(value, 0.0) for name, value in totals.items()}
+
+    def _since(self) -> dict[str, float]:
+        now = throttle_s(self._meter.gpu)
+        passed = {k: now[k] - before for k, before in self._throttled.items() if k in now}
+        if any(seconds < 0.0 for seconds in passed.values()):
+            raise MeasurementError(
+                f"{self._meter.gpu.uuid}: a throttle counter jumped back",
+                hint="the driver was restarted; measure again",
+            )
+        return passed
+
+    def _see(self) -> None:
+        seen = look(self._meter.gpu)
+        if seen.loaded:
+            self._looks += 1
+            wrong = self._meter.lock.astray(seen)
+            self._astray += [wrong] if wrong else []
+
+    def _check(self, shown: Mapping[str, Estimate]) -> None:
+        uuid, seconds = self._meter.gpu.uuid, self._meter.clock.monotonic() - self._began
+        if self._joules is not None and "window_energy_j" not in shown and seconds > STILL_S:
+            raise MeasurementError(
+                f"{uuid}: the energy counter stood still for {seconds:.3g} s",
+                hint="start the agent anew: it checks the counter again",
+            )
+        if len(self._astray) > MOST_ASTRAY * self._looks:
+            raise MeasurementError(
+                f"{uuid}: {self._astray[-1]}",
+                hint="the lock is not in force: something else sets clocks too",
+            )
+
+
+def throttle_s(gpu: Gpu) -> dict[str, float]:
+    """Return for how long each reason has throttled the GPU, without those it does not count.
+
+    Raises:
+        ActuationError, DeviceLost: it does not answer.
+    """
+    fields, _ = gpu.told("throttle counters", pynvml.nvmlDeviceGetFieldValues, list(THROTTLES))
+    return {
+        THROTTLES[f.fieldId]: f.value.ullVal / 1e9
+        for f in fields or ()
+        if f.nvmlReturn == pynvml.NVML_SUCCESS
+    }
+
+
+@contextmanager
+def measuring() -> Iterator[None]:
+    """Turn a GPU that does not answer into a MeasurementError."""
+    try:
+        yield
+    except ActuationError as error:
+        raise MeasurementError(error.message, hint=error.hint) from error

@@ -1,0 +1,56 @@
+"""What was found out about a GPU at its first use, kept on disk: it holds as long as the driver does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from agents import durable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one GPU was seen to do under one driver.
+
+    `settle_s` is the longest that a clock took to follow a change under load, None until one was
+    seen. `counter_ratio` is the energy counter over the integral of power in the start-up check.
+    """
+
+    uuid: str
+    driver: str
+    settle_s: float | None = None
+    counter_ratio: float | None = None
+
+
+class Memory:
+    """The findings of one GPU; without a folder they last as long as the process.
+
+    A file that does not fit, of another GPU or another driver, counts for nothing.
+    """
+
+    def __init__(self, folder: Path | None, uuid: str, driver: str) -> None:
+        self._path = folder / "nvidia.json" if folder else None
+        self.findings = Findings(uuid=uuid, driver=driver)
+        try:
+            kept = Findings(**json.loads(self._path.read_text("utf-8"))) if self._path else None
+        except (OSError, ValueError, TypeError):
+            return
+        numbers = [] if kept is None else [kept.settle_s, kept.counter_ratio]
+        fits = all(n is None or (isinstance(n, float) and 0.0 <= n < 1e3) for n in numbers)
+        if kept is not None and fits and (kept.uuid, kept.driver) == (uuid, driver):
+            self.findings = kept
+
+    def saw_settling(self, seconds: float) -> None:
+        """Note how long a clock took to follow. Raises StoreError."""
+        if seconds > (self.findings.settle_s or 0.0):
+            self._keep(replace(self.findings, settle_s=seconds))
+
+    def saw_counter(self, ratio: float) -> None:
+        """Note what the start-up check of the energy counter showed. Raises StoreError."""
+        self._keep(replace(self.findings, counter_ratio=ratio))
+
+    def _keep(self, findings: Findings) -> None:
+        self.findings = findings
+        if self._path is not None:
+            durable.write(self._path, json.dumps(asdict(findings)))

@@ -1,0 +1,276 @@
+"""The actuator as an agent sees it: one device's knobs behind a Unix socket."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.core import (
+    ActuationError,
+    Clock,
+    Knob,
+    NotFound,
+    Setting,
+    Space,
+    TuningError,
+    Value,
+)
+
+log = logging.getLogger(__name__)
+
+SOCKET = Path("/run/jouletune/actuator.sock")
+PATIENCE_S = 60.0
+"""The longest wait for an answer: the actuator's own deadlines, several of them."""
+LONGEST_TRIAL_S = 3600.0
+"""A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
+
+
+class Line:
+    """A connection to the actuator, made anew where it broke; used by several threads.
+
+    Whatever is asked may be asked twice: after a broken connection the device is no longer leased.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._heard = b""
+
+    def ask(self, verb: str, **fields: object) -> dict[str, Any]:
+        """Return the actuator's answer.
+
+        Raises:
+            ActuationError: it does not answer, or what it refused.
+            TuningError: what else it refused, as the kind it said.
+        """
+        request = json.dumps({"verb": verb, **fields}).encode() + b"\n"
+        with self._lock:
+            fresh = self._socket is None
+            try:
+                answer = self._exchange(request)
+            except OSError as error:
+                self._drop()
+                if fresh:
+                    raise self._absent(error) from error
+                try:
+                    answer = self._exchange(request)
+                except OSError as again:
+                    self._drop()
+                    raise self._absent(again) from again
+        if not answer.pop("ok", False):
+            kind = _kinds().get(answer.get("code", ""), ActuationError)
+            raise kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
+        return answer
+
+    def close(self) -> None:
+        """End the connection."""
+        with self._lock:
+            self._drop()
+
+    def _exchange(self, request: bytes) -> dict[str, Any]:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(PATIENCE_S)
+            self._socket.connect(str(self._path))
+        self._socket.sendall(request)
+        while b"\n" not in self._heard:
+            chunk = self._socket.recv(1 << 16)
+            if not chunk:
+                raise ConnectionResetError("it closed the connection")
+            self._heard += chunk
+        line, _, self._heard = self._heard.partition(b"\n")
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise ConnectionError(f"its answer is not JSON: {error}") from error
+        return answer
+
+    def _drop(self) -> None:
+        self._heard = b""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _absent(self, error: OSError) -> ActuationError:
+        return ActuationError(
+            f"the actuator at {self._path} does not answer: {error.strerror or error}",
+            hint="is it running? see `jouletune actuator status`; are you in its group?",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the actuator was told to hold, and until when on the host's clock."""
+
+    setting: Mapping[str, Value | None]
+    study: str
+    revision: int
+    until: float
+
+
+class RemoteKnobs:
+    """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
+
+    For a knob that cannot be read, the space's default stands for how it was found: it travels as
+    null, and the actuator unsets the knob.
+    """
+
+    def __init__(
+        self, line: Line, capability: Mapping[str, Any], times: Mapping[str, Any], clock: Clock
+    ) -> None:
+        self.uuid: str = capability["uuid"]
+        self.board: str = capability["board"]
+        self.driver: str = capability["driver"]
+        self.cannot: Mapping[str, str] = capability["cannot"]
+        self.space = Space(tuple(_knobs(capability["knobs"])))
+        self._unreadable = {k for k, about in capability["knobs"].items() if not about["readable"]}
+        self._line = line
+        self._lease_s = float(times["lease_s"])
+        self._beat_s = min(self._lease_s, float(times["agent_grace_s"])) / 3.0
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._trial_from: float | None = None
+        self._held: Held | None = None
+        self._wrong = ""
+        self._closed = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    def read(self) -> Setting:
+        """Return what is in force. Raises ActuationError."""
+        values = self._line.ask("read", device=self.uuid)["values"]
+        default = self.space.default
+        return {k: default[k] if values.get(k) is None else values[k] for k in default}
+
+    def apply(self, setting: Setting) -> None:
+        """Lease the device and set the named knobs as a trial, kept alive until hold or release.
+
+        Raises:
+            UnknownKnob, OutOfRange: the setting is not in the space, or not granted.
+            DeviceBusy: another agent has the device.
+            ActuationError: it is not in force; the device fell back to its hold or original.
+        """
+        for name, value in setting.items():
+            self.space.knob(name).index(value)
+        if not setting:
+            return
+        with self._lock:
+            self._line.ask("acquire", device=self.uuid, lease_s=self._lease_s)
+            self._trial_from = self._clock.monotonic()
+            try:
+                self._line.ask("apply", device=self.uuid, setting=self._wire(setting))
+            except TuningError:
+                self._trial_from = None
+                raise
+        self._keep()
+
+    def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
+        """Keep a setting in force, also for the actuator's grace without us. Raises ActuationError."""
+        with self._lock:
+            until = self._clock.monotonic() + valid_for_s
+            self._trial_from, self._held = None, None
+            self._held = self._ask_hold(Held(self._wire(setting), study, revision, until))
+        self._keep()
+
+    def release(self) -> None:
+        """Put the device back to its original and let go of it. Raises ActuationError."""
+        with self._lock:
+            self._trial_from, self._held = None, None
+            self._line.ask("release", device=self.uuid)
+
+    def close(self) -> None:
+        """End the connection: a trial ends at once, a hold after the actuator's grace."""
+        self._closed.set()
+        if self._keeper is not None:
+            self._keeper.join()
+        self._line.close()
+
+    def beat(self) -> None:
+        """Keep alive what is in force; a hold that the actuator lost is put in force again."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._trial_from is not None and now - self._trial_from > LONGEST_TRIAL_S:
+                self._trial_from = None
+            if self._held is not None and now >= self._held.until:
+                self._held = None
+            if self._trial_from is None and self._held is None:
+                return
+            try:
+                self._line.ask("renew", device=self.uuid, lease_s=self._lease_s)
+                self._wrong = ""
+            except TuningError as error:
+                self._trial_from = None
+                if str(error) != self._wrong:
+                    self._wrong = str(error)
+                    log.warning("event=lease_lost device=%s why=%r", self.uuid, self._wrong)
+                if self._held is not None:
+                    with suppress(TuningError):
+                        self._ask_hold(self._held)
+
+    def _ask_hold(self, held: Held) -> Held:
+        self._line.ask(
+            "hold",
+            device=self.uuid,
+            setting=dict(held.setting),
+            study=held.study,
+            revision=held.revision,
+            valid_for_s=held.until - self._clock.monotonic(),
+        )
+        return held
+
+    def _keep(self) -> None:
+        if self._keeper is None:
+            self._keeper = threading.Thread(target=self._work, name="actuator", daemon=True)
+            self._keeper.start()
+
+    def _work(self) -> None:
+        while not self._closed.wait(self._beat_s):
+            self.beat()
+
+    def _wire(self, setting: Setting) -> dict[str, Value | None]:
+        default = self.space.default
+        return {
+            k: None if k in self._unreadable and v == default[k] else v for k, v in setting.items()
+        }
+
+
+def open_remote(path: Path, uuid: str, clock: Clock) -> RemoteKnobs:
+    """Open a device of the actuator that listens at `path`.
+
+    Raises:
+        ActuationError: the actuator does not answer.
+        NotFound: it has no such device.
+    """
+    line = Line(path)
+    told = line.ask("capabilities")
+    for capability in told["devices"]:
+        if capability["uuid"] == uuid:
+            return RemoteKnobs(line, capability, told, clock)
+    line.close()
+    known = ", ".join(c["uuid"] for c in told["devices"]) or "none"
+    raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
+
+
+def _knobs(table: Mapping[str, Any]) -> Iterator[Knob]:
+    """Yield the knobs, each with what it was found at as its default."""
+    for name, about in table.items():
+        values = {*about["values"], about["found"]}
+        yield Knob(name, tuple(sorted(values)), about["found"])
+
+
+def _kinds() -> Mapping[str, type[TuningError]]:
+    """Return the family by its names on the wire."""
+    found: dict[str, type[TuningError]] = {}
+    left = [TuningError]
+    while left:
+        kind = left.pop()
+        found[kind.code] = kind
+        left += kind.__subclasses__()
+    return found

@@ -1,0 +1,160 @@
+"""The inference that a simulated GPU pretends to run: for the NVML library of the tests, and only it.
+
+That library serves one batch after another for ever, at the clocks that its GPU is set to, and tells
+through functions of its own what it served. The numbers say that they are simulated.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from agents.attached import Attached
+from tuner.core import (
+    ActuationError,
+    Clock,
+    Estimate,
+    InvalidInput,
+    Knob,
+    Metric,
+    Origin,
+    Part,
+    Scope,
+    Setting,
+    Space,
+    quantile_estimate,
+)
+
+LIBRARY = "libnvidia-ml.so.1"
+SIDE_DOOR = ("fakenvml_get", "fakenvml_set", "fakenvml_latencies")
+BATCH = Knob("batch_size", (1, 2, 4, 8, 12, 16, 24, 32), 16, Part.WORKLOAD)
+ROOM = 16384
+"""As many latencies as the library keeps."""
+QUANTILES = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}
+METRICS = (*QUANTILES, "throughput_per_s")
+
+estimate = partial(Estimate.of_mean, origin=Origin.SIMULATED, scope=Scope.SERVICE)
+
+
+def is_there() -> bool:
+    """Return whether the NVML library on the path is the simulated one."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return all(hasattr(library, name) for name in SIDE_DOOR)
+
+
+def open_simulated_inference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
+    """Open the inference of the first simulated GPU.
+
+    Raises:
+        InvalidInput: the NVML library on the path is not the simulated one.
+    """
+    if not is_there():
+        raise InvalidInput(
+            f"the workload {spec!r} runs only on the simulated NVML library of the tests",
+            hint="choose reference, or http://127.0.0.1:PORT of a running server",
+        )
+    served = Served(ctypes.CDLL(LIBRARY))
+    return Attached(
+        name="simulated-inference",
+        kind="simulated",
+        board="simulated GPU",
+        version="1",
+        space=Space((BATCH,)),
+        metrics=tuple(Metric(name, Origin.SIMULATED, Scope.SERVICE) for name in METRICS),
+        actuator=BatchSize(served),
+        meter=InferenceMeter(served, clock),
+        source="the simulated inference's own clock",
+    )
+
+
+class Served:
+    """The library's side door, for its first GPU."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._library.fakenvml_set.argtypes = (ctypes.c_uint, ctypes.c_char_p, ctypes.c_double)
+
+    def get(self, name: str) -> float:
+        """Return a figure of the simulation. Raises ActuationError."""
+        value = ctypes.c_double()
+        if self._library.fakenvml_get(0, name.encode(), ctypes.byref(value)):
+            raise ActuationError(f"the simulated GPU does not tell {name}")
+        return value.value
+
+    def set(self, name: str, value: float) -> None:
+        """Set a figure of the simulation. Raises ActuationError."""
+        if self._library.fakenvml_set(0, name.encode(), value):
+            raise ActuationError(f"the simulated GPU does not take {name}")
+
+    def latencies_ms(self, since: int) -> tuple[int, list[float]]:
+        """Return the sampled requests' latencies since a mark, and the mark to go on from."""
+        mark, room = ctypes.c_uint64(since), (ctypes.c_double * ROOM)()
+        count = self._library.fakenvml_latencies(0, ctypes.byref(mark), room, ROOM)
+        return int(mark.value), list(room[: max(0, count)])
+
+
+class BatchSize:
+    """Sets how many requests the simulated inference answers at once."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def read(self) -> Setting:
+        """Return the batch size in force. Raises ActuationError."""
+        return {BATCH.name: int(self._served.get("batch"))}
+
+    def apply(self, setting: Setting) -> None:
+        """Set the batch size. Raises UnknownKnob, OutOfRange, ActuationError."""
+        for name, value in setting.items():
+            knob = Space((BATCH,)).knob(name)
+            knob.index(value)
+        for value in setting.values():
+            self._served.set("batch", float(value))
+
+
+class InferenceMeter:
+    """Opens windows on what the simulated inference served."""
+
+    def __init__(self, served: Served, clock: Clock) -> None:
+        self.served = served
+        self.clock = clock
+
+    def start(self) -> InferenceWindow:
+        """Open a window now. Raises MeasurementError."""
+        return InferenceWindow(self)
+
+
+class InferenceWindow:
+    """One window: the items since its start, and a sample of their latencies."""
+
+    def __init__(self, meter: InferenceMeter) -> None:
+        self._meter = meter
+        self._items = meter.served.get("items")
+        self._mark, _ = meter.served.latencies_ms(0)
+        self._latencies_ms: list[float] = []
+        self._closed: Mapping[str, Estimate] | None = None
+
+    def read(self) -> Mapping[str, Estimate]:
+        """Return what the window shows so far."""
+        if self._closed is not None:
+            return self._closed
+        self._mark, new = self._meter.served.latencies_ms(self._mark)
+        self._latencies_ms += new
+        items = self._meter.served.get("items") - self._items
+        shown = {"window_items": estimate(items, 0.0), "window_failed": estimate(0.0, 0.0)}
+        if self._latencies_ms:
+            for name, quantile in QUANTILES.items():
+                shown[name] = quantile_estimate(
+                    self._latencies_ms, quantile, origin=Origin.SIMULATED, scope=Scope.SERVICE
+                )
+        return shown
+
+    def stop(self) -> Mapping[str, Estimate]:
+        """Close the window and return what it showed."""
+        self._closed = self.read()
+        return self._closed

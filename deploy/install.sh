@@ -1,0 +1,207 @@
+#!/bin/bash
+# Install jouletune on this host, upgrade it, or remove it. README.md beside this file tells how.
+set -euo pipefail
+
+usage() {
+  cat <<'EOF'
+usage: install.sh [--dry-run] [--agent-only]   install, or upgrade what is installed
+       install.sh [--dry-run] --uninstall      put the hardware back, then remove everything
+
+--agent-only   agent and actuator without the tuner (no torch, no database)
+--dry-run      show what would be done, change nothing
+--uninstall    also removes configuration, token and database: copy first what you want to keep
+EOF
+}
+
+umask 022
+SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly SOURCE OPT=/opt/jouletune ETC=/etc/jouletune UNITS=/etc/systemd/system
+readonly ACTUATOR_STATE=/var/lib/jouletune-actuator AGENT_STATE=/var/lib/jouletune-agent
+readonly TUNER_STATE=/var/lib/jouletune-tuner
+dry_run='' uninstall='' services=(tuner agent actuator) extras='[tuner,postgres]'
+
+main() {
+  for option in "$@"; do
+    case $option in
+      --dry-run) dry_run=yes ;;
+      --uninstall) uninstall=yes ;;
+      --agent-only) services=(agent actuator) extras='' ;;
+      -h | --help) usage; exit 0 ;;
+      *) usage >&2; exit 2 ;;
+    esac
+  done
+  [ -n "$dry_run" ] || [ "$(id -u)" = 0 ] || fail 'be root, or give --dry-run'
+  if [ -n "$uninstall" ]; then remove; else install_or_upgrade; fi
+}
+
+install_or_upgrade() {
+  python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+    fail 'needs Python 3.11 or newer with venv (Debian: apt install python3-venv)'
+  command -v systemctl >/dev/null || [ -n "$dry_run" ] || fail 'needs systemd'
+  local release former running=() service
+  release=$OPT/releases/$(fingerprint)
+  former=$(readlink "$OPT/current" 2>/dev/null || true)
+  build "$release"
+  for service in "${services[@]}"; do
+    if active "$service.service"; then running+=("jouletune-$service"); fi
+  done
+  # Stopped by the old version: what it set, it puts back.
+  if [ ${#running[@]} -gt 0 ]; then run systemctl stop "${running[@]}"; fi
+  if [ "$former" != "$release" ]; then
+    keep_database
+    [ -z "$former" ] || run ln -sfnT "$former" "$OPT/previous"
+    run ln -sfnT "$release" "$OPT/current"
+    drop_old_releases "$release" "$former"
+  fi
+  place_files
+  if [ ${#running[@]} -gt 0 ]; then run systemctl start "${running[@]}"; fi
+  next_steps
+}
+
+# One release per content of the source and choice of extras.
+fingerprint() {
+  (cd "$SOURCE" && {
+    echo "$extras"
+    find pyproject.toml constraints.txt tuner agents policies db -type f ! -name '*.pyc' -print0 |
+      LC_ALL=C sort -z | xargs -0 sha256sum
+  }) | sha256sum | cut -c1-12
+}
+
+# A whole new environment; one that is incomplete is made again, the one in use is not touched.
+build() {
+  if [ -e "$1/complete" ]; then say "$1 is complete"; return; fi
+  local copy=$OPT/source
+  run rm -rf "$1" "$copy"
+  run install -d -m 0755 "$OPT" "$OPT/releases" "$copy"
+  run python3 -m venv "$1"
+  # pip builds in the folder it is given: not in the checkout.
+  run cp -r "$SOURCE"/{pyproject.toml,LICENSE,tuner,agents,policies,db} "$copy"
+  run "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+    -c "$SOURCE/constraints.txt" "$copy$extras"
+  run rm -rf "$copy"
+  run touch "$1/complete"
+}
+
+keep_database() {
+  [ -e "$TUNER_STATE/jouletune.sqlite" ] || return 0
+  run rm -rf "$TUNER_STATE/previous"
+  run install -d -m 0700 "$TUNER_STATE/previous"
+  run cp -p "$TUNER_STATE"/jouletune.sqlite* "$TUNER_STATE/previous"
+}
+
+drop_old_releases() {
+  local path
+  for path in "$OPT"/releases/*; do
+    if [ -d "$path" ] && [ "$path" != "$1" ] && [ "$path" != "$2" ]; then run rm -rf "$path"; fi
+  done
+}
+
+place_files() {
+  local here=$SOURCE/deploy service file
+  run install -d -m 0755 "$ETC"
+  run install -Dm 0644 "$here/jouletune.sysusers" /etc/sysusers.d/jouletune.conf
+  run systemd-sysusers /etc/sysusers.d/jouletune.conf
+  for service in "${services[@]}"; do
+    run install -m 0644 "$here/jouletune-$service.service" "$UNITS"
+    file=$ETC/$service.toml
+    if [ -e "$file" ]; then say "kept $file"; else run install -m 0644 "$here/$service.toml" "$file"; fi
+  done
+  run install -m 0644 "$here/jouletune-metrics.service" "$here/jouletune-metrics.timer" "$UNITS"
+  if [ ! -e "$ETC/token" ] && [ "${services[0]}" = tuner ]; then
+    run sh -c "umask 077 && python3 -c 'import secrets; print(secrets.token_urlsafe(32))' >$ETC/token"
+  fi
+  run install -Dm 0644 "$here/jouletune.tmpfiles" /etc/tmpfiles.d/jouletune.conf
+  run systemd-tmpfiles --create /etc/tmpfiles.d/jouletune.conf
+  run ln -sfnT "$OPT/current/bin/jouletune" /usr/local/bin/jouletune
+  run systemctl daemon-reload
+}
+
+next_steps() {
+  cat <<EOF
+Installed. Nothing new has been started: grant knobs in $ETC/actuator.toml, name the devices in
+$ETC/agent.toml, have the tuner's token in $ETC/token, then: systemctl enable --now ${services[*]/#/jouletune-}
+EOF
+}
+
+remove() {
+  local unit
+  for unit in metrics.timer tuner.service agent.service; do
+    if active "$unit"; then run systemctl stop "jouletune-$unit"; fi
+  done
+  restore_hardware
+  for unit in metrics.timer metrics.service {tuner,agent,actuator}.service; do
+    if [ -e "$UNITS/jouletune-$unit" ]; then run systemctl disable --quiet "jouletune-$unit"; fi
+    run rm -rf "$UNITS/jouletune-$unit" "$UNITS/jouletune-$unit.d"
+  done
+  run rm -rf "$OPT" "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE"
+  run rm -rf /run/jouletune /run/jouletune-metrics
+  run rm -f /usr/local/bin/jouletune /etc/sysusers.d/jouletune.conf /etc/tmpfiles.d/jouletune.conf
+  if command -v systemctl >/dev/null; then
+    run systemctl daemon-reload
+    run systemctl reset-failed 'jouletune-*'
+  fi
+  for unit in agent tuner; do
+    if getent passwd "jouletune-$unit" >/dev/null; then run userdel "jouletune-$unit"; fi
+  done
+  if getent group jouletune >/dev/null; then run groupdel jouletune; fi
+  say 'removed'
+}
+
+# The workload's knobs through the agent, then the devices by the actuator. Stays installed if it fails.
+restore_hardware() {
+  local bin=$OPT/current/bin
+  if [ ! -e "$bin/python" ]; then
+    all_put_back
+    return 0
+  fi
+  local agent=() actuator=()
+  read -ra agent <<<"$(environment_of agent)"
+  read -ra actuator <<<"$(environment_of actuator)"
+  if [ -d "$AGENT_STATE" ]; then
+    run env "${agent[@]}" runuser -u jouletune-agent -g jouletune -- "$bin/jouletune" agent revert \
+      --state-dir "$AGENT_STATE" || say 'warning: a workload may not be as it was found; see above'
+  fi
+  if active actuator.service; then run systemctl stop jouletune-actuator; fi
+  if [ -e "$ETC/actuator.toml" ]; then
+    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator_main restore "$ETC/actuator.toml" ||
+      fail 'a device is not as it was found; mend that, then uninstall again'
+  fi
+  all_put_back
+}
+
+# What drop-ins add to a service's environment: its devices may not be found without.
+environment_of() { systemctl show -P Environment "jouletune-$1.service" 2>/dev/null || true; }
+
+# A journal that is left tells of a device that nobody put back.
+all_put_back() {
+  if [ -z "$dry_run" ] && compgen -G "$ACTUATOR_STATE/*.json"; then
+    fail 'these tell of devices that are not as they were found; install, or put them back by hand'
+  fi
+}
+
+# Running, or about to be started again.
+active() {
+  case $(systemctl is-active "jouletune-$1" 2>/dev/null || true) in
+    active | activating | deactivating | reloading) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
+run() {
+  if [ -n "$dry_run" ]; then
+    printf '+'
+    printf ' %q' "$@"
+    printf '\n'
+  else
+    "$@"
+  fi
+}
+
+say() { printf '%s\n' "$*"; }
+
+fail() {
+  printf 'install.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+main "$@"

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.points import inherit_orphans
+
+TALLY = pytest.StashKey[dict[str, tuple[int, int]]]()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _orphans() -> None:
+    inherit_orphans()
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> Callable[[str, int, int], None]:
+    """Tell how many points a scenario was killed at, and how many left a device altered."""
+    tally = request.config.stash.setdefault(TALLY, {})
+
+    def told(scenario: str, points: int, altered: int) -> None:
+        tally[scenario] = (points, altered)
+
+    return told
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    tally = config.stash.get(TALLY, {})
+    if not tally:
+        return
+    for scenario, (points, altered) in tally.items():
+        terminalreporter.write_line(f"{points:5d} points, {altered} altered: {scenario}")
+    cuts = sum(points for name, (points, _) in tally.items() if name.startswith("power cut"))
+    points, altered = (sum(column) for column in zip(*tally.values(), strict=True))
+    terminalreporter.write_line(
+        f"{points - cuts:5d} kill points and {cuts} power cuts, {altered} devices left altered"
+    )

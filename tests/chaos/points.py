@@ -1,0 +1,195 @@
+"""Kill points: every boundary between two system or driver calls, counted, and one chosen to die at."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import struct
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agents.drivers import KnobDriver, Value
+from agents.originals import Disk
+
+SIZE = 1 << 18
+HEAD = struct.Struct("qqdq")
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Points:
+    """A counter shared by processes; the process that reaches `at` kills the victim and itself.
+
+    With `at` 0 nobody dies, and `labels` tells what came after each boundary. `shift_s` is added to
+    the actuator's clock.
+    """
+
+    def __init__(self, at: int = 0) -> None:
+        self.at = at
+        self._shared = mmap.mmap(-1, SIZE)
+        self._set(0, 0, 0.0, 0)
+
+    def adopt(self) -> None:
+        """Make this process the victim."""
+        count, _, shift, length = self._get()
+        self._set(count, os.getpid(), shift, length)
+
+    def tick(self, label: str) -> None:
+        count, victim, shift, length = self._get()
+        count += 1
+        if self.at == 0:
+            word = label.encode() + b"\n"
+            self._shared[HEAD.size + length : HEAD.size + length + len(word)] = word
+            length += len(word)
+        self._set(count, victim, shift, length)
+        if count == self.at:
+            os.kill(victim, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @property
+    def labels(self) -> list[str]:
+        length = self._get()[3]
+        return self._shared[HEAD.size : HEAD.size + length].decode().splitlines()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the chosen point was come to."""
+        return self._get()[0] >= self.at
+
+    @property
+    def shift_s(self) -> float:
+        return self._get()[2]
+
+    @shift_s.setter
+    def shift_s(self, seconds: float) -> None:
+        count, victim, _, length = self._get()
+        self._set(count, victim, seconds, length)
+
+    def _get(self) -> tuple[int, int, float, int]:
+        count, victim, shift, length = HEAD.unpack_from(self._shared)
+        return count, victim, shift, length
+
+    def _set(self, *values: float) -> None:
+        HEAD.pack_into(self._shared, 0, *values)
+
+
+class CountedDisk(Disk):
+    """The journal's disk, with a boundary before each call."""
+
+    def __init__(self, points: Points) -> None:
+        self._points = points
+
+    def read(self, path: Path) -> bytes:
+        self._points.tick(f"disk read {path.name}")
+        return super().read(path)
+
+    def write(self, path: Path, content: bytes) -> None:
+        self._points.tick(f"disk write {path.name}")
+        super().write(path, content)
+
+    def sync(self, path: Path) -> None:
+        self._points.tick(f"disk sync {path.name}")
+        super().sync(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._points.tick(f"disk rename {new.name}")
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self._points.tick(f"disk remove {path.name}")
+        super().remove(path)
+
+
+class CountedDriver:
+    """A driver with a boundary before each call."""
+
+    def __init__(self, inner: KnobDriver, points: Points) -> None:
+        self._inner = inner
+        self._points = points
+        self.uuid = inner.uuid
+        self.board = inner.board
+        self.driver = inner.driver
+        self.cannot = inner.cannot
+
+    @property
+    def epoch(self) -> str:
+        self._points.tick("driver epoch")
+        return self._inner.epoch
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        return self._inner.ranges()
+
+    def read(self) -> Mapping[str, Value | None]:
+        self._points.tick("driver read")
+        return self._inner.read()
+
+    def write(self, knob: str, value: Value) -> None:
+        self._points.tick(f"driver write {knob}={value}")
+        self._inner.write(knob, value)
+
+    def reset(self, knob: str) -> None:
+        self._points.tick(f"driver reset {knob}")
+        self._inner.reset(knob)
+
+
+def count_calls(points: Points, owner: object, names: Mapping[str, str]) -> None:
+    """Put a boundary before calls of this very process, by replacing them on their owner."""
+    here = os.getpid()
+
+    def counted(call: Callable[..., Any], label: str) -> Callable[..., Any]:
+        def counting(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if os.getpid() == here:
+                points.tick(label)
+            return call(*args, **kwargs)
+
+        return counting
+
+    for name, label in names.items():
+        setattr(owner, name, counted(getattr(owner, name), label))
+
+
+def count_sockets(points: Points) -> None:
+    """Put a boundary before every socket call of this process."""
+    names = ("accept", "recv", "send", "sendall", "connect")
+    count_calls(points, socket.socket, {name: f"socket {name}" for name in names})
+
+
+def count_files(points: Points) -> None:
+    """Put a boundary before the file calls that the agent's state rests on."""
+    names = ("fsync", "replace", "unlink", "open")
+    count_calls(points, os, {name: f"os {name}" for name in names})
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Run something in a child of this warm process, and return its id; it never returns here."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(code)
+
+
+def reap_all() -> list[int]:
+    """Wait until no descendant is left; return how our children ended."""
+    ends = []
+    while True:
+        try:
+            ends.append(os.waitpid(-1, 0)[1])
+        except ChildProcessError:
+            return ends
+
+
+def inherit_orphans() -> None:
+    """Become the parent of grandchildren whose parent dies, so that their end can be awaited."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -1,0 +1,102 @@
+"""kill -9 of the actuator between every two steps, and of its replay between every two of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.devices import fake_knobs
+from tests.chaos.points import Points
+from tests.chaos.theatre import (
+    ACQUIRE,
+    APPLY,
+    APPLY_NEXT,
+    CLOSE,
+    HOLD,
+    READ,
+    RELEASE,
+    RENEW,
+    Request,
+    Theatre,
+    pass_s,
+)
+
+Count = Callable[[str, int, int], None]
+
+SCRIPTS: dict[str, tuple[tuple[Request, ...], dict[str, Any]]] = {
+    "a trial, renewed and released": ((ACQUIRE, APPLY, RENEW, RELEASE), {}),
+    "two trials over a hold": (
+        (ACQUIRE, APPLY, HOLD, ACQUIRE, APPLY_NEXT, RENEW, HOLD, RELEASE),
+        {},
+    ),
+    "a trial that is not renewed": ((HOLD, ACQUIRE, APPLY, pass_s(6.0), READ, READ, RELEASE), {}),
+    "an agent that is gone": (
+        (HOLD, ACQUIRE, APPLY, CLOSE, READ, pass_s(25.0), READ, READ),
+        {},
+    ),
+    "a hold that runs out": ((HOLD, RENEW, pass_s(2000.0), READ, READ), {}),
+    "a setting that the device refuses": (
+        (HOLD, ACQUIRE, APPLY, RELEASE),
+        {"gpu.power_limit_w": {"clamp": 333}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(
+    name: str, tmp_path: Path, count: Count
+) -> None:
+    script, faults = SCRIPTS[name]
+    theatre = Theatre(tmp_path / "t", faults)
+    dry = Points()
+    theatre.play(script, dry)
+    theatre.restore()
+    wrong: list[str] = []
+    for at, label in enumerate(dry.labels, 1):
+        theatre.renew_hardware()
+        theatre.play(script, Points(at))
+        clear_faults(theatre)
+        left = theatre.restore()
+        problem = theatre.check_original() or str(left or "")
+        if problem:
+            wrong.append(f"killed before {at} ({label}): {problem}")
+    count(f"actuator: {name}", len(dry.labels), len(wrong))
+    assert not wrong
+
+
+def test_the_replay_killed_anywhere_is_finished_by_the_next(tmp_path: Path, count: Count) -> None:
+    theatre = Theatre(tmp_path / "t")
+    script, _ = SCRIPTS["two trials over a hold"]
+    dry = Points()
+    theatre.play(script, dry)
+    states = {}
+    for at in range(1, len(dry.labels) + 1):
+        theatre.renew_hardware()
+        theatre.play(script, Points(at))
+        if theatre.journalled:
+            states[theatre.snapshot()] = at
+    points, wrong = 0, []
+    for state, died in states.items():
+        theatre.put_on(state)
+        steps = Points()
+        theatre.replay(steps)
+        for at, label in enumerate(steps.labels, 1):
+            points += 1
+            theatre.put_on(state)
+            theatre.replay(Points(at))
+            left = theatre.restore()
+            problem = theatre.check_original() or str(left or "")
+            if problem:
+                wrong.append(f"killed at {died}, replay before {at} ({label}): {problem}")
+    count("replay", points, len(wrong))
+    assert not wrong
+
+
+def clear_faults(theatre: Theatre) -> None:
+    state = fake_knobs.load(theatre.hardware)
+    for device in state["devices"].values():
+        device["faults"] = {}
+    fake_knobs.save(theatre.hardware, state)

@@ -1,0 +1,200 @@
+"""kill -9 of the agent between every two steps: the trial ends at once, the hold after its grace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agents.attached import Attached
+from agents.devices.remote import RemoteKnobs, open_remote
+from agents.host import HostClock
+from agents.pair import Pair
+from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
+from tests.chaos.theatre import FACTORY, GPU, HELD, READ, TRIED, TRIED_NEXT, Client, Theatre, until
+from tests.fakes import Rig
+from tuner.core import Level, Metric, Origin, Phase, Plan
+from tuner.wire import Assignment, HoldOrder, Release
+
+Count = Callable[[str, int, int], None]
+
+TRIAL = Assignment(
+    study="s1",
+    revision=1,
+    trial=1,
+    attempt=1,
+    token=1,
+    lease_s=30.0,
+    phase=Phase.TUNING,
+    setting=TRIED,
+    baseline={"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400},
+    metrics=("energy_j",),
+    window_s=10.0,
+    max_window_s=10.0,
+)
+Order = Assignment | HoldOrder | Release
+ORDERS: tuple[Order, ...] = (
+    TRIAL,
+    HoldOrder(
+        study="s1",
+        revision=1,
+        plan=Plan.single(HELD),
+        baseline=TRIAL.baseline,
+        metrics=("energy_j",),
+        valid_for_s=3600.0,
+        observe_s=600.0,
+        window_s=10.0,
+    ),
+    TRIAL.model_copy(update={"trial": 2, "token": 2, "setting": TRIED_NEXT}),
+    Release(why="the study is over"),
+)
+
+
+@dataclass
+class RemoteRig(Rig):
+    """An agent whose device is behind the actuator's socket."""
+
+    remote: RemoteKnobs | None = None
+
+    @property
+    def pair(self) -> Pair:
+        assert self.remote is not None
+        device = Attached(
+            name="fake",
+            kind="fake",
+            board=self.remote.board,
+            version=self.remote.driver,
+            space=self.remote.space,
+            metrics=tuple(Metric(name, Origin.SIMULATED) for name in self.listed),
+            actuator=self.remote,
+            meter=self.meter,
+            tenure=self.remote,
+        )
+        return Pair(device)
+
+
+def open_rig(folder: Path, theatre: Theatre) -> RemoteRig:
+    folder.mkdir(exist_ok=True)
+    remote = open_remote(Path(theatre.config.socket), GPU, HostClock())
+    return RemoteRig(folder, workload=False, remote=remote)
+
+
+def work(folder: Path, theatre: Theatre, points: Points, orders: Sequence[Order] = ORDERS) -> None:
+    """Be an agent that is killed at the chosen point."""
+    points.adopt()
+    count_sockets(points)
+    count_files(points)
+    rig = open_rig(folder, theatre)
+    agent = rig.agent()
+    agent.begin()
+    for order in orders:
+        rig.tuner.orders.append(order)
+        assert rig.remote is not None
+        rig.remote.beat()
+        agent.step()
+
+
+@pytest.fixture
+def theatre(tmp_path: Path) -> Iterator[Theatre]:
+    theatre = Theatre(tmp_path / "t")
+    actuator = theatre.start(theatre.clock, deadly=False)
+    yield theatre
+    os.kill(actuator, signal.SIGKILL)
+    reap_all()
+
+
+def seen(client: Client) -> Mapping[str, object]:
+    return client.ask(READ)
+
+
+def test_the_agent_killed_anywhere_leaves_what_the_level_below_says(
+    theatre: Theatre, tmp_path: Path, count: Count
+) -> None:
+    dry = Points()
+    agent = fork(lambda: work(tmp_path / "dry", theatre, dry))
+    assert os.waitpid(agent, 0)[1] == 0
+    assert theatre.values == FACTORY
+    wrong: list[str] = []
+    levels: list[str] = []
+    for at, label in enumerate(dry.labels, 1):
+        folder = tmp_path / f"agent-{at}"
+        agent = fork(lambda: work(folder, theatre, Points(at)))  # noqa: B023
+        assert os.waitpid(agent, 0)[1] == signal.SIGKILL
+        level, problem = left_behind(theatre)
+        levels.append(level)
+        problem = problem or restarted(folder, theatre)
+        if problem:
+            wrong.append(f"killed before {at} ({label}): {problem}")
+    count("agent", len(dry.labels), len(wrong))
+    assert not wrong
+    assert min(levels.count(level) for level in ("hold", "original")) > 5
+
+
+@pytest.mark.parametrize("done", [1, 2, 3])
+def test_the_agent_killed_anywhere_in_its_next_start_leaves_so_too(
+    done: int, theatre: Theatre, tmp_path: Path, count: Count
+) -> None:
+    """After a trial under way, a hold, and a trial over a hold."""
+    start = tmp_path / "start"
+
+    def die() -> None:
+        work(start, theatre, Points(-1), ORDERS[:done])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def begin(folder: Path, points: Points) -> None:
+        shutil.copytree(start, folder)
+        if done == 1:
+            rig = open_rig(folder, theatre)
+            entry = {"spec": "fake"}
+            rig.journal.record("fake@host", rig.pair, Level.TRIAL, rig.boot, entry)
+        work(folder, theatre, points, ())
+
+    os.waitpid(fork(die), 0)
+    left_behind(theatre)
+    dry = Points()
+    os.waitpid(fork(lambda: begin(tmp_path / "dry", dry)), 0)
+    left_behind(theatre)
+    wrong: list[str] = []
+    for at, label in enumerate(dry.labels, 1):
+        folder = tmp_path / f"agent-{at}"
+        agent = fork(lambda: begin(folder, Points(at)))  # noqa: B023
+        assert os.waitpid(agent, 0)[1] == signal.SIGKILL
+        problem = left_behind(theatre)[1] or restarted(folder, theatre)
+        if problem:
+            wrong.append(f"killed before {at} ({label}): {problem}")
+    count(f"agent's next start, {done} orders done", len(dry.labels), len(wrong))
+    assert dry.labels and not wrong
+
+
+def left_behind(theatre: Theatre) -> tuple[str, str]:
+    """Return the level that a killed agent's device is at, and what is wrong with it."""
+    watcher = Client(theatre.config.socket, theatre.clock)
+    until(lambda: seen(watcher)["holder"] == "", "the lease outlives its agent")
+    level = str(seen(watcher)["level"])
+    wanted = {"hold": {**FACTORY, **HELD}, "original": FACTORY}[level]
+    problem = "" if theatre.values == wanted else f"at level {level} it is at {theatre.values}"
+    theatre.clock.shift_s += 21.0
+    with suppress(AssertionError):
+        until(lambda: seen(watcher)["level"] == "original", "the hold outlives its grace")
+    watcher.close()
+    return level, problem or theatre.check_original()
+
+
+def restarted(folder: Path, theatre: Theatre) -> str:
+    """Start the agent again on what the killed one left; it takes up its hold, or none."""
+    rig = open_rig(folder, theatre)
+    agent = rig.agent()
+    agent.begin()
+    hold = agent._holder.current
+    wanted = {**FACTORY, **HELD} if hold is not None else FACTORY
+    problem = "" if theatre.values == wanted else f"begun again, it is at {theatre.values}"
+    assert rig.remote is not None
+    rig.remote.release()
+    rig.remote.close()
+    return problem or theatre.check_original()

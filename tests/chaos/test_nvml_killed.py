@@ -1,0 +1,91 @@
+"""kill -9 between every two NVML calls: the real driver over the fake library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from agents.devices.nvidia import knobs
+from agents.drivers import KnobDriver
+from tests.chaos.points import Points, count_calls
+from tests.chaos.test_actuator_killed import SCRIPTS
+from tests.chaos.theatre import Theatre
+from tests.nvml.fake import A100, FakeNvml
+from tests.nvml.fixtures import library, nvml
+
+__all__ = ["library", "nvml"]
+
+Count = Callable[[str, int, int], None]
+
+CALLS = (
+    "nvmlInit",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlSystemGetDriverVersion",
+    "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    "nvmlDeviceSetPowerManagementLimit",
+    "nvmlDeviceSetGpuLockedClocks",
+    "nvmlDeviceResetGpuLockedClocks",
+    "nvmlDeviceSetMemoryLockedClocks",
+    "nvmlDeviceResetMemoryLockedClocks",
+)
+FOUND = {"lock_max": 0.0, "mem_lock": 0.0, "limit_w": 400.0}
+
+
+class NvmlTheatre(Theatre):
+    """The hardware is what the fake library says, whatever process asks."""
+
+    def __init__(self, folder: Path, nvml: FakeNvml) -> None:
+        self.nvml = nvml
+        super().__init__(folder)
+        (granted,) = self.config.devices
+        self.config = replace(self.config, devices=(replace(granted, match=A100),))
+
+    def renew_hardware(self) -> None:
+        super().renew_hardware()
+        for name, value in FOUND.items():
+            self.nvml.set(name, value)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {name: self.nvml.get(name) for name in FOUND}
+
+    def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
+        if points:
+            count_calls(points, pynvml, {name: f"NVML {name}" for name in CALLS})
+        return knobs.discover()
+
+    def check_original(self) -> str:
+        if self.values != FOUND:
+            return f"left at {self.values}"
+        return "a journal is left" if self.journalled else ""
+
+
+@pytest.mark.parametrize("name", ["two trials over a hold", "a trial that is not renewed"])
+def test_killed_between_any_two_nvml_calls_it_puts_back_at_its_next_start(
+    name: str, nvml: FakeNvml, tmp_path: Path, count: Count
+) -> None:
+    script = tuple(r if "device" not in r else {**r, "device": A100} for r in SCRIPTS[name][0])
+    theatre = NvmlTheatre(tmp_path / "t", nvml)
+    dry = Points()
+    theatre.play(script, dry)
+    assert theatre.check_original() == ""
+    chosen = [at for at, label in enumerate(dry.labels, 1) if label.startswith("NVML")]
+    wrong: list[str] = []
+    altered = 0
+    for at in chosen:
+        theatre.renew_hardware()
+        theatre.play(script, Points(at))
+        altered += theatre.values != FOUND
+        left = theatre.restore()
+        problem = theatre.check_original() or str(left or "")
+        if problem:
+            wrong.append(f"killed before {at} ({dry.labels[at - 1]}): {problem}")
+    count(f"NVML: {name}", len(chosen), len(wrong))
+    assert not wrong
+    assert altered > len(chosen) / 3

@@ -1,0 +1,149 @@
+"""A power cut between every two steps: what was not forced to the disk is gone.
+
+The hardware is taken to stay as it was, which is worse than a power cut: the journal must know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from agents.actuator import Actuator
+from agents.drivers import Value
+from agents.originals import Disk, Originals
+from agents.slots import Peer
+from tests.actuation import DirectHand
+from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
+
+Count = Callable[[str, int, int], None]
+
+
+class PowerCut(BaseException):
+    pass
+
+
+class Cut:
+    """Raises at the n-th step."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.count = 0
+
+    def tick(self) -> None:
+        self.count += 1
+        if self.count == self.at:
+            raise PowerCut
+
+
+class VolatileDisk(Disk):
+    """A disk that forgets what was not forced to it: contents by a file's sync, names by its folder's.
+
+    `torn`: a name may reach the disk before its content does, which then is empty.
+    """
+
+    def __init__(self, cut: Cut, *, torn: bool) -> None:
+        self._cut = cut
+        self._torn = torn
+        self._contents: dict[Path, bytes] = {}
+        self._names: dict[Path, bytes] = {}
+
+    def write(self, path: Path, content: bytes) -> None:
+        self._cut.tick()
+        super().write(path, content)
+        self._contents[path] = b""
+
+    def sync(self, path: Path) -> None:
+        self._cut.tick()
+        super().sync(path)
+        if path.is_dir():
+            self._names = {p: c for p, c in self._contents.items() if p.exists()}
+        else:
+            self._contents[path] = path.read_bytes()
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._cut.tick()
+        super().rename(old, new)
+        self._contents[new] = self._contents.pop(old)
+
+    def remove(self, path: Path) -> None:
+        self._cut.tick()
+        super().remove(path)
+
+    def lose_power(self, folder: Path) -> None:
+        left = {p: c for p, c in self._contents.items() if p.exists()} if self._torn else {}
+        for path in folder.iterdir():
+            path.unlink()
+        for path, content in (self._names | left).items():
+            path.write_bytes(content)
+
+
+class CutHand(DirectHand):
+    def __init__(self, theatre: Theatre, cut: Cut) -> None:
+        super().__init__(theatre.hardware)
+        self._cut = cut
+
+    def read(self, uuid: str) -> tuple[dict[str, Value | None], str]:
+        self._cut.tick()
+        return super().read(uuid)
+
+    def put(self, uuid: str, knob: str, value: Value | None) -> None:
+        self._cut.tick()
+        super().put(uuid, knob, value)
+
+
+def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
+    originals = Originals(theatre.journal, disk)
+    actuator = Actuator(theatre.config, CutHand(theatre, cut), originals, BOOT, lambda: 0.0)
+    peer = Peer(1, "an agent")
+    actuator.replay()
+    actuator.grant()
+    for setting in (TRIED, TRIED_NEXT):
+        actuator.acquire(peer, GPU, 5.0)
+        actuator.apply(peer, GPU, setting)
+        actuator.renew(peer, GPU, 5.0)
+        actuator.hold(peer, GPU, HELD, "s1", 1, 100.0)
+    actuator.release(peer, GPU)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_what_was_written_to_hardware_is_on_the_disk(
+    torn: bool, tmp_path: Path, count: Count
+) -> None:
+    theatre = Theatre(tmp_path / "t")
+    dry = Cut(0)
+    play(theatre, VolatileDisk(dry, torn=torn), dry)
+    assert theatre.values == FACTORY
+    wrong: list[str] = []
+    altered = 0
+    for at in range(1, dry.count + 1):
+        theatre.renew_hardware()
+        cut = Cut(at)
+        disk = VolatileDisk(cut, torn=torn)
+        with pytest.raises(PowerCut):
+            play(theatre, disk, cut)
+        disk.lose_power(theatre.journal)
+        altered += theatre.values != FACTORY
+        left = theatre.restore()
+        problem = theatre.check_original() or str(left or "")
+        if problem:
+            wrong.append(f"power cut before {at}: {problem}")
+    count(f"power cut{', torn' if torn else ''}", dry.count, len(wrong))
+    assert not wrong
+    assert altered > dry.count / 3
+
+
+def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: Path) -> None:
+    theatre = Theatre(tmp_path / "t")
+    hand = DirectHand(theatre.hardware)
+    originals = Originals(theatre.journal, Disk())
+    peer = Peer(1, "an agent")
+    before = Actuator(theatre.config, hand, originals, "the boot before", lambda: 0.0)
+    before.grant()
+    before.acquire(peer, GPU, 5.0)
+    before.apply(peer, GPU, TRIED)
+    found: Mapping[str, object] = theatre.values
+    assert theatre.restore() == {}
+    assert theatre.values == found
+    assert not theatre.journalled

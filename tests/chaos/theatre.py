@@ -1,0 +1,240 @@
+"""One fake device, an actuator in a process of its own to be killed, and what must be true after."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agents.actuator import Actuator
+from agents.actuator_main import listening
+from agents.actuator_socket import Door
+from agents.devices import fake_knobs
+from agents.drivers import KnobDriver
+from agents.grants import ActuatorConfig, Granted
+from agents.hand import Hand
+from agents.originals import Disk, Originals
+from tests.chaos.points import (
+    CountedDisk,
+    CountedDriver,
+    Points,
+    count_sockets,
+    fork,
+    reap_all,
+)
+
+GPU = "GPU-1"
+BOOT = "this boot"
+FACTORY = {"gpu.clock_mhz": None, "gpu.mem_clock_mhz": None, "gpu.power_limit_w": 400}
+TRIED = {"gpu.clock_mhz": 810, "gpu.power_limit_w": 250}
+TRIED_NEXT = {"gpu.clock_mhz": 630, "gpu.power_limit_w": 350}
+HELD = {"gpu.clock_mhz": 870, "gpu.power_limit_w": 300}
+
+Request = Mapping[str, Any]
+ACQUIRE: Request = {"verb": "acquire", "device": GPU, "lease_s": 5.0}
+APPLY: Request = {"verb": "apply", "device": GPU, "setting": TRIED}
+APPLY_NEXT: Request = {"verb": "apply", "device": GPU, "setting": TRIED_NEXT}
+RENEW: Request = {"verb": "renew", "device": GPU, "lease_s": 5.0}
+RELEASE: Request = {"verb": "release", "device": GPU}
+READ: Request = {"verb": "read", "device": GPU}
+HOLD: Request = {
+    "verb": "hold",
+    "device": GPU,
+    "setting": HELD,
+    "study": "s1",
+    "revision": 1,
+    "valid_for_s": 1000.0,
+}
+
+
+def pass_s(seconds: float) -> Request:
+    """Return a step in which time passes on the actuator's clock."""
+    return {"shift_s": seconds}
+
+
+CLOSE: Request = {"close": True}
+
+
+@dataclass
+class Theatre:
+    """A folder with a device in a file, a journal and a socket."""
+
+    folder: Path
+    faults: dict[str, Any] = field(default_factory=dict)
+    clock: Points = field(default_factory=Points)
+
+    def __post_init__(self) -> None:
+        self.hardware = self.folder / "hardware.json"
+        self.journal = self.folder / "journal"
+        self.journal.mkdir(parents=True)
+        self.config = ActuatorConfig(
+            socket=str(self.folder / "socket"),
+            state_dir=str(self.journal),
+            group="nobody-has-this-group",
+            lease_s=5.0,
+            agent_grace_s=20.0,
+            deadline_s=5.0,
+            devices=(
+                Granted(
+                    match="GPU-*",
+                    grant={"gpu.clock_mhz": (210, 1410), "gpu.power_limit_w": (100, 400)},
+                ),
+            ),
+        )
+        self.renew_hardware()
+
+    def renew_hardware(self) -> None:
+        state = fake_knobs.blank(GPU)
+        state["devices"][GPU]["faults"] = self.faults
+        fake_knobs.save(self.hardware, state)
+        for left in self.journal.iterdir():
+            left.unlink()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the hardware is set to."""
+        found: dict[str, Any] = fake_knobs.load(self.hardware)["devices"][GPU]["values"]
+        return found
+
+    @property
+    def journalled(self) -> bool:
+        return any(self.journal.glob("*.json"))
+
+    def snapshot(self) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
+        files = sorted((p.name, p.read_bytes()) for p in self.journal.iterdir())
+        return self.hardware.read_bytes(), tuple(files)
+
+    def put_on(self, snapshot: tuple[bytes, tuple[tuple[str, bytes], ...]]) -> None:
+        hardware, files = snapshot
+        self.renew_hardware()
+        self.hardware.write_bytes(hardware)
+        for name, content in files:
+            (self.journal / name).write_bytes(content)
+
+    def actuator(self, points: Points | None = None) -> tuple[Actuator, Hand]:
+        hand = Hand(lambda: self.drivers(points), self.config.deadline_s)
+        disk = CountedDisk(points) if points else Disk()
+        shift = points or Points()
+        originals = Originals(self.journal, disk)
+        clock = lambda: time.monotonic() + shift.shift_s  # noqa: E731
+        return Actuator(self.config, hand, originals, BOOT, clock), hand
+
+    def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
+        """Return the drivers, as the hand finds them in its own process."""
+        found = fake_knobs.discover(str(self.hardware))
+        return [CountedDriver(d, points) for d in found] if points else found
+
+    def restore(self) -> dict[str, str]:
+        """Do what the next start does, and return what it could not put back."""
+        actuator, hand = self.actuator()
+        try:
+            return actuator.replay()
+        finally:
+            hand.close()
+            reap_all()
+
+    def start(self, points: Points, *, deadly: bool = True) -> int:
+        """Start an actuator; with `deadly`, the one that is killed at the chosen point."""
+        with listening(Path(self.config.socket), None) as bound:
+            listener = bound.dup()
+
+        def work() -> None:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            if deadly:
+                points.adopt()
+                count_sockets(points)
+            counted = points if deadly else None
+            actuator, _ = self.actuator(counted)
+            if not deadly:
+                actuator._now = lambda: time.monotonic() + points.shift_s
+            actuator.replay()
+            actuator.grant()
+            door = Door(listener, actuator, lambda uid, gids: True)
+            while True:
+                door.step()
+
+        child = fork(work)
+        listener.close()
+        return child
+
+    def replay(self, points: Points) -> None:
+        """Replay the journal in a process that is killed at the chosen point."""
+
+        def work() -> None:
+            points.adopt()
+            count_sockets(points)
+            self.actuator(points)[0].replay()
+
+        fork(work)
+        reap_all()
+        assert points.reached
+
+    def play(self, script: tuple[Request, ...], points: Points) -> None:
+        """Have an actuator serve a script until it is killed, or killed at the end."""
+        actuator = self.start(points)
+        client = Client(self.config.socket, points)
+        client.play(script)
+        os.kill(actuator, signal.SIGKILL)
+        client.close()
+        reap_all()
+        assert points.reached
+
+    def check_original(self) -> str:
+        """Return what is not as it was found; empty where all is."""
+        if self.values != FACTORY:
+            return f"left at {self.values}"
+        return "a journal is left" if self.journalled else ""
+
+
+class Client:
+    """Speaks lines to the actuator; a dead one ends the script."""
+
+    def __init__(self, path: str, points: Points) -> None:
+        self._path = path
+        self._points = points
+        self._connect()
+
+    def _connect(self) -> None:
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._line.settimeout(20.0)
+        self._line.connect(self._path)
+
+    def play(self, script: tuple[Request, ...]) -> None:
+        """Play a script; the line stays open at its end, so that nothing more happens."""
+        with suppress(ConnectionError):
+            for request in script:
+                if "shift_s" in request:
+                    self._points.shift_s += request["shift_s"]
+                elif "close" in request:
+                    self.close()
+                    self._connect()
+                else:
+                    self.ask(request)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def ask(self, request: Request) -> dict[str, Any]:
+        self._line.sendall(json.dumps(request).encode() + b"\n")
+        heard = b""
+        while not heard.endswith(b"\n"):
+            chunk = self._line.recv(1 << 16)
+            if not chunk:
+                raise ConnectionResetError
+            heard += chunk
+        answer: dict[str, Any] = json.loads(heard)
+        return answer
+
+
+def until(what: Callable[[], bool], why: str) -> None:
+    end = time.monotonic() + 20.0
+    while not what():
+        assert time.monotonic() < end, why
+        time.sleep(0.002)

@@ -1,0 +1,80 @@
+"""What every driver that the actuator writes hardware through keeps to.
+
+Subclasses give a fixture `driver`: one device, as its driver found it, with at least one knob.
+"""
+
+from __future__ import annotations
+
+import json
+
+from agents.drivers import KnobDriver, Value
+
+
+def other_value(driver: KnobDriver, knob: str) -> Value:
+    """Return a supported value that the knob is not known to stand at."""
+    shown = driver.read()[knob]
+    return next(value for value in driver.ranges()[knob] if value != shown)
+
+
+class DriverContract:
+    def test_it_says_what_it_is(self, driver: KnobDriver) -> None:
+        assert driver.uuid and driver.board and driver.driver and driver.epoch
+
+    def test_values_ascend_without_repeats(self, driver: KnobDriver) -> None:
+        assert driver.ranges()
+        for values in driver.ranges().values():
+            assert list(values) == sorted(set(values))
+
+    def test_every_knob_is_either_offered_or_refused_with_a_reason(
+        self, driver: KnobDriver
+    ) -> None:
+        assert not driver.ranges().keys() & driver.cannot.keys()
+        assert all(driver.cannot.values())
+
+    def test_it_reads_every_knob_it_offers(self, driver: KnobDriver) -> None:
+        assert driver.ranges().keys() <= driver.read().keys()
+
+    def test_what_is_written_is_read_where_it_can_be(self, driver: KnobDriver) -> None:
+        for knob in driver.ranges():
+            readable = driver.read()[knob] is not None
+            value = other_value(driver, knob)
+            driver.write(knob, value)
+            assert driver.read()[knob] == (value if readable else None)
+
+    def test_what_was_read_can_be_written_back(self, driver: KnobDriver) -> None:
+        found = dict(driver.read())
+        for knob, value in found.items():
+            if value is not None and knob in driver.ranges():
+                driver.write(knob, other_value(driver, knob))
+                driver.write(knob, value)
+        assert driver.read() == found
+
+    def test_a_reset_goes_back_to_the_default_however_often(self, driver: KnobDriver) -> None:
+        for knob in driver.ranges():
+            driver.reset(knob)
+        factory = dict(driver.read())
+        for knob in driver.ranges():
+            driver.write(knob, other_value(driver, knob))
+            driver.reset(knob)
+            driver.reset(knob)
+        assert driver.read() == factory
+
+    def test_writing_one_knob_leaves_the_others(self, driver: KnobDriver) -> None:
+        before = dict(driver.read())
+        knob = next(iter(driver.ranges()))
+        driver.write(knob, other_value(driver, knob))
+        after = dict(driver.read())
+        assert {k: v for k, v in after.items() if k != knob} == {
+            k: v for k, v in before.items() if k != knob
+        }
+
+    def test_writing_does_not_look_like_a_restart(self, driver: KnobDriver) -> None:
+        epoch = driver.epoch
+        for knob in driver.ranges():
+            driver.write(knob, other_value(driver, knob))
+            driver.reset(knob)
+        assert driver.epoch == epoch
+
+    def test_all_of_it_survives_the_line_to_the_actuator(self, driver: KnobDriver) -> None:
+        told = [dict(driver.read()), {k: list(v) for k, v in driver.ranges().items()}]
+        assert json.loads(json.dumps(told)) == told

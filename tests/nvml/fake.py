@@ -1,0 +1,78 @@
+"""The fake NVML of the tests: compiled by gcc, its state in a file, reached in through its side door."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("fakenvml.c")
+LIBRARY = "libnvidia-ml.so.1"
+A100 = "GPU-fa4e0000-0000-4000-8000-000000000000"
+A40 = "GPU-fa4e0001-0000-4000-8000-000000000001"
+START_S = 1000.0
+
+
+def compiler() -> str | None:
+    """Return the C compiler, None where there is none."""
+    return shutil.which("gcc") or shutil.which("cc")
+
+
+def build(folder: Path) -> Path:
+    """Compile the library into a folder and return its path.
+
+    It is found by its file's name. It has no soname, so that once loaded by its path it is not what
+    the rest of the process gets for NVML.
+    """
+    library = folder / LIBRARY
+    command = [compiler() or "gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*command, "-o", str(library), str(SOURCE), "-lm", "-lpthread"], check=True)
+    return library
+
+
+class FakeNvml:
+    """One state of the fake. The library of this process uses the state made last."""
+
+    def __init__(self, library: Path, state: Path, *, manual: bool, **begin: float) -> None:
+        """Begin a new state; with `manual` time stands still until `advance`."""
+        self.library = library
+        self.state = state
+        self.binding = ctypes.CDLL(str(library))
+        self.binding.fakenvml_use(str(state).encode())
+        self.binding.fakenvml_set.argtypes = (ctypes.c_uint, ctypes.c_char_p, ctypes.c_double)
+        self._now_s = START_S
+        if manual:
+            self.set("manual_s", START_S)
+            self.set("now_s", START_S)
+        for name, value in begin.items():
+            self.set(name, value)
+
+    def set(self, name: str, value: float, gpu: int = 0) -> None:
+        """Set a figure of the state, or switch a fault."""
+        assert self.binding.fakenvml_set(gpu, name.encode(), value) == 0, name
+
+    def get(self, name: str, gpu: int = 0) -> float:
+        """Return a figure of the state."""
+        value = ctypes.c_double()
+        assert self.binding.fakenvml_get(gpu, name.encode(), ctypes.byref(value)) == 0, name
+        return value.value
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what makes another process use this library and this state."""
+        return {
+            "LD_LIBRARY_PATH": str(self.library.parent),
+            "FAKENVML_STATE": str(self.state),
+        }
+
+    # A clock of the fake's own time, as agents take one.
+
+    def monotonic(self) -> float:
+        """Return the fake's manual time in seconds."""
+        return self._now_s
+
+    def sleep(self, seconds: float) -> None:
+        """Let that much of the fake's manual time pass."""
+        self._now_s += max(0.0, seconds)
+        self.set("manual_s", self._now_s)

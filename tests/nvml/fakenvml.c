@@ -1,0 +1,655 @@
+/* A stateful libnvidia-ml.so.1 for tests: two GPUs that compute, warm up and count joules.
+ *
+ * The physics is that of agents/devices/simulated (a test holds the two to each other): a roofline
+ * for the time of a batch, a * f * V(f)^2 for power, one thermal node. Its workload serves one batch
+ * after another for ever. All state is in one file, shared by every process that maps it, so it
+ * outlives a killed client as a driver's state does. FAKENVML_STATE names the file, FAKENVML_INIT
+ * ("root_only=0 noise=0") what a new one starts with; fakenvml_set and fakenvml_get reach in later,
+ * faults included. Time is the machine's, or what `manual_s` says where that is not 0.
+ *
+ * What the driver does not say in public is assumed here: requests outside the clock range are
+ * clamped, and a change takes up to `delay_s` to show.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GPUS 2
+#define RING 16384
+#define MAGIC 0x6a6c746e766d6c32ull
+#define TICK_S 0.1
+#define EPOCH_S 0.5
+#define KEPT_PER_S 200.0
+#define LONGEST_GAP_S 30.0
+
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4,
+    NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15,
+    LIB_RM_VERSION_MISMATCH = 18, UNKNOWN = 999
+};
+enum { IDLE = 0x1, SW_POWER_CAP = 0x4, SW_THERMAL = 0x20, HW_THERMAL = 0x40, POWER_BRAKE = 0x80 };
+enum { RIGHT = 0, FROZEN = 1, BACKWARDS = 2, ABSENT = 3, HALF = 4 };
+
+/* Figures of tests: those of agents/devices/simulated/presets.py. */
+struct unit { double max_mhz, watts_per_mhz, waiting, threshold_mhz, per_mhz; };
+struct chip {
+    const char *name, *uuid;
+    struct unit gpu, mem, cpu;
+    double idle_w, ambient_c, leak_w, leak_per_k, k_per_w, j_per_k, overlap, min_mhz, step_mhz;
+    double compute, memory;                /* times an A100 */
+    double limit_min_w, limit_max_w;
+    unsigned mem_mhz[2], mem_count;
+    int averaged;                          /* power is a mean over 1 s: Ampere except GA100 */
+};
+static const struct chip CHIPS[GPUS] = {
+    { "NVIDIA A100-SXM4-40GB (fake)", "GPU-fa4e0000-0000-4000-8000-000000000000",
+      { 1410, 0.0772, 0.4, 1055.0, 0.001256 }, { 1215, 0.00658, 0.4, INFINITY, 0 },
+      { 2250, 0, 0, INFINITY, 0 }, 45.0, 30.0, 12.0, 0.008, 0.12, 180.0, 0.8, 210, 15, 1.0, 1.0,
+      100, 400, { 1215 }, 1, 0 },
+    { "NVIDIA A40 (fake)", "GPU-fa4e0001-0000-4000-8000-000000000001",
+      { 1740, 0.08545, 0.35, 1478.0, 0.000745 }, { 7251, 0.00518, 0.4, INFINITY, 0 },
+      { 2250, 0, 0, INFINITY, 0 }, 27.3, 30.0, 10.0, 0.008, 0.16, 140.0, 0.8, 210, 15, 2.0, 2.93,
+      100, 300, { 7251, 405 }, 2, 1 },
+};
+/* resnet50 of the simulated device. */
+static const double COMPUTE_FIXED_MS = 0.35, COMPUTE_MS = 0.42, MEMORY_FIXED_MS = 0.3;
+static const double MEMORY_MS = 0.31, HOST_FIXED_MS = 0.5, HOST_MS = 0.05;
+static const double SMOOTHING = 4.0;
+
+struct gpu {
+    /* what is asked for, and when it shows */
+    double lock_min, lock_max, mem_lock, limit_w, due_s;
+    /* what is in force */
+    double clock_mhz, mem_mhz, cap_w, ran_mhz;
+    /* the workload */
+    double busy, batch, progress, items, step_ms;
+    /* heat and energy */
+    double celsius, energy_j, counter_j, power_w, tick_j[10], tick_from_j;
+    double cap_s, sw_thermal_s, hw_thermal_s, brake_s;
+    uint64_t ticks, kept, random;
+    float latency_ms[RING];
+    /* faults */
+    double lost, refuse_mem, refuse_limit, refuse_clock, deaf, counter, mig, vgpu, foreign_pid, own_pid;
+    double thermal_mhz, no_fields;
+};
+
+struct state {
+    uint64_t magic;
+    double seed, now_s, manual_s, delay_s, noise, root_only, no_permission, hang, generation, unloaded;
+    struct gpu gpu[GPUS];
+};
+
+static struct state *S;
+static int state_fd = -1;
+static char state_path[4096];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int clients;
+static double joined;                      /* the driver's generation this client began with */
+
+/* ---- randomness: splitmix64, and a Gaussian from it ---- */
+static double uniform(uint64_t *x) {
+    uint64_t z = (*x += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return ((z ^ (z >> 31)) >> 11) * 0x1.0p-53;
+}
+static double gauss(uint64_t *x) {
+    double u = uniform(x), v = uniform(x);
+    return sqrt(-2.0 * log(u + 1e-300)) * cos(2.0 * M_PI * v);
+}
+/* The deviations of agents/devices/simulated/noise.py. */
+static void epoch_noise(uint64_t index, double now, double *slower, double *hungrier) {
+    uint64_t x = (uint64_t)S->seed * 7919u + (uint64_t)floor(now / EPOCH_S) * 104729u + index;
+    uniform(&x);
+    double g = gauss(&x), outlier = uniform(&x), h = gauss(&x);
+    *slower = exp(S->noise * 0.015 * g);
+    *hungrier = fmax(0.1, 1.0 + S->noise * (outlier < 0.01 ? 0.15 : 0.035) * h);
+}
+static double request_noise(struct gpu *g) {
+    int hiccup = uniform(&g->random) < 0.002;
+    double n = gauss(&g->random);
+    return exp(S->noise * (hiccup ? 0.15 + 0.05 * n : 0.035 * n));
+}
+
+/* ---- physics ---- */
+static double unit_w(const struct unit *u, double mhz, double busy) {
+    double rise = mhz - u->threshold_mhz;
+    double v = rise <= 0.0 ? 1.0 : 1.0 + u->per_mhz * rise;
+    return u->watts_per_mhz * mhz * v * v * (u->waiting + (1.0 - u->waiting) * busy);
+}
+static double pace(const struct chip *c, const struct gpu *g, double mhz, double *watts) {
+    double compute = c->compute * (COMPUTE_FIXED_MS + COMPUTE_MS * g->batch) * c->gpu.max_mhz / mhz;
+    double memory = c->memory * (MEMORY_FIXED_MS + MEMORY_MS * g->batch) * c->mem.max_mhz / g->mem_mhz;
+    double host = HOST_FIXED_MS + HOST_MS * g->batch, hidden = host * c->overlap;
+    double step = pow(pow(compute, SMOOTHING) + pow(memory, SMOOTHING) + pow(hidden, SMOOTHING),
+                      1.0 / SMOOTHING) + host - hidden;
+    *watts = c->idle_w + unit_w(&c->gpu, mhz, compute / step) + unit_w(&c->mem, g->mem_mhz, memory / step);
+    return step;
+}
+static double leakage_w(const struct chip *c, double celsius) {
+    return c->leak_w * (1.0 + c->leak_per_k * (celsius - c->ambient_c));
+}
+/* Return the clock really run: lowered until the power limit is kept. */
+static double capped(const struct chip *c, const struct gpu *g, double *watts, double *step) {
+    double budget = g->cap_w - leakage_w(c, g->celsius), low = c->min_mhz, high = g->clock_mhz;
+    if (g->thermal_mhz && g->thermal_mhz < high) high = g->thermal_mhz;
+    *step = pace(c, g, high, watts);
+    if (*watts <= budget) return high;
+    for (int i = 0; i < 24; i++) {
+        double middle = (low + high) / 2.0;
+        pace(c, g, middle, watts);
+        if (*watts <= budget) low = middle; else high = middle;
+    }
+    *step = pace(c, g, low, watts);
+    return low;
+}
+static double warm(const struct chip *c, struct gpu *g, double watts, double seconds, int leaking) {
+    double slope = leaking ? c->leak_w * c->leak_per_k : 0.0;
+    double tau = c->j_per_k / (1.0 / c->k_per_w - slope);
+    double gain = 1.0 - c->k_per_w * c->leak_w * c->leak_per_k;
+    double end = leaking ? c->ambient_c + c->k_per_w * (watts + c->leak_w) / gain
+                         : c->ambient_c + c->k_per_w * watts;
+    double decay = -expm1(-seconds / tau);
+    double joules = (watts + (leaking ? leakage_w(c, end) : 0.0)) * seconds
+                    + slope * (g->celsius - end) * tau * decay;
+    g->celsius += (end - g->celsius) * decay;
+    return joules;
+}
+static void keep_latencies(struct gpu *g, double served, double batch_ms, double seconds) {
+    double kept = fmin(served, ceil(KEPT_PER_S * seconds));
+    for (int i = 0; i < (int)kept; i++)
+        g->latency_ms[g->kept++ % RING] = (float)(batch_ms * request_noise(g));
+}
+/* Let a stretch pass in which clocks and noise do not change. */
+static void stretch(int index, double from, double seconds) {
+    const struct chip *c = &CHIPS[index];
+    struct gpu *g = &S->gpu[index];
+    double slower, hungrier, watts, step;
+    epoch_noise(index, from, &slower, &hungrier);
+    if (!g->busy) {
+        g->ran_mhz = c->min_mhz;
+        g->energy_j += warm(c, g, c->idle_w, seconds, 1) * hungrier;
+        return;
+    }
+    double wanted = g->clock_mhz, ran = capped(c, g, &watts, &step);
+    int hot = g->thermal_mhz && g->thermal_mhz < wanted;
+    int ruled = ran < (hot ? g->thermal_mhz : wanted);
+    if (ruled && ran > c->min_mhz + 1e-6) {
+        watts = g->cap_w;
+        g->energy_j += warm(c, g, watts, seconds, 0) * hungrier;
+    } else {
+        g->energy_j += warm(c, g, watts, seconds, 1) * hungrier;
+    }
+    if (ruled) g->cap_s += seconds;
+    if (hot) g->sw_thermal_s += seconds;
+    g->ran_mhz = ran;
+    g->step_ms = step * slower;
+    double before = floor(g->progress);
+    g->progress += 1000.0 * seconds / g->step_ms;
+    double served = (floor(g->progress) - before) * g->batch;
+    g->items += served;
+    keep_latencies(g, served, g->step_ms, seconds);
+}
+static void take_effect(int index) {
+    const struct chip *c = &CHIPS[index];
+    struct gpu *g = &S->gpu[index];
+    double high = g->lock_max && !g->deaf ? g->lock_max : c->gpu.max_mhz;
+    g->clock_mhz = fmin(c->gpu.max_mhz, fmax(c->min_mhz, high));
+    g->mem_mhz = g->mem_lock ? g->mem_lock : c->mem.max_mhz;
+    g->cap_w = g->limit_w;
+    g->due_s = 0.0;
+}
+static void tick(struct gpu *g) {
+    double spent = g->energy_j - g->tick_from_j;
+    g->tick_from_j = g->energy_j;
+    g->tick_j[g->ticks++ % 10] = spent;
+    g->power_w = spent / TICK_S;
+    switch ((int)g->counter) {
+    case FROZEN: break;
+    case BACKWARDS: g->counter_j -= 1.0; break;
+    case HALF: g->counter_j += spent / 2.0; break;
+    default: g->counter_j += spent;
+    }
+}
+static double wall_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+static double after(double now, double grid) { return (floor(now / grid + 1e-6) + 1.0) * grid; }
+static void advance(void) {
+    double end = S->manual_s ? S->manual_s : wall_s();
+    if (end < S->now_s) return;
+    if (!S->manual_s && end - S->now_s > LONGEST_GAP_S) {
+        for (int i = 0; i < GPUS; i++) stretch(i, S->now_s, end - LONGEST_GAP_S - S->now_s);
+        S->now_s = end - LONGEST_GAP_S;
+    }
+    while (S->now_s < end) {
+        double stop = fmin(end, after(S->now_s, TICK_S));
+        for (int i = 0; i < GPUS; i++)
+            if (S->gpu[i].due_s > S->now_s) stop = fmin(stop, S->gpu[i].due_s);
+        for (int i = 0; i < GPUS; i++) {
+            stretch(i, S->now_s, stop - S->now_s);
+            if (S->gpu[i].due_s && S->gpu[i].due_s <= stop) take_effect(i);
+            if (floor(stop / TICK_S + 1e-6) > floor(S->now_s / TICK_S + 1e-6)) tick(&S->gpu[i]);
+        }
+        S->now_s = stop;
+    }
+}
+
+/* ---- the shared file ---- */
+struct key { const char *name; size_t at; int per_gpu; };
+#define ALL(field) { #field, offsetof(struct state, field), 0 }
+#define ONE(field) { #field, offsetof(struct gpu, field), 1 }
+static const struct key KEYS[] = {
+    ALL(seed), ALL(manual_s), ALL(delay_s), ALL(noise), ALL(root_only), ALL(no_permission), ALL(hang),
+    ALL(generation), ALL(unloaded), ALL(now_s),
+    ONE(lock_min), ONE(lock_max), ONE(mem_lock), ONE(limit_w), ONE(clock_mhz), ONE(mem_mhz), ONE(cap_w),
+    ONE(ran_mhz), ONE(busy), ONE(batch), ONE(items), ONE(step_ms), ONE(celsius), ONE(energy_j),
+    ONE(counter_j), ONE(power_w), ONE(cap_s), ONE(sw_thermal_s), ONE(hw_thermal_s), ONE(brake_s),
+    ONE(lost), ONE(refuse_mem), ONE(refuse_limit), ONE(refuse_clock), ONE(deaf), ONE(counter), ONE(mig),
+    ONE(vgpu), ONE(foreign_pid), ONE(own_pid), ONE(thermal_mhz), ONE(no_fields),
+};
+static double *place(const char *name, unsigned index) {
+    if (index >= GPUS) return NULL;
+    for (size_t k = 0; k < sizeof KEYS / sizeof *KEYS; k++)
+        if (!strcmp(KEYS[k].name, name))
+            return (double *)((char *)(KEYS[k].per_gpu ? (void *)&S->gpu[index] : (void *)S) + KEYS[k].at);
+    return NULL;
+}
+static void forget_settings(int index) {
+    struct gpu *g = &S->gpu[index];
+    g->lock_min = g->lock_max = g->mem_lock = 0.0;
+    g->limit_w = CHIPS[index].limit_max_w;
+    g->energy_j = g->counter_j = g->tick_from_j = 0.0;
+    g->cap_s = g->sw_thermal_s = g->hw_thermal_s = g->brake_s = 0.0;
+    take_effect(index);
+}
+static void begin(void) {
+    memset(S, 0, sizeof *S);
+    S->delay_s = 0.4;
+    S->noise = S->root_only = 1.0;
+    S->now_s = wall_s();
+    for (int i = 0; i < GPUS; i++) {
+        S->gpu[i].celsius = 60.0;
+        S->gpu[i].batch = 16.0;
+        S->gpu[i].busy = 1.0;
+        S->gpu[i].random = i + 1;
+        forget_settings(i);
+    }
+    const char *init = getenv("FAKENVML_INIT");
+    char *text = strdup(init ? init : ""), *rest = text, *word;
+    while ((word = strsep(&rest, " "))) {
+        char *equals = strchr(word, '=');
+        if (!equals) continue;
+        *equals = 0;
+        for (int i = 0; i < GPUS; i++) {
+            double *found = place(word, i);
+            if (found) *found = atof(equals + 1);
+        }
+    }
+    free(text);
+    if (S->manual_s) S->now_s = S->manual_s;
+    S->magic = MAGIC;
+}
+static void named(const char *path) {
+    const char *from = path ? path : getenv("FAKENVML_STATE");
+    if (from) snprintf(state_path, sizeof state_path, "%s", from);
+    else snprintf(state_path, sizeof state_path, "/tmp/fakenvml-%u.state", (unsigned)getuid());
+}
+/* Map the file and lock it; a process that dies lets go of the lock. */
+static int enter(void) {
+    pthread_mutex_lock(&mutex);
+    if (!S) {
+        if (!*state_path) named(NULL);
+        state_fd = open(state_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (state_fd < 0) { pthread_mutex_unlock(&mutex); return 0; }
+        fchmod(state_fd, 0666);
+        flock(state_fd, LOCK_EX);
+        if (ftruncate(state_fd, sizeof *S)) { /* the mapping will fail */ }
+        void *map = mmap(NULL, sizeof *S, PROT_READ | PROT_WRITE, MAP_SHARED, state_fd, 0);
+        if (map == MAP_FAILED) { close(state_fd); pthread_mutex_unlock(&mutex); return 0; }
+        S = map;
+        if (S->magic != MAGIC) begin();
+    } else {
+        flock(state_fd, LOCK_EX);
+    }
+    advance();
+    return 1;
+}
+static int leave(int code) {
+    flock(state_fd, LOCK_UN);
+    pthread_mutex_unlock(&mutex);
+    return code;
+}
+
+/* ---- the tests' side door ---- */
+void fakenvml_use(const char *path) {
+    pthread_mutex_lock(&mutex);
+    if (S) { munmap(S, sizeof *S); close(state_fd); S = NULL; }
+    named(path);
+    clients = 0;
+    pthread_mutex_unlock(&mutex);
+}
+int fakenvml_set(unsigned index, const char *name, double value) {
+    if (!enter()) return UNKNOWN;
+    double *found = place(name, index);
+    if (!found) return leave(NOT_FOUND);
+    *found = value;
+    if (!strcmp(name, "generation"))
+        for (int i = 0; i < GPUS; i++) forget_settings(i);
+    if (!strcmp(name, "manual_s") && S->now_s > value) S->now_s = value;
+    return leave(SUCCESS);
+}
+int fakenvml_get(unsigned index, const char *name, double *value) {
+    if (!enter()) return UNKNOWN;
+    double *found = place(name, index);
+    if (found) *value = *found;
+    return leave(found ? SUCCESS : NOT_FOUND);
+}
+/* Fill `into` with the latencies kept since `*since`, at most `room`, and move `*since` on. */
+int fakenvml_latencies(unsigned index, uint64_t *since, double *into, unsigned room) {
+    if (index >= GPUS || !enter()) return -1;
+    struct gpu *g = &S->gpu[index];
+    uint64_t from = g->kept - *since > RING ? g->kept - (g->kept < RING ? g->kept : RING) : *since;
+    unsigned n = 0;
+    for (; from < g->kept && n < room; from++) into[n++] = g->latency_ms[from % RING];
+    *since = from;
+    leave(0);
+    return (int)n;
+}
+
+/* ---- NVML ---- */
+static void maybe_hang(int setter) {
+    while (S && (S->hang >= 2 || (setter && S->hang >= 1))) usleep(20000);
+}
+/* Begin a call on a device: locked and up to date, or with an error and not locked. */
+static int start(void *device, int setter) {
+    if (!clients) return UNINITIALIZED;
+    maybe_hang(setter);
+    if (!enter()) return UNKNOWN;
+    if (S->unloaded) return leave(DRIVER_NOT_LOADED);
+    if (S->generation != joined) return leave(LIB_RM_VERSION_MISMATCH);
+    uintptr_t index = (uintptr_t)device - 1;
+    if (index >= GPUS) return leave(INVALID_ARGUMENT);
+    if (S->gpu[index].lost) return leave(GPU_IS_LOST);
+    if (setter && (S->no_permission || (S->root_only && geteuid() != 0))) return leave(NO_PERMISSION);
+    if (setter && S->gpu[index].vgpu) return leave(NOT_SUPPORTED);
+    return SUCCESS;
+}
+#define GPU(device) (&S->gpu[(uintptr_t)(device) - 1])
+#define CHIP(device) (&CHIPS[(uintptr_t)(device) - 1])
+#define START(device, setter) do { int e = start(device, setter); if (e) return e; } while (0)
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    if (!enter()) return DRIVER_NOT_LOADED;
+    if (S->unloaded) return leave(DRIVER_NOT_LOADED);
+    if (!clients) joined = S->generation;
+    clients++;
+    return leave(SUCCESS);
+}
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlShutdown(void) {
+    if (!clients) return UNINITIALIZED;
+    clients--;
+    return SUCCESS;
+}
+const char *nvmlErrorString(int code) {
+    switch (code) {
+    case SUCCESS: return "Success";
+    case UNINITIALIZED: return "Uninitialized";
+    case INVALID_ARGUMENT: return "Invalid Argument";
+    case NOT_SUPPORTED: return "Not Supported";
+    case NO_PERMISSION: return "Insufficient Permissions";
+    case NOT_FOUND: return "Not Found";
+    case INSUFFICIENT_SIZE: return "Insufficient Size";
+    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case GPU_IS_LOST: return "GPU is lost";
+    case LIB_RM_VERSION_MISMATCH: return "RM has detected an NVML/RM version mismatch.";
+    default: return "Unknown Error";
+    }
+}
+int nvmlSystemGetDriverVersion(char *text, unsigned length) {
+    if (!clients) return UNINITIALIZED;
+    if (!enter()) return UNKNOWN;
+    snprintf(text, length, "580.95.%02d", 5 + (int)S->generation);
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    if (!clients) return UNINITIALIZED;
+    *count = GPUS;
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    *device = (void *)(uintptr_t)(index + 1);
+    START(*device, 0);
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    for (unsigned i = 0; i < GPUS; i++)
+        if (!strcmp(uuid, CHIPS[i].uuid)) return nvmlDeviceGetHandleByIndex_v2(i, device);
+    return clients ? NOT_FOUND : UNINITIALIZED;
+}
+static int text_of(void *device, char *into, unsigned length, const char *text) {
+    START(device, 0);
+    snprintf(into, length, "%s", text);
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetName(void *device, char *text, unsigned length) {
+    return text_of(device, text, length, CHIP(device)->name);
+}
+int nvmlDeviceGetUUID(void *device, char *text, unsigned length) {
+    return text_of(device, text, length, CHIP(device)->uuid);
+}
+static int number(void *device, unsigned *into, double value) {
+    START(device, 0);
+    *into = (unsigned)value;
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetIndex(void *device, unsigned *index) {
+    return number(device, index, (double)((uintptr_t)device - 1));
+}
+int nvmlDeviceGetArchitecture(void *device, unsigned *arch) { return number(device, arch, 7); }
+int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) { return number(device, mode, 1); }
+int nvmlDeviceGetVirtualizationMode(void *device, unsigned *mode) {
+    START(device, 0);
+    *mode = GPU(device)->vgpu ? 2 : 0;
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+    START(device, 0);
+    *current = *pending = GPU(device)->mig ? 1 : 0;
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetSupportedMemoryClocks(void *device, unsigned *count, unsigned *into) {
+    START(device, 0);
+    unsigned room = *count, there = CHIP(device)->mem_count;
+    *count = there;
+    if (!into || room < there) return leave(INSUFFICIENT_SIZE);
+    memcpy(into, CHIP(device)->mem_mhz, there * sizeof *into);
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetSupportedGraphicsClocks(void *device, unsigned mem, unsigned *count, unsigned *into) {
+    START(device, 0);
+    const struct chip *c = CHIP(device);
+    unsigned room = *count, there = (unsigned)((c->gpu.max_mhz - c->min_mhz) / c->step_mhz) + 1, known = 0;
+    for (unsigned i = 0; i < c->mem_count; i++) known |= c->mem_mhz[i] == mem;
+    if (!known) return leave(NOT_FOUND);
+    *count = there;
+    if (!into || room < there) return leave(INSUFFICIENT_SIZE);
+    for (unsigned i = 0; i < there; i++) into[i] = (unsigned)(c->gpu.max_mhz - i * c->step_mhz);
+    return leave(SUCCESS);
+}
+static int clock_of(void *device, unsigned type, unsigned *mhz, int most) {
+    START(device, 0);
+    const struct gpu *g = GPU(device);
+    const struct chip *c = CHIP(device);
+    if (type > 2) return leave(NOT_SUPPORTED);
+    if (type == 2) *mhz = (unsigned)(most ? c->mem.max_mhz : g->mem_mhz);
+    else *mhz = (unsigned)(most ? c->gpu.max_mhz : g->ran_mhz);
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetClock(void *device, unsigned type, unsigned id, unsigned *mhz) {
+    return clock_of(device, type, mhz, id == 3);
+}
+int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *mhz) {
+    return clock_of(device, type, mhz, 0);
+}
+int nvmlDeviceGetMaxClockInfo(void *device, unsigned type, unsigned *mhz) {
+    return clock_of(device, type, mhz, 1);
+}
+/* A change shows after a random while, however often it is made anew. */
+static int later(struct gpu *g) {
+    if (!g->due_s) g->due_s = S->now_s + fmax(1e-6, S->delay_s * uniform(&g->random));
+    return SUCCESS;
+}
+int nvmlDeviceSetGpuLockedClocks(void *device, unsigned low, unsigned high) {
+    START(device, 1);
+    struct gpu *g = GPU(device);
+    const struct chip *c = CHIP(device);
+    if (g->refuse_clock) return leave(NOT_SUPPORTED);
+    if (low > high) return leave(INVALID_ARGUMENT);
+    g->lock_min = fmin(c->gpu.max_mhz, fmax(c->min_mhz, low));
+    g->lock_max = fmin(c->gpu.max_mhz, fmax(c->min_mhz, high));
+    return leave(later(g));
+}
+int nvmlDeviceResetGpuLockedClocks(void *device) {
+    START(device, 1);
+    GPU(device)->lock_min = GPU(device)->lock_max = 0.0;
+    return leave(later(GPU(device)));
+}
+int nvmlDeviceSetMemoryLockedClocks(void *device, unsigned low, unsigned high) {
+    START(device, 1);
+    if (GPU(device)->refuse_mem) return leave(NOT_SUPPORTED);
+    const struct chip *c = CHIP(device);
+    (void)low;
+    for (unsigned i = 0; i < c->mem_count; i++)
+        if (c->mem_mhz[i] == high) GPU(device)->mem_lock = high;
+    return leave(later(GPU(device)));      /* an unsupported value is silently ignored */
+}
+int nvmlDeviceResetMemoryLockedClocks(void *device) {
+    START(device, 1);
+    if (GPU(device)->refuse_mem) return leave(NOT_SUPPORTED);
+    GPU(device)->mem_lock = 0.0;
+    return leave(later(GPU(device)));
+}
+int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *mw) {
+    START(device, 0);
+    *mw = (unsigned)(GPU(device)->limit_w * 1000.0);
+    return leave(SUCCESS);
+}
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *mw) {
+    return nvmlDeviceGetPowerManagementLimit(device, mw);
+}
+int nvmlDeviceGetPowerManagementDefaultLimit(void *device, unsigned *mw) {
+    return number(device, mw, CHIP(device)->limit_max_w * 1000.0);
+}
+int nvmlDeviceGetPowerManagementLimitConstraints(void *device, unsigned *least, unsigned *most) {
+    START(device, 0);
+    if (GPU(device)->refuse_limit) return leave(NOT_SUPPORTED);
+    *least = (unsigned)(CHIP(device)->limit_min_w * 1000.0);
+    *most = (unsigned)(CHIP(device)->limit_max_w * 1000.0);
+    return leave(SUCCESS);
+}
+int nvmlDeviceSetPowerManagementLimit(void *device, unsigned mw) {
+    START(device, 1);
+    const struct chip *c = CHIP(device);
+    if (GPU(device)->refuse_limit) return leave(NOT_SUPPORTED);
+    if (mw < c->limit_min_w * 1000.0 || mw > c->limit_max_w * 1000.0) return leave(INVALID_ARGUMENT);
+    GPU(device)->limit_w = mw / 1000.0;
+    return leave(later(GPU(device)));
+}
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *mj) {
+    START(device, 0);
+    if (GPU(device)->counter == ABSENT || GPU(device)->vgpu) return leave(NOT_SUPPORTED);
+    *mj = (unsigned long long)fmax(0.0, GPU(device)->counter_j * 1000.0);
+    return leave(SUCCESS);
+}
+static double shown_w(void *device) {
+    const struct gpu *g = GPU(device);
+    if (!CHIP(device)->averaged) return g->power_w;
+    double sum = 0.0;
+    for (int i = 0; i < 10; i++) sum += g->tick_j[i];
+    return sum;                            /* ten ticks are one second */
+}
+int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) {
+    START(device, 0);
+    if (GPU(device)->vgpu) return leave(NOT_SUPPORTED);
+    *mw = (unsigned)(shown_w(device) * 1000.0);
+    return leave(SUCCESS);
+}
+static unsigned long long reasons_of(void *device) {
+    const struct gpu *g = GPU(device);
+    if (!g->busy) return IDLE;
+    double goal = g->thermal_mhz && g->thermal_mhz < g->clock_mhz ? g->thermal_mhz : g->clock_mhz;
+    return (g->ran_mhz < goal - 0.5 ? SW_POWER_CAP : 0) | (goal < g->clock_mhz ? SW_THERMAL : 0);
+}
+int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons) {
+    START(device, 0);
+    *reasons = reasons_of(device);
+    return leave(SUCCESS);
+}
+struct utilisation { unsigned gpu, memory; };
+int nvmlDeviceGetUtilizationRates(void *device, struct utilisation *into) {
+    START(device, 0);
+    if (GPU(device)->mig) return leave(NOT_SUPPORTED);
+    into->gpu = GPU(device)->busy ? 97 : 0;
+    into->memory = GPU(device)->busy ? 40 : 0;
+    return leave(SUCCESS);
+}
+struct process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *into) {
+    START(device, 0);
+    double pids[2] = { GPU(device)->own_pid, GPU(device)->foreign_pid };
+    unsigned room = *count, there = 0;
+    for (int i = 0; i < 2; i++) {
+        if (!pids[i]) continue;
+        if (into && there < room) into[there] = (struct process){ (unsigned)pids[i], 1u << 30, ~0u, ~0u };
+        there++;
+    }
+    *count = there;
+    return leave(there && (!into || room < there) ? INSUFFICIENT_SIZE : SUCCESS);
+}
+struct field {
+    uint32_t id, scope;
+    int64_t timestamp, latency;
+    int type, code;
+    union { double d; unsigned long long ull; unsigned ui; } value;
+};
+int nvmlDeviceGetFieldValues(void *device, int count, struct field *fields) {
+    START(device, 0);
+    const struct gpu *g = GPU(device);
+    for (int i = 0; i < count; i++) {
+        struct field *f = &fields[i];
+        f->timestamp = (int64_t)(S->now_s * 1e6);
+        f->type = 3;
+        f->code = g->no_fields ? NOT_SUPPORTED : SUCCESS;
+        switch (f->id) {
+        case 74: f->value.ull = (unsigned long long)(g->cap_s * 1e9); break;
+        case 76: f->value.ull = 0; break;
+        case 269: f->value.ull = (unsigned long long)(g->sw_thermal_s * 1e9); break;
+        case 270: f->value.ull = (unsigned long long)(g->hw_thermal_s * 1e9); break;
+        case 271: f->value.ull = (unsigned long long)(g->brake_s * 1e9); break;
+        case 185: f->type = 1; f->value.ui = (unsigned)(shown_w(device) * 1000.0);
+                  if (!CHIP(device)->averaged) f->code = NOT_SUPPORTED;
+                  break;
+        case 186: f->type = 1; f->value.ui = (unsigned)(g->power_w * 1000.0); break;
+        default: f->code = NOT_SUPPORTED;
+        }
+        if (g->vgpu) f->code = NOT_SUPPORTED;
+    }
+    return leave(SUCCESS);
+}

@@ -1,0 +1,174 @@
+"""A Debian of its own, booted in systemd-nspawn, in which the services really run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2]
+KEPT = SOURCE / "build" / "systemd"
+"""Where the bare Debian and the wheels are kept for the next time."""
+TOOLS = ("mmdebstrap", "systemd-nspawn", "nsenter", "gcc", "git")
+PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,procps,iproute2"
+WHEELS = "/wheels"
+BOOT_S = 60.0
+STOP_S = 30.0
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class CannotRun(Exception):
+    """There is no such machine to be had here, and why."""
+
+
+def why_not() -> str:
+    """Return what is missing to boot a machine here; empty where nothing is known to be."""
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)} (Debian: mmdebstrap, systemd-container)"
+    return "" if os.geteuid() == 0 else "only root can boot a container"
+
+
+def until(done: Callable[[], object], why: str, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, f"{why}: not within {seconds:g} s"
+        time.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A booted machine: its files as seen from outside, and commands run inside."""
+
+    root: Path
+    nspawn: int
+
+    def call(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command inside, without a network; pip finds its wheels in a folder."""
+        first = Path(f"/proc/{self.nspawn}/task/{self.nspawn}/children").read_text().split()[0]
+        inside = ["nsenter", "-t", first, "-m", "-u", "-i", "-n", "-p", "-C", "-r"]
+        environ = [f"PATH={PATH}", "HOME=/root", "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={WHEELS}"]
+        return subprocess.run(
+            [*inside, "env", "-i", *environ, *command], capture_output=True, text=True, check=False
+        )
+
+    def run(self, *command: str) -> str:
+        """Run a command inside that must not fail, and return what it says."""
+        done = self.call(*command)
+        assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout
+
+    def write(self, path: str, text: str) -> None:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def log(self) -> str:
+        return self.call("journalctl", "--no-pager", "-n", "60", "-u", "jouletune-*").stdout
+
+
+@contextmanager
+def booted() -> Iterator[Machine]:
+    """Boot a fresh machine with this checkout in /root/source. Raises CannotRun."""
+    base, wheels = _base(), _wheels()
+    root = KEPT / f"root-{os.getpid()}"
+    try:
+        subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)
+        _copy_source(root / "root" / "source")
+        with (root.with_suffix(".log")).open("wb") as log:
+            command = ["systemd-nspawn", "-D", str(root), "-b", "--register=no", "--keep-unit"]
+            command += ["--private-network", "-M", root.name, f"--bind-ro={wheels}:{WHEELS}"]
+            nspawn = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                machine = Machine(root, nspawn.pid)
+                _await_boot(machine, nspawn, root.with_suffix(".log"))
+                yield machine
+            finally:
+                _stop(nspawn)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+        root.with_suffix(".log").unlink(missing_ok=True)
+
+
+def _await_boot(machine: Machine, nspawn: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + BOOT_S
+    state = ""
+    while time.monotonic() < end and nspawn.poll() is None:
+        time.sleep(0.5)
+        try:
+            state = machine.call("systemctl", "is-system-running").stdout.strip()
+        except (OSError, IndexError):
+            continue
+        if state == "running":
+            return
+    raise CannotRun(f"systemd-nspawn does not boot here ({state}): {log.read_text()[-500:]}")
+
+
+def _stop(nspawn: subprocess.Popen[bytes]) -> None:
+    nspawn.send_signal(signal.SIGTERM)
+    try:
+        nspawn.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        nspawn.kill()
+        nspawn.wait()
+
+
+def _base() -> Path:
+    base, part = KEPT / "base", KEPT / "base.part"
+    if not base.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(part, ignore_errors=True)
+        _must("mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(part))
+        part.rename(base)
+    return base
+
+
+def _wheels() -> Path:
+    """Download what the installer will ask for, as the machine inside has no network."""
+    texts = [SOURCE / "pyproject.toml", SOURCE / "constraints.txt"]
+    key = hashlib.sha256(b"".join(text.read_bytes() for text in texts)).hexdigest()[:12]
+    wheels, part = KEPT / f"wheels-{key}", KEPT / "wheels.part"
+    if not wheels.exists():
+        table = tomllib.loads(texts[0].read_text())
+        extras = table["project"]["optional-dependencies"]
+        wanted = [*table["build-system"]["requires"], *table["project"]["dependencies"]]
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:"]
+        pip += ["--python-version", "3.11", "-c", str(texts[1]), "-d", str(part)]
+        _must(*pip, *wanted, *extras["tuner"], *extras["postgres"])
+        part.rename(wheels)
+    return wheels
+
+
+def _must(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotRun(f"{command[0]} fails here: {done.stderr[-500:]}")
+
+
+def _copy_source(to: Path) -> None:
+    """Copy what git knows of this checkout, as it stands."""
+    listed = subprocess.run(
+        ["git", "-c", f"safe.directory={SOURCE}", "ls-files", "-z", "-co", "--exclude-standard"],
+        cwd=SOURCE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (SOURCE / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(SOURCE / name, to / name)

@@ -1,0 +1,266 @@
+"""The three services under a real systemd: installed, tuned, killed, broken, removed.
+
+One machine, in the order of the file: installing takes most of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nvml.fake import A100, FakeNvml, build
+from tests.systemd.machine import CannotRun, Machine, booted, until, why_not
+
+pytestmark = pytest.mark.timeout(900)
+
+INSTALL = ("bash", "/root/source/deploy/install.sh")
+SERVICES = ("jouletune-tuner", "jouletune-actuator", "jouletune-agent")
+DESK = ("--tuner", "http://127.0.0.1:8790", "--token-file", "/etc/jouletune/token", "--json")
+LEASE_S, GRACE_S = 3.0, 15.0
+ORIGINAL = (0.0, 400.0)
+ACTUATOR = f"""
+lease_s = {LEASE_S}
+agent_grace_s = {GRACE_S}
+[[device]]
+match = "{A100}"
+[device.grant]
+"gpu.clock_mhz" = {{ min = 210, max = 1410 }}
+"gpu.power_limit_w" = {{ min = 100, max = 400 }}
+"""
+AGENT = """
+[[device]]
+spec = "nvidia:0"
+workload = "simulated"
+"""
+FAKE = """
+[Service]
+Environment=LD_LIBRARY_PATH=/opt/fakenvml FAKENVML_STATE=/var/lib/fakenvml/state
+ReadWritePaths=/var/lib/fakenvml
+"""
+BROKEN = """
+[Service]
+ExecStart=
+ExecStart=/bin/false
+"""
+NOISE = ("/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/var/log", "/var/cache", "/wheels")
+"""Where files come and go by themselves, or are the test's own."""
+
+
+class Site:
+    """A machine with a fake GPU, whose state outlives every process inside."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        for folder in ("opt/fakenvml", "var/lib/fakenvml"):
+            (machine.root / folder).mkdir(parents=True)
+        (machine.root / "var/lib/fakenvml").chmod(0o777)
+        library = build(machine.root / "opt/fakenvml")
+        self.nvml = FakeNvml(library, machine.root / "var/lib/fakenvml/state", manual=False)
+        self.before = self.files()
+        self.study = ""
+
+    @property
+    def gpu(self) -> tuple[float, float]:
+        return self.nvml.get("lock_max"), self.nvml.get("limit_w")
+
+    def files(self) -> set[str]:
+        pruned = " -o ".join(f"-path {path}" for path in NOISE)
+        listed = self.machine.run("bash", "-c", f"find / \\( {pruned} \\) -prune -o -print")
+        return set(listed.splitlines())
+
+    def install(self) -> str:
+        return self.machine.run(*INSTALL)
+
+    def configure(self) -> None:
+        self.machine.write("/etc/jouletune/actuator.toml", ACTUATOR)
+        agent = self.machine.root / "etc/jouletune/agent.toml"
+        agent.write_text(agent.read_text() + AGENT)
+        for service in SERVICES[1:]:
+            self.machine.write(f"/etc/systemd/system/{service}.service.d/fake.conf", FAKE)
+        self.systemctl("daemon-reload")
+
+    def systemctl(self, *options: str) -> str:
+        return self.machine.run("systemctl", *options)
+
+    def shown(self, service: str, name: str) -> str:
+        return self.systemctl("show", "-P", name, service).strip()
+
+    def up(self, service: str) -> bool:
+        return self.shown(service, "ActiveState") == "active"
+
+    def kill(self, service: str) -> None:
+        self.systemctl("kill", "-s", "KILL", "--kill-whom=main", service)
+
+    def status(self) -> dict[str, Any]:
+        told = self.machine.call("jouletune", "actuator", "status", "--json").stdout
+        devices = json.loads(told)["devices"] if told else []
+        return next((d for d in devices if d["uuid"] == A100), {})
+
+    def ask(self, *command: str) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.machine.run("jouletune", *command, *DESK))
+
+    def phase(self) -> str:
+        return str(self.ask("study", "show", self.study)["study"]["phase"])
+
+    def held(self) -> bool:
+        return self.status().get("level") == "hold" and self.gpu != ORIGINAL
+
+    def until(self, done: Any, why: str, seconds: float) -> None:  # noqa: ANN401
+        try:
+            until(done, why, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.machine.log()}") from None
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    if os.environ.get("JOULETUNE_TEST_SYSTEMD") != "1":
+        pytest.skip("only `make test-systemd` boots a machine")
+    if missing := why_not():
+        pytest.skip(missing)
+    try:
+        with booted() as machine:
+            yield Site(machine)
+    except CannotRun as error:
+        pytest.skip(str(error))
+
+
+def test_it_installs_twice_and_starts_nothing(site: Site) -> None:
+    told = site.install()
+    assert "enable --now" in told
+    assert not any(site.up(service) for service in SERVICES)
+    site.configure()
+    assert "is complete" in site.install()
+    assert (site.machine.root / "etc/jouletune/actuator.toml").read_text() == ACTUATOR
+
+
+def test_three_services_come_up(site: Site) -> None:
+    site.systemctl("enable", "--now", *SERVICES)
+    assert all(site.up(service) for service in SERVICES), site.machine.log()
+    assert site.shown("jouletune-agent", "User") != "root"
+    assert site.status()["level"] == "original"
+
+
+def test_another_user_is_refused(site: Site) -> None:
+    connect = "import socket; socket.socket(socket.AF_UNIX).connect('/run/jouletune/actuator.sock')"
+    script = ["/usr/bin/python3", "-c", connect]
+    assert site.machine.call("runuser", "-u", "nobody", "--", *script).returncode != 0
+    assert site.machine.call("runuser", "-u", "jouletune-tuner", "--", *script).returncode != 0
+    agent = ["runuser", "-u", "jouletune-agent", "-g", "jouletune", "--", *script]
+    assert site.machine.call(*agent).returncode == 0
+
+
+def test_a_study_comes_to_holding_although_the_agent_is_killed_in_a_trial(site: Site) -> None:
+    site.until(lambda: site.ask("device", "list"), "no device", 30.0)
+    device = site.ask("device", "list")[0]["device"]["id"]
+    terms = ["--trials", "6", "--window", "1.5", "--max-window", "6"]
+    limit = ["--constraint", "latency_p99_ms <= 2x baseline"]
+    site.study = site.ask("study", "create", "--device", device, *limit, *terms)["id"]
+    site.until(
+        lambda: site.status().get("level") == "trial" and site.gpu != ORIGINAL, "no trial", 90.0
+    )
+    site.kill("jouletune-agent")
+    site.until(lambda: site.gpu == ORIGINAL, "a dead agent's trial stays", LEASE_S + 1.0)
+    site.until(lambda: site.phase() == "holding", "no hold", 240.0)
+    site.until(site.held, "the winner is not in force", 20.0)
+
+
+def test_a_hold_outlives_the_tuner(site: Site) -> None:
+    held = site.gpu
+    site.systemctl("stop", "jouletune-tuner")
+    end = time.monotonic() + GRACE_S + 2 * LEASE_S
+    while time.monotonic() < end:
+        assert site.gpu == held
+        time.sleep(0.2)
+    site.systemctl("start", "jouletune-tuner")
+    assert site.held()
+    assert site.phase() == "holding"
+
+
+def test_a_hold_outlives_a_killed_agent_but_not_one_that_stays_away(site: Site) -> None:
+    held, process = site.gpu, site.shown("jouletune-agent", "MainPID")
+    site.kill("jouletune-agent")
+    site.until(
+        lambda: site.up("jouletune-agent") and site.shown("jouletune-agent", "MainPID") != process,
+        "the agent is not started again",
+        GRACE_S,
+    )
+    assert site.gpu == held
+    site.systemctl("stop", "jouletune-agent")
+    assert site.gpu == held
+    site.until(lambda: site.gpu == ORIGINAL, "nobody holds, yet it is held", GRACE_S + 3.0)
+    site.systemctl("start", "jouletune-agent")
+    site.until(lambda: site.gpu == held, "the hold is not taken up again", 20.0)
+
+
+def test_prometheus_finds_what_is_held(site: Site) -> None:
+    site.systemctl("enable", "--now", "jouletune-metrics.timer")
+    told = f'jouletune_device_level{{device="{A100}",level="hold"}} 1'
+    file = "/run/jouletune-metrics/jouletune.prom"
+    site.until(lambda: told in site.machine.call("cat", file).stdout, "no figures", 40.0)
+
+
+def test_a_killed_actuator_puts_back_and_is_asked_again(site: Site) -> None:
+    held, before = site.gpu, int(site.shown("jouletune-actuator", "NRestarts"))
+    site.kill("jouletune-actuator")
+    site.until(lambda: site.gpu == ORIGINAL, "it is not put back", 10.0)
+    site.until(lambda: site.gpu == held, "the hold is not asked for again", 30.0)
+    assert int(site.shown("jouletune-actuator", "NRestarts")) == before + 1
+
+
+def test_an_actuator_that_cannot_start_any_more_leaves_nothing_set(site: Site) -> None:
+    held = site.gpu
+    drop_in = "/etc/systemd/system/jouletune-actuator.service.d/broken.conf"
+    site.machine.write(drop_in, BROKEN)
+    site.systemctl("daemon-reload")
+    assert site.gpu == held
+    site.kill("jouletune-actuator")
+    site.until(lambda: site.gpu == ORIGINAL, "ExecStopPost= does not put back", 10.0)
+    restarts = int(site.shown("jouletune-actuator", "NRestarts"))
+    site.until(
+        lambda: int(site.shown("jouletune-actuator", "NRestarts")) > restarts + 5,
+        "systemd gave up",
+        60.0,
+    )
+    assert site.gpu == ORIGINAL
+    (site.machine.root / drop_in.lstrip("/")).unlink()
+    site.systemctl("daemon-reload")
+    site.until(lambda: site.gpu == held, "it does not recover", 30.0)
+
+
+def test_an_upgrade_keeps_the_old_release_and_the_study(site: Site) -> None:
+    held, opt = site.gpu, Path("opt/jouletune")
+    former = (site.machine.root / opt / "current").readlink()
+    version = site.machine.root / "root/source/tuner/__init__.py"
+    version.write_text(version.read_text() + "\n# newer\n")
+    site.install()
+    assert (site.machine.root / opt / "previous").readlink() == former
+    assert (site.machine.root / opt / "current").readlink() != former
+    assert all(site.up(service) for service in SERVICES), site.machine.log()
+    assert (site.machine.root / "var/lib/jouletune-tuner/previous/jouletune.sqlite").exists()
+    site.until(lambda: site.gpu == held, "the hold is not taken up again", 30.0)
+    assert site.phase() == "holding"
+
+
+def test_removing_puts_back_and_leaves_nothing(site: Site) -> None:
+    assert site.gpu != ORIGINAL
+    site.machine.run(*INSTALL, "--uninstall")
+    assert site.gpu == ORIGINAL
+    assert site.nvml.get("batch") == 16.0
+    left = site.files() - site.before
+    assert {path for path in left if "jouletune" in path} == set()
+    assert left <= {"/etc/sysusers.d", "/etc/tmpfiles.d"} | system_files(left), left
+    for file in ("passwd", "group"):
+        assert "jouletune" not in (site.machine.root / "etc" / file).read_text()
+
+
+def system_files(left: set[str]) -> set[str]:
+    """Return what the system writes by itself: backups of user files, state of systemd."""
+    own = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/.pwd.lock")
+    return {path for path in left if path in own or path.startswith("/var/lib/systemd")}

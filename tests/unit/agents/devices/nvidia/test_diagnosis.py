@@ -1,0 +1,80 @@
+"""What the doctor says of NVIDIA GPUs, over the fake NVML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from agents.devices.nvidia.diagnosis import Symptom, examine, rivals
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, discover
+from tests.nvml.fake import FakeNvml
+
+
+def examined(nvml: FakeNvml, root: Path) -> dict[str, Symptom]:
+    nvml.sleep(3.0)
+    return {s.about: s for s in examine(root, root / "no.sock", nvml)}
+
+
+def test_each_gpu_tells_its_knobs_its_meter_and_its_rights(nvml: FakeNvml, tmp_path: Path) -> None:
+    found = examined(nvml, tmp_path)
+    assert "A100" in found["NVIDIA GPU (NVML)"].seen
+    assert found[f"nvidia:0: {CLOCK}"].seen == "210 to 1410, 81 values"
+    assert not found[f"nvidia:0: {MEMORY}"].well
+    assert found[f"nvidia:1: {MEMORY}"].well
+    assert "energy counter" in found["nvidia:1: energy"].seen
+    assert "jouletune-actuator" in found["nvidia:0: right to set"].cure
+    assert found["nvidia:0: foreign clock lock"].well
+    assert found["nvidia:0: foreign power limit"].well
+
+
+def test_what_others_set_is_suspected_and_cured(nvml: FakeNvml, tmp_path: Path) -> None:
+    knobs = discover()[0]
+    knobs.write(CLOCK, 1005)
+    assert "1005 MHz" in examined(nvml, tmp_path)["nvidia:0: foreign clock lock"].seen
+    knobs.reset(CLOCK)
+    knobs.write(LIMIT, 150)
+    found = examined(nvml, tmp_path)
+    assert found["nvidia:0: foreign clock lock"].well
+    assert "150 W" in found["nvidia:0: foreign power limit"].seen
+    assert "nvidia-smi -pl 400" in found["nvidia:0: foreign power limit"].cure
+
+
+def test_an_idle_gpu_says_that_a_lock_could_not_be_seen(nvml: FakeNvml, tmp_path: Path) -> None:
+    discover()[0].write(CLOCK, 1005)
+    nvml.set("busy", 0.0)
+    assert "could not be seen" in examined(nvml, tmp_path)["nvidia:0: foreign clock lock"].seen
+
+
+def test_without_a_driver_it_says_what_to_install(
+    nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.set("unloaded", 1.0)
+    (only,) = examine(tmp_path, tmp_path / "no.sock", nvml)
+    assert not only.well and "modprobe" in only.cure
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(pynvml, "CDLL", _no_library)
+    (only,) = examine(tmp_path, tmp_path / "no.sock", nvml)
+    assert not only.well and "install" in only.cure
+
+
+def _no_library(name: str) -> None:
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+def test_a_gpu_that_is_lost_does_not_hide_the_other(nvml: FakeNvml, tmp_path: Path) -> None:
+    nvml.set("lost", 1.0)
+    assert "A40" in examined(nvml, tmp_path)["nvidia:0"].seen
+
+
+@pytest.mark.parametrize(
+    "slice", ["sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice"]
+)
+def test_rival_daemons_at_work_are_named(tmp_path: Path, slice: str) -> None:
+    assert list(rivals(tmp_path)) == []
+    (tmp_path / slice / "tuned.service").mkdir(parents=True)
+    (tmp_path / slice / "cron.service").mkdir()
+    (found,) = rivals(tmp_path)
+    assert "tuned" in found.about and found.cure == "systemctl disable --now tuned"

@@ -1,0 +1,260 @@
+"""What root writes to an NVIDIA GPU, over the fake NVML: values, refusals, restarts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from agents.devices.catalogue import known_truth
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover, limits_w
+from tests.contracts.drivers import DriverContract
+from tests.nvml.fake import A40, A100, FakeNvml
+from tuner.core import ActuationError, DeviceLost, Setting
+
+
+@pytest.fixture
+def knobs(nvml: FakeNvml) -> NvidiaKnobs:
+    return discover()[0]
+
+
+class TestContract(DriverContract):
+    @pytest.fixture(params=[0, 1])
+    def driver(self, nvml: FakeNvml, request: pytest.FixtureRequest) -> NvidiaKnobs:
+        index: int = request.param
+        return discover()[index]
+
+
+def under_load(nvml: FakeNvml, seconds: float = 3.0) -> float:
+    nvml.sleep(seconds)
+    return nvml.get("ran_mhz")
+
+
+class TestTheFakeItself:
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            {CLOCK: 1410, LIMIT: 400, "batch_size": 16},
+            {CLOCK: 1005, LIMIT: 400, "batch_size": 32},
+            {CLOCK: 810, LIMIT: 150, "batch_size": 1},
+            {CLOCK: 1410, LIMIT: 150, "batch_size": 16},
+        ],
+    )
+    def test_its_physics_is_the_simulated_devices(self, nvml: FakeNvml, setting: Setting) -> None:
+        nvml.set("noise", 0.0)
+        knobs = discover()[0]
+        knobs.write(CLOCK, setting[CLOCK])
+        knobs.write(LIMIT, setting[LIMIT])
+        nvml.set("batch", float(setting["batch_size"]))
+        nvml.sleep(400.0)
+        before = (nvml.get("energy_j"), nvml.get("items"))
+        nvml.sleep(100.0)
+        energy_j, items = nvml.get("energy_j") - before[0], nvml.get("items") - before[1]
+        truth = known_truth("simulated:a100")
+        assert truth is not None
+        true = truth(setting)
+        assert energy_j / items == pytest.approx(true["energy_j"], rel=1e-3)
+        assert items / 100.0 == pytest.approx(true["throughput_per_s"], rel=1e-3)
+
+    def test_its_state_outlives_a_killed_client(self, nvml: FakeNvml) -> None:
+        script = (
+            "import os, signal\n"
+            "from agents.devices.nvidia.knobs import discover\n"
+            "discover()[0].write('gpu.power_limit_w', 250)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        env = {**nvml.environment(), "PYTHONPATH": ":".join(sys.path)}
+        ended = subprocess.run([sys.executable, "-c", script], env=env, check=False)
+        assert ended.returncode == -9
+        assert discover()[0].read()[LIMIT] == 250
+
+
+class TestDiscovery:
+    def test_every_gpu_is_found_with_what_it_supports(self, nvml: FakeNvml) -> None:
+        a100, a40 = discover()
+        assert (a100.uuid, a40.uuid) == (A100, A40)
+        assert "A100" in a100.board
+        assert a100.driver == "580.95.05"
+        assert a100.ranges()[CLOCK] == tuple(range(210, 1411, 15))
+        assert a100.ranges()[LIMIT] == tuple(range(100, 401, 50))
+        assert "one clock" in a100.cannot[MEMORY]
+        assert a40.ranges()[MEMORY] == (405, 7251)
+        assert not a40.cannot
+
+    def test_no_library_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing() -> None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+        monkeypatch.setattr(pynvml, "nvmlInit", missing)
+        assert discover() == []
+
+    def test_a_driver_that_is_not_loaded_says_so(self, nvml: FakeNvml) -> None:
+        nvml.set("unloaded", 1.0)
+        with pytest.raises(ActuationError, match="modprobe"):
+            discover()
+
+    def test_a_guest_of_a_vgpu_sets_nothing(self, nvml: FakeNvml) -> None:
+        nvml.set("vgpu", 1.0)
+        knobs = discover()[0]
+        assert not knobs.ranges()
+        assert "vGPU" in knobs.cannot[LIMIT]
+
+    def test_a_limit_the_board_does_not_offer_is_absent(self, nvml: FakeNvml) -> None:
+        nvml.set("refuse_limit", 1.0)
+        knobs = discover()[0]
+        assert list(knobs.ranges()) == [CLOCK]
+        assert "not support" in knobs.cannot[LIMIT]
+
+    @pytest.mark.parametrize(
+        ("bounds", "limits"),
+        [
+            ((60_000, 70_000, 70_000), list(range(60, 71))),
+            ((200_000, 700_000, 700_000), list(range(200, 701, 50))),
+            ((100_000, 366_000, 350_000), [150, 200, 250, 300, 350, 366]),
+        ],
+    )
+    def test_limits_are_whole_steps_within_the_boards_own(
+        self, bounds: tuple[int, int, int], limits: list[int]
+    ) -> None:
+        found = limits_w(bounds[0], bounds[1], bounds[2])
+        assert [w for w in found if w != 100] == limits
+
+
+class TestWriting:
+    def test_a_lock_shows_under_load_after_a_while(
+        self, nvml: FakeNvml, knobs: NvidiaKnobs
+    ) -> None:
+        nvml.set("delay_s", 2.0)
+        assert under_load(nvml) == 1410
+        knobs.write(CLOCK, 1005)
+        assert nvml.get("ran_mhz") == 1410
+        assert under_load(nvml) == 1005
+        assert (nvml.get("lock_min"), nvml.get("lock_max")) == (210, 1005)
+        knobs.reset(CLOCK)
+        assert under_load(nvml) == 1410
+
+    def test_a_lock_cannot_be_read_and_a_limit_can(self, knobs: NvidiaKnobs) -> None:
+        knobs.write(CLOCK, 1005)
+        knobs.write(LIMIT, 250)
+        assert knobs.read() == {CLOCK: None, LIMIT: 250}
+        knobs.reset(LIMIT)
+        assert knobs.read()[LIMIT] == 400
+
+    def test_what_somebody_else_had_set_can_be_written_back(
+        self, nvml: FakeNvml, knobs: NvidiaKnobs
+    ) -> None:
+        nvml.set("limit_w", 287.5)
+        found = knobs.read()[LIMIT]
+        assert found == 287.5
+        knobs.write(LIMIT, 100)
+        knobs.write(LIMIT, found)
+        assert nvml.get("limit_w") == 287.5
+
+    def test_memory_is_locked_to_a_listed_clock(self, nvml: FakeNvml) -> None:
+        knobs = discover()[1]
+        knobs.write(MEMORY, 405)
+        assert nvml.get("mem_lock", gpu=1) == 405
+        knobs.reset(MEMORY)
+        assert nvml.get("mem_lock", gpu=1) == 0
+
+    @pytest.mark.parametrize(
+        ("knob", "value"),
+        [
+            (CLOCK, 1000),
+            (CLOCK, 2000),
+            (CLOCK, "1005"),
+            (CLOCK, True),
+            (LIMIT, 99),
+            (LIMIT, 401),
+            (LIMIT, float("nan")),
+            (MEMORY, 1215),
+            ("gpu.fan", 1),
+        ],
+    )
+    def test_a_value_it_does_not_list_never_reaches_the_driver(
+        self, nvml: FakeNvml, knobs: NvidiaKnobs, knob: str, value: float | str
+    ) -> None:
+        with pytest.raises(ActuationError, match=knob):
+            knobs.write(knob, value)
+        assert (nvml.get("lock_max"), nvml.get("limit_w")) == (0, 400)
+
+
+class TestRefusals:
+    def test_without_the_right_nothing_changes_and_the_cure_is_named(
+        self, nvml: FakeNvml, knobs: NvidiaKnobs
+    ) -> None:
+        nvml.set("no_permission", 1.0)
+        acts: list[Callable[[], None]] = [
+            lambda: knobs.write(CLOCK, 1005),
+            lambda: knobs.write(LIMIT, 200),
+            lambda: knobs.reset(CLOCK),
+        ]
+        for act in acts:
+            with pytest.raises(ActuationError, match="jouletune-actuator") as caught:
+                act()
+            assert not isinstance(caught.value, DeviceLost)
+        assert CLOCK in knobs.ranges()
+        assert (nvml.get("lock_max"), nvml.get("limit_w")) == (0, 400)
+
+    def test_a_lock_that_turns_out_unsupported_is_not_offered_again(self, nvml: FakeNvml) -> None:
+        knobs = discover()[1]
+        nvml.set("refuse_mem", 1.0, gpu=1)
+        with pytest.raises(ActuationError, match="not support"):
+            knobs.write(MEMORY, 405)
+        assert MEMORY not in knobs.ranges()
+        assert MEMORY not in knobs.read()
+        assert "not support" in knobs.cannot[MEMORY]
+
+    def test_a_lost_gpu_is_lost_for_every_verb(self, nvml: FakeNvml, knobs: NvidiaKnobs) -> None:
+        nvml.set("lost", 1.0)
+        for act in (
+            knobs.read,
+            lambda: knobs.write(CLOCK, 1005),
+            lambda: knobs.reset(CLOCK),
+            lambda: knobs.epoch,
+        ):
+            with pytest.raises(DeviceLost, match="lost"):
+                act()
+        assert discover_uuids() == [A40]
+        nvml.set("lost", 0.0)
+        assert knobs.read()[LIMIT] == 400
+
+
+def discover_uuids() -> list[str]:
+    return [knobs.uuid for knobs in discover()]
+
+
+class TestDriverRestart:
+    def test_one_call_fails_and_the_epoch_is_another(
+        self, nvml: FakeNvml, knobs: NvidiaKnobs
+    ) -> None:
+        before = knobs.epoch
+        assert before == knobs.epoch
+        knobs.write(LIMIT, 250)
+        nvml.set("generation", 1.0)
+        with pytest.raises(ActuationError, match="restarted"):
+            knobs.read()
+        assert knobs.read()[LIMIT] == 400
+        assert knobs.epoch != before
+
+    def test_the_epoch_is_told_even_as_the_first_call_after_it(
+        self, nvml: FakeNvml, knobs: NvidiaKnobs
+    ) -> None:
+        before = knobs.epoch
+        nvml.set("generation", 1.0)
+        assert knobs.epoch != before
+
+    def test_a_module_loaded_again_is_another_epoch(self, nvml: FakeNvml, tmp_path: Path) -> None:
+        module = tmp_path / "sys/module/nvidia"
+        module.mkdir(parents=True)
+        knobs = discover(tmp_path)[0]
+        before = knobs.epoch
+        assert knobs.epoch == before
+        (tmp_path / "sys/module/nouveau").mkdir()
+        module.rename(tmp_path / "gone")
+        module.mkdir()
+        assert knobs.epoch != before

@@ -1,0 +1,289 @@
+"""The root process itself, its fake devices in a file, and how small it is."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tokenize
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agents
+from agents.devices import fake_knobs
+from agents.devices.remote import open_remote
+from tests.builders import Time
+from tuner.cli.app import main as jouletune
+from tuner.core import DeviceLost
+
+GPU = "GPU-1"
+CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
+FACTORY = {CLOCK: None, "gpu.mem_clock_mhz": None, LIMIT: 400}
+TRIED = {CLOCK: 810, LIMIT: 250}
+HERE = Path(agents.__file__).parent.parent
+MOST_LINES = 1210
+"""Lines of code, all that the root process loads taken together."""
+MOST_MIB = 40
+
+
+class Site:
+    """A folder with a configuration, devices in a file, and processes that end with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hardware = folder / "hardware.json"
+        self.config = folder / "actuator.toml"
+        self.socket = folder / "socket"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        fake_knobs.save(self.hardware, fake_knobs.blank(GPU))
+        self.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
+
+    def configure(self, grant: str, more: str = "") -> None:
+        self.config.write_text(
+            f'socket = "{self.socket}"\nstate_dir = "{self.folder}/state"\n'
+            f'drivers = ["fake:{self.hardware}"]\nlease_s = 2.0\n{more}\n'
+            f'[[device]]\nmatch = "GPU-*"\n[device.grant]\n{grant}\n'
+            '"gpu.power_limit_w" = { min = 150, max = 350 }\n'
+        )
+
+    def start(self, verb: str = "serve", **environment: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "agents.actuator_main", verb, str(self.config)]
+        log = (self.folder / "log").open("ab")
+        with log:
+            process = subprocess.Popen(
+                command,
+                stderr=log,
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": str(HERE), **environment},
+            )
+        self.processes.append(process)
+        return process
+
+    def serve(self) -> subprocess.Popen[bytes]:
+        process = self.start()
+        self.until(self.socket.exists)
+        return process
+
+    def until(self, what: Callable[[], object]) -> None:
+        end = time.monotonic() + 20.0
+        while not what():
+            assert time.monotonic() < end, self.log
+            time.sleep(0.01)
+
+    def fault(self, faults: dict[str, Any]) -> None:
+        state = fake_knobs.load(self.hardware)
+        state["devices"][GPU]["faults"] = faults
+        fake_knobs.save(self.hardware, state)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return dict(fake_knobs.load(self.hardware)["devices"][GPU]["values"])
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    for process in site.processes:
+        process.kill()
+        process.wait()
+
+
+def test_it_is_small_and_puts_back_at_its_end(site: Site) -> None:
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    remote.hold(TRIED, "s1", 1, 1000.0)
+    assert site.values == {**FACTORY, **TRIED}
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (resident,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
+    assert int(resident) / 1024 < MOST_MIB
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10.0) == 0
+    assert site.values == FACTORY
+    remote.close()
+
+
+def test_killed_it_leaves_the_rest_to_restore(site: Site) -> None:
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    process.kill()
+    process.wait()
+    assert site.values == {**FACTORY, **TRIED}
+    for _ in range(2):
+        assert site.start("restore").wait(20.0) == 0
+        assert site.values == FACTORY
+    remote.close()
+
+
+def test_restore_tells_by_its_code_that_something_is_left(site: Site) -> None:
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    process.kill()
+    process.wait()
+    remote.close()
+    site.fault({CLOCK: "refuse"})
+    assert site.start("restore").wait(20.0) == 1
+    assert site.values == {**FACTORY, CLOCK: 810}
+    assert "refuses gpu.clock_mhz" in site.log
+
+
+def test_a_driver_that_hangs_does_not_hang_it(site: Site) -> None:
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 0.3")
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    site.fault({CLOCK: "hang"})
+    with pytest.raises(DeviceLost, match="did not answer"):
+        remote.apply(TRIED)
+    assert remote.read()[LIMIT] == 400
+    site.fault({})
+    site.until(lambda: site.values == FACTORY)
+    remote.close()
+
+
+def test_two_do_not_work_side_by_side(site: Site) -> None:
+    site.serve()
+    for verb in ("serve", "restore"):
+        assert site.start(verb).wait(20.0) == 1
+    assert "another actuator" in site.log
+
+
+@pytest.mark.parametrize(
+    ("grant", "more", "says"),
+    [
+        ('"gpu.clock_mhz" = { min = 10, max = 1410 }', "", "it supports 210 to 1410"),
+        ('"gpu.clock" = { min = 10, max = 1410 }', "", "no such knob"),
+        ('"gpu.clock_mhz" = { min = 600, max = 1410 }', "leases = 3", "unknown key"),
+        ('"gpu.clock_mhz" = { min = 600, max = 1410 }', "lease_s = -1", "TOML"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_at_start(
+    site: Site, grant: str, more: str, says: str
+) -> None:
+    site.configure(grant, more)
+    assert site.start().wait(20.0) == 2
+    assert says in site.log
+    assert site.values == FACTORY
+
+
+def test_systemd_is_told(site: Site) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(site.folder / "notify"))
+        told.settimeout(10.0)
+        site.start(NOTIFY_SOCKET=str(site.folder / "notify"))
+        assert told.recv(200) == b"READY=1"
+        assert told.recv(200) == b"WATCHDOG=1\nSTATUS=GPU-1: original"
+
+
+def test_the_socket_is_its_groups_alone(site: Site) -> None:
+    site.serve()
+    site.until(lambda: site.socket.stat().st_mode & 0o777 == 0o660)
+
+
+def test_the_console_shows_what_it_does(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    shown = capsys.readouterr().out
+    assert "GPU-1" in shown and "trial" in shown and "gpu.clock_mhz=810" in shown
+    assert jouletune(["actuator", "status", "--socket", str(site.socket), "--json"]) == 0
+    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    assert (device["level"], device["values"][LIMIT]) == ("trial", 250)
+    remote.close()
+
+
+def test_prometheus_is_told_what_is_set(site: Site) -> None:
+    file, process = site.folder / "jouletune.prom", site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    command = ["actuator", "metrics", str(file), "--config", str(site.config)]
+    assert jouletune(command) == 0
+    told = file.read_text().splitlines()
+    assert "jouletune_actuator_up 1" in told
+    assert f'jouletune_device_level{{device="{GPU}",level="trial"}} 1' in told
+    assert f'jouletune_device_level{{device="{GPU}",level="hold"}} 0' in told
+    assert f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}} 250' in told
+    assert f'jouletune_device_wrong{{device="{GPU}"}} 0' in told
+    remote.close()
+    process.kill()
+    process.wait()
+    assert jouletune(command) == 0
+    assert file.read_text().splitlines()[1:] == ["jouletune_actuator_up 0"]
+
+
+def test_without_an_actuator_the_console_says_so(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 1
+    assert "does not answer" in capsys.readouterr().err
+
+
+def test_the_console_becomes_the_bare_process(site: Site) -> None:
+    command = "import sys; from tuner.cli.app import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "actuator", "restore", "--config", str(site.config)],
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        check=False,
+    )
+    assert done.returncode == 0
+
+
+def loaded() -> list[Path]:
+    """Return the files that the root process loads, its NVIDIA driver included, but for libraries."""
+    script = (
+        "import agents.actuator_main as m, importlib, sys\n"
+        "try: importlib.import_module(m.DRIVERS['nvidia'])\n"
+        "except ModuleNotFoundError as e: assert e.name.startswith('agents.devices.nvidia')\n"
+        "print([(n, getattr(x, '__file__', None)) for n, x in sys.modules.items()])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=HERE
+    )
+    found = []
+    for name, file in ast.literal_eval(done.stdout):
+        top = name.split(".")[0]
+        if top in ("agents", "tuner", "policies", "db"):
+            found.append(Path(file))
+        elif "site-packages" in (file or ""):
+            assert top in ("pynvml", "_virtualenv") or top.startswith(
+                ("__editable__", "_distutils")
+            )
+    return found
+
+
+def lines_of_code(path: Path) -> int:
+    """Count the lines that hold code: not those with comments, docstrings or nothing alone."""
+    text = path.read_text()
+    told: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                told |= set(range(child.lineno, (child.end_lineno or 0) + 1))
+    blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in blank and token.type != tokenize.ENDMARKER:
+            code |= set(range(token.start[0], token.end[0] + 1))
+    return len(code - told)
+
+
+def test_all_it_loads_can_be_read_in_one_sitting() -> None:
+    counted = {str(p.relative_to(HERE)): lines_of_code(p) for p in loaded()}
+    assert "agents/actuator.py" in counted
+    assert sum(counted.values()) < MOST_LINES, counted

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from agents.devices import fake_knobs
+from agents.drivers import KnobDriver
+from agents.hand import Hand
+from tuner.core import ActuationError, DeviceLost
+
+GPU = "GPU-1"
+
+
+@pytest.fixture
+def hardware(tmp_path: Path) -> Path:
+    path = tmp_path / "hardware.json"
+    fake_knobs.save(path, fake_knobs.blank(GPU))
+    return path
+
+
+@pytest.fixture
+def hand(hardware: Path) -> Iterator[Hand]:
+    def discover() -> Sequence[KnobDriver]:
+        return fake_knobs.discover(str(hardware))
+
+    hand = Hand(discover, 0.3)
+    yield hand
+    hand.close()
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+
+
+def fault(hardware: Path, **faults: object) -> None:
+    state = fake_knobs.load(hardware)
+    state["devices"][GPU]["faults"] = {k.replace("__", "."): v for k, v in faults.items()}
+    fake_knobs.save(hardware, state)
+
+
+def test_it_does_as_the_driver_would(hand: Hand, hardware: Path) -> None:
+    (device,) = hand.describe()
+    assert (device.uuid, device.driver) == (GPU, "fake 1")
+    assert device.ranges["gpu.mem_clock_mhz"] == [405, 1215]
+    hand.put(GPU, "gpu.power_limit_w", 250)
+    hand.put(GPU, "gpu.clock_mhz", 810)
+    values, epoch = hand.read(GPU)
+    assert values == {"gpu.clock_mhz": None, "gpu.mem_clock_mhz": None, "gpu.power_limit_w": 250}
+    assert epoch == "1"
+    hand.put(GPU, "gpu.power_limit_w", None)
+    assert hand.read(GPU)[0]["gpu.power_limit_w"] == 400
+
+
+def test_what_the_driver_says_comes_through(hand: Hand, hardware: Path) -> None:
+    fault(hardware, gpu__clock_mhz="refuse")
+    with pytest.raises(ActuationError, match=r"refuses gpu\.clock_mhz=810; a fault"):
+        hand.put(GPU, "gpu.clock_mhz", 810)
+    fault(hardware, **{"*": "lost"})
+    with pytest.raises(DeviceLost, match="fell off"):
+        hand.read(GPU)
+    with pytest.raises(DeviceLost, match="GPU-9 is not there"):
+        hand.read("GPU-9")
+
+
+def test_a_call_that_hangs_hangs_only_the_child(hand: Hand, hardware: Path) -> None:
+    fault(hardware, gpu__clock_mhz="hang")
+    began = time.monotonic()
+    with pytest.raises(DeviceLost, match=r"did not answer within 0\.3 s"):
+        hand.put(GPU, "gpu.clock_mhz", 810)
+    assert time.monotonic() - began < 3.0
+    assert hand.read(GPU)[0]["gpu.power_limit_w"] == 400
+
+
+def test_a_child_that_dies_is_replaced(hand: Hand) -> None:
+    hand.read(GPU)
+    os.kill(hand._child, signal.SIGKILL)
+    with pytest.raises(DeviceLost, match="ended"):
+        hand.read(GPU)
+    assert hand.read(GPU)[1] == "1"
+
+
+def test_the_child_keeps_nothing_of_the_actuators(hand: Hand, tmp_path: Path) -> None:
+    with (tmp_path / "secret").open("w"):
+        hand.read(GPU)
+        held = [str(p.readlink()) for p in Path(f"/proc/{hand._child}/fd").iterdir()]
+    assert not [name for name in held if "secret" in name]
+    assert len([name for name in held if name.startswith("socket:")]) == 1

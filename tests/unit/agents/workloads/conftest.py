@@ -1,0 +1,3 @@
+from tests.nvml.fixtures import library, nvml
+
+__all__ = ["library", "nvml"]

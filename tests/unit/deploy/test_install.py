@@ -1,0 +1,66 @@
+"""install.sh, as far as it can be judged without installing anything."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+INSTALL = DEPLOY / "install.sh"
+PLACES = ("/opt/jouletune", "/etc/jouletune", "/usr/local/bin/jouletune")
+
+not_installed = pytest.mark.skipif(
+    any(Path(place).exists() for place in PLACES), reason="jouletune is installed on this machine"
+)
+
+
+def install(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", str(INSTALL), *options], capture_output=True, text=True, check=False
+    )
+
+
+@not_installed
+def test_a_dry_run_tells_all_and_does_nothing() -> None:
+    done = install("--dry-run")
+    assert done.returncode == 0, done.stderr
+    for placed in sorted(DEPLOY.glob("jouletune*")) + sorted(DEPLOY.glob("*.toml")):
+        assert f"{placed} " in done.stdout
+    assert "[tuner" in done.stdout.replace("\\", "")
+    assert not any(Path(place).exists() for place in PLACES)
+
+
+@not_installed
+def test_an_agents_host_gets_no_tuner_and_no_token_of_its_own() -> None:
+    told = install("--dry-run", "--agent-only").stdout
+    assert "jouletune-actuator.service" in told
+    assert "jouletune-tuner.service" not in told
+    assert "[tuner" not in told.replace("\\", "")
+    assert "token_urlsafe" not in told
+
+
+@not_installed
+def test_removing_names_every_place_that_installing_fills() -> None:
+    installing, removing = install("--dry-run").stdout, install("--dry-run", "--uninstall").stdout
+    for place in (*PLACES, "/etc/sysusers.d/jouletune.conf", "/etc/tmpfiles.d/jouletune.conf"):
+        assert place in installing
+        assert place in removing
+    for state in ("tuner", "agent", "actuator"):
+        assert f"/var/lib/jouletune-{state}" in removing
+        assert f"/etc/systemd/system/jouletune-{state}.service.d" in removing
+
+
+def test_an_unknown_option_does_nothing() -> None:
+    done = install("--purge")
+    assert done.returncode == 2
+    assert "usage:" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck here")
+def test_shellcheck_is_content() -> None:
+    scripts = [str(INSTALL), *map(str, DEPLOY.parent.glob("tests/systemd/*.sh"))]
+    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,97 @@
+"""The configuration files we install: every key known, every field told, every default true."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.config import AgentConfig, Attachment, load_agent_config
+from agents.grants import ActuatorConfig, Granted, load_config
+from tuner.config import TunerConfig, load_tuner_config
+from tuner.core import ConfigError
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+DEFAULT = re.compile(r"^#(?=[a-z\[\"])", re.MULTILINE)
+
+FILES: dict[str, tuple[Callable[[Path], Any], type]] = {
+    "tuner": (load_tuner_config, TunerConfig),
+    "agent": (load_agent_config, AgentConfig),
+    "actuator": (load_config, ActuatorConfig),
+}
+
+
+def text(name: str) -> str:
+    return (DEPLOY / f"{name}.toml").read_text()
+
+
+def uncommented(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(DEFAULT.sub("", text(name)))
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_key_is_known_also_those_in_comments(name: str, tmp_path: Path) -> None:
+    load, _ = FILES[name]
+    assert load(uncommented(name, tmp_path)) is not None
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_field_is_told_and_its_default_is_the_programs(name: str, tmp_path: Path) -> None:
+    _, schema = FILES[name]
+    told = tomllib.loads(uncommented(name, tmp_path).read_text())
+    set_here = tomllib.loads(text(name))
+    for field in fields(schema):
+        if field.name == "devices":
+            assert told["device"]
+            continue
+        assert field.name in told
+        if field.name not in set_here and field.default not in (None, MISSING):
+            kind = type(field.default)
+            assert kind(told[field.name]) == field.default, field.name
+
+
+def test_what_is_installed_runs_as_it_is() -> None:
+    tuner = load_tuner_config(DEPLOY / "tuner.toml")
+    assert tuner.loopback
+    assert tuner.db.startswith("sqlite:////var/lib/jouletune-tuner/")
+    assert load_config(DEPLOY / "actuator.toml") == ActuatorConfig()
+
+
+def test_an_agent_without_a_device_says_so() -> None:
+    with pytest.raises(ConfigError, match="no device"):
+        load_agent_config(DEPLOY / "agent.toml")
+
+
+def test_the_examples_of_tables_name_every_key_of_theirs(tmp_path: Path) -> None:
+    (granted,) = tomllib.loads(uncommented("actuator", tmp_path).read_text())["device"]
+    assert granted.keys() == {f.name for f in fields(Granted)}
+    (attached,) = tomllib.loads(uncommented("agent", tmp_path).read_text())["device"]
+    assert attached.keys() == {f.name for f in fields(Attachment)}
+
+
+def test_the_processes_meet_where_the_files_say() -> None:
+    def paths(name: str, key: str) -> list[str]:
+        return re.findall(rf"^{key}=(.*)$", (DEPLOY / name).read_text(), re.MULTILINE)
+
+    (credential,) = paths("jouletune-agent.service", "LoadCredential")
+    name, _, token = credential.partition(":")
+    assert load_tuner_config(DEPLOY / "tuner.toml").token_file == Path(token)
+    agent = tomllib.loads(text("agent"))
+    assert agent["token_file"] == f"/run/credentials/jouletune-agent.service/{name}"
+    assert agent["state_dir"] == f"/var/lib/{paths('jouletune-agent.service', 'StateDirectory')[0]}"
+    (state,) = paths("jouletune-actuator.service", "StateDirectory")
+    assert ActuatorConfig().state_dir == f"/var/lib/{state}"
+    (writable,) = paths("jouletune-actuator.service", "ReadWritePaths")
+    assert Path(ActuatorConfig().socket).parent == Path(writable)
+    assert f"d {writable} 0750 root {ActuatorConfig().group} " in text_of("jouletune.tmpfiles")
+
+
+def text_of(file: str) -> str:
+    return (DEPLOY / file).read_text()

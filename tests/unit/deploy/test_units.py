@@ -1,0 +1,103 @@
+"""The units as systemd judges them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+MOST_EXPOSED = {"tuner": 3.0, "agent": 3.0, "actuator": 5.0, "metrics": 3.0}
+SERVICES = ("tuner", "agent", "actuator")
+RIVALS = {"tuned", "power-profiles-daemon", "tlp", "auto-cpufreq"}
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze here to judge units with"
+)
+
+
+def unit(name: str) -> str:
+    return (DEPLOY / f"jouletune-{name}.service").read_text()
+
+
+def values(name: str, key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", unit(name), re.MULTILINE)
+
+
+@needs_systemd
+def test_the_units_are_clean(tmp_path: Path) -> None:
+    """Verify copies whose programs are there: on this machine nothing is installed."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    copies = []
+    for name in MOST_EXPOSED:
+        copy = tmp_path / f"jouletune-{name}.service"
+        copy.write_text(re.sub(r"/opt/jouletune/current/bin/\w+", str(program), unit(name)))
+        copies.append(str(copy))
+    timer = tmp_path / "jouletune-metrics.timer"
+    timer.write_text((DEPLOY / timer.name).read_text())
+    copies.append(str(timer))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *copies],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", MOST_EXPOSED)
+def test_a_unit_is_hardened(name: str) -> None:
+    path = str(DEPLOY / f"jouletune-{name}.service")
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout
+    assert float(found[1]) <= MOST_EXPOSED[name]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_unit_is_watched_and_always_started_again(name: str) -> None:
+    assert values(name, "Type") == ["notify"]
+    assert values(name, "Restart") == ["always"]
+    assert values(name, "StartLimitIntervalSec") == ["0"]
+    assert float(values(name, "WatchdogSec")[0]) > 0
+
+
+def test_the_actuator_puts_back_whatever_ended_it_and_has_no_network() -> None:
+    (serve,) = values("actuator", "ExecStart")
+    assert values("actuator", "ExecStopPost") == [serve.replace(" serve ", " restore ")]
+    assert values("actuator", "PrivateNetwork") == ["yes"]
+    assert values("actuator", "RestrictAddressFamilies") == ["AF_UNIX"]
+    (rivals,) = values("actuator", "Conflicts")
+    assert {rival.removesuffix(".service") for rival in rivals.split()} == RIVALS
+
+
+@pytest.mark.parametrize("name", MOST_EXPOSED)
+def test_every_capability_is_explained(name: str) -> None:
+    (granted,) = values(name, "CapabilityBoundingSet")
+    above = unit(name).partition("CapabilityBoundingSet=")[0].rpartition("\n\n")[2]
+    assert above.startswith("#")
+    for capability in granted.split():
+        assert capability in above
+
+
+def test_only_the_actuator_is_root() -> None:
+    users = {
+        line.split()[1]
+        for line in (DEPLOY / "jouletune.sysusers").read_text().splitlines()
+        if line.startswith("u ")
+    }
+    assert {values(name, "User")[0] for name in ("tuner", "agent", "metrics")} == users
+    assert values("actuator", "User") == []
+    assert values("agent", "Group") == values("actuator", "SupplementaryGroups") == ["jouletune"]
+    assert values("tuner", "Group") != ["jouletune"]

@@ -1,0 +1,29 @@
+"""The word to systemd: sent where somebody listens, dropped where nobody does."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tuner.notify import notify
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_state_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool) -> None:
+    name = f"{tmp_path}/notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(f"\0{name[1:]}" if abstract else name)
+        told.settimeout(5.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name[1:]}" if abstract else name)
+        notify("READY=1\nSTATUS=über")
+        assert told.recv(100).decode() == "READY=1\nSTATUS=über"
+
+
+def test_a_manager_that_is_gone_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    notify("WATCHDOG=1")
+    assert list(tmp_path.iterdir()) == []
