@@ -48,7 +48,18 @@ BROKEN = """
 ExecStart=
 ExecStart=/bin/false
 """
-NOISE = ("/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/var/log", "/var/cache", "/wheels")
+NOISE = (
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run",
+    "/tmp",
+    "/root",
+    "/var/log",
+    "/var/cache",
+    "/wheels",
+    "/var/lib/fakenvml",
+)
 """Where files come and go by themselves, or are the test's own."""
 
 
