@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos test-hardware install lint types layers fmt clean
+.PHONY: run test check chaos test-long test-hardware test-systemd install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -17,6 +17,10 @@ check: lint types layers
 # kill -9 at every kill point; prints how many there are.
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q tests/chaos
+
+# Whole studies over the fake NVML, through the actuator: minutes.
+test-long: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m long
 
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
