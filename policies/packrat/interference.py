@@ -61,9 +61,7 @@ def fit(profile: Profile, windows: Sequence[Window], cores: int) -> Interference
     Ridge regression of the slowdown minus one on the share of busy threads that are others', never
     below zero; windows of one instance, or of a cell without a solo point, teach nothing.
     """
-    useful = [
-        w for w in windows if w.instances > 1 and (w.threads, w.batch) in profile.points
-    ]
+    useful = [w for w in windows if w.instances > 1 and (w.threads, w.batch) in profile.points]
     plans = sorted({(w.instances, w.threads, w.batch) for w in useful})
     share = _share(profile, useful, cores)
     if len(plans) < 2:

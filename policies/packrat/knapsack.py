@@ -71,7 +71,9 @@ def _fewest(
     return None
 
 
-def _walk(layers: Sequence[NDArray[np.int32]], needs: Mapping[int, int], end: int) -> Iterator[Cell]:
+def _walk(
+    layers: Sequence[NDArray[np.int32]], needs: Mapping[int, int], end: int
+) -> Iterator[Cell]:
     """Yield the cells that lead to `end` items in the last layer, the largest first."""
     for layer, before in zip(reversed(layers[1:]), reversed(layers[:-1]), strict=True):
         items = next(

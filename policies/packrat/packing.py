@@ -264,7 +264,8 @@ def _check(task: _Task) -> None:
         p.energy_j is not None for p in task.profile.points.values()
     ):
         raise MetricUnavailable(
-            "the profile has no energy_j", hint="measure it where there is a meter, or aim at another"
+            "the profile has no energy_j",
+            hint="measure it where there is a meter, or aim at another",
         )
 
 
@@ -288,4 +289,3 @@ def _nothing_fits(task: _Task) -> InvalidInput:
         f"{asked}{limited}: the profile's points, in at most {task.most} instances, do not hold so many",
         hint="ask for a smaller batch, profile larger ones, or loosen limit and memory",
     )
-

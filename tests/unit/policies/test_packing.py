@@ -32,7 +32,10 @@ def tables(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 4, 8)) -> Profile:
     """Any table of up to five threads, no monotony, with holes; five threads are always covered."""
     cells = draw(
         st.lists(
-            st.tuples(st.integers(1, 5), st.sampled_from(sizes)), min_size=1, max_size=14, unique=True
+            st.tuples(st.integers(1, 5), st.sampled_from(sizes)),
+            min_size=1,
+            max_size=14,
+            unique=True,
         )
     )
     points = {
@@ -255,7 +258,9 @@ def test_energy_without_a_meter_is_refused() -> None:
 def test_a_machine_of_128_threads_and_a_batch_of_4096_take_under_a_second() -> None:
     table = Profile(
         {
-            (t, 2**k): Point(0.002 + 0.01 * 2**k * (0.05 + 0.95 / t) + 0.0004 * t + 1e-6 * (7 * t + k))
+            (t, 2**k): Point(
+                0.002 + 0.01 * 2**k * (0.05 + 0.95 / t) + 0.0004 * t + 1e-6 * (7 * t + k)
+            )
             for t in range(1, 129)
             for k in range(13)
         }
