@@ -23,6 +23,7 @@ from tuner.core import (
     Phase,
     Plan,
     Row,
+    Safety,
     Scope,
     Setting,
     Space,
@@ -133,7 +134,7 @@ def decode_study(doc: Json) -> Study:
         constraints=tuple(Constraint(**constraint) for constraint in doc["constraints"]),
         policy=doc["policy"],
         seed=doc["seed"],
-        terms=Terms(**doc["terms"]),
+        terms=_decode_terms(doc["terms"]),
         phase=Phase(doc["phase"]),
         paused_from=Phase(doc["paused_from"]) if doc["paused_from"] is not None else None,
         plan=decode_plan(doc["plan"]) if doc["plan"] is not None else None,
@@ -162,3 +163,7 @@ def _decode_knob(doc: Json) -> Knob:
         Part(doc["part"]),
         Cost(**doc["cost"]),
     )
+
+
+def _decode_terms(doc: Json) -> Terms:
+    return Terms(**{**doc, "safety": Safety(doc["safety"])})

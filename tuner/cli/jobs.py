@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
 from tuner.cli.runfile import Job
-from tuner.core import Constraint, Device, InvalidInput, Terms
+from tuner.core import Constraint, Device, InvalidInput, Safety, Terms
 from tuner.operations import parse_objective
 from tuner.wire import StudyDraft
 
@@ -37,6 +37,7 @@ class Wishes:
     trials: int | None = None
     window_s: float | None = None
     seed: int | None = None
+    safety: Safety | None = None
 
 
 def asked_jobs(wishes: Wishes) -> list[Job]:
@@ -82,6 +83,7 @@ def _job(default: Job, wishes: Wishes) -> Job:
             "trials": default.trials if wishes.trials is None else wishes.trials,
             "window_s": default.window_s if wishes.window_s is None else wishes.window_s,
             "seed": wishes.seed or 0,
+            "safety": wishes.safety or default.safety,
         }
     )
     for text in job.constraints or ():
@@ -94,7 +96,12 @@ def _job(default: Job, wishes: Wishes) -> Job:
 
 def terms(job: Job) -> Terms:
     """Return what a job may spend. Raises InvalidInput."""
-    return Terms(trials=job.trials, window_s=job.window_s, max_window_s=MOST_WINDOWS * job.window_s)
+    return Terms(
+        trials=job.trials,
+        window_s=job.window_s,
+        max_window_s=MOST_WINDOWS * job.window_s,
+        safety=job.safety,
+    )
 
 
 def draft(job: Job, device: Device, policy: str, who: str) -> StudyDraft:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -42,3 +42,6 @@ StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id.")
 Why = Annotated[
     str, typer.Option("--why", metavar="TEXT", help="The reason, kept with the revision.")
 ]
+
+SafetyName = Literal["strict", "balanced", "off"]
+"""`tuner.core.Safety`, spelt out: the vocabulary is not loaded for a help text."""

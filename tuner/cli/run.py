@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import STATE_DIR, AsJson
+from tuner.cli.options import STATE_DIR, AsJson, SafetyName
 
 if TYPE_CHECKING:
     from tuner.cli.jobs import Wishes
@@ -61,6 +61,10 @@ def run(
             metavar="URL", help="The database (SQLite in the state folder).", show_default=False
         ),
     ] = "",
+    safety: Annotated[
+        SafetyName | None,
+        typer.Option(help="How shy of the limits the search is (balanced).", show_default=False),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
     ] = None,
@@ -79,7 +83,7 @@ def run(
     from tuner.cli.conduct import drop_leftovers, sole
     from tuner.cli.jobs import Wishes
     from tuner.cli.runfile import read_run, write_run
-    from tuner.core import ConfigError
+    from tuner.core import ConfigError, Safety
 
     wishes = Wishes(
         device=device,
@@ -90,6 +94,7 @@ def run(
         trials=trials,
         window_s=window,
         seed=seed,
+        safety=None if safety is None else Safety(safety),
     )
     asked = None if resume else _asked(wishes, db, state_dir)
     if resume and (db or wishes != Wishes()):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tuner.core import ConfigError
+from tuner.core import ConfigError, Safety
 
 NAME = "run.json"
 VERSION = 1
@@ -30,6 +30,7 @@ class Job(BaseModel):
     trials: int = 20
     window_s: float = 10.0
     seed: int = 0
+    safety: Safety = Safety.BALANCED
     study: str = ""
     control: str = ""
     reported: bool = False

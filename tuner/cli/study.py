@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
+from tuner.cli.options import AsJson, Db, SafetyName, StudyId, TokenFile, TunerUrl, Why
 
 if TYPE_CHECKING:
     from tuner.cli.desk import Desk
@@ -44,6 +44,9 @@ def create(
     allow_estimated: Annotated[
         bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
     ] = False,
+    safety: Annotated[
+        SafetyName, typer.Option(help="How shy of the limits the search is.")
+    ] = "balanced",
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Leave knobs alone that restart the workload.")
     ] = False,
@@ -54,7 +57,7 @@ def create(
 ) -> None:
     """Create a study; the tuner starts it at once."""
     from tuner.cli.desk import open_desk
-    from tuner.core import Terms
+    from tuner.core import Safety, Terms
     from tuner.wire import StudyDraft
 
     with open_desk(tuner, token_file, db) as desk:
@@ -70,6 +73,7 @@ def create(
                 max_window_s=max(max_window, window),
                 allow_estimated=allow_estimated,
                 allow_restart=not no_restart,
+                safety=Safety(safety),
             ),
             choices=_choices(desk, device, choose or []),
             who=getpass.getuser(),

@@ -98,6 +98,7 @@ from tuner.core.studies import (
     ACTIVE,
     EDGES,
     Revision,
+    Safety,
     Study,
     Terms,
 )
@@ -199,6 +200,7 @@ __all__ = [
     "Revision",
     "Row",
     "SUMMED",
+    "Safety",
     "Scope",
     "Setting",
     "SettingKey",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 
 from tuner.core.goals import Constraint, Objective
 from tuner.core.knobs import Setting, Space
@@ -34,6 +35,18 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
 HOLDING on drift or a changed constraint."""
 
 
+class Safety(StrEnum):
+    """How shy of the limits a search is: what a trial over a limit is worth to the operator.
+
+    STRICT tries only what very likely keeps every limit, and saves less. BALANCED goes near a limit
+    where that promises much. OFF knows no fear: limits bind what is deployed, not what is tried.
+    """
+
+    STRICT = "strict"
+    BALANCED = "balanced"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What a study may spend and do.
@@ -52,6 +65,7 @@ class Terms:
     valid_for_s: float = 7 * 86400.0
     allow_estimated: bool = False
     allow_restart: bool = True
+    safety: Safety = Safety.BALANCED
 
     def __post_init__(self) -> None:
         lengths = (self.window_s, self.max_window_s, self.valid_for_s)

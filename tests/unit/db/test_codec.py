@@ -32,6 +32,7 @@ from tuner.core import (
     Phase,
     Plan,
     Row,
+    Safety,
     Scope,
     Setting,
     Space,
@@ -85,6 +86,7 @@ TERMS = st.builds(
     window_s=st.floats(0.1, 1e3),
     max_window_s=st.floats(1e3, 1e6) | st.integers(1000),
     allow_restart=st.booleans(),
+    safety=st.sampled_from(Safety),
 )
 
 
