@@ -20,7 +20,6 @@ from tuner.core import (
     Evidence,
     InvalidInput,
     Setting,
-    SettingKey,
     Study,
     rate_of,
     setting_key,
@@ -31,7 +30,7 @@ TIMES = ("latency_mean_ms", "latency_p50_ms", "latency_p99_ms", "throughput_per_
 """Objectives that a batch done sooner serves best."""
 
 
-def allowed(study: Study) -> dict[SettingKey, Group]:
+def allowed(study: Study) -> dict[Group, Setting]:
     """Return the settings that may be chosen; other knobs stay at their default.
 
     A knob that the space lacks counts as one. No more threads in all than one instance may have.
@@ -53,15 +52,17 @@ def allowed(study: Study) -> dict[SettingKey, Group]:
                 hint="give the knob whole numbers from 1 on",
             )
     listed = {setting_key(s) for s in space.only}
-    found: dict[SettingKey, Group] = {}
+    most = max((int(v) for k in present if k.name == "threads" for v in k.values), default=None)
+    found: dict[Group, Setting] = {}
     for values in itertools.product(*(k.values for k in present)):
         setting = {**study.baseline, **{k.name: v for k, v in zip(present, values, strict=True)}}
         group = group_of(setting)
-        most = max((int(v) for k in present if k.name == "threads" for v in k.values), default=1)
-        fits = "threads" not in setting or group.instances * group.threads <= most
-        key = setting_key(setting)
-        if key in listed if listed else fits:
-            found[key] = group
+        if listed:
+            fits = setting_key(setting) in listed
+        else:
+            fits = most is None or group.instances * group.threads <= most
+        if fits:
+            found[group] = setting
     return found
 
 
@@ -95,12 +96,13 @@ class Outlook:
     interference: Interference
 
     @classmethod
-    def of(cls, study: Study, evidence: Evidence, groups: Mapping[SettingKey, Group]) -> Outlook:
+    def of(cls, study: Study, evidence: Evidence, settings: Mapping[Group, Setting]) -> Outlook:
         """Return the outlook that the evidence gives."""
+        groups = {setting_key(setting): group for group, setting in settings.items()}
         measured = {
             groups[key]: c for c in evidence.candidates if (key := setting_key(c.setting)) in groups
         }
-        cores = max(g.instances * g.threads for g in groups.values())
+        cores = max(g.instances * g.threads for g in settings)
         seen = {g: p for g, c in measured.items() if (p := batch_point(g, c)) is not None}
         points = {(g.threads, g.batch): p for g, p in seen.items() if g.instances == 1}
         windows = [

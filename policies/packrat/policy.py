@@ -59,13 +59,12 @@ class Packrat:
             InvalidInput: the space has none of the knobs instances, threads and batch_size.
         """
         study, trials = past.study, counted(past.study, past.trials)
-        groups = allowed(study)
+        settings = allowed(study)
         evidence = weigh(study, trials)
         if evidence.limits is None or study.objective.metric not in evidence.baseline:
             return Wait("the baseline has not been measured yet")
         if any(t.state is TrialState.RUNNING for t in trials):
             return Wait("the last trial is still running")
-        settings = {group: dict(key) for key, group in groups.items()}
         shut = {group for group, at in settings.items() if _given_up(at, trials)}
         spent = sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
         left = study.terms.trials - spent
@@ -74,7 +73,7 @@ class Packrat:
             return _one_by_one(study, evidence, settings, shut, left)
         demands = [2**k for k in range(most.bit_length())]
         packings = tuple(g for g in settings if g.instances * g.batch in demands)
-        outlook = Outlook.of(study, evidence, groups)
+        outlook = Outlook.of(study, evidence, settings)
         search = _Search(study, settings, packings, demands, outlook, shut)
         return search.point(left) or search.check(left) or search.done(evidence, most)
 
