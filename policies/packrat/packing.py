@@ -211,7 +211,7 @@ def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] |
 
     None where there are none, or where latency is the aim and none beat `best_s`.
     """
-    seconds = {cell: task.seconds(cell, busy) for cell in task.cells() if cell[0] <= busy}
+    seconds = {cell: task.seconds(cell, busy) for cell in task.cells()}
     usable = [cell for cell, s in seconds.items() if s <= task.limit_s]
     if task.aim is Aim.LATENCY:
         better = {cell: seconds[cell] for cell in usable if seconds[cell] < best_s}

@@ -251,6 +251,13 @@ def test_it_keeps_within_its_trials_and_says_why_of_each() -> None:
     assert len(profile) + len(checks) == len(course.tried())
 
 
+def test_a_packing_that_should_gain_nothing_is_not_checked() -> None:
+    ideal = Course(Machine(4, lambda threads, items: 0.01 * items / threads, slower=0.5))
+    ideal.hold()
+    checks = [t for t in ideal.tried() if t.why.startswith("check ")]
+    assert len(checks) <= 3, "once it shows that instances hinder each other, no more are tried"
+
+
 def test_a_check_tells_what_it_expects_and_it_comes_true() -> None:
     machine = Machine(16, gpt2, slower=0.1)
     course = Course(machine)
