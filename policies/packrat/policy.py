@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.packrat.interference import MODEL_SD
-from policies.packrat.live import Outlook, allowed, under_way
+from policies.packrat.live import Outlook, allowed, demands_within, under_way
 from policies.packrat.packing import Group
 from policies.packrat.profiling import MARGIN, open_points
 from tuner.core import (
@@ -71,7 +71,7 @@ class Packrat:
         most = under_way(study, evidence)
         if most is None:
             return _one_by_one(study, evidence, settings, shut, left)
-        demands = [2**k for k in range(most.bit_length())]
+        demands = demands_within(most)
         packings = tuple(g for g in settings if g.instances * g.batch in demands)
         outlook = Outlook.of(study, evidence, settings)
         search = _Search(study, settings, packings, demands, outlook, shut)
@@ -198,7 +198,7 @@ class _Search:
         doubt = math.hypot(MODEL_SD, point.stderr_s / point.latency_s)
         return {"throughput_per_s": Prediction(rate, rate * doubt)}
 
-    def done(self, evidence: Evidence, most: int) -> Done:
+    def done(self, evidence: Evidence, most: float) -> Done:
         """Return the plan: for each demand the best packing that has proven to beat the baseline."""
         chosen = {d: g for d in self.demands if (g := self.best(evidence, d)) is not None}
         picked = self.few(set(chosen.values()))
@@ -268,13 +268,13 @@ class _Search:
         best = min((self.baseline, *order), key=lambda g: self.outlook.at(g, demand))
         return self.study.baseline if best == self.baseline else self.settings[best]
 
-    def account(self, most: int) -> str:
+    def account(self, most: float) -> str:
         """Return in a sentence what the plan rests on."""
         grid, known = len(self.grid()), len(self.outlook.points)
         ruled_out = grid - known - len(self.open())
         checked = sum(g.instances > 1 for g in self.outlook.measured)
         text = (
-            f"demands up to {self.demands[-1]} ({most} requests were under way) from {known} of "
+            f"demands up to {self.demands[-1]} ({most:.0f} requests were under way) from {known} of "
             f"{grid} profile points ({ruled_out} cannot matter) and {checked} packings side by side"
         )
         learnt = self.outlook.interference

@@ -264,6 +264,13 @@ def test_a_batch_that_is_no_sum_is_padded() -> None:
     assert packing.items == 8
 
 
+def test_a_part_may_be_larger_than_the_whole() -> None:
+    table = profile({(1, 1): 9.0, (2, 1_000_000): 2.0, (1, 1_000_000): 3.0})
+    assert groups(best_packing(table, 1, 3)) == [(1, 1, 1_000_000)]
+    assert groups(best_packing(table, 2, 3)) == [(1, 2, 1_000_000)]
+    assert best_packing(table, 2, 3).items == 1_000_000
+
+
 def test_memory_limits_the_instances() -> None:
     table = profile({(1, 1): 1.0, (2, 2): 1.8, (4, 4): 3.0}, memory_bytes=100.0)
     assert groups(best_packing(table, 4, 4)) == [(4, 1, 1)]
@@ -287,6 +294,8 @@ def test_interference_changes_the_choice_only_where_it_outweighs() -> None:
         ({"threads": 0}, "threads cannot be 0"),
         ({"threads": 32}, "covers 4 threads, not 32"),
         ({"batch": 100}, "do not hold so many"),
+        ({"batch": 2**20}, "do not hold so many"),
+        ({"batch": 10**12}, "batch cannot be 1000000000000"),
         ({"latency_limit_s": 0.5}, "the quickest point takes 1 s"),
         ({"latency_limit_s": math.nan}, "cannot be nan"),
         ({"memory_bytes": 1e9}, "does not say what memory"),
