@@ -211,6 +211,7 @@ def test_where_nothing_beats_the_baseline_it_is_held() -> None:
     course = Course(Machine(2, lambda threads, items: 0.1 * items / threads, slower=3.0))
     plan = course.hold()
     assert [r.setting for r in plan.rows] == [knob_space(2).default]
+    assert course.why.startswith("nothing has proven to beat the baseline")
 
 
 def test_larger_batches_than_the_load_fills_are_left_out() -> None:
@@ -243,6 +244,7 @@ def test_it_keeps_within_its_trials_and_says_why_of_each() -> None:
     course = Course(Machine(16, gpt2), trials_most=9)
     course.hold()
     assert len(course.tried()) <= 9
+    assert "were not reached" in course.account
     assert all(t.why for t in course.trials)
     profile = [t for t in course.tried() if t.why.startswith("profile: one instance alone")]
     checks = [t for t in course.tried() if t.why.startswith("check ")]
