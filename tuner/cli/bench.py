@@ -1,0 +1,156 @@
+"""`jouletune bench surfaces`: judge tuners on surfaces whose true values are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from tuner.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from tuner.bench.contest import Standings
+    from tuner.bench.runs import Result
+
+commands = typer.Typer(help="Judge tuners where the truth is known.")
+
+Item = TypeVar("Item")
+
+
+@commands.callback()
+def nouns() -> None:
+    """Judge tuners where the truth is known."""
+
+
+@commands.command()
+def surfaces(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Measured surfaces: CSV files, surfaces.toml.")
+    ],
+    tuners: Annotated[
+        str, typer.Option(metavar="NAMES", help="Which to compare; also ours-strict, ours-off.")
+    ] = "ours,sobol",
+    budgets: Annotated[
+        str, typer.Option(metavar="COUNTS", help="After how many trials to look.")
+    ] = "5,8,12,20",
+    slack: Annotated[
+        str, typer.Option(metavar="FACTORS", help="Limits, as multiples of the true baseline.")
+    ] = "1.1,1.25",
+    noise: Annotated[float, typer.Option(help="Relative noise of one window.")] = 0.02,
+    seeds: Annotated[int, typer.Option(help="Studies per surface, each with its own noise.")] = 5,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to share the studies.")] = 2,
+    own_baseline: Annotated[
+        bool,
+        typer.Option(
+            "--own-baseline", help="Take the limit from the study's own two noisy baseline windows."
+        ),
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw the figures, too.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay measured surfaces through the real policies and score them by the true table.
+
+    Every tuner starts from the baseline, under the same noise, and deploys a setting after each
+    budget. Captured is the share of the best possible saving; 0 where what is deployed breaks the
+    limit.
+    """
+    from tuner.bench.contest import Terms, jobs_of, standings
+    from tuner.bench.runs import run_all
+    from tuner.bench.surfaces import load_problems, unnamed_tables
+    from tuner.cli.output import echo_json
+
+    terms = Terms(
+        tuners=_listed("tuners", tuners, str),
+        budgets=tuple(sorted(_listed("budgets", budgets, int))),
+        slacks=_listed("slack", slack, float),
+        noise=noise,
+        seeds=seeds,
+        own_baseline=own_baseline,
+    )
+    problems = load_problems(folder)
+    for name in unnamed_tables(folder):
+        typer.echo(f"{name} is left out: surfaces.toml does not name it", err=True)
+    todo = jobs_of(problems, terms)
+    with _progress(len(todo)) as done:
+        results = run_all(todo, jobs, done)
+    found = standings(todo, results, terms)
+    if as_json:
+        echo_json(found)
+    else:
+        typer.echo(markdown(found))
+    if found.failures:
+        typer.echo(f"error: {len(found.failures)} of {len(todo)} studies broke down", err=True)
+        raise typer.Exit(1)
+
+
+def _listed(option: str, text: str, kind: Callable[[str], Item]) -> tuple[Item, ...]:
+    """Return the items of a comma-separated option."""
+    from tuner.core import InvalidInput
+
+    try:
+        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise InvalidInput(
+            f"cannot read --{option} {text!r}", hint="write numbers separated by commas"
+        ) from None
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Result], None]]:
+    """Show on stderr how far the studies are; a study that broke down gets a line of its own."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from tuner.bench.runs import Failure
+    from tuner.cli.output import console
+
+    columns = (TextColumn("studies"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True)) as progress:
+        bar = progress.add_task("studies", total=total)
+
+        def done(result: Result) -> None:
+            if isinstance(result, Failure):
+                progress.console.print(f"{result.task} broke down: {result.error}", soft_wrap=True)
+            progress.advance(bar)
+
+        yield done
+
+
+def markdown(found: Standings) -> str:
+    """Return the standings as Markdown tables."""
+    parts = [
+        _table(
+            ("tuner", "slack", "trials", "captured", "tried above the limit", "worst overshoot",
+             "deployed above the limit", "s per suggestion", "surfaces"),
+            [
+                (r.tuner, f"{r.slack:g}", str(r.budget), _doubtful(r.captured, r.captured_stderr),
+                 _percent(r.violations), _percent(r.overshoot), _percent(r.wrong_deployments),
+                 f"{r.seconds_per_suggestion:.3f}", str(r.surfaces))
+                for r in found.rows
+            ],
+        )
+    ]  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _doubtful(value: float, stderr: float | None) -> str:
+    return f"{value:.3f}" if stderr is None else f"{value:.3f} ± {stderr:.3f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
