@@ -59,6 +59,10 @@ TUNERS: Mapping[str, Tuner] = {
     "ours-strict": Tuner("polythrottle", Safety.STRICT),
     "ours-off": Tuner("polythrottle", Safety.OFF),
     "sobol": Tuner("sobol"),
+    "hillclimb": Tuner("hillclimb"),
+    "optuna-tpe": Tuner("optuna-tpe"),
+    "optuna-gp": Tuner("optuna-gp"),
+    "botorch-plain": Tuner("botorch-plain"),
 }
 """What can be compared. The first three are one policy at its three levels of safety."""
 

@@ -32,7 +32,7 @@ def surfaces(
     ],
     tuners: Annotated[
         str, typer.Option(metavar="NAMES", help="Which to compare; also ours-strict, ours-off.")
-    ] = "ours,sobol",
+    ] = "ours,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain",
     budgets: Annotated[
         str, typer.Option(metavar="COUNTS", help="After how many trials to look.")
     ] = "5,8,12,20",
