@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from tuner.bench import score
 from tuner.bench.replay import TUNERS, Outcome, Task
@@ -13,13 +14,23 @@ from tuner.bench.surfaces import FLAT, WORTH_TUNING, Problem
 from tuner.core import InvalidInput
 
 
+def require(package: str, what: str) -> None:
+    """Return quietly where a package is installed, or none is needed. Raises InvalidInput."""
+    if package and find_spec(package) is None:
+        raise InvalidInput(
+            f"{what} needs {package}, which is not installed",
+            hint="pip install 'jouletune[bench]'",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What is compared, and how.
 
     Raises:
-        InvalidInput: an unknown tuner, something named twice or not at all, a count below one, a slack
-            below 1 (the baseline itself would break the limit), or a noise that is no share.
+        InvalidInput: an unknown tuner or one whose package is missing, something named twice or not
+            at all, a count below one, a slack below 1 (the baseline itself would break the limit),
+            or a noise that is no share.
     """
 
     tuners: tuple[str, ...]
@@ -36,6 +47,8 @@ class Terms:
                 f"there is no tuner {', '.join(map(repr, unknown))}",
                 hint=f"choose among {', '.join(TUNERS)}",
             )
+        for tuner in self.tuners:
+            require(TUNERS[tuner].needs, f"the tuner {tuner}")
         for name, listed in (
             ("tuners", self.tuners),
             ("budgets", self.budgets),

@@ -48,10 +48,11 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Tuner:
-    """A policy by its name, and how shy of the limits it is told to be."""
+    """A policy by its name, how shy of the limits it is told to be, and a package it needs beside."""
 
     policy: str
     safety: Safety = Safety.BALANCED
+    needs: str = ""
 
 
 TUNERS: Mapping[str, Tuner] = {
@@ -60,8 +61,8 @@ TUNERS: Mapping[str, Tuner] = {
     "ours-off": Tuner("polythrottle", Safety.OFF),
     "sobol": Tuner("sobol"),
     "hillclimb": Tuner("hillclimb"),
-    "optuna-tpe": Tuner("optuna-tpe"),
-    "optuna-gp": Tuner("optuna-gp"),
+    "optuna-tpe": Tuner("optuna-tpe", needs="optuna"),
+    "optuna-gp": Tuner("optuna-gp", needs="optuna"),
     "botorch-plain": Tuner("botorch-plain"),
 }
 """What can be compared. The first three are one policy at its three levels of safety."""

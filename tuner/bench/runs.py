@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -66,10 +67,21 @@ def _result(future: Future[Result], job: Job) -> Result:
 
 
 def _settle_in() -> None:
-    """Bind this process to one thread, before numpy or torch are loaded; Ctrl-C is the parent's."""
+    """Bind this process to one thread, before numpy or torch are loaded, and to its parent's life.
+
+    Ctrl-C is the parent's business.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for pool in POOLS:
         os.environ[pool] = "1"
+    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(job: Job) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -12,8 +12,10 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from tuner.bench.contest import Standings
     from tuner.bench.runs import Result
+
+LINES = 20
+"""How many lines tell the progress where there is no terminal."""
 
 commands = typer.Typer(help="Judge tuners where the truth is known.")
 
@@ -60,9 +62,11 @@ def surfaces(
     limit.
     """
     from tuner.bench.contest import Terms, jobs_of, standings
+    from tuner.bench.plot import draw
     from tuner.bench.runs import run_all
     from tuner.bench.surfaces import load_problems, unnamed_tables
     from tuner.cli.output import echo_json
+    from tuner.cli.standings import markdown
 
     terms = Terms(
         tuners=_listed("tuners", tuners, str),
@@ -72,6 +76,8 @@ def surfaces(
         seeds=seeds,
         own_baseline=own_baseline,
     )
+    if plot is not None:
+        _check_plot(plot)
     problems = load_problems(folder)
     for name in unnamed_tables(folder):
         typer.echo(f"{name} is left out: surfaces.toml does not name it", err=True)
@@ -83,9 +89,23 @@ def surfaces(
         echo_json(found)
     else:
         typer.echo(markdown(found))
+    if plot is not None:
+        draw(found.rows, plot)
     if found.failures:
         typer.echo(f"error: {len(found.failures)} of {len(todo)} studies broke down", err=True)
         raise typer.Exit(1)
+
+
+def _check_plot(path: Path) -> None:
+    """Return quietly where a picture can be drawn, before any study has run. Raises InvalidInput."""
+    from tuner.bench.contest import require
+    from tuner.core import InvalidInput
+
+    require("matplotlib", "--plot")
+    if path.suffix != ".png" or not path.absolute().parent.is_dir():
+        raise InvalidInput(
+            f"cannot draw into {str(path)!r}", hint="name a .png file in a folder that exists"
+        )
 
 
 def _listed(option: str, text: str, kind: Callable[[str], Item]) -> tuple[Item, ...]:
@@ -102,7 +122,10 @@ def _listed(option: str, text: str, kind: Callable[[str], Item]) -> tuple[Item, 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[Result], None]]:
-    """Show on stderr how far the studies are; a study that broke down gets a line of its own."""
+    """Show on stderr how far the studies are: a bar on a terminal, now and then a line elsewhere.
+
+    A study that broke down gets a line of its own.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -115,42 +138,18 @@ def _progress(total: int) -> Iterator[Callable[[Result], None]]:
     from tuner.cli.output import console
 
     columns = (TextColumn("studies"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(stderr=True)) as progress:
+    screen = console(stderr=True)
+    with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
         bar = progress.add_task("studies", total=total)
+        ended = 0
 
         def done(result: Result) -> None:
+            nonlocal ended
+            ended += 1
             if isinstance(result, Failure):
-                progress.console.print(f"{result.task} broke down: {result.error}", soft_wrap=True)
+                screen.print(f"{result.task} broke down: {result.error}", soft_wrap=True)
             progress.advance(bar)
+            if not screen.is_terminal and ended * LINES // total > (ended - 1) * LINES // total:
+                screen.print(f"{ended} of {total} studies")
 
         yield done
-
-
-def markdown(found: Standings) -> str:
-    """Return the standings as Markdown tables."""
-    parts = [
-        _table(
-            ("tuner", "slack", "trials", "captured", "tried above the limit", "worst overshoot",
-             "deployed above the limit", "s per suggestion", "surfaces"),
-            [
-                (r.tuner, f"{r.slack:g}", str(r.budget), _doubtful(r.captured, r.captured_stderr),
-                 _percent(r.violations), _percent(r.overshoot), _percent(r.wrong_deployments),
-                 f"{r.seconds_per_suggestion:.3f}", str(r.surfaces))
-                for r in found.rows
-            ],
-        )
-    ]  # fmt: skip
-    return "\n\n".join(parts)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _doubtful(value: float, stderr: float | None) -> str:
-    return f"{value:.3f}" if stderr is None else f"{value:.3f} ± {stderr:.3f}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
