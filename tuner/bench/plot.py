@@ -6,18 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.bench.score import Row
-from tuner.core import InvalidInput
 
 INCHES = 4.5
 DOTS_PER_INCH = 150
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Write a PNG picture of the rows. Error bars are standard errors.
-
-    Raises:
-        InvalidInput: the file cannot be written.
-    """
+    """Write a PNG picture of the rows. Error bars are standard errors."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -45,9 +40,4 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes[1][0].set_ylabel("tried settings above the limit, %")
     handles, names = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper")
-    try:
-        figure.savefig(path, format="png", dpi=DOTS_PER_INCH)
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot write the picture {path}: {error.strerror}", hint="give another with --plot"
-        ) from error
+    figure.savefig(path, format="png", dpi=DOTS_PER_INCH)

@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from random import Random
 from statistics import median
+
+import numpy as np
 
 from policies import load_policy
 from tuner.bench.surfaces import Problem
@@ -98,9 +99,10 @@ class Checkpoint:
 
     `captured` is the share of the best saving that the deployed setting gives, 0 where it is `wrong`:
     above the limit. `violations` is the share of the settings tried that are above it, `overshoot`
-    by how much of the limit the worst one is. `seconds` is the median time of a suggestion,
-    `above_s` how long the trials' windows were above the limit, `above_aborting_s` how long had each
-    been cut at the first look that shows the limit clearly broken.
+    by how much of the limit the worst one is. `seconds` is the median processor time of a suggestion
+    in a process of one thread, `above_s` how long the trials' windows were above the limit,
+    `above_aborting_s` how long had each been cut at the first look that shows the limit clearly
+    broken.
     """
 
     budget: int
@@ -171,7 +173,7 @@ def replay(task: Task, *, to_the_end: bool = False) -> Outcome:
 
 def seed_of(*parts: object) -> int:
     """Return a seed that is the same on every machine."""
-    text = "/".join(str(part) for part in parts)
+    text = "|".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
@@ -224,9 +226,9 @@ class _Bench:
         if self.deployed is not None:
             return
         past = self._past(trials)
-        began = time.perf_counter()
+        began = time.process_time()
         suggestion = self.policy.suggest(past)
-        self.seconds.append(time.perf_counter() - began)
+        self.seconds.append(time.process_time() - began)
         if isinstance(suggestion, Try):
             self._measure(suggestion.setting, Phase.TUNING)
         else:
@@ -312,8 +314,14 @@ class _Bench:
         surface, started = self.task.problem.surface, self._now()
         row, key = surface.row(setting), setting_key(setting)
         self.repeats[key] = repeat = self.repeats.get(key, -1) + 1
+        factors = self._noise(key, repeat)
         estimates = {
-            metric: self._noisy(value, metric, key, repeat) for metric, value in row.items()
+            metric: Estimate.of_mean(
+                value * factors[metric],
+                value * factors[metric] * self.task.noise,
+                origin=Origin.REPLAYED,
+            )
+            for metric, value in row.items()
         }
         window = Measurement(estimates=estimates, started_at=started, seconds=WINDOW_S)
         trial = Trial(
@@ -322,12 +330,18 @@ class _Bench:
         outcome = TrialOutcome(state=TrialState.COMPLETED, measurement=window)
         self.trials.append(trial.ended(outcome, started + timedelta(seconds=WINDOW_S)))
 
-    def _noisy(self, value: float, metric: str, key: SettingKey, repeat: int) -> Estimate:
-        """Return a window's number: the same for every tuner, a fresh draw for each repeat."""
-        task = self.task
-        draw = seed_of(task.problem.source, task.problem.surface.name, task.seed, key, repeat)
-        seen = value * math.exp(Random(f"{draw}/{metric}").gauss(0.0, task.noise))
-        return Estimate.of_mean(seen, seen * task.noise, origin=Origin.REPLAYED)
+    def _noise(self, key: SettingKey, repeat: int) -> dict[str, float]:
+        """Return what a window's true metrics are multiplied by, independent of each other.
+
+        The same for every tuner by source, surface, seed, row of the table and repeat; a repeat is a
+        fresh draw.
+        """
+        task, surface = self.task, self.task.problem.surface
+        source = seed_of(task.problem.source, surface.name)
+        number = list(surface.values).index(key)
+        draws = np.random.default_rng([source, task.seed, number, repeat]).standard_normal(2)
+        metrics = (surface.objective, surface.constrained)
+        return {m: math.exp(task.noise * z) for m, z in zip(metrics, draws, strict=True)}
 
     def _seconds_until_abort(self, trial: Trial) -> float:
         """Return how long a window lasts when it is cut once a limit is clearly broken.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,9 @@ def surfaces(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw the figures, too.")
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write the JSON there, too.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay measured surfaces through the real policies and score them by the true table.
@@ -65,7 +69,7 @@ def surfaces(
     from tuner.bench.plot import draw
     from tuner.bench.runs import run_all
     from tuner.bench.surfaces import load_problems, unnamed_tables
-    from tuner.cli.output import echo_json
+    from tuner.cli.output import echo_json, json_text
     from tuner.cli.standings import markdown
 
     terms = Terms(
@@ -76,8 +80,7 @@ def surfaces(
         seeds=seeds,
         own_baseline=own_baseline,
     )
-    if plot is not None:
-        _check_plot(plot)
+    _check_files(plot, output)
     problems = load_problems(folder)
     for name in unnamed_tables(folder):
         typer.echo(f"{name} is left out: surfaces.toml does not name it", err=True)
@@ -89,6 +92,8 @@ def surfaces(
         echo_json(found)
     else:
         typer.echo(markdown(found))
+    if output is not None:
+        output.write_text(json_text(found) + "\n", encoding="utf-8")
     if plot is not None:
         draw(found.rows, plot)
     if found.failures:
@@ -96,16 +101,22 @@ def surfaces(
         raise typer.Exit(1)
 
 
-def _check_plot(path: Path) -> None:
-    """Return quietly where a picture can be drawn, before any study has run. Raises InvalidInput."""
+def _check_files(plot: Path | None, output: Path | None) -> None:
+    """Return quietly where both can be written, before any study has run. Raises InvalidInput."""
     from tuner.bench.contest import require
     from tuner.core import InvalidInput
 
-    require("matplotlib", "--plot")
-    if path.suffix != ".png" or not path.absolute().parent.is_dir():
-        raise InvalidInput(
-            f"cannot draw into {str(path)!r}", hint="name a .png file in a folder that exists"
-        )
+    if plot is not None:
+        require("matplotlib", "--plot")
+    for option, path, ending in (("plot", plot, ".png"), ("output", output, ".json")):
+        if path is None:
+            continue
+        folder = path.absolute().parent
+        if path.suffix != ending or path.is_dir() or not os.access(folder, os.W_OK):
+            raise InvalidInput(
+                f"cannot write --{option} {path}",
+                hint=f"name a {ending} file in a folder that exists and that you may write",
+            )
 
 
 def _listed(option: str, text: str, kind: Callable[[str], Item]) -> tuple[Item, ...]:
