@@ -3,8 +3,9 @@
 Optuna (Akiba et al., KDD 2019) is a library and keeps its own memory; here its study is built anew,
 in memory, from the trials at every suggestion, so that the same past gives the same suggestion. Each
 knob is an integer, the place of its value on the ladder; objective and limits go in as logarithms
-where they are positive. A sampled point that the space does not have, or that was tried, is sampled
-again twice, then the nearest untried setting is taken. The first trials are random, fewer than
+where they are positive. A sampled point that the space does not have, or that was tried, stands for
+the nearest untried setting; where that is further than a rung of the longest ladder away, Optuna is
+asked again, twice at most. The first trials are random, fewer than
 Optuna's ten, since a study here has few: our own choice.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tuner.core import InvalidInput, Knob, Past, Setting, Suggestion, Try, setting_key
+from tuner.core import InvalidInput, Knob, Past, Setting, Suggestion, Try
 from tuner.observed import Observation, Observed, observed
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 ASKED = 3
 """How often a point is sampled before the nearest setting is taken."""
+TINY = 1e-9
 TPE_STARTUP = 5
 GP_STARTUP = 4
 """Trials, the baseline among them, before the sampler uses its model."""
@@ -81,29 +83,29 @@ def _ask(past: Past, sofar: Observed, sampler: optuna.samplers.BaseSampler) -> S
                 constraints={f"limit {i}": b for i, b in enumerate(observation.breaches)},
             )
         )
-    untried = {setting_key(s): s for s in sofar.untried}
+    rung = 1.0 / (max(len(k.values) for k in knobs) - 1)
     for _ in range(ASKED):
         trial = study.ask(dict(distributions))
-        asked = {k.name: k.values[trial.params[k.name]] for k in knobs}
-        found = untried.get(setting_key({**sofar.baseline, **asked}))
-        if found is not None:
-            return Try(found, "sampled by Optuna")
+        setting, away = _nearest(knobs, sofar, trial.params)
+        if away <= rung + TINY:
+            break
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
-    return Try(_nearest(knobs, sofar, trial.params), "nearest to what Optuna sampled")
+    return Try(setting, "sampled by Optuna" if away == 0.0 else "nearest to what Optuna sampled")
 
 
 def _places(knobs: list[Knob], setting: Setting) -> dict[str, int]:
     return {k.name: k.index(setting[k.name]) for k in knobs}
 
 
-def _nearest(knobs: list[Knob], sofar: Observed, places: dict[str, int]) -> Setting:
-    """Return the untried setting nearest to some places, each ladder of length 1."""
+def _nearest(knobs: list[Knob], sofar: Observed, places: dict[str, int]) -> tuple[Setting, float]:
+    """Return the untried setting nearest to some places, and how far; each ladder has length 1."""
 
-    def distance(setting: Setting) -> float:
+    def away(setting: Setting) -> float:
         own = _places(knobs, setting)
         return sum(abs(own[k.name] - places[k.name]) / (len(k.values) - 1) for k in knobs)
 
-    return min(sofar.untried, key=distance)
+    nearest = min(sofar.untried, key=away)
+    return nearest, away(nearest)
 
 
 def _value(observation: Observation) -> float:
