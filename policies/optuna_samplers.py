@@ -5,8 +5,8 @@ in memory, from the trials at every suggestion, so that the same past gives the 
 knob is an integer, the place of its value on the ladder; objective and limits go in as logarithms
 where they are positive. A sampled point that the space does not have, or that was tried, stands for
 the nearest untried setting; where that is further than a rung of the longest ladder away, Optuna is
-asked again, twice at most. The first trials are random, fewer than
-Optuna's ten, since a study here has few: our own choice.
+asked again, twice at most. The first trials are random, fewer than Optuna's ten, since a study here
+has few: our own choice.
 """
 
 from __future__ import annotations

@@ -41,12 +41,11 @@ class Problem:
 
     def limit(self, slack: float) -> Limit:
         """Return the limit: `slack` times what the baseline truly shows."""
-        baseline = self.constrained(self.surface.space.default)
-        return Limit(self.surface.constrained, "<=", slack * baseline)
+        return Limit(self.surface.constrained, "<=", self._bound(slack))
 
     def excess(self, setting: Setting, slack: float) -> float:
         """Return by which share of the limit a setting truly lies above it; 0 where it does not."""
-        return max(0.0, self.constrained(setting) / self.limit(slack).value - 1.0)
+        return max(0.0, self.constrained(setting) / self._bound(slack) - 1.0)
 
     def oracle(self, slack: float) -> float:
         """Return the least objective of all settings that truly keep the limit."""
@@ -70,6 +69,9 @@ class Problem:
         if possible <= 0.0 or self.excess(setting, slack) > 0.0:
             return 0.0
         return max(-1.0, min(1.0, self.share_saved(self.objective(setting)) / possible))
+
+    def _bound(self, slack: float) -> float:
+        return slack * self.constrained(self.surface.space.default)
 
 
 def load_problems(folder: Path) -> tuple[Problem, ...]:

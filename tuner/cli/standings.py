@@ -42,7 +42,7 @@ def _main_table(rows: Sequence[Row], above: Sequence[Seconds]) -> str:
                 _percents(r.violations for r in own),
                 _percents(r.overshoot for r in own),
                 _percents(r.wrong_deployments for r in own),
-                f"{late.seconds:.0f} ({late.with_early_abort:.0f})",
+                f"{late.seconds:.1f} ({late.with_early_abort:.1f})",
                 f"{own[-1].seconds_per_suggestion:.3f}",
             ]
         )

@@ -74,8 +74,8 @@ def test_a_rival_learns_and_depends_on_its_seed(name: str) -> None:
         assert isinstance(answer, Try)
         return setting_key(answer.setting)
 
-    assert len({first(seed) for seed in range(6)}) > 1
-    at = asked(7, seed=1)
+    assert len({first(seed) for seed in range(3)}) > 1
+    at = asked(5, seed=1)
     _, done = PolicyContract().play(load_policy(name), at)
     best = surface(done.plan.rows[0].setting).estimates["energy_j"].mean
     assert best < surface(at.baseline).estimates["energy_j"].mean
