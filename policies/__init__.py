@@ -10,6 +10,10 @@ from tuner.core import InvalidInput, Policy
 POLICIES: Mapping[str, str] = {
     "polythrottle": "policies.polythrottle:Polythrottle",
     "sobol": "policies.sobol:Sobol",
+    "hillclimb": "policies.hillclimb:Hillclimb",
+    "optuna-tpe": "policies.optuna_samplers:OptunaTpe",
+    "optuna-gp": "policies.optuna_samplers:OptunaGp",
+    "botorch-plain": "policies.botorch_plain:BotorchPlain",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""
 

@@ -12,6 +12,7 @@ import typer
 from tuner.cli import (
     actuator,
     agent,
+    bench,
     best,
     constraint,
     device,
@@ -51,6 +52,7 @@ app.command("history")(history.history)
 app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
+app.add_typer(bench.commands, name="bench")
 app.command("doctor")(doctor.doctor)
 
 
