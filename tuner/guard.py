@@ -22,6 +22,7 @@ from tuner.core import (
     TuningError,
     Verdict,
     judge,
+    quantile_of,
 )
 
 ABORT_MARGIN = 0.1
@@ -101,6 +102,21 @@ def clearly_broken(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -
 def may_hold(estimates: Mapping[str, Estimate], limits: Sequence[Limit] | None) -> bool:
     """Return whether a setting that showed these numbers may be deployed: only what is feasible."""
     return limits is not None and judge(estimates, limits) is Verdict.FEASIBLE
+
+
+def may_be_shown(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> bool:
+    """Return whether further windows can still show what these leave unsure.
+
+    They narrow the bound of a mean, not that of a tail, and cannot mend what is proven broken.
+    """
+    doubtful = [x for x in limits if x.verdict(estimates.get(x.metric)) is not Verdict.FEASIBLE]
+    return all(
+        x.metric in estimates
+        and quantile_of(x.metric) is None
+        and x.verdict(estimates[x.metric]) is Verdict.UNSURE
+        and x.holds(estimates[x.metric].mean)
+        for x in doubtful
+    )
 
 
 def objection(
