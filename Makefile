@@ -1,9 +1,12 @@
 # Every target is at most three lines. `make run` and `make test` do everything on a fresh machine.
 VENV := .venv
 BIN := $(VENV)/bin
+SURFACES ?= $(or $(JOULETUNE_SURFACES),../shared/data/surfaces)
+TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain
+SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos test-long test-hardware test-systemd install lint types layers fmt clean
+.PHONY: run test check chaos bench test-long test-hardware test-systemd install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -17,6 +20,11 @@ check: lint types layers
 # kill -9 at every kill point; prints how many there are.
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q tests/chaos
+
+# Every tuner on the measured surfaces: about an hour on 2 cores; `make bench SEEDS=1` for a look.
+bench: $(VENV)/.installed-dev
+	mkdir -p build/bench
+	$(BIN)/jouletune bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
 
 # Whole studies over the fake NVML, through the actuator: minutes.
 test-long: $(VENV)/.installed-dev

@@ -11,6 +11,10 @@ POLICIES: Mapping[str, str] = {
     "packrat": "policies.packrat:Packrat",
     "polythrottle": "policies.polythrottle:Polythrottle",
     "sobol": "policies.sobol:Sobol",
+    "hillclimb": "policies.hillclimb:Hillclimb",
+    "optuna-tpe": "policies.optuna_samplers:OptunaTpe",
+    "optuna-gp": "policies.optuna_samplers:OptunaGp",
+    "botorch-plain": "policies.botorch_plain:BotorchPlain",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""
 

@@ -5,12 +5,16 @@ The optimiser masks with it, the loop vets every policy's answer with it, the ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tuner.core import (
     Estimate,
     Evidence,
     Limit,
+    Prediction,
+    Safety,
     Setting,
     Study,
     Trial,
@@ -18,6 +22,7 @@ from tuner.core import (
     TuningError,
     Verdict,
     judge,
+    quantile_of,
 )
 
 ABORT_MARGIN = 0.1
@@ -25,6 +30,58 @@ ABORT_MARGIN = 0.1
 
 MOST_FAILURES = 2
 """A setting that failed this often is not tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """How a search weighs its limits against what it may save. Shares are of the baseline.
+
+    `price` is what a trial must promise to save for running into a limit for certain, and
+    `overshoot_price` for each whole limit it is expected to exceed it by; in the `first_trials`,
+    when little is known, that is multiplied by `first_factor`. What keeps the limits less likely
+    than `least_chance` is never tried, and what the guard is told to be less likely than
+    `refused_chance` is refused to any policy. `stride` is the share of the remaining slack that the
+    95 % bound of a trial may use up. At `deploy_chance` a measured setting is proposed.
+    """
+
+    price: float
+    overshoot_price: float
+    first_factor: float
+    first_trials: int
+    least_chance: float
+    refused_chance: float
+    stride: float
+    deploy_chance: float
+
+
+CAUTION: Mapping[Safety, Caution] = {
+    Safety.STRICT: Caution(0.2, 3.0, 3.0, 2, 0.9, 0.5, 0.5, 0.85),
+    Safety.BALANCED: Caution(0.03, 0.3, 3.0, 2, 0.4, 0.02, math.inf, 0.75),
+    Safety.OFF: Caution(0.0, 0.0, 1.0, 0, 0.1, 0.0, math.inf, 0.75),
+}
+"""Our choice; the benchmark on measured surfaces decided."""
+
+
+def chance(predicted: Prediction, limit: Limit) -> float:
+    """Return how likely a predicted value keeps a limit, as a normal distribution has it."""
+    room = limit.sign * (limit.value - predicted.mean)
+    if predicted.sd <= 0.0:
+        return float(room >= 0.0)
+    return 0.5 * math.erfc(-room / predicted.sd / math.sqrt(2.0))
+
+
+def risk(
+    study: Study, in_force: Sequence[Limit], predicted: Mapping[str, Prediction]
+) -> str | None:
+    """Return why what a policy predicts is too risky to try, None where it is not.
+
+    A policy that predicts nothing is not refused: what it tries is cut short when it goes wrong.
+    """
+    least = CAUTION[study.terms.safety].refused_chance
+    for limit in in_force:
+        if limit.metric in predicted and chance(predicted[limit.metric], limit) < least:
+            return f"it is expected to break {limit} ({study.terms.safety} safety)"
+    return None
 
 
 def clearly_broken(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> Limit | None:
@@ -45,6 +102,21 @@ def clearly_broken(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -
 def may_hold(estimates: Mapping[str, Estimate], limits: Sequence[Limit] | None) -> bool:
     """Return whether a setting that showed these numbers may be deployed: only what is feasible."""
     return limits is not None and judge(estimates, limits) is Verdict.FEASIBLE
+
+
+def may_be_shown(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> bool:
+    """Return whether further windows can still show what these leave unsure.
+
+    They narrow the bound of a mean, not that of a tail, and cannot mend what is proven broken.
+    """
+    doubtful = [x for x in limits if x.verdict(estimates.get(x.metric)) is not Verdict.FEASIBLE]
+    return all(
+        x.metric in estimates
+        and quantile_of(x.metric) is None
+        and x.verdict(estimates[x.metric]) is Verdict.UNSURE
+        and x.holds(estimates[x.metric].mean)
+        for x in doubtful
+    )
 
 
 def objection(

@@ -132,7 +132,9 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
     if isinstance(suggestion, Done):
         return _proposal(study, evidence, trials, suggestion.plan, suggestion.why)
     spent = sum(t.phase is Phase.TUNING for t in trials)
-    refusal = guard.objection(study, evidence, trials, suggestion.setting)
+    refusal = guard.objection(study, evidence, trials, suggestion.setting) or guard.risk(
+        study, evidence.limits, suggestion.predicted
+    )
     if refusal is not None:
         why = f"the guard refused {render_setting(suggestion.setting)}: {refusal}"
     elif spent >= study.terms.trials:
@@ -284,6 +286,8 @@ def _fate(
         return _Fate(False, spent, f"{len(own)} windows were not enough" if spent else "")
     shown = _pools(good)
     if not guard.may_hold(shown, in_force):
+        if len(own) < CONFIRM_TRIES and guard.may_be_shown(shown, in_force):
+            return _Fate(False, False)
         return _Fate(False, True, "its confirming windows do not prove that the limits hold")
     reference = _pools(_alternating_with(study, good, windows))
     metric = study.objective.metric

@@ -1,35 +1,87 @@
-"""What trying each row of the grid promises."""
+"""What trying each row of the grid promises, and what it risks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from botorch.acquisition.analytic import (
-    LogExpectedImprovement,
-    LogProbabilityOfFeasibility,
-)
+from botorch.acquisition.analytic import LogExpectedImprovement
 from botorch.models.model import Model
 from botorch.posteriors.torch import TorchPosterior
+from botorch.utils.probability.utils import log_ndtr, ndtr, phi
 from torch import Tensor
 
-Bounds = tuple[float | None, float | None]
-"""Lower and upper limit of one metric, in its model's units."""
+from tuner.bo.surrogate import Component
+
+WILDEST = 0.2
+"""An objective less certain than this (log units) promises no more: a wide guess is no promise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
-    """Posterior marginals over the grid: one row per setting, one column per metric.
+class Edge:
+    """A limit on one column, in its model's units: feasible is `sign * (x - at) <= 0`.
 
-    Column 0 is the objective; `minimize` tells its direction. `bounds` limits columns, each in its
-    own model's units.
+    `doubt` is the deviation of the limit itself.
     """
 
-    mean: Tensor
-    sd: Tensor
-    minimize: bool
-    bounds: Mapping[int, Bounds]
+    column: int
+    sign: float
+    at: float
+    doubt: float
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What is believed of every row: a mixture of normal marginals, and the limits to keep.
+
+    Column 0 is the objective; `sign` is +1 where it is to be minimised, -1 where maximised.
+    """
+
+    components: Sequence[Component]
+    sign: float
+    edges: tuple[Edge, ...]
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The mixture's mean: one row per setting, one column per metric."""
+        return torch.stack([c.weight * c.mean for c in self.components]).sum(dim=0)
+
+    @cached_property
+    def sd(self) -> Tensor:
+        """The mixture's standard deviation, in the same shape."""
+        parts = [c.weight * (c.sd**2 + (c.mean - self.mean) ** 2) for c in self.components]
+        found: Tensor = torch.stack(parts).sum(dim=0).sqrt()
+        return found
+
+    @cached_property
+    def chance(self) -> Tensor:
+        """Each row's probability to keep every limit."""
+        return self._mixed([log_feasible(c, self.edges).exp() for c in self.components])
+
+    @cached_property
+    def overshoot(self) -> Tensor:
+        """By how much each row is expected to break the limits, in the models' units."""
+        return self._mixed([expected_overshoot(c, self.edges) for c in self.components])
+
+    def gain(self, best: float) -> Tensor:
+        """Return each row's expected improvement on `best` with every limit kept.
+
+        In the model's units of the objective: the share of it that would be saved. EI × P(feasible)
+        in every component, after Gardner et al. (ICML 2014), by BoTorch's numerically stable form.
+        """
+        return self._mixed(
+            [
+                (log_improvement(c, best, self.sign) + log_feasible(c, self.edges)).exp()
+                for c in self.components
+            ]
+        )
+
+    def _mixed(self, parts: Sequence[Tensor]) -> Tensor:
+        weights = [c.weight for c in self.components]
+        return torch.stack([w * p for w, p in zip(weights, parts, strict=True)]).sum(dim=0)
 
 
 class Marginals(Model):
@@ -53,37 +105,59 @@ class Marginals(Model):
         return TorchPosterior(torch.distributions.Normal(self._mean[rows], self._sd[rows]))
 
 
-def log_feasible(belief: Belief) -> Tensor:
-    """Return for each row the logarithm of the probability that it keeps every limit."""
-    if not belief.bounds:
-        return torch.zeros(len(belief.mean), dtype=torch.float64)
-    model = Marginals(belief.mean, belief.sd)
-    found: Tensor = LogProbabilityOfFeasibility(model, dict(belief.bounds))(_rows(belief))
+def log_improvement(component: Component, best: float, sign: float) -> Tensor:
+    """Return the logarithm of each row's expected improvement on `best`."""
+    objective = Marginals(component.mean[:, :1], component.sd[:, :1].clamp_max(WILDEST))
+    improvement = LogExpectedImprovement(objective, best_f=best, maximize=sign < 0.0)
+    rows = torch.arange(len(component.mean), dtype=torch.float64).reshape(-1, 1, 1)
+    found: Tensor = improvement(rows)
     return found
 
 
-def log_gain(belief: Belief, best: float) -> Tensor:
-    """Return the logarithm of the expected improvement on `best` with every limit kept.
+def log_feasible(component: Component, edges: Sequence[Edge]) -> Tensor:
+    """Return the logarithm of each row's probability to keep every limit."""
+    found = torch.zeros(len(component.mean), dtype=torch.float64)
+    for edge in edges:
+        found = found + log_ndtr(-_beyond(component, edge))
+    return found
 
-    The improvement counts only where the limits hold: EI × P(feasible). Put together here, since
-    BoTorch's constrained improvement refuses a limit on the objective itself.
+
+def expected_overshoot(component: Component, edges: Sequence[Edge]) -> Tensor:
+    """Return by how much each row is expected to break the limits; what keeps them counts as none."""
+    found = torch.zeros(len(component.mean), dtype=torch.float64)
+    for edge in edges:
+        beyond = _beyond(component, edge)
+        found = found + _spread(component, edge) * (phi(beyond) + beyond * ndtr(beyond))
+    return found
+
+
+def _beyond(component: Component, edge: Edge) -> Tensor:
+    """Return how many deviations each row is expected to lie beyond a limit."""
+    return edge.sign * (component.mean[:, edge.column] - edge.at) / _spread(component, edge)
+
+
+def _spread(component: Component, edge: Edge) -> Tensor:
+    return (component.sd[:, edge.column] ** 2 + edge.doubt**2).sqrt()
+
+
+def taught(belief: Belief, row: int, noise: float) -> Tensor:
+    """Return how much a window at each row would teach about a row's most doubtful limit.
+
+    The variance by which the components' disagreement there would shrink; `noise` is a window's
+    deviation.
     """
-    objective = Marginals(belief.mean[:, :1], belief.sd[:, :1])
-    improvement = LogExpectedImprovement(objective, best_f=best, maximize=not belief.minimize)
-    found: Tensor = improvement(_rows(belief)) + log_feasible(belief)
-    return found
+    means = torch.stack([c.mean for c in belief.components])
+    weights = torch.tensor([c.weight for c in belief.components], dtype=torch.float64)
+    edge = min(belief.edges, key=lambda e: _slack(belief, e, row))
+    column = means[:, :, edge.column]
+    away = column - weights @ column
+    shared = (weights[:, None] * away * away[:, [row]]).sum(dim=0)
+    return shared**2 / (belief.sd[:, edge.column] ** 2 + noise**2)
 
 
-def within(belief: Belief, deviations: float) -> Tensor:
-    """Return which rows keep every limit even that many standard deviations towards it."""
-    kept = torch.ones(len(belief.mean), dtype=torch.bool)
-    for column, (lower, upper) in belief.bounds.items():
-        mean, away = belief.mean[:, column], deviations * belief.sd[:, column]
-        if upper is not None:
-            kept &= mean + away <= upper
-        if lower is not None:
-            kept &= mean - away >= lower
-    return kept
+def _slack(belief: Belief, edge: Edge, row: int) -> float:
+    mean, sd = belief.mean[row, edge.column], belief.sd[row, edge.column]
+    return -edge.sign * float(mean - edge.at) / math.hypot(float(sd), edge.doubt)
 
 
 def argmax(score: Tensor, allowed: Tensor, seed: int) -> int | None:
@@ -94,7 +168,3 @@ def argmax(score: Tensor, allowed: Tensor, seed: int) -> int | None:
     highest = rows[score[rows] == score[rows].max()]
     chance = torch.Generator().manual_seed(seed)
     return int(highest[torch.randint(len(highest), (1,), generator=chance)])
-
-
-def _rows(belief: Belief) -> Tensor:
-    return torch.arange(len(belief.mean), dtype=torch.float64).reshape(-1, 1, 1)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
-from tuner.bo.acquisition import Belief, Bounds
+from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.encoding import Grid
-from tuner.bo.proof import tightened
-from tuner.bo.surrogate import Reading, Scale, marginals
-from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Study, setting_key
+from tuner.bo.margin import doubt, tightened
+from tuner.bo.prior import hypotheses
+from tuner.bo.surrogate import Reading, Scale, posterior
+from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Study
 
 CENSORED_NOISE = 0.1
 """Noise added to a window that was cut short: it shows how bad at least, not how bad."""
@@ -39,57 +38,49 @@ class View:
         }
 
 
-def believe(study: Study, evidence: Evidence, limits: tuple[Limit, ...], grid: Grid) -> View:
-    """Fit one model per metric that the study aims at or limits.
+def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Grid) -> View:
+    """Work out what is believed of each metric that the study aims at or limits.
 
     Raises:
         MetricUnavailable: no trial measured one of them.
     """
     measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
-    baseline = grid.rows[setting_key(study.baseline)]
-    scales: dict[str, Scale] = {}
-    columns = []
-    for metric in dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]):
-        shown = {row: c for row, c in measured.items() if metric in c.estimates}
-        if not shown:
-            raise MetricUnavailable(
-                f"no trial of study {study.id} has measured {metric}",
-                hint="constrain a metric that the device or the workload has",
-            )
-        values = [c.estimates[metric].mean for c in shown.values()]
-        reference = evidence.baseline.get(metric)
-        scale = Scale.of(reference.mean if reference else values[0], values)
-        readings = [_reading(row, c, metric, scale) for row, c in shown.items()]
-        columns.append(marginals(grid, baseline, readings, study.seed))
-        scales[metric] = scale
-    belief = Belief(
-        torch.stack([mean for mean, _ in columns], dim=1),
-        torch.stack([sd for _, sd in columns], dim=1),
-        study.objective.sign > 0.0,
-        _bounds(study, evidence, limits, scales),
+    metrics = list(dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]))
+    scales = {m: _scale(study, evidence, m, measured.values()) for m in metrics}
+    readings = [
+        _reading(place, row, candidate, metric, scales[metric])
+        for place, metric in enumerate(metrics)
+        for row, candidate in measured.items()
+        if metric in candidate.estimates
+    ]
+    priors = hypotheses(grid, metrics, [scale.log for scale in scales.values()])
+    components = posterior(grid, len(metrics), readings, priors)
+    edges = tuple(
+        Edge(
+            column=metrics.index(limit.metric),
+            sign=limit.sign,
+            at=scales[limit.metric].place(tightened(evidence, limit)),
+            doubt=doubt(evidence, constraint),
+        )
+        for constraint, limit in zip(study.constraints, limits, strict=True)
     )
-    return View(belief, scales, measured)
+    return View(Belief(components, study.objective.sign, edges), scales, measured)
 
 
-def _reading(row: int, candidate: Candidate, metric: str, scale: Scale) -> Reading:
-    estimate = candidate.estimates[metric]
+def _scale(study: Study, evidence: Evidence, metric: str, candidates: Iterable[Candidate]) -> Scale:
+    values = [c.estimates[metric].mean for c in candidates if metric in c.estimates]
+    if not values:
+        raise MetricUnavailable(
+            f"no trial of study {study.id} has measured {metric}",
+            hint="constrain a metric that the device or the workload has",
+        )
+    reference = evidence.baseline.get(metric)
+    return Scale.of(reference.mean if reference else values[0], values)
+
+
+def _reading(metric: int, row: int, candidate: Candidate, name: str, scale: Scale) -> Reading:
+    estimate = candidate.estimates[name]
     noise = scale.width(estimate)
     if not candidate.deployable and any(t.censored for t in candidate.trials):
         noise = math.hypot(noise, CENSORED_NOISE)
-    return Reading(row, scale.place(estimate.mean), noise)
-
-
-def _bounds(
-    study: Study, evidence: Evidence, limits: tuple[Limit, ...], scales: Mapping[str, Scale]
-) -> dict[int, Bounds]:
-    bounds: dict[int, Bounds] = {}
-    metrics = list(scales)
-    for constraint, limit in zip(study.constraints, limits, strict=True):
-        column = metrics.index(limit.metric)
-        at = scales[limit.metric].place(tightened(evidence, constraint, limit))
-        lower, upper = bounds.get(column, (None, None))
-        if limit.sign > 0.0:
-            bounds[column] = (lower, at if upper is None else min(at, upper))
-        else:
-            bounds[column] = (at if lower is None else max(at, lower), upper)
-    return bounds
+    return Reading(metric, row, scale.place(estimate.mean), noise)

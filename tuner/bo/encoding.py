@@ -1,4 +1,4 @@
-"""A space as rows of the unit cube."""
+"""Settings as rows of the unit cube, and as multiples of the baseline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tuner.core import InvalidInput, Setting, SettingKey, Space, Value, setting_key
+from tuner.core import Setting, SettingKey, Space, Value, setting_key
 
 MOST_ROWS = 10_000
 """Spaces up to this size are enumerated, so that the best row is found exactly."""
@@ -20,46 +20,50 @@ LOG_SPAN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Every setting of a space in the order of `Space.grid()`, and its point of the unit cube.
+    """Some or all settings of a space, and the point of the unit cube of each.
 
     `points` has one float64 row per setting and one column per knob with more than one value; `names`
-    are those knobs.
-    `spans` says what the length of each column stands for: the logarithm of the factor between the
-    least and the greatest value, 1 for knobs that are no positive numbers.
+    are those knobs. `ratios` is each value over the baseline's, in the same shape; knobs that are no
+    positive numbers count from 1 to e over their list.
     """
 
     names: tuple[str, ...]
     settings: tuple[Setting, ...]
     points: Tensor
-    spans: Tensor
+    ratios: Tensor
     rows: Mapping[SettingKey, int]
 
     def row(self, setting: Setting) -> int | None:
-        """Return the row of a setting, None where the space does not have it."""
+        """Return the row of a setting, None where the grid does not have it."""
         return self.rows.get(setting_key(setting))
 
 
 def enumerate_grid(space: Space) -> Grid:
-    """Return the whole space as points of the unit cube.
+    """Return the whole space in the order of `Space.grid()`."""
+    return grid_of(space, tuple(space.grid()))
 
-    Raises:
-        InvalidInput: the space has more than 10,000 settings.
-    """
-    if space.size > MOST_ROWS:
-        raise InvalidInput(
-            f"the space has {space.size} settings, more than the {MOST_ROWS} this policy can search",
-            hint="leave out knobs, or list fewer values for them",
-        )
-    settings = tuple(space.grid())
+
+def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
+    """Return some settings of a space as a grid, in their order; the scales are those of the space."""
     varied = [k for k in space.knobs if len(k.values) > 1]
-    columns = []
+    points, ratios = [], []
     for knob in varied:
         place = dict(zip(knob.values, scaled(knob.values), strict=True))
-        columns.append([place[s[knob.name]] for s in settings])
-    points = torch.tensor(columns, dtype=torch.float64).reshape(len(varied), len(settings)).T
-    spans = torch.tensor([span(k.values) for k in varied], dtype=torch.float64)
-    rows = {setting_key(s): i for i, s in enumerate(settings)}
-    return Grid(tuple(k.name for k in varied), settings, points.contiguous(), spans, rows)
+        ratio = dict(zip(knob.values, multiples(knob.values, knob.default), strict=True))
+        points.append([place[s[knob.name]] for s in settings])
+        ratios.append([ratio[s[knob.name]] for s in settings])
+    return Grid(
+        tuple(k.name for k in varied),
+        tuple(settings),
+        _columns(points, len(settings)),
+        _columns(ratios, len(settings)),
+        {setting_key(s): i for i, s in enumerate(settings)},
+    )
+
+
+def _columns(columns: Sequence[Sequence[float]], rows: int) -> Tensor:
+    table = torch.tensor(columns, dtype=torch.float64).reshape(len(columns), rows)
+    return table.T.contiguous()
 
 
 def scaled(values: Sequence[Value]) -> tuple[float, ...]:
@@ -77,12 +81,14 @@ def scaled(values: Sequence[Value]) -> tuple[float, ...]:
     return tuple((n - least) / (greatest - least) for n in numbers)
 
 
-def span(values: Sequence[Value]) -> float:
-    """Return the logarithm of the factor that positive numbers span, 1 for any other values."""
+def multiples(values: Sequence[Value], default: Value) -> tuple[float, ...]:
+    """Return each value over the default; for anything but positive numbers exp of its place."""
     numbers = _numbers(values)
-    if numbers is None or min(numbers) <= 0.0:
-        return 1.0
-    return math.log(max(numbers) / min(numbers))
+    if numbers is not None and min(numbers) > 0.0:
+        reference = numbers[values.index(default)]
+        return tuple(n / reference for n in numbers)
+    places = scaled(values)
+    return tuple(math.exp(place - places[values.index(default)]) for place in places)
 
 
 def _numbers(values: Sequence[Value]) -> list[float] | None:

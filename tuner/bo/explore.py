@@ -1,129 +1,194 @@
-"""Which setting to measure for the first time."""
+"""Which setting to measure next: what is worth most, what it may break, and what it would teach."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from tuner.bo.acquisition import argmax, log_gain, within
-from tuner.bo.search import WORTH, Search
-from tuner.core import TrialState, Try, Verdict
+from tuner.bo.acquisition import argmax, taught
+from tuner.bo.search import Search
+from tuner.core import Try
 
-PROBE_SHARE = 0.25
-"""The share of the trials in which each knob is first turned by itself."""
+WORTH = 0.002
+"""An expected gain, net of its risk, below this share of the baseline is not worth a trial. Our
+choice, as is every number here; the benchmark on measured surfaces decided."""
 
-LEAST_TRIALS = 8
+PROMISE = 0.004
+"""A row that may save so much is worth a safe window elsewhere that tells whether it keeps the limits."""
+
+DARING = 0.01
+"""Before a search ends, what may save so much is tried although its risk speaks against it."""
+
+SCRAPS = 0.0005
+"""What surely keeps the limits is tried for as little as this."""
+
+SURE, SAFE, EVEN, OPEN = 0.9, 0.85, 0.5, 0.3
+"""Chances to keep every limit: for scraps, for lessons, for a first look around, to be of interest."""
+
+FIRST_LOOKS = 6
 """The search does not end by itself before so many trials: early models are too sure."""
 
-SAFE_DEVIATIONS = 1.0
-"""Settings that keep every limit even so many standard deviations off come first."""
+AGAIN = 0.7
+"""What a further window of a measured row is worth, as a share of what the row may save."""
 
-LEAST_CHANCE = 0.35
-"""A setting less likely than this to keep the limits is not tried once another keeps them."""
+FIRM_CHANCE = 0.9
+FIRM_WINDOWS = 3
+"""Before a search ends, its best setting is measured until it is so likely to keep its limits."""
 
-LIKELY = 0.5
-"""A measured setting at least so likely to keep the limits is searched on from, proven or not."""
+LOST = 0.45
+"""A limited metric less certain than this (log units) is no place to go, unless surely kept."""
 
-FAMILIAR = 0.15
-"""Settings whose objective is less certain than this (log units) come last: a wide guess far away
-is no promise."""
-
-MOST_FAILURES = 2
-"""A setting that failed so often is given up."""
-
-RETRY_CHANCE = 0.5
-"""How likely a setting that failed once is thought to work."""
+LEAST_LESSON = 1e-5
 
 
 def explore(search: Search) -> Try | None:
-    """Return the unmeasured setting that promises most, None where none promises enough.
+    """Return the setting that is most worth measuring, None where nothing is.
 
-    The likeliest to keep the limits while none does. Then each knob turned by itself, which teaches
-    the models most. Then the greatest expected gain: safe and familiar settings before others.
+    The likeliest to keep the limits while nothing does. Then, in this order: the greatest expected
+    gain net of its risk; a safe window that teaches about a promising row; a look around while little
+    was tried; small gains that are safe; a promising risk; the best setting again until it is firm.
     """
-    allowed, chance = _allowed(search)
-    best = _best(search)
-    if best is None:
-        row = argmax(chance, allowed, search.study.seed)
-        why = "nothing keeps every limit yet; this is the likeliest to"
-        return None if row is None else search.attempt(row, f"{why} ({search.percent(row)})")
-    safe = allowed & within(search.view.belief, SAFE_DEVIATIONS)
-    likely = allowed & (chance > math.log(LEAST_CHANCE))
-    if search.spent < PROBE_SHARE * search.study.terms.trials:
-        probe = _probe(search, safe, likely)
-        if probe is not None:
-            return probe
-    gain = log_gain(search.view.belief, best) + chance - search.chance
-    familiar = search.view.belief.sd[:, 0] <= FAMILIAR
-    for rows in (safe & familiar, likely & familiar, safe, likely):
-        row = argmax(gain, rows, search.study.seed)
-        if row is not None and gain[row] > math.log(WORTH):
-            return search.attempt(row, search.outlook(row))
-    row = argmax(gain, likely, search.study.seed)
-    if row is None or search.spent >= LEAST_TRIALS:
-        return None
-    return search.attempt(row, f"{search.outlook(row)}; too early to stop")
+    return _Choice(search).made()
 
 
-def _allowed(search: Search) -> tuple[Tensor, Tensor]:
-    """Return which rows may be tried for the first time, and every row's chance to come out well.
-
-    A setting that failed may be tried once more, at half its chance.
-    """
-    allowed = torch.ones(len(search.grid.settings), dtype=torch.bool)
-    allowed[list(search.view.measured)] = False
-    chance = search.chance.clone()
-    failures = Counter(_rows(search, TrialState.FAILED))
-    for row, count in failures.items():
-        allowed[row] &= count < MOST_FAILURES
-        chance[row] += math.log(RETRY_CHANCE)
-    allowed[_rows(search, TrialState.RUNNING)] = False
-    return allowed, chance
+def worth(search: Search) -> Tensor:
+    """Return how much each row is worth trying: its expected gain, net of its risk."""
+    return _Choice(search).net
 
 
-def _rows(search: Search, *states: TrialState) -> list[int]:
-    """Return the row of every trial in one of some states."""
-    rows = [search.grid.row(t.setting) for t in search.trials if t.state in states]
-    return [row for row in rows if row is not None]
+class _Choice:
+    """One decision: the rows' promises and risks, worked out once."""
 
+    def __init__(self, search: Search) -> None:
+        self.search, self.belief = search, search.view.belief
+        self.best = search.deployable[0]
+        self.chance, self.seed = search.chance, search.study.seed
 
-def _best(search: Search) -> float | None:
-    """Return the best believed objective of a setting that keeps its limits, or likely does.
+    def made(self) -> Try | None:
+        """Return the decision."""
+        if self._nothing_keeps():
+            row = argmax(self.chance, self._unmeasured & self.search.allowed, self.seed)
+            why = "nothing keeps every limit yet; this is the likeliest to"
+            return None if row is None else self._try(row, f"{why} ({self.search.percent(row)})")
+        return (
+            self._worthwhile()
+            or self._lesson()
+            or self._look_around()
+            or self._scrap()
+            or self._dare()
+            or self._firm()
+        )
 
-    What is likely but not proven counts too: searching on from there costs no proof.
-    """
-    rows = [
-        row
-        for row, c in search.view.measured.items()
-        if c.verdict is Verdict.FEASIBLE
-        or (c.verdict is Verdict.UNSURE and search.chance[row] > math.log(LIKELY))
-    ]
-    if not rows:
-        return None
-    believed = search.view.belief.mean[rows, 0]
-    return float(believed.min() if search.view.belief.minimize else believed.max())
+    def _nothing_keeps(self) -> bool:
+        """Return whether no measured setting, the baseline included, is likely to keep its limits."""
+        rows = list(self.search.view.measured)
+        return bool((self.chance[rows] < EVEN).all())
 
+    @cached_property
+    def _unmeasured(self) -> Tensor:
+        unmeasured = torch.ones(len(self.chance), dtype=torch.bool)
+        unmeasured[list(self.search.view.measured)] = False
+        return unmeasured
 
-def _probe(search: Search, safe: Tensor, likely: Tensor) -> Try | None:
-    """Return a setting that differs from the baseline in one knob that was not yet turned alone.
+    @cached_property
+    def gain(self) -> Tensor:
+        """What each row may save, its chance to keep the limits and its duration counted in.
 
-    As far as is safe; where no step is, the shortest of the likely ones.
-    """
-    points = search.grid.points
-    turned = points != points[search.baseline]
-    alone = turned.sum(dim=1) == 1
-    tried = _rows(search, *TrialState)
-    away = (points - points[search.baseline]).abs().sum(dim=1)
-    for column, knob in enumerate(search.grid.names):
-        rows = alone & turned[:, column]
-        if rows[tried].any():
-            continue
-        row = argmax(search.view.belief.sd[:, 0], rows & safe, search.study.seed)
-        if row is None:
-            row = argmax(-away, rows & likely, search.study.seed)
-        if row is not None:
-            return search.attempt(row, f"what {knob} does by itself: {search.outlook(row)}")
-    return None
+        For a measured row: what it would save were it trusted.
+        """
+        value = self.belief.sign * self.belief.mean[:, 0]
+        fresh = self.belief.gain(float(self.belief.mean[self.best, 0]))
+        fresh = fresh * self.chance / self.belief.chance.clamp_min(1e-300)
+        again = AGAIN * (value[self.best] - value).clamp_min(0.0) * self.chance
+        gain = torch.where(self._unmeasured, fresh, again) / self.search.effort
+        wild = torch.zeros_like(self._unmeasured)
+        for edge in self.belief.edges:
+            wild |= self.belief.sd[:, edge.column] > LOST
+        return torch.where(self.search.allowed & ~(wild & (self.chance < 0.95)), gain, 0.0)
+
+    @cached_property
+    def net(self) -> Tensor:
+        """What each row may save, less the price of breaking a limit; -inf where it must not be tried."""
+        caution = self.search.caution
+        early = self.search.spent < caution.first_trials
+        price = caution.overshoot_price * (caution.first_factor if early else 1.0)
+        net = self.gain - price * self.belief.overshoot - caution.price * (1.0 - self.chance)
+        tried = (self.chance >= caution.least_chance) & (self.gain > 0.0) & self._within_stride()
+        return torch.where(tried, net, -math.inf)
+
+    def _within_stride(self) -> Tensor:
+        """Return which rows' 95 % bound uses no more of the remaining slack than one step may."""
+        kept = torch.ones_like(self._unmeasured)
+        stride = self.search.caution.stride
+        if math.isinf(stride):
+            return kept
+        safe = [row for row in self.search.view.measured if self.chance[row] >= SURE]
+        for edge in self.belief.edges:
+            mean = edge.sign * self.belief.mean[:, edge.column]
+            bound = mean + 1.645 * (self.belief.sd[:, edge.column] ** 2 + edge.doubt**2).sqrt()
+            limit = edge.sign * edge.at
+            reached = max([float(mean[row]) for row in safe] or [limit])
+            kept &= bound <= reached + stride * max(0.0, limit - reached)
+        return kept
+
+    def _worthwhile(self) -> Try | None:
+        return self._first(self.net, torch.ones_like(self._unmeasured), WORTH)
+
+    def _lesson(self) -> Try | None:
+        """Return the safe window that teaches most about the row that promises most."""
+        if not self.belief.edges or len(self.belief.components) < 2:
+            return None
+        target = argmax(self.gain, self.search.allowed & (self.chance >= OPEN), self.seed)
+        if target is None or float(self.gain[target]) <= PROMISE:
+            return None
+        lesson = taught(self.belief, target, self._usual_noise())
+        few = torch.tensor([self.search.windows[row] < 2 for row in range(len(self.chance))])
+        row = argmax(lesson, self.search.allowed & few & (self.chance >= SAFE), self.seed)
+        if row is None or float(lesson[row]) <= LEAST_LESSON:
+            return None
+        promise = self.search.outlook(target)
+        return self._try(row, f"tells whether a more promising setting keeps its limits: {promise}")
+
+    def _look_around(self) -> Try | None:
+        if self.search.spent >= FIRST_LOOKS:
+            return None
+        return self._first(self.net, self.chance >= EVEN, -math.inf, "; too early to stop")
+
+    def _scrap(self) -> Try | None:
+        return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SCRAPS)
+
+    def _dare(self) -> Try | None:
+        if self.search.caution.price > DARING * 10:
+            return None
+        promising = torch.isfinite(self.net) & (self.gain > DARING)
+        return self._first(self.net, promising, -math.inf, "; a risk worth taking")
+
+    def _firm(self) -> Try | None:
+        """Return the best setting once more while a few windows do not make it firm."""
+        measured = self.search.windows[self.best]
+        firm = float(self.chance[self.best]) >= FIRM_CHANCE or measured >= FIRM_WINDOWS
+        if firm or self.best == self.search.baseline or not self.search.allowed[self.best]:
+            return None
+        return self._try(self.best, f"{self.search.outlook(self.best)}; measured again, to be sure")
+
+    def _first(self, score: Tensor, rows: Tensor, least: float, also: str = "") -> Try | None:
+        row = argmax(score, rows, self.seed)
+        if row is None or not float(score[row]) > least:
+            return None
+        again = "" if self._unmeasured[row] else "; measured again, to trust it"
+        return self._try(row, f"{self.search.outlook(row)}{again}{also}")
+
+    def _try(self, row: int, why: str) -> Try:
+        return self.search.attempt(row, why)
+
+    def _usual_noise(self) -> float:
+        """Return the deviation of a window of the objective, in its model's units."""
+        metric = self.search.study.objective.metric
+        scale = self.search.view.scales[metric]
+        shown = [
+            c.estimates[metric] for c in self.search.view.measured.values() if metric in c.estimates
+        ]
+        return max(scale.width(e) for e in shown)

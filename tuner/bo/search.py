@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
-from tuner.bo.acquisition import log_feasible
 from tuner.bo.beliefs import View
 from tuner.bo.encoding import Grid
 from tuner.core import (
     Evidence,
     Limit,
     Phase,
+    Setting,
     Study,
     Trial,
     TrialState,
     Try,
+    Verdict,
     setting_key,
 )
+from tuner.guard import CAUTION, Caution
 
-WORTH = 0.001
-"""An expected gain below this share of the baseline is not worth a window."""
+MOST_WINDOWS = 6
+"""No setting is measured more often than this while tuning."""
+
+MOST_FAILURES = 2
+"""A setting that failed so often is given up."""
+
+RETRY_CHANCE = 0.5
+"""How likely a setting that failed once is thought to work."""
+
+THRIFT = 0.25
+"""By which power of its duration a trial counts for less: the elasticity of its worth in seconds."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A study's counted trials, what they show, and what is believed of every row of the grid."""
+    """A study's counted trials, what they show, and what is believed of every row of the grid.
+
+    `within` limits what may be tried; what was measured outside of it is evidence all the same.
+    """
 
     study: Study
     trials: tuple[Trial, ...]
@@ -36,11 +52,12 @@ class Search:
     limits: tuple[Limit, ...]
     grid: Grid
     view: View
+    within: Callable[[Setting], bool] | None = None
 
-    @cached_property
-    def chance(self) -> Tensor:
-        """Logarithm of each row's probability to keep every limit so well that it can be proven."""
-        return log_feasible(self.view.belief)
+    @property
+    def caution(self) -> Caution:
+        """How the study weighs its limits."""
+        return CAUTION[self.study.terms.safety]
 
     @property
     def spent(self) -> int:
@@ -57,6 +74,69 @@ class Search:
         """The row of the baseline."""
         return self.grid.rows[setting_key(self.study.baseline)]
 
+    @cached_property
+    def windows(self) -> Counter[int]:
+        """How often each row was measured to the end of a window."""
+        return Counter(
+            row
+            for t in self.trials
+            if t.state.evidence and (row := self.grid.row(t.setting)) is not None
+        )
+
+    @cached_property
+    def allowed(self) -> Tensor:
+        """Which rows may be tried: not what runs, has failed twice, or has shown a limit broken."""
+        allowed = torch.ones(len(self.grid.settings), dtype=torch.bool)
+        if self.within is not None:
+            allowed = torch.tensor([self.within(s) for s in self.grid.settings])
+        for row, count in Counter(self._rows(TrialState.FAILED)).items():
+            allowed[row] &= count < MOST_FAILURES
+        allowed[self._rows(TrialState.RUNNING)] = False
+        for row, candidate in self.view.measured.items():
+            often = self.windows[row] >= MOST_WINDOWS
+            allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
+        return allowed
+
+    @cached_property
+    def chance(self) -> Tensor:
+        """Each row's probability to come out well: to keep every limit, and not to fail again."""
+        chance = self.view.belief.chance.clone()
+        for row in self._rows(TrialState.FAILED):
+            chance[row] *= RETRY_CHANCE
+        return chance
+
+    @cached_property
+    def deployable(self) -> tuple[int, ...]:
+        """The measured rows that could be held, best believed objective first; at the end the baseline.
+
+        What was measured to the end of a window, is likely enough to keep its limits, has not proven
+        the contrary, and is believed to beat the baseline.
+        """
+        metric = self.study.objective.metric
+        value = self.view.belief.sign * self.view.belief.mean[:, 0]
+        rows = [
+            row
+            for row, c in self.view.measured.items()
+            if c.deployable
+            and c.verdict is not Verdict.INFEASIBLE
+            and metric in c.estimates
+            and self.chance[row] >= self.caution.deploy_chance
+            and value[row] < value[self.baseline]
+        ]
+        return (*sorted(rows, key=lambda row: float(value[row])), self.baseline)
+
+    @cached_property
+    def effort(self) -> Tensor:
+        """What a trial of each row takes, relative to the cheapest: its window and changing the knobs.
+
+        Between trials a device is at its baseline or a hold, so every changed knob is paid for.
+        """
+        seconds = torch.full((len(self.grid.settings),), self.study.terms.window_s).double()
+        for column, name in enumerate(self.grid.names):
+            changed = self.grid.points[:, column] != self.grid.points[self.baseline, column]
+            seconds += self.study.space.knob(name).cost.seconds * changed
+        return (seconds / self.study.terms.window_s) ** THRIFT
+
     def attempt(self, row: int, why: str) -> Try:
         """Return the suggestion to measure a row."""
         return Try(self.grid.settings[row], why, self.view.predicted(row))
@@ -67,14 +147,17 @@ class Search:
         start = self.evidence.baseline[metric].mean
         change = self.view.predicted(row)[metric].mean / start - 1.0 if start else 0.0
         side = "below" if change < 0.0 else "above"
-        return (
-            f"{metric} should be {abs(change):.1%} {side} the baseline, "
-            f"with a chance of {self.percent(row)} to keep every limit"
-        )
+        kept = f", with a chance of {self.percent(row)} to keep every limit" if self.limits else ""
+        return f"{metric} should be {abs(change):.1%} {side} the baseline{kept}"
 
     def percent(self, row: int) -> str:
         """Return in words how likely a row keeps every limit."""
-        return f"{math.exp(float(self.chance[row])):.0%}"
+        return f"{float(self.chance[row]):.0%}"
+
+    def _rows(self, *states: TrialState) -> list[int]:
+        """Return the row of every trial in one of some states."""
+        rows = [self.grid.row(t.setting) for t in self.trials if t.state in states]
+        return [row for row in rows if row is not None]
 
 
 def trials_spent(trials: tuple[Trial, ...]) -> int:

@@ -1,44 +1,42 @@
-"""One Gaussian process per metric, with the noise that its windows had."""
+"""What the windows measured so far tell of every setting: Gaussian processes, averaged.
+
+Nothing is fitted. Each hypothesis of the prior (`tuner.bo.prior`) meets each of a few sizes of residual
+and roughness, and all are averaged by how likely they make the readings: with ten readings the most
+probable hyperparameters alone are over-confident, and the averages cost less than a fit. Exact
+inference throughout; the joint covariance of the grid is never formed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-import botorch
 import torch
-from botorch.exceptions.errors import ModelFittingError
-from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
-from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.means import ZeroMean
-from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
+from tuner.bo.prior import Hypothesis
 from tuner.core import Estimate, Prediction
 
-ELASTICITY = 0.5
-"""Time, power and energy go about as powers of clocks, threads and batch sizes. This is the expected
-size of the exponents: 1 is strictly proportional. Our choice, as are the next four."""
+RESIDUALS = ((0.25, 0.015), (0.25, 0.05), (0.8, 0.05), (0.8, 0.15))
+"""Length scale (in the unit cube) and size (log units) of what a hypothesis misses: a Matérn-5/2
+process. Our choice, as are the next."""
 
-CURVATURE = 0.4
-"""By how much an exponent is expected to change over the span of its own or another knob."""
-
-AMPLITUDE = 0.3
-"""How far a metric is expected to stray from such a law over the whole space, in log units."""
-
-ROUGHNESS = 0.01
+ROUGHNESS = (0.003, 0.015, 0.05)
 """Standard deviation of a single row from any smooth surface: measured tables are that rough."""
+
+LEVEL = 1.0
+"""Prior deviation of the baseline's own level from what its windows showed."""
 
 LEAST_NOISE = 0.003
 """No window is more exact than this: drift between windows is not in its standard error."""
 
-MOST_STEPS = 100
-"""Steps of the optimiser in one fit."""
+NEGLIGIBLE = 0.005
+"""Combinations of so small a share of the probability are left out."""
+
+JITTER = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,92 +78,138 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all windows of one row of the grid showed together, in the model's units."""
+    """What all windows of one row of the grid showed of one metric, in the model's units."""
 
+    metric: int
     row: int
     value: float
     noise: float
 
 
-class PowerLaw(Kernel):  # type: ignore[misc]
-    """Laws that are quadratic in the logarithms of the knobs and nothing at the baseline.
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One way to read the evidence: its share of the probability, and its marginals.
 
-    Without parameters: the elasticities themselves have a fixed normal prior.
+    `mean` and `sd` have one row per setting and one column per metric.
     """
 
-    def __init__(self, centre: Tensor, spans: Tensor) -> None:
-        super().__init__()
-        self._centre, self._spans = centre, spans
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: object) -> Tensor:
-        """Return the covariance between two sets of points."""
-        slopes = self._inner(x1, x2, self._spans, diag)
-        bends = self._inner(x1, x2, self._spans.sqrt(), diag)
-        return ELASTICITY**2 * slopes + CURVATURE**2 / 2.0 * bends.square()
-
-    def _inner(self, x1: Tensor, x2: Tensor, weights: Tensor, diag: bool) -> Tensor:
-        one, other = (x1 - self._centre) * weights, (x2 - self._centre) * weights
-        return (one * other).sum(-1) if diag else one @ other.transpose(-1, -2)
+    weight: float
+    mean: Tensor
+    sd: Tensor
 
 
-def marginals(
-    grid: Grid, baseline: int, readings: Sequence[Reading], seed: int
-) -> tuple[Tensor, Tensor]:
-    """Return posterior mean and standard deviation of one metric at every row of the grid.
+def posterior(
+    grid: Grid, metrics: int, readings: Sequence[Reading], priors: Sequence[Hypothesis]
+) -> list[Component]:
+    """Return what the readings say of every row: components whose weights add up to one.
 
-    The prior: zero at the baseline row; power laws of the knobs; a Matérn-5/2 process with one
-    length scale per knob (BoTorch's dimension-scaled priors) for what they miss; an independent
-    deviation of every row. Length scales and amplitude are the most probable ones; those of the
-    prior below two readings, or where no optimum is found. The joint covariance of the grid is
-    never formed. Deterministic for the same readings and seed.
+    Deterministic for the same readings.
     """
-    rows = torch.tensor([r.row for r in readings], dtype=torch.long)
-    values = torch.tensor([[r.value] for r in readings], dtype=torch.float64)
-    noise = torch.tensor([[r.noise**2] for r in readings], dtype=torch.float64) + ROUGHNESS**2
-    points = grid.points
-    law = PowerLaw(points[baseline], grid.spans)
-    kernel = _fitted(points[rows], values, noise, law, seed).covar_module
-    with torch.no_grad():
-        across = kernel(points[rows], points).to_dense()
-        within = across[:, rows] + noise.squeeze(-1).diag()
-        across[torch.arange(len(rows)), rows] += ROUGHNESS**2
-        factor = torch.linalg.cholesky(within)
-        solved = torch.linalg.solve_triangular(
-            factor, torch.cat([values, across], dim=1), upper=False
+    seen = _Seen(grid, metrics, readings)
+    evidence = []
+    for size, roughness in product(RESIDUALS, ROUGHNESS):
+        shared = seen.covariance(size, roughness)
+        evidence += [_evidence(seen, prior, shared) for prior in priors]
+    logs = torch.tensor(evidence, dtype=torch.float64)
+    weights = torch.softmax(logs, dim=0)
+    weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
+    weights = weights / weights.sum()
+    combinations = _combinations(priors)
+    return [
+        _component(seen, float(weight), *combination)
+        for weight, combination in zip(weights, combinations, strict=True)
+        if weight > 0.0
+    ]
+
+
+def _combinations(
+    priors: Sequence[Hypothesis],
+) -> Iterator[tuple[tuple[float, float], float, Hypothesis]]:
+    for size, roughness in product(RESIDUALS, ROUGHNESS):
+        for prior in priors:
+            yield size, roughness, prior
+
+
+class _Seen:
+    """The readings as tensors, and the covariances that every hypothesis shares."""
+
+    def __init__(self, grid: Grid, metrics: int, readings: Sequence[Reading]) -> None:
+        self.metrics, self.rows = metrics, len(grid.settings)
+        self.points = grid.points
+        self.row = torch.tensor([r.row for r in readings], dtype=torch.long)
+        self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
+        self.at = self.metric * self.rows + self.row
+        self.value = torch.tensor([r.value for r in readings], dtype=torch.float64)
+        self.noise = torch.tensor([r.noise**2 for r in readings], dtype=torch.float64)
+        self.alike = (self.metric[:, None] == self.metric[None]).double()
+        self.apart = torch.cdist(grid.points[self.row], grid.points[self.row])
+
+    def covariance(self, size: tuple[float, float], roughness: float) -> Tensor:
+        """Return level, residual, roughness and noise between the readings."""
+        length, amplitude = size
+        same = (self.row[:, None] == self.row[None]).double()
+        smooth = amplitude**2 * _matern(self.apart / length)
+        return self.alike * (LEVEL + smooth + roughness**2 * same) + self.noise.diag()
+
+    def across(self, size: tuple[float, float], roughness: float) -> Tensor:
+        """Return level, residual and roughness between the readings and every row and metric."""
+        length, amplitude = size
+        apart = torch.cdist(self.points[self.row], self.points)
+        block = LEVEL + amplitude**2 * _matern(apart / length)
+        block[torch.arange(len(self.row)), self.row] += roughness**2
+        return torch.cat(
+            [block * (self.metric == m).double()[:, None] for m in range(self.metrics)], 1
         )
-        mean = solved[:, 1:].T @ solved[:, 0]
-        prior = kernel(points, diag=True) + ROUGHNESS**2
-        variance = prior - solved[:, 1:].square().sum(dim=0)
-    return mean, variance.clamp_min(1e-12).sqrt()
 
 
-def _fitted(
-    points: Tensor, values: Tensor, noise: Tensor, law: PowerLaw, seed: int
-) -> SingleTaskGP:
-    rest = ScaleKernel(
-        get_covar_module_with_dim_scaled_prior(points.shape[-1], use_rbf_kernel=False),
-        outputscale_prior=LogNormalPrior(2.0 * math.log(AMPLITUDE), 1.0),
+def _matern(distance: Tensor) -> Tensor:
+    scaled = math.sqrt(5.0) * distance
+    return (1.0 + scaled + scaled.square() / 3.0) * (-scaled).exp()
+
+
+def _factor(covariance: Tensor) -> Tensor:
+    jitter = JITTER * torch.eye(len(covariance), dtype=torch.float64)
+    factor: Tensor = torch.linalg.cholesky(covariance + jitter)
+    return factor
+
+
+def _evidence(seen: _Seen, prior: Hypothesis, shared: Tensor) -> float:
+    """Return the log of the readings' probability, up to a constant that all hypotheses share."""
+    known = prior.features[:, seen.at]
+    factor = _factor(shared + known.T @ known)
+    fits = _fits(factor, seen.value - prior.centres[:, seen.at])
+    return float(torch.logsumexp(fits, dim=0)) - math.log(len(fits))
+
+
+def _fits(factor: Tensor, misses: Tensor) -> Tensor:
+    """Return how likely each row of misses is."""
+    solved: Tensor = torch.linalg.solve_triangular(factor, misses.T, upper=False)
+    return -0.5 * solved.square().sum(dim=0) - factor.diagonal().log().sum()
+
+
+def _component(
+    seen: _Seen, weight: float, size: tuple[float, float], roughness: float, prior: Hypothesis
+) -> Component:
+    """Return the marginals at every row under one combination, its laws weighed by their fit."""
+    known = prior.features[:, seen.at]
+    across = seen.across(size, roughness) + known.T @ prior.features
+    factor = _factor(seen.covariance(size, roughness) + known.T @ known)
+    half = torch.linalg.solve_triangular(factor, across, upper=False)
+    misses = seen.value - prior.centres[:, seen.at]
+    shares = torch.softmax(_fits(factor, misses), dim=0)
+    likely = shares > NEGLIGIBLE * shares.max()
+    shares, misses = shares[likely] / shares[likely].sum(), misses[likely]
+    shifted = torch.linalg.solve_triangular(factor, misses.T, upper=False).T @ half
+    means = prior.centres[likely] + shifted
+    mean = shares @ means
+    variance = (
+        LEVEL
+        + size[1] ** 2
+        + roughness**2
+        + prior.features.square().sum(dim=0)
+        - half.square().sum(dim=0)
+        + shares @ (means - mean).square()
     )
-    rest.outputscale = AMPLITUDE**2
-    # Values are relative to the baseline, not standardised: a few alike say little about the rest.
-    with botorch.settings.validate_input_scaling(False):
-        model = SingleTaskGP(
-            points,
-            values,
-            train_Yvar=noise,
-            covar_module=law + rest,
-            mean_module=ZeroMean(),
-            outcome_transform=None,
-        )
-    if len(values) < 2:
-        return model
-    likelihood = ExactMarginalLogLikelihood(model.likelihood, model)
-    prior = {name: value.clone() for name, value in model.state_dict().items()}
-    # A fit that fails is tried again from random hyperparameters: seeded, leaving others' draws be.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        try:
-            fit_gpytorch_mll(likelihood, optimizer_kwargs={"options": {"maxiter": MOST_STEPS}})
-        except ModelFittingError:
-            model.load_state_dict(prior)
-    return model
+    shape = (seen.metrics, seen.rows)
+    sd = variance.clamp_min(1e-12).sqrt()
+    return Component(weight, mean.reshape(shape).T, sd.reshape(shape).T)

@@ -12,6 +12,7 @@ import typer
 from tuner.cli import (
     actuator,
     agent,
+    bench,
     best,
     constraint,
     device,
@@ -53,6 +54,7 @@ app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(packrat.commands, name="packrat")
+app.add_typer(bench.commands, name="bench")
 app.command("doctor")(doctor.doctor)
 
 

@@ -45,9 +45,14 @@ def plain(value: object) -> Plain:
     return {name: plain(item) for name, item in items if name != "protocol"}
 
 
+def json_text(value: object) -> str:
+    """Return a value as one JSON document."""
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
+
+
 def echo_json(value: object) -> None:
     """Print one JSON document on stdout."""
-    typer.echo(json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2))
+    typer.echo(json_text(value))
 
 
 def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Table:

@@ -3,7 +3,9 @@
 Columns: `surface`, `device`, `workload`, knobs with the unit in their name, and any of `energy_j`
 (per item), `latency_s`, `power_w`. `surfaces.toml` beside the file may say, under the file's name
 without ending, which columns are resources (the baseline has each at its maximum, in that order) and
-which are batch sizes (then the lower median of what remains).
+which are batch sizes (then the lower median of what remains), and which column is the `objective` to
+be made least and which is `constrained`. A column that does not vary, or holds no numbers at all, is
+no knob.
 """
 
 from __future__ import annotations
@@ -43,21 +45,36 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which columns are resources and which are batch sizes, for the baseline."""
+    """Which columns are resources and which are batch sizes, for the baseline; what a study is for.
+
+    `objective` and `constrained` are columns, too: the one to be made least, the one with a limit.
+    """
 
     resources: tuple[str, ...]
     batch: tuple[str, ...]
+    objective: str
+    constrained: str
+
+    def metric(self, column: str) -> tuple[str, float] | None:
+        """Return the metric that a column is and what to multiply it by, None for other columns."""
+        known = column in METRICS or column in (self.objective, self.constrained)
+        return _as_metric(column) if known else None
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """One workload on one device: its settings and the metrics of each."""
+    """One workload on one device: its settings and the metrics of each.
+
+    `objective` and `constrained` name the metrics that a study of it makes least and limits.
+    """
 
     name: str
     device: str
     workload: str
     space: Space
     metrics: tuple[str, ...]
+    objective: str
+    constrained: str
     values: Mapping[SettingKey, Mapping[str, float]]
     digest: str
 
@@ -86,7 +103,39 @@ def load_surface(spec: str) -> Surface:
             f"{path} has {asked}", hint=f"write {file}#SURFACE with one of: {', '.join(names)}"
         )
     chosen = [row for row in rows if row["surface"] == wanted]
-    return _surface(path, chosen, _roles(path, list(rows[0])))
+    roles = _roles(path, list(rows[0]))
+    surface = _surface(path, chosen, roles, [c for c in rows[0] if roles.metric(c)])
+    if not surface.space.knobs:
+        raise InvalidInput(
+            f"{path}: surface {wanted!r} has only one configuration",
+            hint="there is nothing to tune; choose another surface",
+        )
+    return surface
+
+
+def load_surfaces(path: Path) -> tuple[Surface, ...]:
+    """Read every surface of a table with the two metrics that its studies are about.
+
+    Cells of other metrics are not looked at; a surface of one configuration is left out.
+
+    Raises:
+        InvalidInput: no such file, a column is missing, or a cell is no usable number.
+        ConfigError: `surfaces.toml` is wrong.
+    """
+    rows = _rows(path)
+    roles = _roles(path, list(rows[0]))
+    columns = list(dict.fromkeys([roles.objective, roles.constrained]))
+    missing = [c for c in columns if c not in rows[0]]
+    if missing:
+        raise InvalidInput(
+            f"{path} has no column {', '.join(missing)}",
+            hint=f"name the objective and what is constrained in {path.with_name(ROLES_FILE)}",
+        )
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["surface"], []).append(row)
+    found = [_surface(path, group, roles, columns) for group in groups.values()]
+    return tuple(surface for surface in found if surface.space.knobs)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -115,37 +164,59 @@ def _rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _roles(path: Path, columns: Sequence[str]) -> Roles:
-    knobs = [c for c in columns if c not in LABELS and c not in METRICS]
+def _as_metric(column: str) -> tuple[str, float]:
+    """Return what a column of measurements is called as a metric, and what to multiply it by."""
+    return METRICS.get(column, (column, 1.0))
+
+
+def _section(path: Path) -> dict[str, object]:
+    """Return what `surfaces.toml` says about a table, nothing where there is no such file."""
     file = path.with_name(ROLES_FILE)
     try:
         section = tomllib.loads(file.read_text(encoding="utf-8")).get(path.stem, {})
         if not isinstance(section, dict):
             raise ValueError(f"{path.stem} is no table")
     except FileNotFoundError:
-        section = {}
+        return {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {file}: {error}", hint="mend or remove it") from error
+    return section
+
+
+def _roles(path: Path, columns: Sequence[str]) -> Roles:
+    section, file = _section(path), path.with_name(ROLES_FILE)
+    aims = {"objective": "energy_j", "constrained": "latency_s"}
+    for key in aims:
+        name = section.get(key, aims[key])
+        if not isinstance(name, str) or (key in section and name not in columns):
+            raise ConfigError(
+                f"{file}, {path.stem}.{key}: {name!r} is no column of {path.name}",
+                hint=f"the columns are: {', '.join(columns)}",
+            )
+        aims[key] = name
+    known = {*LABELS, *METRICS, *aims.values()}
+    knobs = [c for c in columns if c not in known]
     default_batch = [c for c in knobs if c == "batch_size"]
-    listed = {
-        "resources": section.get("resources", []),
-        "batch": section.get("batch", default_batch),
-    }
-    for key, names in listed.items():
+    listed: dict[str, list[str]] = {"resources": [], "batch": default_batch}
+    for key in listed:
+        names = section.get(key, listed[key])
         if not isinstance(names, list) or any(name not in knobs for name in names):
             raise ConfigError(
                 f"{file}, {path.stem}.{key}: {names!r} is no list of knobs of {path.name}",
                 hint=f"the knobs are: {', '.join(knobs)}",
             )
+        listed[key] = names
     # A knob that nobody gave a role is a resource like the others, after them.
     rest = [c for c in knobs if c not in listed["resources"] and c not in listed["batch"]]
-    return Roles((*listed["resources"], *rest), tuple(listed["batch"]))
+    return Roles((*listed["resources"], *rest), tuple(listed["batch"]), **aims)
 
 
-def _surface(path: Path, rows: Sequence[Row], roles: Roles) -> Surface:
+def _surface(path: Path, rows: Sequence[Row], roles: Roles, columns: Sequence[str]) -> Surface:
+    """Return the surface of some rows, with the metrics of some columns."""
     first = rows[0]
-    settings = _settings(path, rows)
-    values = _averages(path, rows, settings)
+    settings = _settings(path, rows, roles)
+    metrics = {c: found for c in columns if (found := roles.metric(c)) is not None}
+    values = _averages(path, rows, settings, metrics)
     distinct = {setting_key(setting): setting for setting in settings}.values()
     default = _baseline(list(distinct), roles)
     knobs = tuple(
@@ -162,27 +233,28 @@ def _surface(path: Path, rows: Sequence[Row], roles: Roles) -> Surface:
         device=first["device"],
         workload=first["workload"],
         space=Space(knobs, tuple(distinct)),
-        metrics=tuple(metric for c, (metric, _) in METRICS.items() if c in first),
+        metrics=tuple(metric for metric, _ in metrics.values()),
+        objective=_as_metric(roles.objective)[0],
+        constrained=_as_metric(roles.constrained)[0],
         values=values,
         digest=hashlib.sha256(repr([list(row.items()) for row in rows]).encode()).hexdigest()[:12],
     )
 
 
-def _settings(path: Path, rows: Sequence[Row]) -> list[dict[str, int | float]]:
+def _settings(path: Path, rows: Sequence[Row], roles: Roles) -> list[dict[str, int | float]]:
     """Return each row's setting: the columns that vary, as numbers."""
-    columns = [c for c in rows[0] if c not in LABELS and c not in METRICS]
+    others = [c for c in rows[0] if c not in LABELS and roles.metric(c) is None]
+    columns = [c for c in others if len({row[c] for row in rows}) > 1 and _numeric(rows, c)]
     cells = {c: [_tidy(_number(path, row, c)) for row in rows] for c in columns}
     names = [c for c in columns if len(set(cells[c])) > 1]
-    if not names:
-        raise InvalidInput(
-            f"{path}: surface {rows[0]['surface']!r} has only one configuration",
-            hint="there is nothing to tune; choose another surface",
-        )
     return [{name: cells[name][i] for name in names} for i in range(len(rows))]
 
 
 def _averages(
-    path: Path, rows: Sequence[Row], settings: Sequence[Setting]
+    path: Path,
+    rows: Sequence[Row],
+    settings: Sequence[Setting],
+    metrics: Mapping[str, tuple[str, float]],
 ) -> dict[SettingKey, Mapping[str, float]]:
     """Return the metrics of each setting, repeats averaged."""
     groups: dict[SettingKey, list[Row]] = {}
@@ -191,8 +263,7 @@ def _averages(
     return {
         key: {
             metric: fmean(_positive(path, row, column) * scale for row in repeats)
-            for column, (metric, scale) in METRICS.items()
-            if column in repeats[0]
+            for column, (metric, scale) in metrics.items()
         }
         for key, repeats in groups.items()
     }
@@ -234,6 +305,17 @@ def _positive(path: Path, row: Row, column: str) -> float:
             hint="mend or remove the row",
         )
     return value
+
+
+def _numeric(rows: Sequence[Row], column: str) -> bool:
+    """Return whether any cell of a column is a number, if only `nan`; else it is a remark."""
+    for row in rows:
+        try:
+            float(row[column])
+        except ValueError:
+            continue
+        return True
+    return False
 
 
 def _tidy(value: float) -> int | float:

@@ -23,6 +23,28 @@ class TestPackrat(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return Packrat()
+class TestHillclimb(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return load_policy("hillclimb")
+
+
+class TestOptunaTpe(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return load_policy("optuna-tpe")
+
+
+class TestOptunaGp(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return load_policy("optuna-gp")
+
+
+class TestBotorchPlain(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return load_policy("botorch-plain")
 
 
 class TestSobol(PolicyContract):

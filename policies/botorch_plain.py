@@ -1,0 +1,22 @@
+"""Plain BoTorch: what a user of BoTorch would write in an afternoon, to measure ours against.
+
+Described in `tuner.bo.plain`: no physics, no safety, no proof.
+"""
+
+from __future__ import annotations
+
+from tuner.core import Past, Suggestion, Try
+from tuner.observed import Observed, observed
+
+
+class BotorchPlain:
+    """Searches with BoTorch's constrained log-EI over Gaussian processes of inferred noise."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return the setting of the greatest expected gain, or the best feasible one at the end."""
+        from tuner.bo.plain import choose  # torch comes with the first suggestion only
+
+        sofar = observed(past)
+        if not isinstance(sofar, Observed):
+            return sofar
+        return Try(*choose(past.study.space, sofar, past.study.seed))

@@ -1,0 +1,175 @@
+"""The protocol on surfaces: baseline, limit, oracle, captured; and folders that cannot be used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.tuner.bench.tables import FLAT, HEADER, ROLES, STEEP, at, steep, write_tables
+from tuner.bench.surfaces import load_problems, unnamed_tables
+from tuner.core import ConfigError, InvalidInput, Limit
+
+
+def test_the_baseline_has_resources_at_their_most_and_then_the_lower_median_batch(
+    tmp_path: Path,
+) -> None:
+    assert steep(tmp_path).surface.space.default == at(1000, 2)
+
+
+def test_the_roles_file_says_in_which_order_resources_count(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    rows = "H|w,H,w,1,4,5,1,\nH|w,H,w,2,2,6,1,\nH|w,H,w,2,1,7,1,\n"
+    (tmp_path / "tiny.csv").write_text(HEADER + rows)
+    both = ROLES.replace('batch = ["batch_size"]', "batch = []")
+    first = both.replace('["gpu_clock_mhz"]', '["gpu_clock_mhz", "batch_size"]')
+    (tmp_path / "surfaces.toml").write_text(first)
+    assert load_problems(tmp_path)[0].surface.space.default == at(2, 2)
+    other = both.replace('["gpu_clock_mhz"]', '["batch_size", "gpu_clock_mhz"]')
+    (tmp_path / "surfaces.toml").write_text(other)
+    assert load_problems(tmp_path)[0].surface.space.default == at(1, 4)
+
+
+def test_limit_and_oracle_follow_the_slack(tmp_path: Path) -> None:
+    problem = steep(tmp_path)
+    assert str(problem.limit(1.25)) == "latency_ms <= 1250.0"
+    assert problem.oracle(1.1) == 8.0
+    assert problem.oracle(1.25) == 6.0
+    assert problem.saving(1.1) == pytest.approx(0.2)
+    assert problem.saving(1.25) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("clock", "batch", "slack", "captured"),
+    [
+        (1000, 2, 1.1, 0.0),
+        (500, 2, 1.1, 1.0),
+        (500, 1, 1.1, 0.5),
+        (1000, 1, 1.1, -1.0),
+        (1000, 1, 1.25, -0.5),
+        (500, 4, 1.1, 0.0),
+        (500, 4, 1.25, 1.0),
+    ],
+)
+def test_captured_is_the_share_of_the_best_saving_and_nothing_above_the_limit(
+    tmp_path: Path, clock: int, batch: int, slack: float, captured: float
+) -> None:
+    assert steep(tmp_path).captured(at(clock, batch), slack) == pytest.approx(captured)
+
+
+def test_excess_is_the_share_above_the_limit(tmp_path: Path) -> None:
+    problem = steep(tmp_path)
+    assert problem.excess(at(1000, 4), 1.25) == pytest.approx(0.2)
+    assert problem.excess(at(500, 4), 1.25) == 0.0
+
+
+def test_what_is_made_least_and_what_is_limited_is_the_roles_files_to_say(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    table = (tmp_path / "tiny.csv").read_text().replace("energy_j", "cost").replace(",\n", ",5\n")
+    (tmp_path / "tiny.csv").write_text(table.replace("latency_s", "wait_s"))
+    (tmp_path / "surfaces.toml").write_text(
+        ROLES.replace('"energy_j"', '"cost"').replace('"latency_s"', '"wait_s"')
+    )
+    problem = load_problems(tmp_path)[0]
+    assert problem.aim.metric == "cost"
+    assert problem.limit(1.25) == Limit("wait_s", "<=", 1.25)
+    assert [k.name for k in problem.surface.space.knobs] == ["gpu_clock_mhz", "batch_size"]
+
+
+def test_columns_that_are_constant_or_remarks_are_no_knobs(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    header, *rows = (HEADER + STEEP).splitlines()
+    lines = [header + ",split,fan,note", *(f"{r},dev,3,n{i}" for i, r in enumerate(rows))]
+    (tmp_path / "tiny.csv").write_text("\n".join(lines) + "\n")
+    assert [k.name for k in load_problems(tmp_path)[0].surface.space.knobs] == [
+        "gpu_clock_mhz",
+        "batch_size",
+    ]
+
+
+def test_an_unlisted_column_of_numbers_is_a_knob_at_its_most_in_the_baseline(
+    tmp_path: Path,
+) -> None:
+    write_tables(tmp_path)
+    header, *rows = (HEADER + STEEP).splitlines()
+    lines = [f"{header},mem_clock_mhz", *(f"{r},{m}" for r in rows for m in (5, 7))]
+    (tmp_path / "tiny.csv").write_text("\n".join(lines) + "\n")
+    (problem,) = load_problems(tmp_path)
+    assert problem.surface.space.default == {**at(1000, 2), "mem_clock_mhz": 7}
+    assert problem.surface.space.size == 12
+
+
+def test_a_surface_of_one_configuration_and_a_table_nobody_named_are_left_out(
+    tmp_path: Path,
+) -> None:
+    write_tables(tmp_path)
+    with (tmp_path / "tiny.csv").open("a") as file:
+        file.write("O|w,O,w,1000,1,10,1,\n")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    assert [p.surface.name for p in load_problems(tmp_path)] == ["T|w", "F|w"]
+    assert unnamed_tables(tmp_path) == ["other.csv"]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (None, r"tiny\.csv"),
+        ((HEADER + STEEP).replace("latency_s", "p99"), "latency_s"),
+        (HEADER + STEEP.replace("10,1.0", "nan,1.0"), "energy_j = 'nan'"),
+        (HEADER + STEEP.replace("10,1.0", "10,"), "latency_s = ''"),
+        (HEADER + STEEP.replace("1000,2,10", ",2,10"), "gpu_clock_mhz = ''"),
+        (HEADER + STEEP.replace("0.9", "-0.9"), "latency_s = '-0.9'"),
+        (HEADER, "no rows"),
+        (HEADER + FLAT.splitlines()[0] + "\n", "nothing|anything to tune"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_named_with_the_cell(
+    tmp_path: Path, table: str | None, words: str
+) -> None:
+    write_tables(tmp_path)
+    if table is None:
+        (tmp_path / "tiny.csv").unlink()
+    else:
+        (tmp_path / "tiny.csv").write_text(table)
+    with pytest.raises(InvalidInput, match=words):
+        load_problems(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("roles", "words"),
+    [
+        ("[tiny\n", r"surfaces\.toml"),
+        ("tiny = 3\n", r"surfaces\.toml"),
+        (ROLES.replace("energy_j", "joules"), "joules"),
+        (ROLES.replace("latency_s", "p99"), "p99"),
+        (ROLES.replace('["gpu_clock_mhz"]', '["clock"]'), "clock"),
+    ],
+)
+def test_a_wrong_roles_file_is_named_with_the_key(tmp_path: Path, roles: str, words: str) -> None:
+    write_tables(tmp_path)
+    (tmp_path / "surfaces.toml").write_text(roles)
+    with pytest.raises(ConfigError, match=words):
+        load_problems(tmp_path)
+
+
+def test_a_folder_without_a_roles_file_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(InvalidInput, match=r"no surfaces\.toml"):
+            load_problems(folder)
+
+
+@pytest.mark.surfaces
+def test_every_measured_surface_is_a_problem() -> None:
+    beside = Path(__file__).parents[4].parent / "shared" / "data" / "surfaces"
+    folder = Path(os.environ.get("JOULETUNE_SURFACES", beside))
+    if not folder.is_dir():
+        pytest.skip("no measured surfaces: set JOULETUNE_SURFACES to their folder")
+    problems = load_problems(folder)
+    assert not unnamed_tables(folder)
+    for problem in problems:
+        default = problem.surface.space.default
+        assert problem.excess(default, 1.0) == 0.0
+        assert 0.0 <= problem.saving(1.1) <= problem.saving(1.25) < 1.0
+        if problem.saving(1.1) > 0.0:
+            assert problem.captured(default, 1.1) == 0.0

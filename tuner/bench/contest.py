@@ -1,0 +1,130 @@
+"""A comparison of tuners on a folder of measured surfaces: which studies, and what they show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from tuner.bench import score
+from tuner.bench.replay import TUNERS, Outcome, Task
+from tuner.bench.runs import Failure, Job, Result
+from tuner.bench.surfaces import FLAT, WORTH_TUNING, Problem
+from tuner.core import InvalidInput
+
+
+def require(package: str, what: str) -> None:
+    """Return quietly where a package is installed, or none is needed. Raises InvalidInput."""
+    if package and find_spec(package) is None:
+        raise InvalidInput(
+            f"{what} needs {package}, which is not installed",
+            hint="pip install 'jouletune[bench]'",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What is compared, and how.
+
+    Raises:
+        InvalidInput: an unknown tuner or one whose package is missing, something named twice or not
+            at all, a count below one, a slack below 1 (the baseline itself would break the limit),
+            or a noise that is no share.
+    """
+
+    tuners: tuple[str, ...]
+    budgets: tuple[int, ...]
+    slacks: tuple[float, ...]
+    noise: float
+    seeds: int
+    own_baseline: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.tuners if name not in TUNERS]
+        if unknown:
+            raise InvalidInput(
+                f"there is no tuner {', '.join(map(repr, unknown))}",
+                hint=f"choose among {', '.join(TUNERS)}",
+            )
+        for tuner in self.tuners:
+            require(TUNERS[tuner].needs, f"the tuner {tuner}")
+        for name, listed in (
+            ("tuners", self.tuners),
+            ("budgets", self.budgets),
+            ("slack", self.slacks),
+        ):
+            if not listed or len(set(listed)) < len(listed):
+                raise InvalidInput(
+                    f"--{name} names nothing, or something twice", hint="separate by commas"
+                )
+        if min(*self.budgets, self.seeds) < 1:
+            raise InvalidInput("--budgets and --seeds must be at least 1")
+        if not all(math.isfinite(slack) and slack >= 1.0 for slack in self.slacks):
+            raise InvalidInput(
+                "--slack must be at least 1: below it the baseline breaks the limit itself",
+                hint="1.1 allows a tenth more than the baseline has",
+            )
+        if not 0.0 <= self.noise < 1.0:
+            raise InvalidInput(f"--noise cannot be {self.noise}", hint="0.02 is 2 %")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standings:
+    """What a comparison showed; `failures` are studies that broke down and are in no figure."""
+
+    rows: tuple[score.Row, ...]
+    by_source: tuple[score.SourceRow, ...]
+    pairs: tuple[score.Pair, ...]
+    controls: tuple[score.Control, ...]
+    seconds_above_limit: tuple[score.Seconds, ...]
+    failures: tuple[Failure, ...]
+
+
+def jobs_of(problems: Sequence[Problem], terms: Terms) -> list[Job]:
+    """Return every study to be run.
+
+    All tuners on the surfaces worth tuning; ours also on the flat ones, to the end of the confirming
+    phase, since that is where a saving is claimed. What saves between 1 % and 3 % is in neither.
+    """
+    chosen = [
+        (tuner, problem, slack, saving < FLAT)
+        for slack in terms.slacks
+        for problem in problems
+        for saving in (problem.saving(slack),)
+        for tuner in terms.tuners
+        if saving >= WORTH_TUNING or (saving < FLAT and tuner.startswith(score.OURS))
+    ]
+    return [
+        Job(_task(tuner, problem, slack, seed, terms), to_the_end=flat)
+        for seed in range(terms.seeds)
+        for tuner, problem, slack, flat in chosen
+    ]
+
+
+def standings(jobs: Sequence[Job], results: Sequence[Result], terms: Terms) -> Standings:
+    """Return the figures of what ran, in the order of tuners, slacks and budgets asked for."""
+    ended = list(zip(jobs, results, strict=True))
+    ended.sort(key=lambda pair: terms.tuners.index(pair[0].task.tuner))
+    outcomes = [r for job, r in ended if isinstance(r, Outcome) and not job.to_the_end]
+    flat = [r for job, r in ended if isinstance(r, Outcome) and job.to_the_end]
+    return Standings(
+        rows=tuple(score.rows(outcomes)),
+        by_source=tuple(score.by_source(outcomes)),
+        pairs=tuple(score.pairs(outcomes)),
+        controls=tuple(score.controls(flat, terms.noise)),
+        seconds_above_limit=tuple(score.seconds_above_limit(outcomes)),
+        failures=tuple(r for r in results if isinstance(r, Failure)),
+    )
+
+
+def _task(tuner: str, problem: Problem, slack: float, seed: int, terms: Terms) -> Task:
+    return Task(
+        tuner=tuner,
+        problem=problem,
+        slack=slack,
+        seed=seed,
+        budgets=terms.budgets,
+        noise=terms.noise,
+        own_baseline=terms.own_baseline,
+    )

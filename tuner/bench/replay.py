@@ -1,0 +1,359 @@
+"""One study of one tuner on one surface: the production policies, the table in place of a device."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from statistics import median
+
+import numpy as np
+
+from policies import load_policy
+from tuner.bench.surfaces import Problem
+from tuner.core import (
+    Constraint,
+    Done,
+    Estimate,
+    Limit,
+    Measurement,
+    Origin,
+    Past,
+    Phase,
+    Policy,
+    Safety,
+    Setting,
+    SettingKey,
+    Study,
+    Terms,
+    Trial,
+    TrialState,
+    Try,
+    TuningError,
+    Wait,
+    setting_key,
+    weigh,
+)
+from tuner.core import Outcome as TrialOutcome
+from tuner.guard import clearly_broken
+from tuner.steps import Assign, Move, duel, next_step, saving
+
+START = datetime(2000, 1, 1, tzinfo=UTC)
+WINDOW_S = 10.0
+LOOK_S = 0.5
+"""How often an agent looks whether a running window has clearly broken a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """A policy by its name, how shy of the limits it is told to be, and a package it needs beside."""
+
+    policy: str
+    safety: Safety = Safety.BALANCED
+    needs: str = ""
+
+
+TUNERS: Mapping[str, Tuner] = {
+    "ours": Tuner("polythrottle"),
+    "ours-strict": Tuner("polythrottle", Safety.STRICT),
+    "ours-off": Tuner("polythrottle", Safety.OFF),
+    "sobol": Tuner("sobol"),
+    "hillclimb": Tuner("hillclimb"),
+    "optuna-tpe": Tuner("optuna-tpe", needs="optuna"),
+    "optuna-gp": Tuner("optuna-gp", needs="optuna"),
+    "botorch-plain": Tuner("botorch-plain"),
+}
+"""What can be compared. The first three are one policy at its three levels of safety."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One study to be replayed.
+
+    `noise` is the relative standard deviation of a window's result, lognormal. The limit is absolute,
+    `slack` times the true baseline, unless `own_baseline`: then the study works it out from two noisy
+    windows of its own, as one in production does, and is scored against the true one all the same.
+    """
+
+    tuner: str
+    problem: Problem
+    slack: float
+    seed: int
+    budgets: tuple[int, ...]
+    noise: float = 0.02
+    own_baseline: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tuner} on {self.problem.source}, {self.problem.surface.name} "
+            f"(slack {self.slack}, seed {self.seed})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Where a study stands when its trials would end at `budget`, by the true table.
+
+    `captured` is the share of the best saving that the deployed setting gives, 0 where it is `wrong`:
+    above the limit. `violations` is the share of the settings tried that are above it, `overshoot`
+    by how much of the limit the worst one is. `seconds` is the median processor time of a suggestion
+    in a process of one thread, `above_s` how long the trials' windows were above the limit,
+    `above_aborting_s` how long had each been cut at the first look that shows the limit clearly
+    broken.
+    """
+
+    budget: int
+    captured: float
+    wrong: bool
+    violations: float
+    overshoot: float
+    seconds: float
+    above_s: float
+    above_aborting_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What a study holds after confirming, by the production steps, and what that is worth.
+
+    `claimed` is the saving the confirming windows showed, 0 where the baseline is held; `true` what
+    the table says. Shares of the baseline's objective.
+    """
+
+    at_baseline: bool
+    claimed: float
+    claimed_stderr: float
+    true: float
+    wrong: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one task."""
+
+    tuner: str
+    source: str
+    surface: str
+    slack: float
+    seed: int
+    checkpoints: tuple[Checkpoint, ...]
+    ending: Ending | None = None
+
+
+def replay(task: Task, *, to_the_end: bool = False) -> Outcome:
+    """Run one study and look at it at every budget; `to_the_end`: then confirm what it proposes.
+
+    A pure function of the task but for the suggestions' seconds.
+
+    Raises:
+        InvalidInput: a policy's package is missing.
+        TuningError: the policy left the table, or came to no end.
+    """
+    bench = _Bench(task)
+    most = max(task.budgets)
+    checkpoints = []
+    for count in range(1, most + 1):
+        bench.go_on(most)
+        if count in task.budgets:
+            checkpoints.append(bench.look(count))
+    problem = task.problem
+    return Outcome(
+        tuner=task.tuner,
+        source=problem.source,
+        surface=problem.surface.name,
+        slack=task.slack,
+        seed=task.seed,
+        checkpoints=tuple(checkpoints),
+        ending=bench.confirm(most) if to_the_end else None,
+    )
+
+
+def seed_of(*parts: object) -> int:
+    """Return a seed that is the same on every machine."""
+    text = "|".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+@dataclass(slots=True)
+class _Bench:
+    """A study as it goes on."""
+
+    task: Task
+    policy: Policy = field(init=False)
+    study: Study = field(init=False)
+    limits: tuple[Limit, ...] = field(init=False)
+    trials: list[Trial] = field(default_factory=list)
+    deployed: Setting | None = None
+    seconds: list[float] = field(default_factory=list)
+    repeats: dict[SettingKey, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        task, surface = self.task, self.task.problem.surface
+        limit = task.problem.limit(task.slack)
+        tuner = TUNERS[task.tuner]
+        self.policy = load_policy(tuner.policy)
+        self.study = Study(
+            id=f"{task.problem.source}/{surface.name}",
+            devices=("replayed",),
+            workload=surface.workload,
+            space=surface.space,
+            objective=task.problem.aim,
+            constraints=(
+                Constraint(limit.metric, "<=", task.slack, relative=True)
+                if task.own_baseline
+                else Constraint(limit.metric, "<=", limit.value),
+            ),
+            policy=tuner.policy,
+            seed=seed_of(task.problem.source, surface.name, task.seed),
+            terms=Terms(trials=max(task.budgets), safety=tuner.safety),
+            phase=Phase.TUNING,
+            created_at=START,
+        )
+        for _ in range(2 if task.own_baseline else 1):
+            self._measure(self.study.baseline, Phase.BASELINE)
+        self.limits = weigh(self.study, self.trials).limits or ()
+
+    @property
+    def tried(self) -> list[Setting]:
+        """The settings tried, in order; repeats count."""
+        return [t.setting for t in self.trials if t.phase is Phase.TUNING]
+
+    def go_on(self, trials: int) -> None:
+        """Ask for a suggestion and measure it; nothing once the study has come to its end."""
+        if self.deployed is not None:
+            return
+        past = self._past(trials)
+        began = time.process_time()
+        suggestion = self.policy.suggest(past)
+        self.seconds.append(time.process_time() - began)
+        if isinstance(suggestion, Try):
+            self._measure(suggestion.setting, Phase.TUNING)
+        else:
+            self.deployed = self._deployment(suggestion)
+
+    def look(self, budget: int) -> Checkpoint:
+        """Score what would be deployed if the trials ended here, and what was tried."""
+        task, problem = self.task, self.task.problem
+        deployed = self.deployed if self.deployed is not None else self._final(budget)
+        excesses = [problem.excess(setting, task.slack) for setting in self.tried]
+        above = [t for t in self.trials if t.phase is Phase.TUNING and self._above(t.setting)]
+        return Checkpoint(
+            budget=budget,
+            captured=problem.captured(deployed, task.slack),
+            wrong=self._above(deployed),
+            violations=len(above) / len(excesses) if excesses else 0.0,
+            overshoot=max(excesses, default=0.0),
+            seconds=median(self.seconds),
+            above_s=len(above) * WINDOW_S,
+            above_aborting_s=math.fsum(self._seconds_until_abort(t) for t in above),
+        )
+
+    def confirm(self, trials: int) -> Ending:
+        """Let the production steps confirm what the policy proposes, and return what is held."""
+        while self.study.phase is not Phase.HOLDING:
+            step = next_step(self._past(trials), self.policy)
+            if isinstance(step, Assign):
+                self._measure(step.setting, self.study.phase)
+            elif isinstance(step, Move):
+                moved = self.study.moved(step.phase, step.plan)
+                self.study = replace(moved, phase_since=len(self.trials) + 1)
+            else:
+                break
+        plan = self.study.plan
+        held = plan.rows[plan.row({})].setting if plan is not None else self.study.baseline
+        problem = self.task.problem
+        claim = self._claim(held)
+        return Ending(
+            at_baseline=setting_key(held) == setting_key(self.study.baseline),
+            claimed=claim.mean,
+            claimed_stderr=claim.stderr,
+            true=problem.share_saved(problem.objective(held)),
+            wrong=self._above(held),
+        )
+
+    def _claim(self, held: Setting) -> Estimate:
+        """Return the saving that the alternating windows of baseline and held setting showed."""
+        windows = duel(self.study, self.trials, held)
+        if setting_key(held) == setting_key(self.study.baseline) or windows is None:
+            return Estimate(0.0)
+        before, after = (window[self.study.objective.metric] for window in windows)
+        return saving(before, after, self.study.objective.sign)
+
+    def _past(self, trials: int) -> Past:
+        terms = replace(self.study.terms, trials=trials)
+        study = replace(self.study, terms=terms)
+        return Past(study=study, trials=tuple(self.trials), now=self._now())
+
+    def _final(self, trials: int) -> Setting:
+        """Return what the policy deploys when these were all its trials."""
+        answer = self.policy.suggest(self._past(trials))
+        if isinstance(answer, Try):
+            raise TuningError(
+                f"{self.study.policy} wants a further trial after all {trials}",
+                hint="a policy comes to its end when its trials are spent",
+            )
+        return self._deployment(answer)
+
+    def _deployment(self, answer: Wait | Done) -> Setting:
+        """Return what is held after an answer: waiting changes nothing here, so the baseline is."""
+        if isinstance(answer, Wait):
+            return self.study.baseline
+        return answer.plan.rows[answer.plan.row({})].setting
+
+    def _above(self, setting: Setting) -> bool:
+        return self.task.problem.excess(setting, self.task.slack) > 0.0
+
+    def _now(self) -> datetime:
+        return START + timedelta(seconds=WINDOW_S * len(self.trials))
+
+    def _measure(self, setting: Setting, phase: Phase) -> None:
+        """Add the next window at a setting. Raises OutOfRange where the table has no such row."""
+        surface, started = self.task.problem.surface, self._now()
+        row, key = surface.row(setting), setting_key(setting)
+        self.repeats[key] = repeat = self.repeats.get(key, -1) + 1
+        factors = self._noise(key, repeat)
+        estimates = {
+            metric: Estimate.of_mean(
+                value * factors[metric],
+                value * factors[metric] * self.task.noise,
+                origin=Origin.REPLAYED,
+            )
+            for metric, value in row.items()
+        }
+        window = Measurement(estimates=estimates, started_at=started, seconds=WINDOW_S)
+        trial = Trial(
+            number=len(self.trials) + 1, setting=dict(setting), phase=phase, started_at=started
+        )
+        outcome = TrialOutcome(state=TrialState.COMPLETED, measurement=window)
+        self.trials.append(trial.ended(outcome, started + timedelta(seconds=WINDOW_S)))
+
+    def _noise(self, key: SettingKey, repeat: int) -> dict[str, float]:
+        """Return what a window's true metrics are multiplied by, independent of each other.
+
+        The same for every tuner by source, surface, seed, row of the table and repeat; a repeat is a
+        fresh draw.
+        """
+        task, surface = self.task, self.task.problem.surface
+        source = seed_of(task.problem.source, surface.name)
+        number = list(surface.values).index(key)
+        draws = np.random.default_rng([source, task.seed, number, repeat]).standard_normal(2)
+        metrics = (surface.objective, surface.constrained)
+        return {m: math.exp(task.noise * z) for m, z in zip(metrics, draws, strict=True)}
+
+    def _seconds_until_abort(self, trial: Trial) -> float:
+        """Return how long a window lasts when it is cut once a limit is clearly broken.
+
+        The running mean is taken to stand at the window's own result from the start; its standard
+        error falls with the root of the time to the window's own.
+        """
+        metric = self.limits[0].metric
+        found = trial.shown[metric]
+        for look in range(1, int(WINDOW_S / LOOK_S)):
+            doubt = found.stderr * math.sqrt(WINDOW_S / (look * LOOK_S))
+            running = Estimate.of_mean(found.mean, doubt, found.n)
+            if clearly_broken({metric: running}, self.limits) is not None:
+                return look * LOOK_S
+        return WINDOW_S

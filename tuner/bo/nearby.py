@@ -1,0 +1,67 @@
+"""Spaces too large to enumerate: a local search from what is known, with restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from tuner.bo.encoding import Grid, grid_of
+from tuner.bo.explore import worth
+from tuner.bo.search import Search
+from tuner.core import Evidence, Setting, SettingKey, Space, Study, setting_key
+
+STARTS = 1024
+"""So many settings drawn at random are looked at first."""
+
+ROUNDS = 3
+"""So often the search goes on to the neighbours of the best rows."""
+
+BEST = 16
+"""From so many rows it goes on."""
+
+
+def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -> Search:
+    """Return the search over the settings worth looking at in a space too large to enumerate.
+
+    What was measured, the baseline, every setting one knob away from either, and a random sample;
+    then the neighbours of the rows that are worth most, a few times over. Neighbours differ in one
+    knob by any of its values. Deterministic by the study's seed.
+    """
+    space, chance = study.space, Random(study.seed)
+    known = [study.baseline, *(c.setting for c in evidence.candidates)]
+    found = {setting_key(s): s for s in known}
+    for setting in known:
+        _add(found, _neighbours(space, setting))
+    _add(found, _sample(space, chance))
+    search = look(grid_of(space, tuple(found.values())))
+    for _ in range(ROUNDS):
+        before = len(found)
+        for row in worth(search).argsort(descending=True)[:BEST].tolist():
+            _add(found, _neighbours(space, search.grid.settings[row]))
+        if len(found) == before:
+            break
+        search = look(grid_of(space, tuple(found.values())))
+    return search
+
+
+def _add(found: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None:
+    for setting in settings:
+        found.setdefault(setting_key(setting), setting)
+
+
+def _neighbours(space: Space, setting: Setting) -> Iterator[Setting]:
+    """Yield the settings that differ in one knob; of a listed space, all that are allowed."""
+    allowed = {setting_key(s) for s in space.only}
+    for knob in space.knobs:
+        for value in knob.values:
+            other = {**setting, knob.name: value}
+            if not allowed or setting_key(other) in allowed:
+                yield other
+
+
+def _sample(space: Space, chance: Random) -> Iterator[Setting]:
+    if space.only:
+        yield from chance.sample(space.only, min(STARTS, len(space.only)))
+        return
+    for _ in range(STARTS):
+        yield {knob.name: chance.choice(knob.values) for knob in space.knobs}

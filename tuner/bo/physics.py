@@ -1,0 +1,245 @@
+"""What clocks, power limits, batches and parallel resources do to time and power: random laws.
+
+A law has every constant that is not known drawn at random; all of them together are the prior of the
+surrogate. The forms are textbook ones: time = a/f_core + b/f_mem + c/f_cpu + d; dynamic power ~ f·V(f)²
+with a floor of the voltage below which only f scales; a power limit as the clock that it leaves;
+Gunther's law (contention and crosstalk) for parallel resources, work that does not divide evenly and
+hardware threads that share a core; a batch as a fixed and a growing part of a step. The ranges of the
+constants are our choice, wide enough for GPUs, boards and servers alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+DRAWS = 256
+"""How many laws make the prior."""
+
+SEED = 20_231_016
+"""The laws are the same in every study: what differs is what was measured."""
+
+ENDLESS = 1e6
+"""Into so many pieces falls work that always divides evenly."""
+
+
+class Role(StrEnum):
+    """What a knob does, as far as its name tells."""
+
+    MEMORY_CLOCK = "memory clock"
+    CPU_CLOCK = "CPU clock"
+    CORE_CLOCK = "core clock"
+    POWER_LIMIT = "power limit"
+    BATCH = "batch"
+    PARALLEL = "parallel resource"
+    NONE = "unknown"
+
+
+PATTERNS = (
+    (Role.MEMORY_CLOCK, r"(mem|emc|dram|hbm).*(clock|freq)"),
+    (Role.CPU_CLOCK, r"cpu.*(clock|freq)"),
+    (Role.CORE_CLOCK, r"clock|freq"),
+    (Role.POWER_LIMIT, r"power.*(limit|cap)"),
+    (Role.BATCH, r"batch|num_seqs"),
+    (Role.PARALLEL, r"thread|core|worker|instance|replica|gpus|parallel"),
+)
+
+
+def role(name: str) -> Role:
+    """Return what a knob of that name does; NONE where nothing tells."""
+    return next((r for r, pattern in PATTERNS if re.search(pattern, name)), Role.NONE)
+
+
+class Quantity(StrEnum):
+    """What a metric tells, as far as its name tells."""
+
+    TIME = "time"
+    RATE = "rate"
+    POWER = "power"
+    ENERGY = "energy"
+    NONE = "unknown"
+
+
+SUFFIXES = (
+    (Quantity.RATE, ("_per_s",)),
+    (Quantity.ENERGY, ("_j",)),
+    (Quantity.POWER, ("_w",)),
+    (Quantity.TIME, ("_s", "_ms")),
+)
+
+
+def quantity(metric: str) -> Quantity:
+    """Return what a metric of that name tells; NONE where nothing tells."""
+    return next((q for q, suffixes in SUFFIXES if metric.endswith(suffixes)), Quantity.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Laws:
+    """Random laws over some settings: logarithms relative to the baseline, one row per law.
+
+    `work` is the time an item takes, `step` the time a batch takes, which is what a request waits
+    for, `power` the power meanwhile.
+    """
+
+    work: Tensor
+    step: Tensor
+    power: Tensor
+
+    def of(self, kind: Quantity, stepwise: bool) -> Tensor:
+        """Return the logarithm of a metric: one row per law, one column per setting."""
+        if kind is Quantity.ENERGY:
+            return self.power + self.work
+        if kind is Quantity.POWER:
+            return self.power
+        if kind is Quantity.RATE:
+            return -self.work
+        return self.step if stepwise else self.work
+
+
+def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
+    """Draw laws over settings, the same ones for the same knobs.
+
+    `ratios` has one row per setting and one column per knob: its value over the baseline's.
+    """
+    dice = Dice(SEED)
+    columns: dict[Role, list[Tensor]] = {}
+    for column, name in enumerate(names):
+        columns.setdefault(role(name), []).append(ratios[:, column][None])
+    one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
+    time, power = _clocked(columns, one, dice)
+    time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
+    step = time
+    for ratio in columns.get(Role.BATCH, ()):
+        grown, curve = dice.uniform(0.05, 1.0), dice.uniform(0.7, 1.5)
+        batch = 1.0 - grown + grown * ratio**curve
+        step, time = step * batch, time * batch / ratio
+        power = power * (ratio / batch) ** dice.uniform(0.0, 0.35)
+    for ratio in columns.get(Role.NONE, ()):
+        time, step, power = (x * ratio ** dice.normal(0.0, 0.2) for x in (time, step, power))
+    return Laws(*(x.clamp_min(1e-6).log() for x in (time, step, power)))
+
+
+def _clocked(columns: dict[Role, list[Tensor]], one: Tensor, dice: Dice) -> tuple[Tensor, Tensor]:
+    """Return time and power under clocks and power limits, relative to the baseline's.
+
+    At least two fifths of the time follow the core clock: a prior that expects less believes that
+    slowing down costs nothing, and its first trials break limits.
+    """
+    idle = dice.uniform(0.1, 0.6)
+    core, memory, cpu = _speeds(columns, one, idle, dice)
+    share = dice.uniform(0.4, 1.0)
+    second = (1.0 - share) * dice.uniform(0.0, 1.0)
+    third = (1.0 - share - second) * dice.uniform(0.0, 1.0)
+    time = share / core + second / memory + third / cpu + (1.0 - share - second - third)
+    gamma, floor = dice.uniform(1.2, 3.2), dice.uniform(0.3, 0.85)
+    stalls = dice.uniform(0.4, 1.0)
+    first = dice.uniform(0.5, 1.0)
+    other = (1.0 - first) * dice.uniform(0.0, 1.0)
+    parts = first, other, 1.0 - first - other
+    there = 1.0, float(Role.MEMORY_CLOCK in columns), float(_beside(columns))
+    total = sum(p * t for p, t in zip(parts, there, strict=True))
+    dynamic = (
+        parts[0] * there[0] * _switching(core, gamma, floor) * (stalls + (1.0 - stalls) / time)
+        + parts[1] * there[1] * memory ** dice.uniform(1.0, 2.0)
+        + parts[2] * there[2] * _switching(cpu, gamma, floor)
+    )
+    return time, idle + (1.0 - idle) * dynamic / total
+
+
+def _beside(columns: dict[Role, list[Tensor]]) -> bool:
+    """Return whether the CPU's clock is one beside the core's."""
+    return Role.CORE_CLOCK in columns and Role.CPU_CLOCK in columns
+
+
+def _speeds(
+    columns: dict[Role, list[Tensor]], one: Tensor, idle: Tensor, dice: Dice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return core, memory and CPU speed relative to the baseline's.
+
+    A core clock may stop to bind below its highest values; a power limit leaves the clock at which
+    the workload's demand fits it. Where only a CPU has a clock, that is the core's.
+    """
+    core, memory, cpu = one, one, one
+    for ratio in columns.get(Role.CORE_CLOCK, ()):
+        ceiling = torch.where(dice.chance(0.5), dice.uniform(0.6, 1.0), 1.0)
+        core = core * torch.minimum(ratio, ceiling) / ceiling
+    for ratio in columns.get(Role.MEMORY_CLOCK, ()):
+        memory = memory * ratio
+    for ratio in columns.get(Role.CPU_CLOCK, ()):
+        cpu = cpu * ratio
+    if not _beside(columns):
+        core, cpu = core * cpu, one
+    for ratio in columns.get(Role.POWER_LIMIT, ()):
+        demand, gamma = dice.uniform(0.35, 1.3), dice.uniform(1.2, 3.2)
+        left = ((ratio / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
+        full = ((1.0 / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
+        core = core * (left / full).clamp_min(0.1)
+    return core, memory, cpu
+
+
+def _switching(clock: Tensor, gamma: Tensor, floor: Tensor) -> Tensor:
+    """Return dynamic power over a clock: f·V(f)², V constant below a floor."""
+    return torch.where(clock >= floor, clock**gamma, floor ** (gamma - 1.0) * clock)
+
+
+def _shared_out(
+    ratios: Sequence[Tensor], time: Tensor, power: Tensor, dice: Dice
+) -> tuple[Tensor, Tensor]:
+    """Return time and power when some share of the parallel resources is used.
+
+    Of several such knobs nobody knows which of them hold hardware and which divide it up: the power
+    of each follows an exponent of its own.
+    """
+    for ratio in ratios:
+        time = time / _scaling(ratio, dice)
+        if len(ratios) > 1:
+            power = power * ratio ** dice.normal(0.5, 0.4)
+            continue
+        idle, static = dice.uniform(0.1, 0.6), dice.uniform(0.0, 0.3)
+        power = idle + (power - idle).clamp_min(0.0) * (static + (1.0 - static) * ratio)
+    return time, power
+
+
+def _scaling(ratio: Tensor, dice: Dice) -> Tensor:
+    """Return the speed that a share of the resources gives, relative to the baseline's."""
+    crowded = dice.chance(0.35)
+    contention = dice.uniform(0.0, 0.9)
+    crosstalk = torch.where(crowded, dice.uniform(0.0, 1.0), 0.0)
+    sharing = torch.where(dice.chance(0.4), dice.uniform(0.0, 0.6), 1.0)
+    used = torch.where(ratio > 0.5, 0.5 + sharing * (ratio - 0.5), ratio) / (0.5 + sharing * 0.5)
+    uneven = dice.chance(0.3) & ~crowded
+    pieces = torch.where(uneven, dice.choice(1.0, 2.0, 4.0, 8.0, 16.0), ENDLESS)
+    rounds = torch.where(ratio <= 1.0, (pieces / used - 1e-9).ceil() * used / pieces, 1.0)
+    slowness = contention + (1.0 - contention) / used + crosstalk * (used - 1.0)
+    return 1.0 / (slowness.clamp_min(0.05) * rounds)
+
+
+class Dice:
+    """Seeded random columns, one entry per law."""
+
+    def __init__(self, seed: int) -> None:
+        self._source = torch.Generator().manual_seed(seed)
+
+    def uniform(self, low: float, high: float) -> Tensor:
+        """Return numbers between two bounds."""
+        draw = torch.rand(DRAWS, 1, dtype=torch.float64, generator=self._source)
+        return low + (high - low) * draw
+
+    def normal(self, mean: float, sd: float) -> Tensor:
+        """Return normal numbers."""
+        draw = torch.randn(DRAWS, 1, dtype=torch.float64, generator=self._source)
+        return mean + sd * draw
+
+    def chance(self, share: float) -> Tensor:
+        """Return true in that share of the laws."""
+        return self.uniform(0.0, 1.0) < share
+
+    def choice(self, *values: float) -> Tensor:
+        """Return one of the values each, all alike likely."""
+        at = torch.randint(len(values), (DRAWS, 1), generator=self._source)
+        return torch.tensor(values, dtype=torch.float64)[at]

@@ -1,0 +1,121 @@
+"""BoTorch as its documentation shows it: the rival that has nothing of ours.
+
+After the baseline two quasi-random settings, then the untried setting with the greatest
+`LogConstrainedExpectedImprovement` (Ament et al., NeurIPS 2023) under one `SingleTaskGP` per metric
+with inferred noise. Knobs are logarithms where they are positive, scaled to the unit cube. The best
+value to improve on is the least posterior mean among what was observed to keep the limits, the
+baseline's where nothing was.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import torch
+from botorch.acquisition.analytic import (
+    LogConstrainedExpectedImprovement,
+    LogExpectedImprovement,
+)
+from botorch.exceptions.errors import ModelFittingError
+from botorch.exceptions.warnings import BotorchWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.gp_regression import SingleTaskGP
+from botorch.models.model_list_gp_regression import ModelListGP
+from botorch.utils.sampling import draw_sobol_samples
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from tuner.core import Knob, Setting, Space, setting_key
+from tuner.observed import Observed
+
+STARTS = 2
+"""Quasi-random settings before the model is asked."""
+
+
+def choose(space: Space, sofar: Observed, seed: int) -> tuple[Setting, str]:
+    """Return the next setting to try and why. Pure: torch's own random state is left as it was."""
+    settings = [dict(s) for s in space.grid()]
+    rows = {setting_key(s): i for i, s in enumerate(settings)}
+    points = _points(space, settings)
+    untried = [rows[setting_key(s)] for s in sofar.untried]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if sofar.spent < STARTS or len(sofar.seen) < STARTS:
+            chosen, why = _quasi_random(points, untried, sofar.spent, seed), "a quasi-random start"
+        else:
+            seen = [rows[key] for key in sofar.seen]
+            gain = _log_gain(points, seen, sofar, untried)
+            chosen, why = untried[int(gain.argmax())], "the greatest constrained log-EI"
+    return settings[chosen], why
+
+
+def _quasi_random(points: Tensor, untried: list[int], spent: int, seed: int) -> int:
+    """Return the untried row nearest to the next point of a scrambled Sobol sequence."""
+    cube = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, points.shape[1])
+    target = draw_sobol_samples(cube, n=spent + 1, q=1, seed=seed)[-1, 0]
+    return untried[int((points[untried] - target).square().sum(dim=1).argmin())]
+
+
+def _log_gain(points: Tensor, seen: list[int], sofar: Observed, untried: list[int]) -> Tensor:
+    """Return the logarithm of the constrained expected improvement of the untried rows."""
+    observations = list(sofar.seen.values())
+    losses = torch.tensor([_log(o.loss) for o in observations], dtype=torch.float64)
+    breaches = torch.tensor([o.breaches for o in observations], dtype=torch.float64)
+    columns = [losses, *breaches.T]
+    model = ModelListGP(*(_fitted(points[seen], column) for column in columns))
+    with torch.no_grad():
+        mean = model.posterior(points[seen]).mean[:, 0]
+        kept = torch.tensor([o.feasible for o in observations])
+        kept = kept if kept.any() else torch.arange(len(kept)) == 0
+        best = float(mean[kept].min())
+        gain = (
+            LogConstrainedExpectedImprovement(
+                model,
+                best_f=best,
+                objective_index=0,
+                constraints=dict.fromkeys(range(1, len(columns)), (None, 0.0)),
+                maximize=False,
+            )
+            if len(columns) > 1
+            else LogExpectedImprovement(model, best_f=best, maximize=False)
+        )
+        found: Tensor = gain(points[untried].unsqueeze(1))
+    return found
+
+
+def _fitted(points: Tensor, values: Tensor) -> SingleTaskGP:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BotorchWarning)  # of constant data and hard fits
+        model = SingleTaskGP(points, values.unsqueeze(-1))
+        likelihood = ExactMarginalLogLikelihood(model.likelihood, model)
+        try:
+            fit_gpytorch_mll(likelihood)
+        except ModelFittingError:
+            model.eval()  # its starting values, then
+    return model
+
+
+def _points(space: Space, settings: Sequence[Setting]) -> Tensor:
+    """Return the settings in the unit cube, one column per knob with more than one value."""
+    knobs = [k for k in space.knobs if len(k.values) > 1]
+    columns = [[_place(k, s) for s in settings] for k in knobs]
+    raw = torch.tensor(columns, dtype=torch.float64).reshape(len(knobs), len(settings)).T
+    least = raw.min(dim=0).values
+    return (raw - least) / (raw.max(dim=0).values - least)
+
+
+def _place(knob: Knob, setting: Setting) -> float:
+    value = setting[knob.name]
+    if isinstance(value, bool | str):
+        return float(knob.index(value))
+    return math.log(value) if all(_positive(v) for v in knob.values) else float(value)
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _log(loss: float) -> float:
+    return math.log(loss) if loss > 0.0 else loss

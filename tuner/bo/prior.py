@@ -1,0 +1,90 @@
+"""What is believed of a study's metrics before anything was measured: several hypotheses at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tuner.bo.encoding import Grid
+from tuner.bo.physics import Laws, Quantity, Role, draw_laws, quantity, role
+
+ELASTICITY = 0.5
+"""Where no physics is known, metrics go about as powers of the knobs. This is the expected size of the
+exponents: 1 is strictly proportional. Our choice, as is the next."""
+
+CURVATURE = 0.35
+"""By how much an exponent is expected to change over the span of its own or another knob."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A joint prior of all metrics at all rows of a grid, flattened metric by metric.
+
+    `centres` are the means it may have, all alike likely: one row, or one for each law drawn.
+    `features` are directions, each with a standard normal weight: its covariance is their product.
+    """
+
+    centres: Tensor
+    features: Tensor
+
+
+def hypotheses(grid: Grid, metrics: Sequence[str], logarithmic: Sequence[bool]) -> list[Hypothesis]:
+    """Return the priors that the readings decide between.
+
+    The laws of physics, once one by one and once as a normal distribution with their mean and joint
+    covariance, which reaches beyond the laws that were drawn; then power laws without any physics. A
+    time may be that of an item or of a whole batch: where a batch size is a knob and a time is among
+    the metrics, both are there. Metrics whose name tells nothing, or that are not on a logarithmic
+    scale, follow power laws throughout.
+    """
+    kinds = [
+        quantity(m) if log else Quantity.NONE for m, log in zip(metrics, logarithmic, strict=True)
+    ]
+    unknown = [kind is Quantity.NONE for kind in kinds]
+    found = [Hypothesis(_zeros(grid, metrics), power_laws(grid, [True] * len(metrics)))]
+    if all(unknown):
+        return found
+    rest = power_laws(grid, unknown)
+    laws = draw_laws(grid.names, grid.ratios)
+    batched = Quantity.TIME in kinds and any(role(n) is Role.BATCH for n in grid.names)
+    for stepwise in (False, True) if batched else (False,):
+        draws = torch.cat([_law(laws, kind, stepwise) for kind in kinds], dim=1)
+        centre = draws.mean(dim=0, keepdim=True)
+        spread = (draws - centre) / math.sqrt(len(draws))
+        found.append(Hypothesis(draws, rest))
+        found.append(Hypothesis(centre, torch.cat([spread, rest])))
+    return found
+
+
+def power_laws(grid: Grid, wanted: Sequence[bool]) -> Tensor:
+    """Return features of laws quadratic in the logarithms of the knobs, nothing at the baseline.
+
+    One block per wanted metric, zeros for the others.
+    """
+    logs = grid.ratios.log().T
+    reach = logs.abs().amax(dim=1, keepdim=True).clamp_min(1e-9) if len(logs) else logs
+    bent = logs / reach.sqrt() if len(logs) else logs
+    pairs = [bent[i] * bent[j] for i in range(len(bent)) for j in range(i + 1)]
+    features = torch.stack([*(ELASTICITY * logs), *(CURVATURE * pair for pair in pairs)])
+    blocks = []
+    for place, there in enumerate(wanted):
+        if there:
+            before, after = place, len(wanted) - place - 1
+            zeros = torch.zeros_like(features)
+            blocks.append(torch.cat([zeros] * before + [features] + [zeros] * after, dim=1))
+    empty = torch.zeros(0, len(wanted) * len(grid.settings), dtype=torch.float64)
+    return torch.cat(blocks) if blocks else empty
+
+
+def _law(laws: Laws, kind: Quantity, stepwise: bool) -> Tensor:
+    if kind is Quantity.NONE:
+        return torch.zeros_like(laws.power)
+    return laws.of(kind, stepwise)
+
+
+def _zeros(grid: Grid, metrics: Sequence[str]) -> Tensor:
+    return torch.zeros(1, len(metrics) * len(grid.settings), dtype=torch.float64)
