@@ -41,7 +41,7 @@ def test_help_loads_nothing_heavy() -> None:
         "run", "tuner serve", "agent serve", "agent revert", "study create", "study list",
         "study show", "study pause", "study resume", "study stop", "study delete", "trial list",
         "history", "best", "constraint set", "constraint list", "device list", "packrat plan",
-        "history", "best", "constraint set", "constraint list", "device list", "bench surfaces",
+        "bench surfaces",
         "doctor",
     ],
 )  # fmt: skip
