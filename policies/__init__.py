@@ -9,6 +9,7 @@ from tuner.core import InvalidInput, Policy
 
 POLICIES: Mapping[str, str] = {
     "polythrottle": "policies.polythrottle:Polythrottle",
+    "polythrottle-two-phase": "policies.polythrottle:TwoPhase",
     "sobol": "policies.sobol:Sobol",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""

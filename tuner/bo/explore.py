@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-import torch
 from torch import Tensor
 
 from tuner.bo.acquisition import argmax, log_gain, within
@@ -73,7 +72,7 @@ def _allowed(search: Search) -> tuple[Tensor, Tensor]:
 
     A setting that failed may be tried once more, at half its chance.
     """
-    allowed = torch.ones(len(search.grid.settings), dtype=torch.bool)
+    allowed = search.within.clone()
     allowed[list(search.view.measured)] = False
     chance = search.chance.clone()
     failures = Counter(_rows(search, TrialState.FAILED))

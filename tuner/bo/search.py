@@ -28,7 +28,10 @@ WORTH = 0.001
 
 @dataclass(frozen=True)
 class Search:
-    """A study's counted trials, what they show, and what is believed of every row of the grid."""
+    """A study's counted trials, what they show, and what is believed of every row of the grid.
+
+    `within` says of every row whether it may be tried next.
+    """
 
     study: Study
     trials: tuple[Trial, ...]
@@ -36,6 +39,7 @@ class Search:
     limits: tuple[Limit, ...]
     grid: Grid
     view: View
+    within: Tensor
 
     @cached_property
     def chance(self) -> Tensor:

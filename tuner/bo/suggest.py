@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+import torch
 
 from tuner.bo.beliefs import believe
 from tuner.bo.encoding import enumerate_grid
@@ -13,6 +16,7 @@ from tuner.core import (
     Done,
     Past,
     Plan,
+    Setting,
     Suggestion,
     TrialState,
     Try,
@@ -24,8 +28,11 @@ from tuner.core import (
 )
 
 
-def suggest(past: Past) -> Suggestion:
+def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> Suggestion:
     """Return what to try next, or that nothing more is worth trying.
+
+    `within` limits what may be tried next, a stage of a search in several; all trials are evidence
+    all the same, and what is proposed in the end may lie outside it.
 
     A pure function of study, trials and seed. Waits until the baseline is measured. Explores while
     something promises enough; when trials run out or nothing does, promising settings whose limits
@@ -48,7 +55,8 @@ def suggest(past: Past) -> Suggestion:
         return Done(Plan.single(study.baseline), "there is only one setting")
     grid = enumerate_grid(study.space)
     view = believe(study, evidence, evidence.limits, grid)
-    search = Search(study, trials, evidence, evidence.limits, grid, view)
+    stage = [within is None or within(setting) for setting in grid.settings]
+    search = Search(study, trials, evidence, evidence.limits, grid, view, torch.tensor(stage))
     if search.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
     just_enough = _proof(search, least=search.left)
@@ -68,6 +76,8 @@ def _proof(search: Search, *, least: int = 1) -> Try | None:
     running = [t for t in search.trials if t.state is TrialState.RUNNING]
     found: list[tuple[float, int]] = []
     for row, candidate in search.view.measured.items():
+        if not search.within[row]:
+            continue
         if metric not in candidate.estimates or any(t.tries(candidate.setting) for t in running):
             continue
         needed = windows_to_proof(candidate, search.limits, gaps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies import POLICIES, load_policy
-from policies.polythrottle import Polythrottle
+from policies.polythrottle import Polythrottle, TwoPhase
 from policies.sobol import Sobol
 from tests.builders import CLOCKS, SPACE
 from tests.contracts.policy import PolicyContract, asked, baseline, past
@@ -16,6 +16,12 @@ class TestPolythrottle(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return Polythrottle()
+
+
+class TestTwoPhase(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return TwoPhase()
 
 
 class TestSobol(PolicyContract):
@@ -48,5 +54,5 @@ def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
 
 
 def test_an_unknown_policy_is_named_with_those_there_are() -> None:
-    with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*polythrottle, sobol"):
+    with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*polythrottle-two-phase, sobol"):
         load_policy("oracle")
