@@ -7,6 +7,7 @@ SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: run test check chaos bench test-long test-hardware test-systemd install lint types layers fmt clean
+.PHONY: run test check chaos test-long test-hardware test-systemd bench-devices install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -37,6 +38,10 @@ test-hardware: $(VENV)/.installed-dev
 # The units in a Debian booted by systemd-nspawn; as root.
 test-systemd: $(VENV)/.installed-dev
 	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -v tests/systemd
+
+# The policies on a simulated TX2 and Orin, over their full grids: minutes.
+bench-devices: $(VENV)/.installed
+	$(BIN)/jouletune bench devices
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

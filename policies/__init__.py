@@ -10,6 +10,7 @@ from tuner.core import InvalidInput, Policy
 POLICIES: Mapping[str, str] = {
     "packrat": "policies.packrat:Packrat",
     "polythrottle": "policies.polythrottle:Polythrottle",
+    "polythrottle-two-phase": "policies.polythrottle:TwoPhase",
     "sobol": "policies.sobol:Sobol",
     "hillclimb": "policies.hillclimb:Hillclimb",
     "optuna-tpe": "policies.optuna_samplers:OptunaTpe",

@@ -2,23 +2,49 @@
 
 After Yan, Wang and Venkataraman, "PolyThrottle: Energy-efficient Neural Network Inference on Edge
 Devices" (arXiv 2310.19991). From the paper: the aim, least energy per query while the latency limit
-holds; the knobs, GPU, memory and CPU clock and batch size, searched together because they act on
-latency together; the method, constrained Bayesian optimisation with few and noisy measurements of
-about ten seconds.
+holds; the knobs, GPU, memory and CPU clock and batch size, of which all but the CPU clock act on
+latency together (section 5); the method, constrained Bayesian optimisation with few and noisy
+measurements of about ten seconds.
+
+Two ways to go about it. `Polythrottle` searches all knobs together. `TwoPhase` is the paper's order:
+the CPU clock first and by itself, as affecting pre-processing alone, then the others together. What
+each achieves on simulated boards: `jouletune bench devices`.
 
 Not public, and so our own choice, described where it is made (`tuner.bo`): surrogate, kernel and
 noise model, acquisition function, first trials, number of trials, when to stop, and that a setting
 is proven before it is deployed. EI × P(feasible) on logarithms is what neighbouring published work
-uses (Mitra and Biessmann, arXiv 2407.05788).
+uses (Mitra and Biessmann, arXiv 2407.05788). Nor is public how long the CPU's phase lasts.
 
-Left out: the paper tunes the CPU clock in a phase of its own, as affecting pre-processing alone; we
-search it with the others, since here it is the serving process's clock as well. Its scheduler for
-fine-tuning beside inference is not part of this policy.
+Left out: the paper's scheduler for fine-tuning beside inference is no part of a policy; it is
+`policies.finetuning`.
 """
 
 from __future__ import annotations
 
-from tuner.core import Past, Suggestion
+from collections.abc import Sequence
+from itertools import takewhile
+
+from tuner.core import (
+    Candidate,
+    Past,
+    Phase,
+    Setting,
+    Study,
+    Suggestion,
+    Trial,
+    TrialState,
+    Try,
+    Value,
+    Wait,
+    counted,
+    setting_key,
+    weigh,
+)
+
+CPU_CLOCK = "cpu.clock_mhz"
+
+CPU_TRIALS = 3
+"""The most trials that the CPU's phase takes: our choice, enough to see on which side its best is."""
 
 
 class Polythrottle:
@@ -34,3 +60,62 @@ class Polythrottle:
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 
         return suggest(past)
+
+
+class TwoPhase:
+    """Searches the CPU clock by itself first, then the other knobs together at the clock found.
+
+    The first phase ends with its third trial, or when no clock promises anything. All trials are
+    evidence in both phases. A study without a CPU clock to choose has the second phase only.
+    """
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return what to do next.
+
+        Raises:
+            InvalidInput: the space is too large to search.
+            MetricUnavailable: no trial measured a metric that the study aims at or limits.
+        """
+        from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
+
+        study = past.study
+        if not any(k.name == CPU_CLOCK and len(k.values) > 1 for k in study.space.knobs):
+            return suggest(past)
+        trials = [t for t in counted(study, past.trials) if t.state is not TrialState.ABORTED]
+        first = list(takewhile(lambda t: _turns_cpu_only(study, t.setting), trials))
+        spent = sum(t.phase is Phase.TUNING for t in first)
+        if len(first) == len(trials) and spent < CPU_TRIALS:
+            answer = suggest(past, within=lambda setting: _turns_cpu_only(study, setting))
+            if isinstance(answer, Try | Wait):
+                return answer
+        if any(t.state is TrialState.RUNNING for t in first):
+            return Wait("the last trial of the CPU clock's own phase is still running")
+        clock = _best_clock(study, first)
+        return suggest(past, within=lambda setting: setting[CPU_CLOCK] == clock)
+
+
+def _turns_cpu_only(study: Study, setting: Setting) -> bool:
+    return setting_key({**setting, CPU_CLOCK: study.baseline[CPU_CLOCK]}) == setting_key(
+        study.baseline
+    )
+
+
+def _best_clock(study: Study, first: Sequence[Trial]) -> Value:
+    """Return the CPU clock of the best mean that kept every limit by its means, else the baseline's.
+
+    The first phase alone decides, so that the clock stays where it is throughout the second.
+    """
+    evidence = weigh(study, first)
+    metric, sign = study.objective.metric, study.objective.sign
+
+    def kept(candidate: Candidate) -> bool:
+        shown = candidate.estimates
+        return metric in shown and all(
+            limit.metric in shown and limit.holds(shown[limit.metric].mean)
+            for limit in evidence.limits or ()
+        )
+
+    fit = [c for c in evidence.candidates if c.deployable and kept(c)]
+    if not fit:
+        return study.baseline[CPU_CLOCK]
+    return min(fit, key=lambda c: sign * c.estimates[metric].mean).setting[CPU_CLOCK]

@@ -10,9 +10,18 @@ from agents.devices.simulated.device import LONGEST_DELAY_S, Faults, SimulatedDe
 from agents.devices.simulated.meter import SimulatedMeter, metrics
 from agents.devices.simulated.noise import mean_factor, quantile_factor
 from agents.devices.simulated.presets import PRESETS, WORKLOADS, Preset
+from agents.devices.simulated.tenant import FineTuning
 from tuner.core import InvalidInput, Setting
 
-__all__ = ["Faults", "SimulatedDevice", "SimulatedMeter", "attach", "open_simulated", "truth"]
+__all__ = [
+    "Faults",
+    "FineTuning",
+    "SimulatedDevice",
+    "SimulatedMeter",
+    "attach",
+    "open_simulated",
+    "truth",
+]
 
 VERSION = "simulator 1"
 """Counted up whenever the physics changes: older evidence then no longer counts."""

@@ -17,7 +17,8 @@ from agents.devices.simulated.noise import EPOCH_S, epoch_factors, request_facto
 from agents.devices.simulated.physics import Point
 from agents.devices.simulated.presets import Preset
 from agents.devices.simulated.store import load_setting, save_setting
-from tuner.core import ActuationError, DeviceLost, Part, Setting, Value
+from agents.devices.simulated.tenant import FineTuning, Shared
+from tuner.core import ActuationError, Conflict, DeviceLost, Part, Setting, Value
 
 NS = 1_000_000_000
 TICK_NS = NS // 10
@@ -42,7 +43,10 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All counters at one moment. `counter_j` is as of `counter_ns`, the last 100 ms step."""
+    """All counters at one moment. `counter_j` is as of `counter_ns`, the last 100 ms step.
+
+    `shared` is what fine-tuning beside the inference took.
+    """
 
     now_ns: int
     counter_ns: int
@@ -50,6 +54,7 @@ class Reading:
     steps: int
     items: int
     throttled_s: float
+    shared: Shared
 
 
 class SimulatedDevice:
@@ -82,6 +87,9 @@ class SimulatedDevice:
         self._progress = 0.0
         self._items = 0
         self._throttled_s = 0.0
+        self._shared = Shared()
+        self._steps_left = 0.0
+        self.fine_tuning: FineTuning | None = None
         self._listeners: list[list[float]] = []
 
     def read(self) -> Setting:
@@ -123,6 +131,18 @@ class SimulatedDevice:
             if self._due_ns == self._now_ns:
                 self._point, self._due_ns = self.preset.point(self._set), None
 
+    def fine_tune(self, job: FineTuning) -> None:
+        """Run a fine-tuning job beside the inference, from now until its steps are done.
+
+        Raises:
+            Conflict: one is running.
+            DeviceLost: nothing was started.
+        """
+        self.answering()
+        if self.fine_tuning is not None:
+            raise Conflict("the simulated device is fine-tuning already", hint="wait for its end")
+        self.fine_tuning, self._steps_left = job, float(job.steps)
+
     def answering(self) -> None:
         """Return quietly while the device is there. Raises DeviceLost."""
         if self.faults.lost:
@@ -131,7 +151,9 @@ class SimulatedDevice:
     def reading(self) -> Reading:
         """Return all counters as they are now."""
         steps = math.floor(self._progress)
-        return Reading(self._now_ns, *self._counter, steps, self._items, self._throttled_s)
+        return Reading(
+            self._now_ns, *self._counter, steps, self._items, self._throttled_s, self._shared
+        )
 
     def listen(self, latencies_ms: list[float]) -> None:
         """Append the latency of (a sample of) every request from now on."""
@@ -153,11 +175,15 @@ class SimulatedDevice:
         self._point = Point(point.gpu_mhz, point.mem_mhz, point.cpu_mhz, point.limit_w, batch)
 
     def _pass_until(self, end_ns: int) -> None:
-        """Let time pass in which clocks and noise do not change."""
-        seconds = (end_ns - self._now_ns) / NS
-        chip, point = self.preset.chip, self._point
+        """Let time pass in which clocks and noise do not change, at most to a fine-tuning's end."""
+        chip, point, job = self.preset.chip, self._point, self.fine_tuning
         slower, hungrier = epoch_factors(self._seed, self._now_ns // EPOCH_NS)
-        pace = chip.capped(self.work, point, self.celsius)
+        work = self.work if job is None else self.preset.roof.shared(self.work, job)
+        pace = chip.capped(work, point, self.celsius)
+        if job is not None:
+            left_s = self._steps_left * pace.step_s * slower
+            end_ns = min(end_ns, self._now_ns + max(1, math.ceil(left_s * NS)))
+        seconds = (end_ns - self._now_ns) / NS
         throttled = pace.gpu_mhz < point.gpu_mhz
         # While the cap rules, the total is what it allows, whatever the leakage does meanwhile.
         ruled = throttled and pace.gpu_mhz > chip.min_gpu_mhz
@@ -170,6 +196,11 @@ class SimulatedDevice:
         served = (math.floor(self._progress) - before) * point.batch
         self._items += served
         self._answer(served, pace.step_s * slower * 1000.0, seconds)
+        if job is not None:
+            steps = seconds / (pace.step_s * slower)
+            self._shared = self._shared.plus(job, seconds, steps)
+            self._steps_left -= steps
+            self.fine_tuning = job if self._steps_left > 0.0 else None
         self._now_ns = end_ns
         if end_ns % TICK_NS == 0:
             self._tick()

@@ -105,6 +105,7 @@ class _Shown:
         self._steps = end.steps - start.steps
         self._items = end.items - start.items
         self._throttled_s = end.throttled_s - start.throttled_s
+        self._shared = end.shared.minus(start.shared)
         epochs = max(1.0, self._seconds / EPOCH_S)
         self._power_sd = POWER_TOTAL_SD / math.sqrt(epochs)
         self._speed_sd = SPEED_SD / math.sqrt(epochs)
@@ -129,7 +130,7 @@ class _Shown:
             found |= self._energy()
         if self._latencies_ms:
             found |= self._latency()
-        return found
+        return found | self._fine_tuning()
 
     def _progress(self) -> dict[str, Estimate]:
         batch = self._items / self._steps if self._steps else 1.0
@@ -171,6 +172,18 @@ class _Shown:
             plain = quantile_estimate(samples, quantile, origin=Origin.SIMULATED)
             found[name] = _widened(plain, plain.mean * moved * self._speed_sd)
         return found
+
+    def _fine_tuning(self) -> dict[str, Estimate]:
+        """Return what ran beside the inference: its share of the time, and what a step asked for."""
+        shared = self._shared
+        if shared.seconds <= 0.0:
+            return {}
+        figures = {
+            "finetuning_share": shared.seconds / self._seconds,
+            "finetuning_gflop": shared.flop / shared.steps / 1e9,
+            "finetuning_flop_per_byte": shared.flop / shared.bytes,
+        }
+        return {n: self._estimate(value, 0.0, 1, Scope.SERVICE) for n, value in figures.items()}
 
     def _estimate(self, mean: float, stderr: float, n: int, scope: Scope) -> Estimate:
         return Estimate.of_mean(mean, stderr, n, origin=Origin.SIMULATED, scope=scope)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from agents.devices.simulated.physics import Chip, Curve, Point, Thermal, Unit, Work
+from agents.devices.simulated.tenant import Roof
 from tuner.core import Cost, Knob, Part, Scope, Setting, Space, Value
 
 DEVICE_COST = Cost(seconds=2.0)
@@ -62,7 +63,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One simulated device. A domain with one clock is no knob; `cannot` says so in words."""
+    """One simulated device. A domain with one clock is no knob; `cannot` says so in words.
+
+    `roof` is what a fine-tuning job beside the inference is measured by: fp32 and memory peaks.
+    """
 
     name: str
     board: str
@@ -71,6 +75,7 @@ class Preset:
     knobs: tuple[Knob, ...]
     limit_w: float
     scope: Scope
+    roof: Roof
     cannot: Mapping[str, str]
 
     @property
@@ -137,6 +142,7 @@ A100 = Preset(
     ),
     limit_w=400.0,
     scope=Scope.BOARD,
+    roof=Roof(19.5e12, 1555e9),
     cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
 )
 """Fitted to three GROMACS power curves of Afzal et al. (arXiv 2607.00819): resnet50 draws their case
@@ -162,6 +168,7 @@ V100 = Preset(
     ),
     limit_w=250.0,
     scope=Scope.BOARD,
+    roof=Roof(14.0e12, 900e9),
     cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
 )
 """Fitted to the five power limits of zeus's ResNet50 trace: relative time and mean power."""
@@ -186,6 +193,7 @@ A40 = Preset(
     ),
     limit_w=300.0,
     scope=Scope.BOARD,
+    roof=Roof(37.4e12, 696e9),
     cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK, "cpu.clock_mhz": HOST_UNSEEN},
 )
 """Fitted to the five power limits of zeus's ResNet50 trace: relative time and mean power."""
@@ -214,6 +222,7 @@ ORIN = Preset(
     ),
     limit_w=60.0,
     scope=Scope.MODULE,
+    roof=Roof(5.33e12, 204.8e9),
     cannot={"gpu.power_limit_w": "the board has power modes, no settable limit"},
 )
 """13 × 4 × 7 × 5 = 1820 settings, as many as PolyThrottle has (appendix A). Memory and CPU clocks are
@@ -247,6 +256,7 @@ TX2 = Preset(
     ),
     limit_w=15.0,
     scope=Scope.MODULE,
+    roof=Roof(0.666e12, 59.7e9),
     cannot={"gpu.power_limit_w": "the board has power modes, no settable limit"},
 )
 """13 × 11 × 7 × 5 = 5005 settings, as many as PolyThrottle has (appendix A). GPU and memory clocks are

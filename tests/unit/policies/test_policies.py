@@ -7,6 +7,7 @@ import pytest
 from policies import POLICIES, load_policy
 from policies.packrat import Packrat
 from policies.polythrottle import Polythrottle
+from policies.polythrottle import Polythrottle, TwoPhase
 from policies.sobol import Sobol
 from tests.builders import CLOCKS, SPACE
 from tests.contracts.policy import PolicyContract, asked, baseline, past
@@ -45,6 +46,10 @@ class TestBotorchPlain(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return load_policy("botorch-plain")
+class TestTwoPhase(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return TwoPhase()
 
 
 class TestSobol(PolicyContract):
@@ -78,4 +83,5 @@ def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
 
 def test_an_unknown_policy_is_named_with_those_there_are() -> None:
     with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*packrat, polythrottle, sobol"):
+    with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*polythrottle-two-phase, sobol"):
         load_policy("oracle")

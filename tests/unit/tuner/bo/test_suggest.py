@@ -237,3 +237,19 @@ def test_trials_that_no_longer_count_are_not_used() -> None:
     at = replace(fine(), since_trial=5)
     stale = [*baseline(at), *(trial(n, setting(800)) for n in (3, 4))]
     assert isinstance(suggest(Past(study=at, trials=tuple(stale), now=START)), Wait)
+
+
+def test_a_stage_limits_what_is_tried_and_forgets_no_evidence() -> None:
+    at = fine()
+    trials = go_on(at, baseline(at), 3)
+    for _ in range(3):
+        answer = tried(at, suggest(past(at, trials), within=lambda s: s["batch_size"] == 1))
+        assert answer.setting["batch_size"] == 1
+        trials = [*trials, trial(len(trials) + 1, answer.setting, surface(answer.setting))]
+    seen = {setting_key(t.setting) for t in trials}
+    closed = suggest(past(at, trials), within=lambda s: setting_key(s) in seen)
+    assert not isinstance(closed, Try) or setting_key(closed.setting) in seen
+    done = suggest(past(at, trials), within=lambda _: False)
+    assert isinstance(done, Done)
+    held = surface(done.plan.rows[0].setting).estimates["energy_j"].mean
+    assert held < surface(at.baseline).estimates["energy_j"].mean

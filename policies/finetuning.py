@@ -1,0 +1,210 @@
+"""Admission of fine-tuning beside inference: only where the predicted latency keeps the SLO.
+
+After PolyThrottle (arXiv 2310.19991, section 6, appendices C and D). From the paper: inference
+latency beside fine-tuning is taken as linear in five features, the FLOPs and the arithmetic
+intensities (FLOPs per byte moved) of both and the batch size, plus a constant; it holds at stable
+clocks; a request runs only if the prediction meets the SLO; requests run one after another.
+
+The paper leaves unpublished how the model is fitted, from how many samples, how well it predicts,
+and what "meets" means under doubt. Our own choices: ordinary least squares without a ridge over the
+study's own windows; a prediction bound instead of the mean, since later work found such
+models to be off by more than half (arXiv 2512.18725); no prediction outside of what was seen; and
+no prediction from fewer than three windows more than there are coefficients to tell apart. What
+cannot be predicted is not admitted.
+
+Left out: how clocks change once fine-tuning runs (not public either).
+
+    seen = samples([*trials, *observations], inference, held)
+    answer = admit(seen, Mix(inference, 8, Demand(197.0, 40.0)), limit, running=False)
+    answer.admitted, answer.why
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.core import (
+    Estimate,
+    InvalidInput,
+    Limit,
+    MeasurementError,
+    Observation,
+    Setting,
+    Trial,
+    TrialState,
+    Verdict,
+    setting_key,
+    student_t95,
+    weakest,
+)
+
+BATCH = "batch_size"
+
+LEAST_FREEDOM = 3
+"""So many windows more than coefficients are needed: with fewer the doubt itself is a guess."""
+
+SAME = 1e-9
+"""Features that differ by less, relative to the greatest seen, do not differ."""
+
+WHOLE = 0.99
+"""A window counts as one beside fine-tuning when it ran for at least this share of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one step of a job asks for: 10⁹ operations, and operations per byte moved.
+
+    For an inference a step is one item, for fine-tuning one optimiser step; zeros for no job.
+
+    Raises:
+        InvalidInput: a figure that is negative or not finite.
+    """
+
+    gflop: float = 0.0
+    flop_per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(x) and x >= 0.0 for x in (self.gflop, self.flop_per_byte)):
+            raise InvalidInput(f"a job cannot ask for {self}")
+
+
+NOTHING = Demand()
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """An inference in batches, and what runs beside it."""
+
+    inference: Demand
+    batch: int
+    beside: Demand = NOTHING
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """The constant and the five features of the paper."""
+        own, other = self.inference, self.beside
+        return (
+            1.0, own.gflop, own.flop_per_byte, other.gflop, other.flop_per_byte, float(self.batch)
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one window showed of a mix's latency."""
+
+    mix: Mix
+    latency: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether fine-tuning may start now, why, and the latency predicted where one could be."""
+
+    admitted: bool
+    why: str
+    predicted: Estimate | None = None
+
+
+def samples(
+    windows: Iterable[Trial | Observation],
+    inference: Demand,
+    held: Setting,
+    metric: str = "latency_p99_ms",
+) -> list[Sample]:
+    """Return what a study's windows show of latency beside fine-tuning, at the clocks of `held`.
+
+    Trials, and windows measured while a setting was held: where fine-tuning runs, it should be in
+    those, for trials at one setting are taken together. What ran beside the inference is in the
+    window itself: `finetuning_share`, `finetuning_gflop` and `finetuning_flop_per_byte`; one without
+    them had nothing beside it. Left out are windows at other settings than `held` (the batch apart),
+    those that do not bound the metric, and those with fine-tuning for a part of their time only.
+    """
+    found = []
+    for window in windows:
+        shown = _complete(window)
+        same = setting_key({**window.setting, BATCH: held[BATCH]}) == setting_key(held)
+        share = shown["finetuning_share"].mean if "finetuning_share" in shown else 0.0
+        bounded = metric in shown and math.isfinite(shown[metric].high)
+        if not (same and bounded) or 0.0 < share < WHOLE:
+            continue
+        beside = (
+            Demand(shown["finetuning_gflop"].mean, shown["finetuning_flop_per_byte"].mean)
+            if share
+            else NOTHING
+        )
+        mix = Mix(inference, int(window.setting[BATCH]), beside)
+        found.append(Sample(mix, shown[metric]))
+    return found
+
+
+def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
+    """Return the estimates of a window that was measured to its end, nothing of any other."""
+    if window.measurement is None:
+        return {}
+    if isinstance(window, Trial) and (window.censored or window.state is not TrialState.COMPLETED):
+        return {}
+    return window.measurement.estimates
+
+
+def predict(seen: Sequence[Sample], mix: Mix) -> Estimate:
+    """Return the latency that a window of a mix would show, with its one-sided 95 % bounds.
+
+    Least squares over the windows; features that never varied, or only together, are told apart no
+    further than the windows tell them. The standard error is that of one further window: the
+    residuals', not below the windows' own doubt, times √(1 + leverage); Student's t with the
+    freedom left.
+
+    Raises:
+        MeasurementError: the windows do not say what this mix does.
+    """
+    if not seen:
+        raise MeasurementError("no window has been measured at these clocks")
+    rows = np.array([s.mix.features for s in seen])
+    scale = rows.max(axis=0)
+    scale[scale == 0.0] = 1.0
+    rows, wanted = rows / scale, np.array(mix.features) / scale
+    if np.any(wanted > rows.max(axis=0) + SAME) or np.any(wanted < rows.min(axis=0) - SAME):
+        raise MeasurementError("no window was of a mix so large or so small: that would be a guess")
+    inverse = np.linalg.pinv(rows, rcond=SAME)
+    freedom = len(seen) - int(np.linalg.matrix_rank(rows, tol=SAME))
+    if freedom < LEAST_FREEDOM:
+        raise MeasurementError(
+            f"{len(seen)} windows are too few: {LEAST_FREEDOM - freedom} more are needed"
+        )
+    if not np.allclose(wanted @ inverse @ rows, wanted, atol=1e-6):
+        raise MeasurementError("no windows tell apart what this mix differs by")
+    shown = np.array([s.latency.mean for s in seen])
+    weights = wanted @ inverse
+    mean = float(weights @ shown)
+    residuals = shown - rows @ (inverse @ shown)
+    own = sum(s.latency.stderr**2 for s in seen) / len(seen)
+    variance = max(float(residuals @ residuals) / freedom, own)
+    stderr = math.sqrt(variance * (1.0 + float(weights @ weights)))
+    reach = student_t95(freedom) * stderr
+    origin = weakest(s.latency.origin for s in seen)
+    return Estimate(
+        mean, stderr, len(seen), mean - reach, mean + reach, origin, seen[0].latency.scope
+    )
+
+
+def admit(seen: Sequence[Sample], mix: Mix, limit: Limit, *, running: bool) -> Admission:
+    """Return whether a fine-tuning request may start beside the inference now.
+
+    Only while none is running, and only where the upper bound of the latency predicted for the mix
+    keeps the limit.
+    """
+    if running:
+        return Admission(False, "a fine-tuning request is running; they go one after another")
+    try:
+        predicted = predict(seen, mix)
+    except MeasurementError as unknown:
+        return Admission(False, f"the latency beside it cannot be predicted: {unknown.message}")
+    words = (
+        f"{limit.metric} should be {predicted.mean:.4g}, at most {predicted.high:.4g}, "
+        f"beside it; the limit is {limit.value:.4g}"
+    )
+    return Admission(limit.verdict(predicted) is Verdict.FEASIBLE, words, predicted)
