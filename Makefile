@@ -26,9 +26,9 @@ test-long: $(VENV)/.installed-dev
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
 
-# The units in a Debian booted by systemd-nspawn; as root.
+# The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up; a hang ends.
 test-systemd: $(VENV)/.installed-dev
-	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -v tests/systemd
+	JOULETUNE_TEST_SYSTEMD=1 timeout -s INT -k 40 430 $(BIN)/python -m pytest -v --durations=5 tests/systemd
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
