@@ -93,8 +93,13 @@ class Machine:
 @contextmanager
 def booted() -> Iterator[Machine]:
     """Boot a fresh machine with this checkout in /root/source. Raises CannotRun."""
+    KEPT.mkdir(parents=True, exist_ok=True)
     _drop_leftovers()
-    base, wheels = _base(), _wheels()
+    try:
+        base, wheels = _base(), _wheels()
+    except BaseException:
+        _drop_leftovers()
+        raise
     root = KEPT / f"root-{os.getpid()}"
     try:
         subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)
@@ -161,7 +166,9 @@ def _drop(root: Path) -> None:
 
 
 def _drop_leftovers() -> None:
-    """Remove the files of machines whose tests were killed."""
+    """Remove the files of tests that were killed, and what was not made to its end."""
+    for part in KEPT.glob("*.part"):
+        shutil.rmtree(part, ignore_errors=True)
     for root in KEPT.glob("root-*[0-9]"):
         if not Path("/proc", root.name.removeprefix("root-")).exists():
             _drop(root)
@@ -170,8 +177,6 @@ def _drop_leftovers() -> None:
 def _base() -> Path:
     base, part = KEPT / "base", KEPT / "base.part"
     if not base.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(part, ignore_errors=True)
         # What it mounts is seen by nobody else, and gone with it, also when it is killed.
         alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         command = (
