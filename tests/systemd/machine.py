@@ -27,7 +27,7 @@ BOOT_S = 60.0
 COMMAND_S = 180.0
 """How long a command inside may take; installing takes the longest, half a minute as a rule."""
 STOP_S = 30.0
-TIED = ("setpriv", "--pdeathsig", "KILL")
+TIED = ("setpriv", "--pdeathsig", "TERM")
 """Ends what it starts when the tests are gone, by whatever death."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
