@@ -227,8 +227,8 @@ class HttpCaller:
     """Posts one fixed request again and again over one kept connection.
 
     Understands answers with a Content-Length, which is all that the workload contract allows, and
-    those in chunks (RFC 9112, §7.1), which Ray's proxy sends. A kept connection that the server closed meanwhile is opened anew once; anything else that goes
-    wrong is the answer's failure.
+    those in chunks (RFC 9112, §7.1), which Ray's proxy sends. A kept connection that the server
+    closed meanwhile is opened anew once; anything else that goes wrong is the answer's failure.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from weakref import WeakSet
@@ -27,6 +27,7 @@ from tuner.core import (
 HTTP_LATENCY = "ray_serve_http_request_latency_ms"
 """Per request, as Ray's HTTP proxy sees it: waiting, routing and every deployment on its way."""
 QUANTILES = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}
+THROUGHPUT = Metric("throughput_per_s", scope=Scope.SERVICE)
 ARRIVALS = Metric("arrival_rate_per_s", scope=Scope.SERVICE)
 REPORT_S = 10.0
 """How far Ray's metrics lie back at most: it sends them on every 10 s unless told otherwise
@@ -142,7 +143,8 @@ class FiguresWindow:
         self._cpu = cpu
         self._clock = clock
         self._before = figures.read()
-        self._arrivals: list[tuple[float, int, int]] = []
+        self._began = clock.monotonic()
+        self._arrivals: list[tuple[float, float, float]] = []
         self._final: Mapping[str, Estimate] | None = None
 
     def read(self) -> Mapping[str, Estimate]:
@@ -155,14 +157,14 @@ class FiguresWindow:
         return self._final
 
     def _look(self) -> Mapping[str, Estimate]:
-        now = self._figures.read()
+        now, now_s = self._figures.read(), self._clock.monotonic()
         good = now.good.since(self._before.good)
         failed = now.failed - self._before.failed
         if failed < 0:
             raise MeasurementError("Ray's metrics went backwards", hint="measure again")
-        last = self._arrivals[-1][1:] if self._arrivals else (0, 0)
+        last = self._arrivals[-1][1:] if self._arrivals else (0.0, 0.0)
         if (good.n, good.n + failed) != last:
-            self._arrivals.append((self._clock.monotonic(), good.n, good.n + failed))
+            self._arrivals.append((now_s, float(good.n), float(good.n + failed)))
         shown = {
             "window_items": Estimate(float(good.n), scope=Scope.SERVICE),
             "window_failed": Estimate(float(failed), scope=Scope.SERVICE),
@@ -170,19 +172,25 @@ class FiguresWindow:
         }
         if good.n:
             shown |= {name: good.quantile(q) for name, q in QUANTILES.items()}
-        return shown | self._rates()
+        return shown | self._rates(now_s)
 
-    def _rates(self) -> dict[str, Estimate]:
-        """Return rates between arrivals; three steps at least, or none."""
-        steps: Sequence[tuple[tuple[float, int, int], tuple[float, int, int]]]
-        steps = list(pairwise(self._arrivals))
-        done = [(float(b[1] - a[1]), b[0] - a[0]) for a, b in steps]
-        came = [(float(b[2] - a[2]), b[0] - a[0]) for a, b in steps]
-        throughput = Metric("throughput_per_s", scope=Scope.SERVICE)
-        rates = {
-            m.name: ratio_estimate(r, 1.0, m) for m, r in ((throughput, done), (ARRIVALS, came))
-        }
-        return {name: rate for name, rate in rates.items() if rate is not None}
+    def _rates(self, now_s: float) -> dict[str, Estimate]:
+        """Return how many were answered and came per second; too few to tell: nothing."""
+        if not self._arrivals or now_s <= self._began:
+            return {}
+        rates = {}
+        for metric, column in ((THROUGHPUT, 1), (ARRIVALS, 2)):
+            steps = [(b[column] - a[column], b[0] - a[0]) for a, b in pairwise(self._arrivals)]
+            rate = ratio_estimate(steps, 1.0, metric)
+            rates[metric.name] = rate or _rate(self._arrivals[-1][column], now_s - self._began)
+        return rates
+
+
+def _rate(count: float, seconds: float) -> Estimate:
+    """Return a rate over a whole window, as uncertain as what Ray may hold back at its ends."""
+    mean = count / seconds
+    doubt = mean * min(1.0, REPORT_S / seconds)
+    return Estimate(mean, doubt / 2.0, 1, mean - doubt, mean + doubt, scope=Scope.SERVICE)
 
 
 class LoadMeter:
