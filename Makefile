@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos test-long test-hardware test-systemd install lint types layers fmt clean
+.PHONY: run test check chaos test-long test-hardware test-systemd test-ray install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -30,6 +30,10 @@ test-hardware: $(VENV)/.installed-dev
 test-systemd: $(VENV)/.installed-dev
 	JOULETUNE_TEST_SYSTEMD=1 timeout -s INT -k 40 430 $(BIN)/python -m pytest -v --durations=5 tests/systemd
 
+# The Ray Serve adapter on a real Ray, started and ended here: minutes.
+test-ray: $(VENV)/.installed-ray
+	$(BIN)/python -m pytest -v -m long --durations=5 tests/rayserve
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
@@ -49,6 +53,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev]'
+	touch $@
+
+$(VENV)/.installed-ray: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev,ray]'
 	touch $@
 
 clean:

@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 START_S = 90.0
-STOP_S = 20.0
+STOP_S = 8.0
 
 
 def model(**overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
