@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from ray import serve
@@ -23,8 +24,9 @@ class Model:
         time.sleep(0.005 + 0.001 * len(requests))
         return [len(requests)] * len(requests)
 
-    async def __call__(self, request: Request) -> dict[str, int]:
-        return {"batch": await self.infer(await request.body())}
+    async def __call__(self, request: Request) -> dict[str, object]:
+        batch = await self.infer(await request.body())
+        return {"batch": batch, "threads": os.environ.get("OMP_NUM_THREADS")}
 
 
 @serve.deployment

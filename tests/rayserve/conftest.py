@@ -92,6 +92,7 @@ def cluster() -> Iterator[Cluster]:
     command += ["--dashboard-host", "127.0.0.1", "--include-dashboard", "true"]
     command += ["--disable-usage-stats", "--object-store-memory", "100000000"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "1000"}
+    environ.pop("OMP_NUM_THREADS", None)  # the tests set it; Ray would leave it at that
     with (folder / "start.log").open("wb") as log:
         ray = subprocess.Popen(command, stdout=log, stderr=log, env=environ, start_new_session=True)
     try:

@@ -14,6 +14,7 @@ from agents.workloads.ray_serve.deployment import (
     as_named,
     setting_of,
     trouble_of,
+    version_of,
     with_setting,
 )
 from tuner.core import (
@@ -166,17 +167,17 @@ class DeploymentActuator:
             self._file.forget()
 
     def _ask(self, instance: Instance, before: Setting, wanted: Setting) -> None:
-        app = self._address.application_in(instance)
-        declared = declared_config(app, self._address)
-        back = setting_key(wanted) == setting_key(self._found.setting)
-        if back and instance.restores_unset_config_options:
-            config = as_named(declared, self._address.deployment, self._found.named)
+        app, found, name = self._address.application_in(instance), self._found, self._address
+        declared, whole = declared_config(app, name), self._whole(instance)
+        back = setting_key(wanted) == setting_key(found.setting)
+        # What somebody else has changed beside the knobs since is not ours to take back.
+        same = version_of(declared, whole) == found.version
+        if back and same and instance.restores_unset_config_options:
+            config = as_named(declared, name.deployment, found.named)
         else:
-            whole = self._whole(instance)
-            config = with_setting(declared, self._address.deployment, whole, wanted)
-        found = self._found
+            config = with_setting(declared, name.deployment, whole, wanted)
         self._file.keep(Found(found.version, found.setting, found.named, (before, wanted)))
-        self._dashboard.deploy(instance.config(self._address.application, config))
+        self._dashboard.deploy(instance.config(name.application, config))
 
     def _await(self, wanted: Setting) -> None:
         end = self._clock.monotonic() + CHANGE_S

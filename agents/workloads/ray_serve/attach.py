@@ -127,7 +127,7 @@ def _attached(
     app = address.application_in(instance)
     whole = app.deployments[address.deployment].deployment_config
     declared = declared_config(app, address)
-    version = version_of(ray, declared, whole)
+    version = version_of(declared, whole)
     file = FoundFile(state_dir / KEPT)
     named = named_in(declared, address.deployment)
     found = found_at(file, version, setting_of(whole), named)
@@ -145,7 +145,7 @@ def _attached(
         name=f"ray-{address.application}-{address.deployment}",
         kind="ray-serve",
         board=asked.url,
-        version=version,
+        version=f"Ray {ray}, {version}",
         space=space,
         metrics=_metrics(shape, processes),
         actuator=DeploymentActuator(dashboard, address, space, found, file, clock),

@@ -75,14 +75,14 @@ def as_named(
     return config
 
 
-def version_of(ray: str, app_config: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+def version_of(app_config: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
     """Return what changes when the code, its arguments, or anything but the knobs does."""
     rest = {k: v for k, v in whole.items() if k not in (*SET_KEYS, "name")}
     options = {**(whole.get("ray_actor_options") or {}), "num_cpus": None}
     user = {**(whole.get("user_config") or {}), USER_BATCH: None}
     source = [app_config.get(key) for key in ("import_path", "runtime_env", "args")]
-    text = json.dumps([ray, source, rest, options, user], sort_keys=True, default=str)
-    return f"Ray {ray}, {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    text = json.dumps([source, rest, options, user], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def space_for(

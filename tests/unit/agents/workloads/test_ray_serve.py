@@ -193,6 +193,16 @@ class TestChanging:
         assert ray.declared == {"demo": DEMO, "other": OTHER}
         assert not (tmp_path / "ray-serve.json").exists()
 
+    def test_what_somebody_else_changed_meanwhile_is_kept(
+        self, ray: RayStandIn, side: Attached
+    ) -> None:
+        side.actuator.apply({"replicas": 2})
+        entry = ray.declared["demo"]["deployments"][0]  # type: ignore[index]
+        entry["user_config"] = {**entry["user_config"], "top_k": 9}
+        side.actuator.apply(AS_FOUND)
+        assert side.actuator.read() == AS_FOUND
+        assert ray.whole["user_config"] == {"max_batch_size": 4, "top_k": 9}
+
     def test_an_older_ray_is_told_every_value(self, ray: RayStandIn, side: Attached) -> None:
         ray.restores = False
         side.actuator.apply({"replicas": 2})
