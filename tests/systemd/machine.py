@@ -23,7 +23,7 @@ WHEELS = "/wheels"
 MAKE_S = 150.0
 """How long making the Debian, and downloading the wheels, may take each; 20 s and 15 s as a rule."""
 BOOT_S = 60.0
-COMMAND_S = 180.0
+COMMAND_S = 300.0
 """How long a command inside may take; installing takes the longest, half a minute as a rule."""
 STOP_S = 15.0
 TIED = ("setpriv", "--pdeathsig", "TERM")

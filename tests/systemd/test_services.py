@@ -18,7 +18,7 @@ import pytest
 from tests.nvml.fake import A100, LIBRARY, FakeNvml, build
 from tests.systemd.machine import CannotRun, Machine, booted, until, why_not
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 
 INSTALL = ("bash", "/root/source/deploy/install.sh")
 SERVICES = ("jouletune-tuner", "jouletune-actuator", "jouletune-agent")
