@@ -30,7 +30,7 @@ test-hardware: $(VENV)/.installed-dev
 
 # The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up; a hang ends.
 test-systemd: $(VENV)/.installed-dev
-	JOULETUNE_TEST_SYSTEMD=1 timeout -s INT -k 40 430 $(BIN)/python -m pytest -v --durations=5 tests/systemd
+	JOULETUNE_TEST_SYSTEMD=1 timeout -s INT -k 40 430 $(BIN)/python -m pytest -vx --durations=5 tests/systemd
 
 # The Ray Serve adapter on a real Ray, started and ended here: minutes.
 test-ray: $(VENV)/.installed-ray

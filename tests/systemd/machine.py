@@ -166,15 +166,20 @@ def _stop(nspawn: subprocess.Popen[bytes]) -> None:
 
 def _drop(root: Path) -> None:
     """Remove a machine's files: its tree, its log, and the lock that nspawn puts beside it."""
-    shutil.rmtree(root, ignore_errors=True)
+    _remove(root)
     root.with_suffix(".log").unlink(missing_ok=True)
     root.with_name(f".#{root.name}.lck").unlink(missing_ok=True)
+
+
+def _remove(tree: Path) -> None:
+    """Remove some ten thousand files, and nothing that is mounted there."""
+    subprocess.run(["rm", "-rf", "--one-file-system", tree], check=False)
 
 
 def _drop_leftovers() -> None:
     """Remove the files of tests that were killed, and what was not made to its end."""
     for part in KEPT.glob("*.part"):
-        shutil.rmtree(part, ignore_errors=True)
+        _remove(part)
     for root in KEPT.glob("root-*[0-9]"):
         if not Path("/proc", root.name.removeprefix("root-")).exists():
             _drop(root)
