@@ -8,6 +8,7 @@ export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: run test check chaos bench test-long test-hardware test-systemd install lint types layers fmt clean
 .PHONY: run test check chaos test-long test-hardware test-systemd bench-devices install lint types layers fmt clean
+.PHONY: run test check chaos test-long test-hardware test-systemd test-ray install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -15,8 +16,10 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory check
 
+# Apart: a fork costs five times as much in a process that has collected every test, torch and all.
 check: lint types layers
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest tests/chaos
+	$(BIN)/python -m pytest --ignore=tests/chaos
 
 # kill -9 at every kill point; prints how many there are.
 chaos: $(VENV)/.installed-dev
@@ -35,9 +38,13 @@ test-long: $(VENV)/.installed-dev
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
 
-# The units in a Debian booted by systemd-nspawn; as root.
+# The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up; a hang ends.
 test-systemd: $(VENV)/.installed-dev
-	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -v tests/systemd
+	JOULETUNE_TEST_SYSTEMD=1 timeout -s INT -k 40 430 $(BIN)/python -m pytest -vx --durations=5 tests/systemd
+
+# The Ray Serve adapter on a real Ray, started and ended here: minutes.
+test-ray: $(VENV)/.installed-ray
+	$(BIN)/python -m pytest -v -m long --durations=5 tests/rayserve
 
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed
@@ -62,6 +69,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev]'
+	touch $@
+
+$(VENV)/.installed-ray: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev,ray]'
 	touch $@
 
 clean:

@@ -226,9 +226,9 @@ class LoadRun:
 class HttpCaller:
     """Posts one fixed request again and again over one kept connection.
 
-    Understands answers with a Content-Length, which is all that the workload contract allows. A
-    kept connection that the server closed meanwhile is opened anew once; anything else that goes
-    wrong is the answer's failure.
+    Understands answers with a Content-Length, which is all that the workload contract allows, and
+    those in chunks (RFC 9112, §7.1), which Ray's proxy sends. A kept connection that the server
+    closed meanwhile is opened anew once; anything else that goes wrong is the answer's failure.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class HttpCaller:
             return error.strerror or type(error).__name__
         except ValueError:
             self._drop()
-            return "not an HTTP answer with a Content-Length"
+            return "not an HTTP answer whose end is told"
         return "" if answer == 200 else f"HTTP {answer}"
 
     def close(self) -> None:
@@ -291,12 +291,12 @@ class HttpCaller:
             self._drop()
             return None
         status, length, keep = _parse_head(head)
-        left = length - len(body)
-        while left > 0:
-            chunk = connection.recv(65536)
-            if not chunk:
-                raise ConnectionResetError("cut off in the middle of an answer")
-            left -= len(chunk)
+        if length is None:
+            _pass_chunks(connection, body)
+        else:
+            left = length - len(body)
+            while left > 0:
+                left -= len(_more(connection))
         if not keep:
             self._drop()
         return status
@@ -324,13 +324,48 @@ def _read_head(connection: socket.socket) -> tuple[bytes, bytes]:
     return head, body
 
 
-def _parse_head(head: bytes) -> tuple[int, int, bool]:
-    """Return status, length of the body, and whether the connection is kept. Raises ValueError."""
+def _more(connection: socket.socket) -> bytes:
+    chunk = connection.recv(65536)
+    if not chunk:
+        raise ConnectionResetError("cut off in the middle of an answer")
+    return chunk
+
+
+def _pass_chunks(connection: socket.socket, data: bytes) -> None:
+    """Read a body in chunks to its end, and its trailers. Raises ValueError."""
+    while True:
+        line, data = _line(connection, data)
+        size = int(line.split(b";")[0], 16)
+        if size <= 0:
+            break
+        while len(data) < size + 2:
+            data += _more(connection)
+        data = data[size + 2 :]
+    while line:
+        line, data = _line(connection, data)
+
+
+def _line(connection: socket.socket, data: bytes) -> tuple[bytes, bytes]:
+    """Return the next line and what came along after it."""
+    while b"\r\n" not in data:
+        data += _more(connection)
+        if len(data) > 65536 and b"\r\n" not in data:
+            raise ValueError("no end of a line")
+    line, _, rest = data.partition(b"\r\n")
+    return line, rest
+
+
+def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
+    """Return status, length of the body, and whether the connection is kept. Raises ValueError.
+
+    The length is None for a body in chunks.
+    """
     first, *lines = head.split(b"\r\n")
     version, status = first.split(b" ", 2)[:2]
     if not version.startswith(b"HTTP/1."):
         raise ValueError("not HTTP/1")
     length: int | None = None
+    chunked = False
     keep = version != b"HTTP/1.0"
     for line in lines:
         name, _, value = line.partition(b":")
@@ -339,6 +374,8 @@ def _parse_head(head: bytes) -> tuple[int, int, bool]:
             length = int(value)
         elif name == b"connection":
             keep = value.strip().lower() != b"close"
-    if length is None:
+        elif name == b"transfer-encoding":
+            chunked = value.strip().lower() == b"chunked"
+    if length is None and not chunked:
         raise ValueError("no length")
-    return int(status), length, keep
+    return int(status), None if chunked else length, keep

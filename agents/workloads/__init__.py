@@ -14,6 +14,7 @@ from tuner.core import Clock, InvalidInput
 WORKLOADS = MappingProxyType(
     {
         "http": "agents.workloads.served:attach",
+        "ray": "agents.workloads.ray_serve:attach",
         "reference": "agents.workloads.served:start_reference",
         "simulated": "agents.workloads.simulated:open_simulated_inference",
     }
@@ -22,8 +23,9 @@ WORKLOADS = MappingProxyType(
 
 
 def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
-    """Open `reference` (started here, ended by `close`) or `http://127.0.0.1:PORT` (running already).
+    """Open `reference` (started here, ended by `close`), or what runs already.
 
+    That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`.
     `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
     logs, `clock` the time that requests are measured in.
 
@@ -32,11 +34,13 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Att
         DeviceLost: it does not answer.
         ActuationError: what answers does not speak the contract.
     """
-    kind = "http" if spec.startswith("http://") else spec
-    if kind not in WORKLOADS or spec == "http":
+    remote = next((kind for kind in ("http", "ray") if spec.startswith(f"{kind}:")), "")
+    kind = remote or spec
+    if kind not in WORKLOADS or spec in ("http", "ray"):
         raise InvalidInput(
             f"there is no workload {spec!r}",
-            hint="choose reference, or http://127.0.0.1:PORT of a running server",
+            hint="choose reference, or http://127.0.0.1:PORT of a running server, "
+            "or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT",
         )
     module, _, name = WORKLOADS[kind].partition(":")
     opener: Callable[..., Any] = getattr(import_module(module), name)

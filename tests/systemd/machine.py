@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -18,16 +17,26 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2]
 KEPT = SOURCE / "build" / "systemd"
 """Where the bare Debian and the wheels are kept for the next time."""
-TOOLS = ("mmdebstrap", "systemd-nspawn", "nsenter", "gcc", "git")
+TOOLS = ("mmdebstrap", "systemd-nspawn", "nsenter", "setpriv", "unshare", "gcc", "git")
 PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,procps,iproute2"
 WHEELS = "/wheels"
+MAKE_S = 150.0
+"""How long making the Debian, and downloading the wheels, may take each; 20 s and 15 s as a rule."""
 BOOT_S = 60.0
-STOP_S = 30.0
+COMMAND_S = 300.0
+"""How long a command inside may take; installing takes the longest, half a minute as a rule."""
+STOP_S = 15.0
+TIED = ("setpriv", "--pdeathsig", "TERM")
+"""Ends what it starts when the tests are gone, by whatever death; a machine takes 90 s at most."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CannotRun(Exception):
-    """There is no such machine to be had here, and why."""
+    """There is no such machine to be had here, and why.
+
+    Only for what happens before anything of ours is in the machine: a bare Debian that cannot be
+    made, or does not boot, says nothing about the product. Whatever goes wrong later is a failure.
+    """
 
 
 def why_not() -> str:
@@ -58,7 +67,11 @@ class Machine:
         inside = ["nsenter", "-t", first, "-m", "-u", "-i", "-n", "-p", "-C", "-r"]
         environ = [f"PATH={PATH}", "HOME=/root", "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={WHEELS}"]
         return subprocess.run(
-            [*inside, "env", "-i", *environ, *command], capture_output=True, text=True, check=False
+            [*inside, "env", "-i", *environ, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_S,
         )
 
     def run(self, *command: str) -> str:
@@ -79,16 +92,22 @@ class Machine:
 @contextmanager
 def booted() -> Iterator[Machine]:
     """Boot a fresh machine with this checkout in /root/source. Raises CannotRun."""
-    base, wheels = _base(), _wheels()
+    KEPT.mkdir(parents=True, exist_ok=True)
+    _drop_leftovers()
+    try:
+        base, wheels = _base(), _wheels()
+    except BaseException:
+        _drop_leftovers()
+        raise
     root = KEPT / f"root-{os.getpid()}"
     try:
         subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)
         _copy_source(root / "root" / "source")
         with (root.with_suffix(".log")).open("wb") as log:
-            command = ["systemd-nspawn", "-D", str(root), "-b", "--register=no", "--keep-unit"]
-            command += ["--private-network", "-M", root.name, f"--bind-ro={wheels}:{WHEELS}"]
+            command = [*TIED, "systemd-nspawn", "-D", str(root), "-b"]
+            command += ["--register=no", "--keep-unit", "--private-network", "-M", root.name]
             nspawn = subprocess.Popen(
-                command,
+                [*command, f"--bind-ro={wheels}:{WHEELS}"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -100,39 +119,85 @@ def booted() -> Iterator[Machine]:
             finally:
                 _stop(nspawn)
     finally:
-        shutil.rmtree(root, ignore_errors=True)
-        root.with_suffix(".log").unlink(missing_ok=True)
+        _drop(root)
 
 
 def _await_boot(machine: Machine, nspawn: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until every unit of the bare Debian is up. Raises CannotRun."""
     end = time.monotonic() + BOOT_S
-    state = ""
+    state = "nothing runs in it"
     while time.monotonic() < end and nspawn.poll() is None:
         time.sleep(0.5)
         try:
-            state = machine.call("systemctl", "is-system-running").stdout.strip()
-        except (OSError, IndexError):
+            state = machine.call("systemctl", "is-system-running").stdout.strip() or state
+        except (OSError, IndexError, subprocess.TimeoutExpired):
             continue
         if state == "running":
             return
-    raise CannotRun(f"systemd-nspawn does not boot here ({state}): {log.read_text()[-500:]}")
+        if state == "degraded":
+            units = machine.call("systemctl", "--failed", "--plain", "--no-legend").stdout.split(
+                "\n"
+            )
+            state = f"these do not start: {', '.join(u.split()[0] for u in units if u.strip())}"
+            break
+    if nspawn.poll() is not None:
+        state = f"it ended with {nspawn.returncode}"
+    last = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
+    raise CannotRun(
+        f"systemd-nspawn does not boot a bare Debian here: {state}; its log ends: {last}"
+    )
 
 
 def _stop(nspawn: subprocess.Popen[bytes]) -> None:
-    nspawn.send_signal(signal.SIGTERM)
-    try:
-        nspawn.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        nspawn.kill()
-        nspawn.wait()
+    """Shut the machine down; the second time of asking, nspawn kills what is still in it.
+
+    A killed nspawn would leave the machine running.
+    """
+    for _ in range(2):
+        nspawn.terminate()
+        try:
+            nspawn.wait(STOP_S)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    nspawn.kill()
+    nspawn.wait()
+
+
+def _drop(root: Path) -> None:
+    """Remove a machine's files: its tree, its log, and the lock that nspawn puts beside it."""
+    _remove(root)
+    root.with_suffix(".log").unlink(missing_ok=True)
+    root.with_name(f".#{root.name}.lck").unlink(missing_ok=True)
+
+
+def _remove(tree: Path) -> None:
+    """Remove some ten thousand files, and nothing that is mounted there."""
+    subprocess.run(["rm", "-rf", "--one-file-system", tree], check=False)
+
+
+def _drop_leftovers() -> None:
+    """Remove the files of tests that were killed, and what was not made to its end."""
+    for part in KEPT.glob("*.part"):
+        _remove(part)
+    for root in KEPT.glob("root-*[0-9]"):
+        if not Path("/proc", root.name.removeprefix("root-")).exists():
+            _drop(root)
 
 
 def _base() -> Path:
     base, part = KEPT / "base", KEPT / "base.part"
     if not base.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(part, ignore_errors=True)
-        _must("mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(part))
+        # What it mounts is seen by nobody else, and gone with it, also when it is killed.
+        alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+        command = (
+            "mmdebstrap",
+            "--variant=minbase",
+            f"--include={PACKAGES}",
+            "bookworm",
+            str(part),
+        )
+        _must("mmdebstrap", *alone, *command)
         part.rename(base)
     return base
 
@@ -148,15 +213,24 @@ def _wheels() -> Path:
         wanted = [*table["build-system"]["requires"], *table["project"]["dependencies"]]
         pip = [sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:"]
         pip += ["--python-version", "3.11", "-c", str(texts[1]), "-d", str(part)]
-        _must(*pip, *wanted, *extras["tuner"], *extras["postgres"])
+        _must("pip download", *pip, *wanted, *extras["tuner"], *extras["postgres"])
         part.rename(wheels)
     return wheels
 
 
-def _must(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _must(what: str, *command: str) -> None:
+    """Run what the machine needs before it can boot. Raises CannotRun."""
+    try:
+        done = subprocess.run(
+            [*TIED, *command], capture_output=True, text=True, check=False, timeout=MAKE_S
+        )
+    except subprocess.TimeoutExpired:
+        raise CannotRun(f"{what} takes longer than {MAKE_S:g} s here") from None
     if done.returncode:
-        raise CannotRun(f"{command[0]} fails here: {done.stderr[-500:]}")
+        # Versions that exclude each other are our mistake, not a lack of this host's.
+        assert "ResolutionImpossible" not in done.stderr, done.stderr
+        last = " | ".join(done.stderr.strip().splitlines()[-3:])
+        raise CannotRun(f"{what} fails here (no network, or no rights): {last}")
 
 
 def _copy_source(to: Path) -> None:

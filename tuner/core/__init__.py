@@ -103,6 +103,7 @@ from tuner.core.studies import (
     Terms,
 )
 from tuner.core.tails import (
+    bucketed_quantile,
     least_samples,
     pooled_tail,
     quantile_estimate,
@@ -225,6 +226,7 @@ __all__ = [
     "Wait",
     "Window",
     "Z95",
+    "bucketed_quantile",
     "counted",
     "draw_up",
     "incumbent",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from tuner.core.measurements import Estimate, Origin, Scope, weakest
 from tuner.errors import MeasurementError
@@ -59,6 +60,58 @@ def quantile_estimate(
         n,
         _at(ordered, share * low_at + 1.0) if low_at is not None else -math.inf,
         _at(ordered, share * (high_at + 1.0)) if high_at is not None else math.inf,
+        origin,
+        scope,
+    )
+
+
+def bucketed_quantile(
+    edges: Sequence[float],
+    counts: Sequence[int],
+    quantile: float,
+    *,
+    origin: Origin = Origin.MEASURED,
+    scope: Scope = Scope.SERVICE,
+) -> Estimate:
+    """Estimate a quantile from a histogram, with bounds that hold wherever in its bucket a sample is.
+
+    `edges` are the buckets' upper edges, ascending, the last infinite; `counts` what fell into each.
+    Samples are not negative. The bounds are those of `quantile_estimate`, widened to the edges of
+    their buckets: infinite where the bounding sample is beyond the last finite edge. The mean is
+    linear within its bucket, as Prometheus' `histogram_quantile` has it; the standard error spans
+    the buckets one binomial deviation below and above, which is our own, and too wide rather than
+    too narrow.
+
+    Raises:
+        MeasurementError: no samples, or edges that are no histogram's.
+    """
+    rising = all(a < b for a, b in pairwise(edges)) and len(edges) == len(counts)
+    if not rising or not edges or edges[-1] != math.inf or min(counts) < 0:
+        raise MeasurementError("these are not the buckets of a histogram")
+    n = sum(counts)
+    if n == 0:
+        raise MeasurementError("a quantile needs at least one sample")
+    floors = [0.0, *edges[:-1]]
+    upto = list(accumulate(counts))
+
+    def bucket(rank: float) -> int:
+        """Return which bucket the sample of a one-based rank is in."""
+        wanted = min(n, max(1, math.ceil(rank - 1e-9)))
+        return next(k for k, count in enumerate(upto) if count >= wanted)
+
+    deviation = math.sqrt(n * quantile * (1.0 - quantile))
+    at = bucket(n * quantile)
+    within = (n * quantile - (upto[at] - counts[at])) / counts[at]
+    end = edges[at] if math.isfinite(edges[at]) else floors[at]
+    upper, lower = bucket(n * quantile + deviation), bucket(n * quantile - deviation)
+    top = edges[upper] if math.isfinite(edges[upper]) else floors[upper]
+    high_at, low_at = _bound_ranks(n, quantile)
+    return Estimate(
+        floors[at] + (end - floors[at]) * min(1.0, max(0.0, within)),
+        (top - floors[lower]) / 2.0,
+        n,
+        floors[bucket(low_at + 1)] if low_at is not None else -math.inf,
+        edges[bucket(high_at + 1)] if high_at is not None else math.inf,
         origin,
         scope,
     )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +10,7 @@ from weakref import WeakSet
 
 from agents.attached import Attached
 from agents.load import HttpCaller, LoadRun, LoadShape, Tally
+from agents.tally import shown_by
 from agents.workloads.served.contract import Server, StatsReply
 from tuner.core import (
     ActuationError,
@@ -26,14 +24,10 @@ from tuner.core import (
     Space,
     TuningError,
     Window,
-    quantile_estimate,
     render_setting,
     setting_key,
 )
 
-BATCHES = 20
-"""Parts that a window is cut into for the standard errors of its means."""
-LEAST_PER_BATCH = 2
 CLOSED_LOOP = LoadShape(callers=4)
 
 
@@ -151,7 +145,7 @@ class LoadWindow:
             "window_failed": Estimate(float(tally.failed), scope=Scope.SERVICE),
             "window_cpu_s": Estimate(cpu_s, scope=Scope.PROCESS),
         }
-        return _metrics(tally) | totals
+        return shown_by(tally) | totals
 
 
 def attach(
@@ -210,40 +204,3 @@ def _checked(url: str) -> str:
     if parts.scheme != "http" or not port or parts.path not in ("", "/") or parts.query:
         raise InvalidInput(f"{url!r} is not a plain http address with a port", hint=hint)
     return url.rstrip("/")
-
-
-def _metrics(tally: Tally) -> dict[str, Estimate]:
-    """Return latencies and rates; what too few requests show is absent.
-
-    Means and rates have the standard error of batch means (Law, Simulation Modeling and Analysis,
-    §9.5.3), because the latencies of neighbours in a queue depend on each other.
-    """
-    latencies_ms = [1000.0 * s for s in tally.latencies_s]
-    if not latencies_ms:
-        return {}
-    shown = {
-        "latency_p50_ms": quantile_estimate(latencies_ms, 0.50),
-        "latency_p99_ms": quantile_estimate(latencies_ms, 0.99),
-    }
-    if len(latencies_ms) >= LEAST_PER_BATCH * BATCHES:
-        size = len(latencies_ms) / BATCHES
-        cuts = [round(k * size) for k in range(BATCHES + 1)]
-        means = [statistics.fmean(latencies_ms[cuts[k] : cuts[k + 1]]) for k in range(BATCHES)]
-        shown["latency_mean_ms"] = _of_batches(means, len(latencies_ms))
-        shown["throughput_per_s"] = _rate(tally.completed_at_s, tally.seconds)
-        shown["arrival_rate_per_s"] = _rate(tally.arrived_at_s, tally.seconds)
-    return shown
-
-
-def _rate(moments_s: Sequence[float], seconds: float) -> Estimate:
-    """Return how many happened per second; what happened after the end does not count."""
-    width = seconds / BATCHES
-    counts = Counter(int(m / width) for m in moments_s if m < seconds)
-    rates = [counts[k] / width for k in range(BATCHES)]
-    return _of_batches(rates, sum(counts.values()))
-
-
-def _of_batches(values: Sequence[float], n: int) -> Estimate:
-    """Return the mean of equal batches over `n` observations."""
-    stderr = statistics.stdev(values) / math.sqrt(len(values))
-    return Estimate.of_mean(statistics.fmean(values), stderr, n, scope=Scope.SERVICE)

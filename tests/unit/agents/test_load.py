@@ -249,6 +249,10 @@ def canned(request: pytest.FixtureRequest) -> Iterator[Canned]:
     server.close()
 
 
+def chunked(*pieces: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(pieces)
+
+
 def byte_by_byte(answer: bytes) -> list[bytes]:
     return [answer[i : i + 1] for i in range(len(answer))]
 
@@ -260,9 +264,15 @@ def byte_by_byte(answer: bytes) -> list[bytes]:
         ([[byte_by_byte(ok())]], ""),
         ([[[ok(b"")]]], ""),
         ([[[ok().replace(b"200 OK", b"503 Busy")]]], "HTTP 503"),
-        ([[[b"HTTP/1.1 200 OK\r\n\r\n"]]], "not an HTTP answer with a Content-Length"),
-        ([[[b"SSH-2.0-x\r\n\r\n"]]], "not an HTTP answer with a Content-Length"),
-        ([[[b"HTTP/1.1 200 OK\r\ncontent-len"]]], "not an HTTP answer with a Content-Length"),
+        ([[[chunked(b"3\r\nabc\r\n", b"a;x=1\r\n0123456789\r\n0\r\n\r\n")]]], ""),
+        ([[[chunked(b"0\r\nX-Sum: 1\r\n\r\n")]]], ""),
+        ([[byte_by_byte(chunked(b"3\r\nabc\r\n0\r\n\r\n"))]], ""),
+        ([[[chunked(b"3\r\nabc\r\n")]]], "ConnectionResetError"),
+        ([[[chunked(b"abc\r\nxyz\r\n")]]], "ConnectionResetError"),
+        ([[[chunked(b"no size\r\n")]]], "not an HTTP answer whose end is told"),
+        ([[[b"HTTP/1.1 200 OK\r\n\r\n"]]], "not an HTTP answer whose end is told"),
+        ([[[b"SSH-2.0-x\r\n\r\n"]]], "not an HTTP answer whose end is told"),
+        ([[[b"HTTP/1.1 200 OK\r\ncontent-len"]]], "not an HTTP answer whose end is told"),
         ([[[ok()[:-3]]]], "ConnectionResetError"),
         ([[[b""]]], "connection closed before an answer"),
     ],
@@ -277,7 +287,11 @@ def test_one_post_and_what_it_makes_of_the_answer(canned: Canned, expected: str)
     assert body == b"{}"
 
 
-@pytest.mark.parametrize("canned", [[[[ok()], [ok()], [ok()]]]], indirect=True)
+@pytest.mark.parametrize(
+    "canned",
+    [[[[ok()], [ok()], [ok()]]], [[[chunked(b"3\r\nabc\r\n0\r\n\r\n")]] * 3]],
+    indirect=True,
+)
 def test_the_connection_is_kept(canned: Canned) -> None:
     caller = canned.caller()
     assert [caller.send() for _ in range(3)] == ["", "", ""]

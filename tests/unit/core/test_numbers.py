@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_left
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +17,7 @@ from tuner.core import (
     Measurement,
     MeasurementError,
     Origin,
+    bucketed_quantile,
     least_samples,
     pooled,
     pooled_tail,
@@ -205,3 +207,55 @@ def test_a_pool_lies_between_its_members(members: list[tuple[float, float]]) -> 
 def test_there_is_nothing_to_pool_in_nothing() -> None:
     with pytest.raises(MeasurementError):
         pooled([])
+
+
+class TestBucketedQuantile:
+    EDGES = (1.0, 2.0, 5.0, 10.0, math.inf)
+
+    @given(
+        st.lists(st.floats(0.0, 20.0), min_size=1, max_size=400), st.sampled_from([0.5, 0.9, 0.99])
+    )
+    def test_the_bounds_enclose_those_of_the_samples(
+        self, samples: list[float], quantile: float
+    ) -> None:
+        counts = [0] * len(self.EDGES)
+        for sample in samples:
+            counts[bisect_left(self.EDGES, sample)] += 1
+        exact = quantile_estimate(samples, quantile)
+        shown = bucketed_quantile(self.EDGES, counts, quantile)
+        assert shown.n == exact.n
+        assert shown.low <= exact.low
+        assert shown.high >= exact.high
+        inside = counts[-1] == 0
+        assert not inside or abs(shown.mean - exact.mean) <= 5.0  # the widest bucket
+
+    def test_the_mean_is_linear_within_its_bucket(self) -> None:
+        estimate = bucketed_quantile(self.EDGES, [0, 0, 100, 0, 0], 0.5)
+        assert estimate.mean == pytest.approx(3.5)
+        assert (estimate.low, estimate.high) == (2.0, 5.0)
+        assert estimate.stderr == pytest.approx(1.5)
+
+    def test_beyond_the_last_edge_nothing_is_claimed(self) -> None:
+        estimate = bucketed_quantile(self.EDGES, [0, 0, 0, 0, 400], 0.99)
+        assert (estimate.mean, estimate.low, estimate.high) == (10.0, 10.0, math.inf)
+
+    def test_too_few_samples_have_no_upper_bound(self) -> None:
+        assert bucketed_quantile(self.EDGES, [298, 0, 0, 0, 0], 0.99).high == math.inf
+        assert bucketed_quantile(self.EDGES, [299, 0, 0, 0, 0], 0.99).high == 1.0
+
+    @pytest.mark.parametrize(
+        ("edges", "counts"),
+        [
+            ((), ()),
+            ((1.0, math.inf), (0, 0)),
+            ((1.0, 2.0), (1, 1)),
+            ((2.0, 1.0, math.inf), (1, 1, 1)),
+            ((1.0, math.inf), (1,)),
+            ((1.0, math.inf), (2, -1)),
+        ],
+    )
+    def test_what_is_no_histogram_is_refused(
+        self, edges: tuple[float, ...], counts: tuple[int, ...]
+    ) -> None:
+        with pytest.raises(MeasurementError):
+            bucketed_quantile(edges, counts, 0.5)

@@ -1,0 +1,122 @@
+"""The one reader of Prometheus text: what a served program tells about itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tuner.core import Estimate, MeasurementError, bucketed_quantile
+
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
+
+ANSWER_S = 10.0
+SUFFIXES = ("_bucket", "_count", "_sum", "_total", "")
+
+Labels = Mapping[str, str]
+
+
+def scrape(client: httpx.Client, url: str, names: Collection[str]) -> list[Sample]:
+    """Return the samples of some metrics at a URL, as they stand.
+
+    `names` are the metrics' names without the suffixes of histograms and counters. Only their lines
+    are parsed: an exposition may be half a megabyte.
+
+    Raises:
+        MeasurementError: nobody answers there, or not in the format.
+    """
+    try:
+        response = client.get(url, timeout=ANSWER_S)
+        response.raise_for_status()
+    except httpx.HTTPError as error:
+        raise MeasurementError(f"{url} gives no metrics: {error}") from None
+    return parse(response.text, names, url)
+
+
+def parse(text: str, names: Collection[str], where: str) -> list[Sample]:
+    """Return the samples of some metrics in a text. Raises MeasurementError."""
+    wanted = {name + suffix for name in names for suffix in SUFFIXES}
+    lines = [line for line in text.splitlines() if _name(line) in wanted]
+    try:
+        families = list(text_string_to_metric_families("\n".join([*lines, ""])))
+    except ValueError as error:
+        raise MeasurementError(f"{where} is not Prometheus text: {error}") from None
+    return [sample for family in families for sample in family.samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many observations fell into each bucket, and beyond the one before it.
+
+    `edges` are the upper edges, ascending, the last infinite.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """All observations."""
+        return sum(self.counts)
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """Return what came after an earlier reading; one without any bucket was before the first.
+
+        Raises:
+            MeasurementError: a count went down, or the buckets changed: the program was restarted.
+        """
+        if not earlier.edges:
+            return self
+        counts = tuple(now - then for now, then in zip(self.counts, earlier.counts, strict=False))
+        if self.edges != earlier.edges or min(counts) < 0:
+            raise MeasurementError(
+                "a histogram went backwards", hint="what tells it was restarted; measure again"
+            )
+        return Histogram(self.edges, counts)
+
+    def quantile(self, quantile: float) -> Estimate:
+        """Estimate a quantile, with bounds as wide as the buckets. Raises MeasurementError."""
+        return bucketed_quantile(self.edges, self.counts, quantile)
+
+
+def histogram(samples: Sequence[Sample], name: str, keep: Callable[[Labels], bool]) -> Histogram:
+    """Return one histogram over all the series whose labels are to be kept; empty where none is.
+
+    Raises:
+        MeasurementError: the series have different buckets, or are no histogram's.
+    """
+    series: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
+    for sample in samples:
+        if sample.name == f"{name}_bucket" and keep(sample.labels):
+            rest = tuple(sorted((k, v) for k, v in sample.labels.items() if k != "le"))
+            series.setdefault(rest, {})[_edge(sample, name)] = sample.value
+    if not series:
+        return Histogram((), ())
+    edges = tuple(sorted(next(iter(series.values()))))
+    if any(tuple(sorted(one)) != edges for one in series.values()) or edges[-1] != math.inf:
+        raise MeasurementError(f"the series of {name} do not have the same buckets up to +Inf")
+    upto = [sum(one[edge] for one in series.values()) for edge in edges]
+    counts = [b - a for a, b in zip([0.0, *upto], upto, strict=False)]
+    if not all(math.isfinite(count) and count >= 0.0 for count in counts):
+        raise MeasurementError(f"the buckets of {name} do not add up")
+    return Histogram(edges, tuple(round(count) for count in counts))
+
+
+def _edge(sample: Sample, name: str) -> float:
+    try:
+        edge = float(sample.labels["le"])
+    except (LookupError, ValueError):
+        edge = math.nan
+    if math.isnan(edge):
+        raise MeasurementError(f"a bucket of {name} has no upper edge")
+    return edge
+
+
+def _name(line: str) -> str:
+    """Return the metric's name at the beginning of a line."""
+    return line.split("{", 1)[0].split(" ", 1)[0]

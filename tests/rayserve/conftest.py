@@ -1,0 +1,141 @@
+"""A Ray cluster of two CPUs on this machine, or a skip that says why there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+START_S = 90.0
+STOP_S = 8.0
+
+
+def model(**overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    entry = {"name": "Model", "user_config": {"max_batch_size": 2}, **overrides}
+    return {
+        "name": "demo",
+        "route_prefix": "/demo",
+        "import_path": "tests.rayserve.app:app",
+        "deployments": [entry],
+    }
+
+
+def runs(application: Mapping[str, Any]) -> bool:
+    """Return whether an application is up as its config has it; each here has one deployment."""
+    healthy = [d["status"] == "HEALTHY" for d in application["deployments"].values()]
+    return application["status"] == "RUNNING" and healthy == [True]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the cluster's dashboard and its proxy are."""
+
+    dashboard: int
+    proxy: int
+
+    @property
+    def spec(self) -> str:
+        return f"ray:http://127.0.0.1:{self.dashboard}/demo/Model"
+
+    def applications(self) -> dict[str, Any]:
+        return dict(self._ask("GET")["applications"])
+
+    def deploy(self, *applications: dict[str, Any]) -> None:
+        """Deploy these, and no other, and wait until they run."""
+        http = {"host": "127.0.0.1", "port": self.proxy}
+        self._ask("PUT", {"applications": applications, "http_options": http})
+        wanted = {application["name"] for application in applications}
+        end = time.monotonic() + START_S
+        while True:
+            there = self.applications()
+            if there.keys() == wanted and all(runs(app) for app in there.values()):
+                return
+            assert time.monotonic() < end, f"Ray does not deploy: {there}"
+            time.sleep(0.3)
+
+    def _ask(self, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{self.dashboard}/api/serve/applications/"
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, data, headers, method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=60) as answer:
+            return dict(json.loads(answer.read() or b"{}"))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    if find_spec("ray") is None:
+        pytest.skip("ray is not installed: make test-ray installs it")
+    # The paths of Ray's sockets must be short.
+    folder = Path(tempfile.mkdtemp(prefix="jt-ray-", dir="/tmp"))
+    ports = free_ports(5)
+    command = [str(Path(sys.prefix, "bin", "ray")), "start", "--head", "--block"]
+    command += ["--port", str(ports[0]), "--dashboard-port", str(ports[1])]
+    command += ["--metrics-export-port", str(ports[2]), "--num-cpus", "2"]
+    command += ["--dashboard-agent-listen-port", str(ports[3]), "--temp-dir", str(folder)]
+    command += ["--dashboard-host", "127.0.0.1", "--include-dashboard", "true"]
+    command += ["--disable-usage-stats", "--object-store-memory", "100000000"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "1000"}
+    environ.pop("OMP_NUM_THREADS", None)  # the tests set it; Ray would leave it at that
+    with (folder / "start.log").open("wb") as log:
+        ray = subprocess.Popen(command, stdout=log, stderr=log, env=environ, start_new_session=True)
+    try:
+        cluster = Cluster(ports[1], ports[4])
+        await_dashboard(cluster, ray, folder / "start.log")
+        yield cluster
+    finally:
+        end(ray)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def await_dashboard(cluster: Cluster, ray: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            cluster.applications()
+            return
+        except OSError:
+            assert ray.poll() is None and time.monotonic() < until, log.read_text()[-2000:]
+            time.sleep(0.3)
+
+
+def end(ray: subprocess.Popen[bytes]) -> None:
+    """End Ray; whatever of it does not end is killed: all are in its session."""
+    ray.terminate()
+    try:
+        ray.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        ray.kill()
+        ray.wait()
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                session = os.getsid(int(process.name))
+            except ProcessLookupError:
+                continue
+            if session == ray.pid:
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
