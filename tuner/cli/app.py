@@ -13,6 +13,7 @@ from tuner.cli import (
     actuator,
     agent,
     bench,
+    bench_devices,
     best,
     constraint,
     device,
@@ -55,6 +56,7 @@ app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(bench.commands, name="bench")
+bench.commands.command("devices")(bench_devices.devices)
 app.command("doctor")(doctor.doctor)
 
 

@@ -82,6 +82,5 @@ def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
 
 
 def test_an_unknown_policy_is_named_with_those_there_are() -> None:
-    with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*packrat, polythrottle, sobol"):
     with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*polythrottle-two-phase, sobol"):
         load_policy("oracle")
