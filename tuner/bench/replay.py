@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from statistics import median
 
-import numpy as np
-
 from policies import load_policy
 from tuner.bench.surfaces import Problem
 from tuner.core import (
@@ -336,6 +334,8 @@ class _Bench:
         The same for every tuner by source, surface, seed, row of the table and repeat; a repeat is a
         fresh draw.
         """
+        import numpy as np  # not before the process has bound itself to one thread
+
         task, surface = self.task, self.task.problem.surface
         source = seed_of(task.problem.source, surface.name)
         number = list(surface.values).index(key)

@@ -78,9 +78,34 @@ def load_problems(folder: Path) -> tuple[Problem, ...]:
     """Read every table of a folder that its `surfaces.toml` names.
 
     Raises:
-        InvalidInput: no such folder, no `surfaces.toml`, or a table that is missing or unusable.
+        InvalidInput: no such folder, no `surfaces.toml`, nothing to tune, or an unusable table.
         ConfigError: `surfaces.toml` cannot be read, or does not fit a table.
     """
+    named = _sections(folder)
+    found = tuple(
+        Problem(path.stem, surface)
+        for path in sorted(folder.glob("*.csv"))
+        if path.stem in named
+        for surface in load_surfaces(path)
+    )
+    if not found:
+        raise InvalidInput(
+            f"{folder / ROLES_FILE} names no table with anything to tune",
+            hint="name each CSV file of measured surfaces in it",
+        )
+    return found
+
+
+def left_out(folder: Path) -> list[str]:
+    """Return what is no source, and why: tables nobody names, names without a table."""
+    sections, tables = _sections(folder), {path.stem for path in folder.glob("*.csv")}
+    unnamed = [f"{name}.csv: {ROLES_FILE} does not name it" for name in tables - sections]
+    missing = [f"{name}: there is no {name}.csv" for name in sections - tables]
+    return sorted(unnamed + missing)
+
+
+def _sections(folder: Path) -> set[str]:
+    """Return the names in a folder's `surfaces.toml`. Raises InvalidInput, ConfigError."""
     file = folder / ROLES_FILE
     if not file.is_file():
         raise InvalidInput(
@@ -88,20 +113,6 @@ def load_problems(folder: Path) -> tuple[Problem, ...]:
             hint="name a folder of measured surfaces, one CSV file per source",
         )
     try:
-        sources = sorted(tomllib.loads(file.read_text(encoding="utf-8")))
+        return set(tomllib.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {file}: {error}", hint="mend it") from error
-    found = tuple(
-        Problem(source, surface)
-        for source in sources
-        for surface in load_surfaces(folder / f"{source}.csv")
-    )
-    if not found:
-        raise InvalidInput(f"{file} names no table with anything to tune", hint="add one")
-    return found
-
-
-def unnamed_tables(folder: Path) -> list[str]:
-    """Return the CSV files of a folder that its `surfaces.toml` does not name: they are no sources."""
-    sources = tomllib.loads((folder / ROLES_FILE).read_text(encoding="utf-8"))
-    return sorted(p.name for p in folder.glob("*.csv") if p.stem not in sources)

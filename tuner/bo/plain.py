@@ -32,6 +32,8 @@ from tuner.observed import Observed
 
 STARTS = 2
 """Quasi-random settings before the model is asked."""
+SPREAD = 8
+"""Of so many Sobol points the one farthest from what was seen is a start."""
 
 
 def choose(space: Space, sofar: Observed, seed: int) -> tuple[Setting, str]:
@@ -40,22 +42,25 @@ def choose(space: Space, sofar: Observed, seed: int) -> tuple[Setting, str]:
     rows = {setting_key(s): i for i, s in enumerate(settings)}
     points = _points(space, settings)
     untried = [rows[setting_key(s)] for s in sofar.untried]
+    seen = [rows[key] for key in sofar.seen]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if sofar.spent < STARTS or len(sofar.seen) < STARTS:
-            chosen, why = _quasi_random(points, untried, sofar.spent, seed), "a quasi-random start"
+            chosen, why = _quasi_random(points, seen, untried, seed), "a quasi-random start"
         else:
-            seen = [rows[key] for key in sofar.seen]
             gain = _log_gain(points, seen, sofar, untried)
             chosen, why = untried[int(gain.argmax())], "the greatest constrained log-EI"
     return settings[chosen], why
 
 
-def _quasi_random(points: Tensor, untried: list[int], spent: int, seed: int) -> int:
-    """Return the untried row nearest to the next point of a scrambled Sobol sequence."""
+def _quasi_random(points: Tensor, seen: list[int], untried: list[int], seed: int) -> int:
+    """Return the farthest from what was seen among the rows nearest to a few Sobol points."""
     cube = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, points.shape[1])
-    target = draw_sobol_samples(cube, n=spent + 1, q=1, seed=seed)[-1, 0]
-    return untried[int((points[untried] - target).square().sum(dim=1).argmin())]
+    targets = draw_sobol_samples(cube, n=SPREAD, q=1, seed=seed + len(seen))[:, 0]
+    nearest = torch.cdist(targets, points[untried]).argmin(dim=1)
+    rows = [untried[int(i)] for i in nearest]
+    away = torch.cdist(points[rows], points[seen]).min(dim=1).values
+    return rows[int(away.argmax())]
 
 
 def _log_gain(points: Tensor, seen: list[int], sofar: Observed, untried: list[int]) -> Tensor:

@@ -69,8 +69,8 @@ def test_holes_in_the_table_are_stepped_around() -> None:
 @pytest.mark.parametrize("name", ["optuna-tpe", "optuna-gp", "botorch-plain"])
 def test_a_rival_learns_and_depends_on_its_seed(name: str) -> None:
     def first(seed: int) -> object:
-        at = asked(4, seed=seed)
-        answer = load_policy(name).suggest(past(at, baseline(at)))
+        at = asked(4, seed=seed, space=LONG)
+        answer = load_policy(name).suggest(past(at, baseline(at, window(*valley(LONG.default)))))
         assert isinstance(answer, Try)
         return setting_key(answer.setting)
 

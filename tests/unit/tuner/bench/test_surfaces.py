@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tuner.bench.tables import FLAT, HEADER, ROLES, STEEP, at, steep, write_tables
-from tuner.bench.surfaces import load_problems, unnamed_tables
+from tuner.bench.surfaces import left_out, load_problems
 from tuner.core import ConfigError, InvalidInput, Limit
 
 
@@ -100,7 +100,7 @@ def test_an_unlisted_column_of_numbers_is_a_knob_at_its_most_in_the_baseline(
     assert problem.surface.space.size == 12
 
 
-def test_a_surface_of_one_configuration_and_a_table_nobody_named_are_left_out(
+def test_a_surface_of_one_configuration_and_tables_nobody_named_or_gave_are_left_out(
     tmp_path: Path,
 ) -> None:
     write_tables(tmp_path)
@@ -108,13 +108,19 @@ def test_a_surface_of_one_configuration_and_a_table_nobody_named_are_left_out(
         file.write("O|w,O,w,1000,1,10,1,\n")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     assert [p.surface.name for p in load_problems(tmp_path)] == ["T|w", "F|w"]
-    assert unnamed_tables(tmp_path) == ["other.csv"]
+    with (tmp_path / "surfaces.toml").open("a") as roles:
+        roles.write("[more]\n")
+    assert [p.surface.name for p in load_problems(tmp_path)] == ["T|w", "F|w"]
+    assert left_out(tmp_path) == [
+        "more: there is no more.csv",
+        "other.csv: surfaces.toml does not name it",
+    ]
 
 
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        (None, r"tiny\.csv"),
+        (None, "names no table"),
         ((HEADER + STEEP).replace("latency_s", "p99"), "latency_s"),
         (HEADER + STEEP.replace("10,1.0", "nan,1.0"), "energy_j = 'nan'"),
         (HEADER + STEEP.replace("10,1.0", "10,"), "latency_s = ''"),
@@ -166,7 +172,7 @@ def test_every_measured_surface_is_a_problem() -> None:
     if not folder.is_dir():
         pytest.skip("no measured surfaces: set JOULETUNE_SURFACES to their folder")
     problems = load_problems(folder)
-    assert not unnamed_tables(folder)
+    assert not left_out(folder)
     for problem in problems:
         default = problem.surface.space.default
         assert problem.excess(default, 1.0) == 0.0

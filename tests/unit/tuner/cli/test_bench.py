@@ -120,7 +120,7 @@ def test_bad_options_are_one_line_before_anything_runs(
     [
         ("surfaces.toml", None, "no surfaces.toml"),
         ("surfaces.toml", ROLES.replace("gpu_clock_mhz", "clock"), "clock"),
-        ("tiny.csv", None, "tiny.csv"),
+        ("tiny.csv", None, "names no table"),
         ("tiny.csv", "a,b\n1,2\n", "no column surface"),
         ("tiny.csv", HEADER + STEEP.replace("10,1.0", "nan,1.0"), "energy_j = 'nan'"),
     ],
@@ -168,7 +168,7 @@ def test_a_study_that_broke_down_is_named_and_the_command_fails(
 def test_a_table_nobody_named_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "other.csv").write_text("a\n1\n")
     assert bench(folder, *QUICK) == 0
-    assert "other.csv is left out" in capsys.readouterr().err
+    assert "left out other.csv" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("killed", [False, True])
