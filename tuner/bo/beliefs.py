@@ -53,7 +53,7 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
         for row, candidate in measured.items()
         if metric in candidate.estimates
     ]
-    priors = hypotheses(grid, metrics, [scale.log for scale in scales.values()])
+    priors = hypotheses(grid, tuple(metrics), tuple(s.log for s in scales.values()))
     components = posterior(grid, len(metrics), readings, priors)
     edges = tuple(
         Edge(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from tuner.core import Setting, SettingKey, Space, Value, setting_key
+from tuner.core import Knob, Setting, SettingKey, Space, Value, setting_key
 
 MOST_ROWS = 10_000
 """Spaces up to this size are enumerated, so that the best row is found exactly."""
@@ -18,7 +19,7 @@ LOG_SPAN = 2.0
 """Positive knobs whose values span at least this factor are scaled logarithmically."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Grid:
     """Some or all settings of a space, and the point of the unit cube of each.
 
@@ -39,7 +40,13 @@ class Grid:
 
 
 def enumerate_grid(space: Space) -> Grid:
-    """Return the whole space in the order of `Space.grid()`."""
+    """Return the whole space in the order of `Space.grid()`; the last few are remembered."""
+    return _enumerated(space.knobs, tuple(setting_key(s) for s in space.only))
+
+
+@lru_cache(maxsize=2)
+def _enumerated(knobs: tuple[Knob, ...], only: tuple[SettingKey, ...]) -> Grid:
+    space = Space(knobs, tuple(dict(key) for key in only))
     return grid_of(space, tuple(space.grid()))
 
 

@@ -10,10 +10,10 @@ from tuner.bo.explore import worth
 from tuner.bo.search import Search
 from tuner.core import Evidence, Setting, SettingKey, Space, Study, setting_key
 
-STARTS = 1024
+STARTS = 512
 """So many settings drawn at random are looked at first."""
 
-ROUNDS = 3
+ROUNDS = 2
 """So often the search goes on to the neighbours of the best rows."""
 
 BEST = 16

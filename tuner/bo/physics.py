@@ -18,7 +18,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-DRAWS = 256
+DRAWS = 192
 """How many laws make the prior."""
 
 SEED = 20_231_016

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -32,8 +33,13 @@ class Hypothesis:
     features: Tensor
 
 
-def hypotheses(grid: Grid, metrics: Sequence[str], logarithmic: Sequence[bool]) -> list[Hypothesis]:
+@lru_cache(maxsize=2)
+def hypotheses(
+    grid: Grid, metrics: tuple[str, ...], logarithmic: tuple[bool, ...]
+) -> list[Hypothesis]:
     """Return the priors that the readings decide between.
+
+    The last few are remembered: they are the same throughout a study and take longer than all else.
 
     The laws of physics, once one by one and once as a normal distribution with their mean and joint
     covariance, which reaches beyond the laws that were drawn; then power laws without any physics. A

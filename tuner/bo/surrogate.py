@@ -9,8 +9,9 @@ inference throughout; the joint covariance of the grid is never formed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import torch
@@ -106,28 +107,22 @@ def posterior(
     Deterministic for the same readings.
     """
     seen = _Seen(grid, metrics, readings)
-    evidence = []
-    for size, roughness in product(RESIDUALS, ROUGHNESS):
-        shared = seen.covariance(size, roughness)
-        evidence += [_evidence(seen, prior, shared) for prior in priors]
-    logs = torch.tensor(evidence, dtype=torch.float64)
-    weights = torch.softmax(logs, dim=0)
+    met = [_Met(seen, prior) for prior in priors]
+    ways = list(product(product(RESIDUALS, ROUGHNESS), met))
+    shared = {rest: seen.covariance(*rest) for rest in product(RESIDUALS, ROUGHNESS)}
+    logs = [hypothesis.evidence(shared[rest]) for rest, hypothesis in ways]
+    weights = torch.softmax(torch.tensor(logs, dtype=torch.float64), dim=0)
     weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
     weights = weights / weights.sum()
-    combinations = _combinations(priors)
     return [
-        _component(seen, float(weight), *combination)
-        for weight, combination in zip(weights, combinations, strict=True)
+        hypothesis.component(float(weight), seen, rest, shared[rest])
+        for weight, (rest, hypothesis) in zip(weights, ways, strict=True)
         if weight > 0.0
     ]
 
 
-def _combinations(
-    priors: Sequence[Hypothesis],
-) -> Iterator[tuple[tuple[float, float], float, Hypothesis]]:
-    for size, roughness in product(RESIDUALS, ROUGHNESS):
-        for prior in priors:
-            yield size, roughness, prior
+Rest = tuple[tuple[float, float], float]
+"""Length scale and size of a residual, and the roughness of rows."""
 
 
 class _Seen:
@@ -173,43 +168,48 @@ def _factor(covariance: Tensor) -> Tensor:
     return factor
 
 
-def _evidence(seen: _Seen, prior: Hypothesis, shared: Tensor) -> float:
-    """Return the log of the readings' probability, up to a constant that all hypotheses share."""
-    known = prior.features[:, seen.at]
-    factor = _factor(shared + known.T @ known)
-    fits = _fits(factor, seen.value - prior.centres[:, seen.at])
-    return float(torch.logsumexp(fits, dim=0)) - math.log(len(fits))
-
-
 def _fits(factor: Tensor, misses: Tensor) -> Tensor:
     """Return how likely each row of misses is."""
     solved: Tensor = torch.linalg.solve_triangular(factor, misses.T, upper=False)
     return -0.5 * solved.square().sum(dim=0) - factor.diagonal().log().sum()
 
 
-def _component(
-    seen: _Seen, weight: float, size: tuple[float, float], roughness: float, prior: Hypothesis
-) -> Component:
-    """Return the marginals at every row under one combination, its laws weighed by their fit."""
-    known = prior.features[:, seen.at]
-    across = seen.across(size, roughness) + known.T @ prior.features
-    factor = _factor(seen.covariance(size, roughness) + known.T @ known)
-    half = torch.linalg.solve_triangular(factor, across, upper=False)
-    misses = seen.value - prior.centres[:, seen.at]
-    shares = torch.softmax(_fits(factor, misses), dim=0)
-    likely = shares > NEGLIGIBLE * shares.max()
-    shares, misses = shares[likely] / shares[likely].sum(), misses[likely]
-    shifted = torch.linalg.solve_triangular(factor, misses.T, upper=False).T @ half
-    means = prior.centres[likely] + shifted
-    mean = shares @ means
-    variance = (
-        LEVEL
-        + size[1] ** 2
-        + roughness**2
-        + prior.features.square().sum(dim=0)
-        - half.square().sum(dim=0)
-        + shares @ (means - mean).square()
-    )
-    shape = (seen.metrics, seen.rows)
-    sd = variance.clamp_min(1e-12).sqrt()
-    return Component(weight, mean.reshape(shape).T, sd.reshape(shape).T)
+class _Met:
+    """A hypothesis where it meets the readings."""
+
+    def __init__(self, seen: _Seen, prior: Hypothesis) -> None:
+        self._prior = prior
+        self._known = prior.features[:, seen.at]
+        self._between = self._known.T @ self._known
+        self._misses = seen.value - prior.centres[:, seen.at]
+
+    @cached_property
+    def _across(self) -> Tensor:
+        return self._known.T @ self._prior.features
+
+    @cached_property
+    def _width(self) -> Tensor:
+        return self._prior.features.square().sum(dim=0)
+
+    def evidence(self, shared: Tensor) -> float:
+        """Return the log of the readings' probability, up to what all hypotheses share."""
+        fits = _fits(_factor(shared + self._between), self._misses)
+        return float(torch.logsumexp(fits, dim=0)) - math.log(len(fits))
+
+    def component(self, weight: float, seen: _Seen, rest: Rest, shared: Tensor) -> Component:
+        """Return the marginals at every row, the hypothesis's laws weighed by their fit."""
+        (_, amplitude), roughness = rest
+        factor = _factor(shared + self._between)
+        across = seen.across(*rest) + self._across
+        half = torch.linalg.solve_triangular(factor, across, upper=False)
+        shares = torch.softmax(_fits(factor, self._misses), dim=0)
+        likely = shares > NEGLIGIBLE * shares.max()
+        shares, misses = shares[likely] / shares[likely].sum(), self._misses[likely]
+        shifts = torch.linalg.solve_triangular(factor, misses.T, upper=False).T @ half
+        means = self._prior.centres[likely] + shifts
+        mean = shares @ means
+        prior = LEVEL + amplitude**2 + roughness**2 + self._width
+        variance = prior - half.square().sum(dim=0) + shares @ (means - mean).square()
+        shape = (seen.metrics, seen.rows)
+        sd = variance.clamp_min(1e-12).sqrt()
+        return Component(weight, mean.reshape(shape).T, sd.reshape(shape).T)
