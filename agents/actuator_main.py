@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import grp
 import logging
 import os
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TextIO
 
-from agents.actuator import Actuator
-from agents.actuator_socket import Door
+from agents.actuator import LONGEST_LINE, Actuator
 from agents.drivers import KnobDriver
 from agents.grants import ActuatorConfig, load_config
 from agents.hand import Hand
 from agents.originals import Disk, Originals
+from agents.slots import Slot
 from tuner.errors import ConfigError, Conflict, StoreError, TuningError
 from tuner.notify import notify
 
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 DRIVERS = {"nvidia": "agents.devices.nvidia.knobs", "fake": "agents.devices.fake_knobs"}
 """Name in actuator.toml to the module whose `discover` finds the devices."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+TICK_S = 0.2
+"""What has a time ends at most so much late, the driver's own time apart."""
+
+Stopping = Callable[[], bool]
 
 
 def discover_all(names: Sequence[str]) -> list[KnobDriver]:
@@ -43,35 +48,49 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver]:
     return found
 
 
-@contextmanager
-def opened(config: ActuatorConfig) -> Iterator[Actuator]:
-    """Open the devices, alone.
+def lock(folder: Path) -> TextIO:
+    """Have the state folder alone until what is returned is closed.
 
     Raises:
-        ConfigError: a driver or a grant cannot be.
         Conflict: another actuator is at work.
-        StoreError: the state folder cannot be used.
+        StoreError: the folder cannot be used.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = (folder / "lock").open("w")
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Conflict(f"another actuator uses {folder}", hint="stop that one first") from None
+    except OSError as error:
+        raise StoreError(f"cannot use the folder {folder}: {error.strerror}") from error
+    return held
+
+
+async def run(verb: str, config: ActuatorConfig, stopping: Stopping) -> bool:
+    """Replay the journal; to serve, also serve agents until stopping; then put everything back.
+
+    Returns whether the replay left nothing altered. Raises ConfigError: a driver or a grant cannot be.
     """
     for name in config.drivers:
         if name.partition(":")[0] not in DRIVERS:
             raise ConfigError(f"there is no driver {name!r}", hint=f"known: {', '.join(DRIVERS)}")
-    folder = Path(config.state_dir)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
-    except OSError as error:
-        raise StoreError(f"cannot use the folder {folder}: {error.strerror}") from error
-    with lock:
+
+    hand = partial(Hand, partial(discover_all, config.drivers), config.deadline_s)
+    boot, folder = BOOT_ID.read_text().strip(), Path(config.state_dir)
+    with lock(folder):
+        finder, originals = hand(), Originals(folder, Disk())
+        found = await finder.ask("describe")
+        await finder.close()
+        slots = [Slot(about, config, hand(), originals, boot, boot_clock) for about in found]
+        actuator = Actuator(config, slots, originals, _gid(config.group))
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Conflict(f"another actuator uses {folder}", hint="stop that one first") from None
-        hand = Hand(lambda: discover_all(config.drivers), config.deadline_s)
-        try:
-            boot = BOOT_ID.read_text().strip()
-            yield Actuator(config, hand, Originals(folder, Disk()), boot, boot_clock)
+            left = await actuator.replay()
+            if verb == "serve":
+                actuator.grant()
+                await serve(actuator, await listen(actuator, Path(config.socket)), stopping)
         finally:
-            hand.close()
+            await actuator.close()
+    return not left
 
 
 def boot_clock() -> float:
@@ -79,38 +98,33 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def serve(config: ActuatorConfig, stopping: Callable[[], bool]) -> None:
-    """Replay the journal, serve agents, and put everything back at the end."""
-    gid = _gid(config.group)
-    allowed = {os.geteuid(), 0}
-    with opened(config) as actuator, listening(Path(config.socket), gid) as listener:
-        actuator.replay()
-        actuator.grant()
-        door = Door(listener, actuator, lambda uid, gids: uid in allowed or gid in gids)
-        notify("READY=1")
-        try:
-            while not stopping():
-                door.step()
-                notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
-        finally:
-            actuator.close()
+async def serve(actuator: Actuator, server: asyncio.Server, stopping: Stopping) -> None:
+    """Serve agents until stopping. One task per device minds its time, whatever the others do."""
+    notify("READY=1")
+    async with server, asyncio.TaskGroup() as tasks:
+        for slot in actuator.slots.values():
+            tasks.create_task(keep_time(slot, stopping))
+        while not stopping():
+            notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
+            await asyncio.sleep(TICK_S)
 
 
-@contextmanager
-def listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
+async def keep_time(slot: Slot, stopping: Stopping) -> None:
+    """End what is over on one device, as long as we serve."""
+    while not stopping():
+        await slot.tick()
+        await asyncio.sleep(TICK_S)
+
+
+async def listen(actuator: Actuator, path: Path) -> asyncio.Server:
     """Listen on a socket that only its owner and a group can open. Raises StoreError."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        former = os.umask(0o117)
-        try:
-            path.unlink(missing_ok=True)
-            listener.bind(str(path))
-            os.chown(path, -1, -1 if gid is None else gid)
-            listener.listen()
-        except OSError as error:
-            raise StoreError(f"cannot listen on {path}: {error.strerror}") from error
-        finally:
-            os.umask(former)
-        yield listener
+    try:
+        server = await asyncio.start_unix_server(actuator.serve, path, limit=LONGEST_LINE)
+        os.chown(path, -1, actuator.gid)
+        path.chmod(0o660)
+    except OSError as error:
+        raise StoreError(f"cannot listen on {path}: {error}") from error
+    return server
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -119,28 +133,27 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("usage: agents.actuator_main serve|restore FILE\n")
         return 2
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    os.umask(0o077)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: stop.append(got))
     try:
         config = load_config(Path(arguments[1]))
-        if arguments[0] == "serve":
-            serve(config, lambda: bool(stop))
-            return 0
-        with opened(config) as actuator:
-            return 1 if actuator.replay() else 0
+        well = asyncio.run(run(arguments[0], config, lambda: bool(stop)))
+        return 0 if well or arguments[0] == "serve" else 1
     except TuningError as error:
         log.error("event=%s why=%r", error.code, str(error))
         return 2 if isinstance(error, ConfigError) else 1
 
 
-def _gid(group: str) -> int | None:
+def _gid(group: str) -> int:
+    """Return a group's id, -1 where there is no such group."""
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:
         log.warning("event=no_group group=%s", group)
-        return None
+        return -1
 
 
 if __name__ == "__main__":

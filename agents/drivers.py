@@ -6,7 +6,7 @@ binding, this module and `tuner.errors`, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 Value = bool | int | float | str
@@ -24,8 +24,8 @@ class KnobDriver(Protocol):
     driver: str
 
     @property
-    def cannot(self) -> Mapping[str, str]:
-        """Why this device refuses a knob, by the knob's name."""
+    def knobs(self) -> Sequence[str]:
+        """The knobs that devices of this kind may have; this one may refuse some."""
         ...
 
     @property

@@ -46,14 +46,14 @@ class Disk:
 
 @dataclass(slots=True)
 class Touched:
-    """A knob that we write: what it was found at, what we wrote last and before that.
+    """A knob that we write: what it was found at, and what we wrote last.
 
     None is the driver's own default, for a knob that cannot be read. `pending` while a write is on its
     way: whatever the knob shows then is our doing.
     """
 
     found: Value | None
-    written: list[Value | None] = field(default_factory=list)
+    wrote: Value | None = None
     pending: bool = True
 
 
@@ -63,7 +63,7 @@ class Record:
 
     device: str
     boot: str
-    epoch: str
+    epoch: str = ""
     knobs: dict[str, Touched] = field(default_factory=dict)
 
 
@@ -87,46 +87,35 @@ class Originals:
                 raise ValueError("its checksum is wrong")
             table = json.loads(sealed["record"])
             knobs = {name: Touched(**knob) for name, knob in table.pop("knobs").items()}
-            record = Record(**table, knobs=knobs)
-            if record.device != device or not all(
-                k.written and isinstance(k.written, list) for k in knobs.values()
-            ):
+            if table["device"] != device:
                 raise ValueError("it is not of this device")
+            return Record(**table, knobs=knobs)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise StoreError(f"cannot read the journal {path}: {error.strerror}") from error
-        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-            raise StoreError(f"the journal {path} is damaged: {error}") from error
-        return record
+        except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+            raise StoreError(f"the journal {path} cannot be read: {error!r}") from error
 
     def save(self, record: Record) -> None:
-        """Put a record on the disk; once this returns, no power cut undoes it.
+        """Put a record on the disk, or drop one without knobs; no power cut undoes what returned.
 
         Raises:
             StoreError: the disk refuses; the device is not to be touched.
         """
         path = self._path(record.device)
         new = path.with_suffix(".new")
+        text = json.dumps(asdict(record))
+        sealed = json.dumps({"sha256": _seal(text), "record": text})
         try:
-            text = json.dumps(asdict(record))
-            sealed = {"sha256": _seal(text), "record": text}
-            self._disk.write(new, json.dumps(sealed).encode())
-            self._disk.sync(new)
-            self._disk.rename(new, path)
+            if record.knobs:
+                self._disk.write(new, sealed.encode())
+                self._disk.sync(new)
+                self._disk.rename(new, path)
+            else:
+                self._disk.remove(path)
             self._disk.sync(self._folder)
         except OSError as error:
-            raise StoreError(
-                f"cannot write the journal {path}: {error.strerror}", hint="free space there"
-            ) from error
-
-    def forget(self, device: str) -> None:
-        """Drop a device's record for good. Raises StoreError."""
-        try:
-            self._disk.remove(self._path(device))
-            self._disk.sync(self._folder)
-        except OSError as error:
-            raise StoreError(f"cannot remove from {self._folder}: {error.strerror}") from error
+            why = f"cannot write the journal {path}: {error.strerror}"
+            raise StoreError(why, hint="free space there") from error
 
     def others(self, devices: Iterable[str]) -> list[str]:
         """Return the names of records that are of none of these devices."""

@@ -41,7 +41,7 @@ class FakeKnobs:
 
     board = "A100 (fake)"
     driver = "fake 1"
-    cannot: Mapping[str, str] = {}
+    knobs = tuple(A100)
 
     def __init__(self, path: Path, uuid: str) -> None:
         self.uuid = uuid

@@ -6,7 +6,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,10 @@ PATIENCE_S = 60.0
 """The longest wait for an answer: the actuator's own deadlines, several of them."""
 LONGEST_TRIAL_S = 3600.0
 """A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
+
+
+Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
+"""Returns which of a knob's granted values are worth trying; the last argument is its default."""
 
 
 class Line:
@@ -119,19 +123,29 @@ class Held:
 class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
+    `cannot` says why it has no knobs where the device did not answer, else it is empty.
     For a knob that cannot be read, the space's default stands for how it was found: it travels as
     null, and the actuator unsets the knob.
     """
 
     def __init__(
-        self, line: Line, capability: Mapping[str, Any], times: Mapping[str, Any], clock: Clock
+        self,
+        line: Line,
+        about: Mapping[str, Any],
+        times: Mapping[str, Any],
+        clock: Clock,
+        choose: Choose,
     ) -> None:
-        self.uuid: str = capability["uuid"]
-        self.board: str = capability["board"]
-        self.driver: str = capability["driver"]
-        self.cannot: Mapping[str, str] = capability["cannot"]
-        self.space = Space(tuple(_knobs(capability["knobs"])))
-        self._unreadable = {k for k, about in capability["knobs"].items() if not about["readable"]}
+        self.uuid: str = about["uuid"]
+        self.board: str = about["board"]
+        self.driver: str = about["driver"]
+        self.cannot = ""
+        try:
+            found = line.ask("read", device=self.uuid)["found"]
+        except TuningError as error:
+            self.cannot, found = str(error), {}
+        self.space = Space(tuple(_knobs(about, found, choose)))
+        self._unreadable = {knob for knob, value in found.items() if value is None}
         self._line = line
         self._lease_s = float(times["lease_s"])
         self._beat_s = min(self._lease_s, float(times["agent_grace_s"])) / 3.0
@@ -241,8 +255,10 @@ class RemoteKnobs:
         }
 
 
-def open_remote(path: Path, uuid: str, clock: Clock) -> RemoteKnobs:
-    """Open a device of the actuator that listens at `path`.
+def open_remote(
+    path: Path, uuid: str, clock: Clock, choose: Choose = lambda _, values, __: values
+) -> RemoteKnobs:
+    """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -250,19 +266,24 @@ def open_remote(path: Path, uuid: str, clock: Clock) -> RemoteKnobs:
     """
     line = Line(path)
     told = line.ask("capabilities")
-    for capability in told["devices"]:
-        if capability["uuid"] == uuid:
-            return RemoteKnobs(line, capability, told, clock)
+    for about in told["devices"]:
+        if about["uuid"] == uuid:
+            return RemoteKnobs(line, about, told, clock, choose)
     line.close()
     known = ", ".join(c["uuid"] for c in told["devices"]) or "none"
     raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
 
 
-def _knobs(table: Mapping[str, Any]) -> Iterator[Knob]:
-    """Yield the knobs, each with what it was found at as its default."""
-    for name, about in table.items():
-        values = {*about["values"], about["found"]}
-        yield Knob(name, tuple(sorted(values)), about["found"])
+def _knobs(about: Mapping[str, Any], found: Mapping[str, Any], choose: Choose) -> Iterator[Knob]:
+    """Yield the knobs that are granted, each with what it was found at as its default.
+
+    Where nobody tells what that was, it is what the configuration says, or the device's highest.
+    """
+    for name, shown in found.items():
+        unset = about["original"].get(name, about["ranges"][name][-1])
+        default = unset if shown is None else shown
+        values = choose(name, about["granted"][name], default)
+        yield Knob(name, tuple(sorted({*values, default})), default)
 
 
 def _kinds() -> Mapping[str, type[TuningError]]:

@@ -5,16 +5,17 @@ The hardware is taken to stay as it was, which is worse than a power cut: the jo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agents.actuator import Actuator
 from agents.drivers import Value
-from agents.originals import Disk, Originals
+from agents.originals import Disk
 from agents.slots import Peer
-from tests.actuation import DirectHand
+from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 
 Count = Callable[[str, int, int], None]
@@ -84,19 +85,20 @@ class CutHand(DirectHand):
         super().__init__(theatre.hardware)
         self._cut = cut
 
-    def read(self, uuid: str) -> tuple[dict[str, Value | None], str]:
-        self._cut.tick()
-        return super().read(uuid)
+    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+        if verb != "describe":
+            self._cut.tick()
+        return await super().ask(verb, uuid, *details)
 
-    def put(self, uuid: str, knob: str, value: Value | None) -> None:
-        self._cut.tick()
-        super().put(uuid, knob, value)
+
+def direct(theatre: Theatre, hand: DirectHand, boot: str, disk: Disk) -> Direct:
+    made = actuator_of(theatre.config, lambda: hand, theatre.journal, boot, lambda: 0.0, disk)
+    return Direct(asyncio.run(made))
 
 
 def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
-    originals = Originals(theatre.journal, disk)
-    actuator = Actuator(theatre.config, CutHand(theatre, cut), originals, BOOT, lambda: 0.0)
-    peer = Peer(1, "an agent")
+    actuator = direct(theatre, CutHand(theatre, cut), BOOT, disk)
+    peer = Peer(1, 1, 7)
     actuator.replay()
     actuator.grant()
     for setting in (TRIED, TRIED_NEXT):
@@ -137,9 +139,8 @@ def test_what_was_written_to_hardware_is_on_the_disk(
 def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: Path) -> None:
     theatre = Theatre(tmp_path / "t")
     hand = DirectHand(theatre.hardware)
-    originals = Originals(theatre.journal, Disk())
-    peer = Peer(1, "an agent")
-    before = Actuator(theatre.config, hand, originals, "the boot before", lambda: 0.0)
+    peer = Peer(1, 1, 7)
+    before = direct(theatre, hand, "the boot before", Disk())
     before.grant()
     before.acquire(peer, GPU, 5.0)
     before.apply(peer, GPU, TRIED)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from agents.actuator import Actuator
-from agents.actuator_main import listening
-from agents.actuator_socket import Door
+from agents.actuator_main import listen
 from agents.attached import Attached
 from agents.devices import fake_knobs
 from agents.devices.remote import RemoteKnobs, open_remote
 from agents.grants import ActuatorConfig, Granted
-from agents.originals import Disk, Originals
 from agents.pair import Pair
-from tests.actuation import DirectHand
+from tests.actuation import DirectHand, actuator_of
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
 from tests.fakes import Rig, steady
@@ -59,24 +57,23 @@ class House:
     def open(self) -> None:
         grant = {CLOCK: (600.0, 1410.0), LIMIT: (150.0, 350.0)}
         config = ActuatorConfig(devices=(Granted(match="GPU-*", grant=grant),))
-        originals = Originals(self.folder / "journal", Disk())
-        actuator = Actuator(config, DirectHand(self.hardware), originals, "boot", lambda: self.now)
-        actuator.replay()
-        actuator.grant()
         ready = threading.Event()
         self.stop = threading.Event()
 
-        def serve(stop: threading.Event) -> None:
-            with listening(self.socket, None) as listener:
-                door = Door(listener, actuator, lambda uid, gids: True)
+        async def served(stop: threading.Event) -> None:
+            hand = DirectHand(self.hardware)
+            journal = self.folder / "journal"
+            actuator = await actuator_of(config, lambda: hand, journal, "boot", lambda: self.now)
+            await actuator.replay()
+            actuator.grant()
+            async with await listen(actuator, self.socket):
                 ready.set()
                 while not stop.is_set():
-                    door.step()
-                for line in list(door._peers):
-                    line.close()
-                door._selector.close()
+                    await asyncio.sleep(0.02)
+                    for slot in actuator.slots.values():
+                        await slot.tick()
 
-        self.thread = threading.Thread(target=serve, args=(self.stop,))
+        self.thread = threading.Thread(target=asyncio.run, args=(served(self.stop),))
         self.thread.start()
         assert ready.wait(5.0)
 
@@ -283,7 +280,7 @@ def test_an_agent_tries_holds_and_releases_through_it(
     agent.step()
     assert house.values == {**FACTORY, **HELD}
     told = remote._line.ask("read", device=GPU)
-    assert (told["level"], told["study"], told["revision"]) == ("hold", "s1", 1)
+    assert (told["level"], told["held_for"]) == ("hold", "study s1, revision 1")
     rig.tuner.orders.append(Release(why="over"))
     agent.step()
     assert house.values == FACTORY
