@@ -18,6 +18,7 @@ from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
 from agents.devices.nvidia.energy import AGREEMENT, agreement
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, NvidiaKnobs
 from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.offers import refusals
 from agents.host import HostClock
 from tests.hardware.conftest import ROOT
 
@@ -32,7 +33,7 @@ def test_it_is_found_with_ascending_lists(knobs: NvidiaKnobs) -> None:
         assert len(values) > 1, name
         assert all(isinstance(a, int) and isinstance(b, int) and a < b for a, b in pairwise(values))
     for name in (CLOCK, LIMIT):
-        assert (name in knobs.ranges()) != (name in knobs.cannot)
+        assert (name in knobs.ranges()) != (name in refusals(Gpu(knobs.uuid)))
     assert set(knobs.read()) == set(knobs.ranges())
 
 
