@@ -1,7 +1,5 @@
 """What root lets an agent do: actuator.toml, read strictly. What it does not grant is denied."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from agents.drivers import Value
+from agents.hand import Value
 from tuner.errors import ConfigError, InvalidInput
 
 NUMBER = (int, float)
@@ -50,9 +48,9 @@ class Granted:
             where = f"device {self.match!r}, {knob}"
             if knob not in knobs:
                 raise ConfigError(f"{where}: {uuid} has no such knob", hint=f"it has {list(knobs)}")
-            low, high = (ranges[knob][0], ranges[knob][-1]) if knob in ranges else (value, value)
-            if not _number(value) or not low <= value <= high:
-                hint = f"it supports {low!r} to {high!r}"
+            span = ranges.get(knob, (value,))
+            if not isinstance(value, NUMBER) or not span[0] <= value <= span[-1]:
+                hint = f"it supports {span[0]!r} to {span[-1]!r}"
                 raise ConfigError(f"{where}: {value!r} is outside the range of {uuid}", hint=hint)
         found: dict[str, tuple[Value, ...]] = {}
         for knob, (low, high) in self.grant.items():
@@ -78,7 +76,7 @@ class ActuatorConfig:
     socket: str = "/run/jouletune/actuator.sock"
     state_dir: str = "/var/lib/jouletune-actuator"
     group: str = "jouletune"
-    drivers: Sequence[str] = ("nvidia",)
+    drivers: Sequence[str] = field(default_factory=lambda: ["nvidia"])
     lease_s: float = 10.0
     agent_grace_s: float = 60.0
     deadline_s: float = 5.0
@@ -104,8 +102,6 @@ def load_config(path: Path) -> ActuatorConfig:
     for key in TIMES.keys() & table.keys():
         if not table[key] > 0:
             raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
-    if "drivers" in table:
-        table["drivers"] = tuple(map(str, table["drivers"]))
     devices = enumerate(table.pop("device", []), 1)
     granted = tuple(_granted(f"{path}: device {number}", device) for number, device in devices)
     return ActuatorConfig(devices=granted, **table)
@@ -138,7 +134,3 @@ def checked(
         if not isinstance(value, kinds[key]) or isinstance(value, bool):
             raise error(f"{where}: {key} cannot be {value!r}")
     return table
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, NUMBER) and not isinstance(value, bool)

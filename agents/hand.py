@@ -1,6 +1,8 @@
-"""The hand that touches drivers: a child process, so that a call that hangs hangs only the child."""
+"""The hand that touches drivers: a child process, so that a call that hangs hangs only the child.
 
-from __future__ import annotations
+Whatever the actuator loads is audited with it: a driver imports the standard library, its vendor's
+binding, this module and `tuner.errors`, nothing else.
+"""
 
 import asyncio
 import ctypes
@@ -11,20 +13,55 @@ import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
-from agents.drivers import KnobDriver, Value
 from tuner.errors import ActuationError, DeviceLost, TuningError
 
 log = logging.getLogger(__name__)
 
-Discover = Callable[[], Sequence[KnobDriver]]
-
+Value = int | float | str
 MESSAGE = 1 << 18
 """No message between hand and actuator is longer, in bytes."""
 LAST_WAIT_S = 1.0
 """How long a killed child is waited for; one that the kernel does not let go is left."""
 PR_SET_PDEATHSIG = 1
+
+
+class KnobDriver(Protocol):
+    """One device. Every method raises ActuationError, or DeviceLost where it no longer answers.
+
+    `uuid` names the device for good. `epoch` is another one once
+    the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
+    """
+
+    uuid: str
+    board: str
+
+    @property
+    def knobs(self) -> Sequence[str]:
+        """The knobs that devices of this kind may have; this one may refuse some."""
+        ...
+
+    @property
+    def epoch(self) -> str:
+        """Which load of the driver this is."""
+        ...
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        """Return the knobs that can be written and their supported values, ascending."""
+        ...
+
+    def read(self) -> Mapping[str, Value | None]:
+        """Return each knob's value in force; None where the hardware does not tell it."""
+        ...
+
+    def write(self, knob: str, value: Value) -> None:
+        """Set a knob to a supported value, or to one that `read` told before."""
+        ...
+
+    def reset(self, knob: str) -> None:
+        """Put a knob to the driver's own default: unlock clocks, default power limit."""
+        ...
 
 
 class Hand:
@@ -34,7 +71,7 @@ class Hand:
     may not have been done. Whatever lost a device, the next call asks a fresh child.
     """
 
-    def __init__(self, discover: Discover, deadline_s: float) -> None:
+    def __init__(self, discover: Callable[[], Sequence[KnobDriver]], deadline_s: float) -> None:
         self._discover = discover
         self._deadline_s = deadline_s
         self._line: socket.socket | None = None
@@ -51,7 +88,7 @@ class Hand:
     async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
 
-        `describe`: the devices, each with its uuid, board, driver, knobs and ranges;
+        `describe`: the devices, each with its uuid, board, knobs and ranges;
         `read`: what a device's knobs stand at, and its driver's epoch;
         `write`, `reset`: nothing, once it is done.
         """
@@ -108,7 +145,7 @@ def _become_hand(line: int, parent: int) -> None:
     os.closerange(line + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _serve(line: socket.socket, discover: Discover) -> None:
+def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) -> None:
     drivers = {driver.uuid: driver for driver in discover()}
     while message := line.recv(MESSAGE):
         try:
@@ -120,7 +157,7 @@ def _serve(line: socket.socket, discover: Discover) -> None:
 
 def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any) -> Any:  # noqa: ANN401
     if verb == "describe":
-        names = ("uuid", "board", "driver", "knobs")
+        names = ("uuid", "board", "knobs")
         return [
             {n: getattr(d, n) for n in names} | {"ranges": d.ranges()} for d in drivers.values()
         ]

@@ -1,7 +1,5 @@
 """The actuator's journal: what a device was found at, on disk before anything is written to it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -10,38 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from agents.drivers import Value
+from agents.hand import Value
 from tuner.errors import StoreError
-
-SUFFIX = ".json"
-
-
-class Disk:
-    """The journal's file calls, one each, so that what happens between any two can be tested."""
-
-    def read(self, path: Path) -> bytes:
-        """Return a file's content."""
-        return path.read_bytes()
-
-    def write(self, path: Path, content: bytes) -> None:
-        """Fill a file; it is not yet on the disk."""
-        path.write_bytes(content)
-
-    def sync(self, path: Path) -> None:
-        """Force a file's content, or a folder's names, to the disk."""
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    def rename(self, old: Path, new: Path) -> None:
-        """Put one file in the place of another."""
-        old.replace(new)
-
-    def remove(self, path: Path) -> None:
-        """Remove a file, if it is there."""
-        path.unlink(missing_ok=True)
 
 
 @dataclass(slots=True)
@@ -68,11 +36,13 @@ class Record:
 
 
 class Originals:
-    """A file per device that is not as it was found."""
+    """A file per device that is not as it was found.
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
+    Its file calls are one each, so that what happens between any two can be tested.
+    """
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._disk = disk
 
     def get(self, device: str) -> Record | None:
         """Return a device's record, None where it is as it was found.
@@ -82,7 +52,7 @@ class Originals:
         """
         path = self._path(device)
         try:
-            sealed = json.loads(self._disk.read(path))
+            sealed = json.loads(self.read(path))
             if sealed["sha256"] != _seal(sealed["record"]):
                 raise ValueError("its checksum is wrong")
             table = json.loads(sealed["record"])
@@ -107,12 +77,12 @@ class Originals:
         sealed = json.dumps({"sha256": _seal(text), "record": text})
         try:
             if record.knobs:
-                self._disk.write(new, sealed.encode())
-                self._disk.sync(new)
-                self._disk.rename(new, path)
+                self.write(new, sealed.encode())
+                self.sync(new)
+                self.rename(new, path)
             else:
-                self._disk.remove(path)
-            self._disk.sync(self._folder)
+                self.remove(path)
+            self.sync(self._folder)
         except OSError as error:
             why = f"cannot write the journal {path}: {error.strerror}"
             raise StoreError(why, hint="free space there") from error
@@ -120,10 +90,34 @@ class Originals:
     def others(self, devices: Iterable[str]) -> list[str]:
         """Return the names of records that are of none of these devices."""
         known = {self._path(device) for device in devices}
-        return sorted(p.name for p in self._folder.glob(f"*{SUFFIX}") if p not in known)
+        return sorted(p.name for p in self._folder.glob("*.json") if p not in known)
+
+    def read(self, path: Path) -> bytes:
+        """Return a file's content."""
+        return path.read_bytes()
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Fill a file; it is not yet on the disk."""
+        path.write_bytes(content)
+
+    def sync(self, path: Path) -> None:
+        """Force a file's content, or a folder's names, to the disk."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Put one file in the place of another."""
+        old.replace(new)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        path.unlink(missing_ok=True)
 
     def _path(self, device: str) -> Path:
-        return self._folder / (re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + SUFFIX)
+        return self._folder / (re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + ".json")
 
 
 def _seal(text: str) -> str:

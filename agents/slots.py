@@ -1,18 +1,15 @@
 """What root does with one device: trial, hold, original; every ending falls back to the level below."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agents.drivers import Value
 from agents.grants import ActuatorConfig
-from agents.hand import Hand
+from agents.hand import Hand, Value
 from agents.originals import Originals, Record, Touched
 from tuner import errors
 
@@ -42,7 +39,8 @@ class Slot:
 
     The verbs are those of the wire; `ask` is the way to them. `paused` says why nothing is written
     until somebody restores the device, `trouble` why it is not back at its original. `heard` is when
-    its agent last said anything. `boot` names this start of the machine.
+    its agent last said anything. What has a time ends at most
+    `tick_s` late, the driver's own time apart. `boot` names this start of the machine.
     """
 
     about: Mapping[str, Any]
@@ -57,12 +55,12 @@ class Slot:
     heard: float = 0.0
     trial_until: float | None = None
     held: Wanted | None = None
-    held_for: str = ""
     held_until: float = 0.0
     paused: str = ""
     trouble: str = ""
     retry_s: float = RETRY_S
     retry_at: float = 0.0
+    tick_s: float = 0.2
 
     def __post_init__(self) -> None:
         self.uuid: str = self.about["uuid"]
@@ -92,10 +90,12 @@ class Slot:
                 self.heard = self.now()
             return await getattr(self, verb)(peer, **fields) or {"level": self.level}
 
-    async def tick(self) -> None:
-        """Do what is due by the clock."""
-        async with self.lock:
-            await self._end_what_is_over()
+    async def mind(self, stop: Collection[int]) -> None:
+        """Do what is due by the clock, until stopped."""
+        while not stop:
+            async with self.lock:
+                await self._end_what_is_over()
+            await asyncio.sleep(self.tick_s)
 
     async def gone(self, peer: Peer) -> None:
         """Take note that a connection is gone: its trial ends at once, its hold after the grace."""
@@ -138,7 +138,6 @@ class Slot:
             "found": {k: found.get(k) for k in self.allowed},
             "level": self.level,
             "holder": str(self.owner or ""),
-            "held_for": "" if self.held is None else self.held_for,
             "paused": self.paused,
             "trouble": self.trouble,
         }
@@ -175,15 +174,12 @@ class Slot:
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
 
-    async def hold(
-        self, peer: Peer, setting: Wanted, study: str, revision: int, valid_for_s: float
-    ) -> None:
+    async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
         await self._check(setting)
         self._take(peer)
         self.trial_until = None
-        self.held, self.held_for = setting, f"study {study}, revision {revision}"
-        self.held_until = self.now() + valid_for_s
+        self.held, self.held_until = setting, self.now() + valid_for_s
         try:
             await self._change(self._whole(setting))
         except errors.TuningError:
@@ -221,7 +217,7 @@ class Slot:
             if not values:
                 hint = f"granted are: {', '.join(self.allowed) or 'none'}"
                 raise errors.UnknownKnob(f"{knob!r} is not granted", hint=hint)
-            if value is not None and not _among(value, (*values, found.get(knob))):
+            if value is not None and value not in (*values, found.get(knob)):
                 hint = f"granted are values from {values[0]} to {values[-1]}"
                 raise errors.OutOfRange(f"{knob!r} cannot be {value!r}", hint=hint)
 
@@ -383,11 +379,6 @@ class Slot:
         """Return what the knobs were found at: a fail-safe, else what is noted, else what they show."""
         noted = {knob: touched.found for knob, touched in self.record.knobs.items()}
         return {**shown, **noted, **self.terms.failsafe}
-
-
-def _among(value: Value, known: tuple[Value | None, ...]) -> bool:
-    """Return whether a value is one of those known; true is not 1 here."""
-    return any(value == v and isinstance(value, bool) == isinstance(v, bool) for v in known)
 
 
 def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:

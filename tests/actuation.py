@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agents.actuator import VERBS, Actuator
+from agents.actuator_main import VERBS, Actuator
 from agents.devices import fake_knobs
-from agents.drivers import Value
 from agents.grants import ActuatorConfig
-from agents.hand import Hand, _told
-from agents.originals import Disk, Originals
+from agents.hand import Hand, Value, _told
+from agents.originals import Originals
 from agents.slots import Peer, Slot
 
 NO_GROUP = -1
@@ -36,18 +35,26 @@ class DirectHand(Hand):
 async def actuator_of(
     config: ActuatorConfig,
     hand: Callable[[], Hand],
-    journal: Path,
+    originals: Originals,
     boot: str,
     now: Callable[[], float],
-    disk: Disk | None = None,
 ) -> Actuator:
     """Return an actuator as its composition root makes it, each device with a hand of its own."""
-    originals = Originals(journal, disk or Disk())
     finder = hand()
     found = await finder.ask("describe")
     await finder.close()
     slots = [Slot(about, config, hand(), originals, boot, now) for about in found]
     return Actuator(config, slots, originals, NO_GROUP)
+
+
+class Once(list[int]):
+    """Not yet stopped when first asked, stopped from then on."""
+
+    asked = 0
+
+    def __bool__(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
 
 
 class Direct:
@@ -62,11 +69,13 @@ class Direct:
         return asyncio.run(self.inner.replay())
 
     def close(self) -> None:
-        asyncio.run(self.inner.close())
+        for slot in self.inner.slots.values():
+            asyncio.run(slot.close())
 
     def tick(self) -> None:
         for slot in self.inner.slots.values():
-            asyncio.run(slot.tick())
+            slot.tick_s = 0.0
+            asyncio.run(slot.mind(Once()))
 
     def gone(self, peer: Peer) -> None:
         for slot in self.inner.slots.values():

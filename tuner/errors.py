@@ -1,5 +1,7 @@
 """The one family of errors. Each docstring says what the caller does next.
 
+Here are those that the root process knows; `tuner.core.errors` has the others.
+
 TuningError
 ├─ InvalidInput (ValueError)        the operator's or the peer's input is wrong: say so, change nothing
 │   ├─ UnknownKnob                  name the knobs there are
@@ -21,16 +23,14 @@ TuningError
 └─ StoreError                       the database does not answer: say which one, stop, lose nothing
 """
 
-from __future__ import annotations
-
 
 class TuningError(Exception):
     """Base of the family. `code` is its machine-readable name on the wire and in `--json` output."""
 
     code = "error"
 
-    def __init_subclass__(cls, *, code: str) -> None:
-        cls.code = code
+    def __init_subclass__(cls, *, code: str = "") -> None:
+        cls.code = code or cls.code
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         """Say what is wrong and where in `message`, and the next step in `hint`."""
@@ -54,14 +54,6 @@ class OutOfRange(InvalidInput, code="out_of_range"):
     """A value, or a combination of values, is not in the space. Choose one that is."""
 
 
-class ConstraintSyntax(InvalidInput, code="constraint_syntax"):
-    """A constraint or an objective does not parse. Write it as the hint shows."""
-
-
-class MetricUnavailable(InvalidInput, code="metric_unavailable"):
-    """A study asks for a metric that nobody measures here. Choose another, or add the meter."""
-
-
 class ConfigError(InvalidInput, code="config"):
     """A configuration file or option is wrong. Correct the named key; nothing was started."""
 
@@ -72,14 +64,6 @@ class NotFound(TuningError, LookupError, code="not_found"):
 
 class Conflict(TuningError, code="conflict"):
     """The present state does not allow this. Read the state again, then decide."""
-
-
-class IllegalTransition(Conflict, code="illegal_transition"):
-    """A trial or a study cannot go from its state to the asked one. Leave it as it is."""
-
-
-class StaleToken(Conflict, code="stale_token"):
-    """A newer attempt owns this trial. Stop working on it and ask for the next assignment."""
 
 
 class DeviceBusy(Conflict, code="device_busy"):
@@ -96,18 +80,6 @@ class ActuationError(TuningError, code="actuation"):
 
 class DeviceLost(ActuationError, code="device_lost"):
     """The device no longer answers. Start no trial on it until it does."""
-
-
-class MeasurementError(TuningError, code="measurement"):
-    """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
-
-
-class LinkError(TuningError, ConnectionError, code="link"):
-    """The tuner cannot be reached. Back off, keep the hold, spool what must not be lost."""
-
-
-class ProtocolMismatch(LinkError, code="protocol"):
-    """The peer speaks another protocol version. Upgrade the older side; do not retry."""
 
 
 class StoreError(TuningError, code="store"):

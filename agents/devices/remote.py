@@ -115,8 +115,6 @@ class Held:
     """What the actuator was told to hold, and until when on the host's clock."""
 
     setting: Mapping[str, Value | None]
-    study: str
-    revision: int
     until: float
 
 
@@ -138,7 +136,6 @@ class RemoteKnobs:
     ) -> None:
         self.uuid: str = about["uuid"]
         self.board: str = about["board"]
-        self.driver: str = about["driver"]
         self.cannot = ""
         try:
             found = line.ask("read", device=self.uuid)["found"]
@@ -190,7 +187,7 @@ class RemoteKnobs:
         with self._lock:
             until = self._clock.monotonic() + valid_for_s
             self._trial_from, self._held = None, None
-            self._held = self._ask_hold(Held(self._wire(setting), study, revision, until))
+            self._held = self._ask_hold(Held(self._wire(setting), until))
         self._keep()
 
     def release(self) -> None:
@@ -233,8 +230,6 @@ class RemoteKnobs:
             "hold",
             device=self.uuid,
             setting=dict(held.setting),
-            study=held.study,
-            revision=held.revision,
             valid_for_s=held.until - self._clock.monotonic(),
         )
         return held

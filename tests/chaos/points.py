@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.drivers import KnobDriver, Value
-from agents.originals import Disk
+from agents.hand import KnobDriver, Value
+from agents.originals import Originals
 
 SIZE = 1 << 18
 HEAD = struct.Struct("qqdq")
@@ -79,10 +79,11 @@ class Points:
         HEAD.pack_into(self._shared, 0, *values)
 
 
-class CountedDisk(Disk):
+class CountedDisk(Originals):
     """The journal's disk, with a boundary before each call."""
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, points: Points, folder: Path) -> None:
+        super().__init__(folder)
         self._points = points
 
     def read(self, path: Path) -> bytes:
@@ -114,7 +115,6 @@ class CountedDriver:
         self._points = points
         self.uuid = inner.uuid
         self.board = inner.board
-        self.driver = inner.driver
         self.knobs = inner.knobs
 
     @property

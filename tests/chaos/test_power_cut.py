@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agents.drivers import Value
-from agents.originals import Disk
+from agents.hand import Value
+from agents.originals import Originals
 from agents.slots import Peer
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
@@ -38,13 +38,14 @@ class Cut:
             raise PowerCut
 
 
-class VolatileDisk(Disk):
+class VolatileDisk(Originals):
     """A disk that forgets what was not forced to it: contents by a file's sync, names by its folder's.
 
     `torn`: a name may reach the disk before its content does, which then is empty.
     """
 
-    def __init__(self, cut: Cut, *, torn: bool) -> None:
+    def __init__(self, cut: Cut, folder: Path, *, torn: bool) -> None:
+        super().__init__(folder)
         self._cut = cut
         self._torn = torn
         self._contents: dict[Path, bytes] = {}
@@ -91,8 +92,8 @@ class CutHand(DirectHand):
         return await super().ask(verb, uuid, *details)
 
 
-def direct(theatre: Theatre, hand: DirectHand, boot: str, disk: Disk) -> Direct:
-    made = actuator_of(theatre.config, lambda: hand, theatre.journal, boot, lambda: 0.0, disk)
+def direct(theatre: Theatre, hand: DirectHand, boot: str, originals: Originals) -> Direct:
+    made = actuator_of(theatre.config, lambda: hand, originals, boot, lambda: 0.0)
     return Direct(asyncio.run(made))
 
 
@@ -105,7 +106,7 @@ def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
         actuator.acquire(peer, GPU, 5.0)
         actuator.apply(peer, GPU, setting)
         actuator.renew(peer, GPU, 5.0)
-        actuator.hold(peer, GPU, HELD, "s1", 1, 100.0)
+        actuator.hold(peer, GPU, HELD, 100.0)
     actuator.release(peer, GPU)
 
 
@@ -115,14 +116,14 @@ def test_what_was_written_to_hardware_is_on_the_disk(
 ) -> None:
     theatre = Theatre(tmp_path / "t")
     dry = Cut(0)
-    play(theatre, VolatileDisk(dry, torn=torn), dry)
+    play(theatre, VolatileDisk(dry, theatre.journal, torn=torn), dry)
     assert theatre.values == FACTORY
     wrong: list[str] = []
     altered = 0
     for at in range(1, dry.count + 1):
         theatre.renew_hardware()
         cut = Cut(at)
-        disk = VolatileDisk(cut, torn=torn)
+        disk = VolatileDisk(cut, theatre.journal, torn=torn)
         with pytest.raises(PowerCut):
             play(theatre, disk, cut)
         disk.lose_power(theatre.journal)
@@ -140,7 +141,7 @@ def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: 
     theatre = Theatre(tmp_path / "t")
     hand = DirectHand(theatre.hardware)
     peer = Peer(1, 1, 7)
-    before = direct(theatre, hand, "the boot before", Disk())
+    before = direct(theatre, hand, "the boot before", Originals(theatre.journal))
     before.grant()
     before.acquire(peer, GPU, 5.0)
     before.apply(peer, GPU, TRIED)

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.actuator import Actuator
-from agents.actuator_main import serve
+from agents.actuator_main import Actuator, serve
 from agents.devices import fake_knobs
-from agents.drivers import KnobDriver
 from agents.grants import ActuatorConfig, Granted
-from agents.hand import Hand
-from agents.originals import Disk
+from agents.hand import Hand, KnobDriver
+from agents.originals import Originals
 from tests.actuation import actuator_of, listening
 from tests.chaos.points import (
     CountedDisk,
@@ -49,8 +47,6 @@ HOLD: Request = {
     "verb": "hold",
     "device": GPU,
     "setting": HELD,
-    "study": "s1",
-    "revision": 1,
     "valid_for_s": 1000.0,
 }
 
@@ -129,8 +125,8 @@ class Theatre:
         def now() -> float:
             return time.monotonic() + turned.shift_s
 
-        disk = CountedDisk(points) if points else Disk()
-        return await actuator_of(self.config, hand, self.journal, BOOT, now, disk)
+        originals = CountedDisk(points, self.journal) if points else Originals(self.journal)
+        return await actuator_of(self.config, hand, originals, BOOT, now)
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
         """Return the drivers, as the hand finds them in its own process."""
@@ -160,7 +156,7 @@ class Theatre:
             await actuator.replay()
             actuator.grant()
             server = await asyncio.start_unix_server(actuator.serve, sock=listener)
-            await serve(actuator, server, lambda: False)
+            await serve(actuator, server, ())
 
         def work() -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)

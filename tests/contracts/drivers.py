@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from agents.drivers import KnobDriver, Value
+from agents.hand import KnobDriver, Value
 
 
 def other_value(driver: KnobDriver, knob: str) -> Value:
@@ -18,7 +18,7 @@ def other_value(driver: KnobDriver, knob: str) -> Value:
 
 class DriverContract:
     def test_it_says_what_it_is(self, driver: KnobDriver) -> None:
-        assert driver.uuid and driver.board and driver.driver and driver.epoch
+        assert driver.uuid and driver.board and driver.epoch
 
     def test_values_ascend_without_repeats(self, driver: KnobDriver) -> None:
         assert driver.ranges()

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
+from tuner.core.errors import MeasurementError
 from tuner.core.measurements import Estimate, Origin, Scope, weakest
-from tuner.errors import MeasurementError
 
 CONFIDENCE = 0.95
 

@@ -91,7 +91,7 @@ def rivals(root: Path) -> Iterator[Symptom]:
 
 def _one(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Iterator[Symptom]:
     gpu = Gpu(knobs.uuid)
-    yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {knobs.driver}")
+    yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {gpu.driver()}")
     ranges, refused = knobs.ranges(), refusals(gpu)
     for knob in (CLOCK, MEMORY, LIMIT):
         values = ranges.get(knob)
@@ -101,7 +101,7 @@ def _one(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Iterator[
         else:
             yield Symptom(f"{name}: {knob}", False, refused.get(knob, "the driver refuses it"))
     yield _rights(name, gpu, socket, clock)
-    energy = find_energy(gpu, Memory(None, knobs.uuid, knobs.driver), clock, in_background)
+    energy = find_energy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
     meter = energy.source or next(iter(energy.cannot.values()))
     yield Symptom(f"{name}: energy", energy.open is not None, meter)
     yield from _persistence(name, gpu)

@@ -8,8 +8,6 @@ The process connects once and never asks a driver anew that was restarted: Devic
 and the next one finds what there is. Agents, who live on, have `nvml` for that.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 import pynvml
 
-from agents.drivers import Value
+from agents.hand import Value
 from tuner.errors import ActuationError, DeviceLost
 
 log = logging.getLogger(__name__)
@@ -44,28 +42,6 @@ class Unsupported(ActuationError, code="actuation"):
     """This GPU, or its driver, does not do that at all. Do not ask again."""
 
 
-def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
-    """Return the knobs of every GPU that answers; one that does not is logged.
-
-    `root` is where the kernel shows the driver's module.
-
-    Raises:
-        ActuationError: there is no driver, or it does not answer.
-    """
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-    except pynvml.NVMLError as error:
-        raise ActuationError(f"no NVIDIA driver answers: {error}") from error
-    found: list[NvidiaKnobs] = []
-    for index in range(count):
-        try:
-            found.append(NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root))
-        except (pynvml.NVMLError, ActuationError) as error:
-            log.error("event=gpu_lost index=%d why=%r", index, str(error))
-    return found
-
-
 def driver_version(_handle: object) -> str:
     """Return the driver's version, asked for like everything else."""
     return str(pynvml.nvmlSystemGetDriverVersion())
@@ -82,7 +58,6 @@ class NvidiaKnobs:
         self._modules = root / "sys/module"
         self.uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         self.board = str(self._call(pynvml.nvmlDeviceGetName))
-        self.driver: str = self._call(driver_version)
         self._ranges = {k: tuple(sorted(set(v))) for k, v in self._supported().items() if v}
 
     @property
@@ -109,8 +84,7 @@ class NvidiaKnobs:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         limit = number and knob == LIMIT and values and values[0] - 1 < value < values[-1] + 1
         if not number or not (limit or value in values):
-            hint = f"from {values[0]} to {values[-1]}" if values else "it has no such knob"
-            raise ActuationError(f"{self.uuid}: {knob} cannot be {value!r}", hint=hint)
+            raise ActuationError(f"{self.uuid}: {knob} cannot be {value!r}")
         if knob == LIMIT:
             self._set(knob, "nvmlDeviceSetPowerManagementLimit", round(float(value) * 1000.0))
         else:
@@ -139,10 +113,9 @@ class NvidiaKnobs:
             return function(self._handle, *arguments)
         except pynvml.NVMLError as error:
             code, said = int(error.value), f"{self.uuid}: {function.__name__}: {error}"
-            if code in RESTARTED:
-                said = f"the NVIDIA driver was restarted, or is not loaded ({said})"
+            hint = "the driver was restarted, or is not loaded" if code in RESTARTED else ""
             kind = Unsupported if code in ABSENT else ActuationError
-            raise (DeviceLost if code in RESTARTED | LOST else kind)(said) from error
+            raise (DeviceLost if code in RESTARTED | LOST else kind)(said, hint=hint) from error
 
     def _told(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return the answer, None where this GPU has none."""
@@ -170,3 +143,25 @@ class NvidiaKnobs:
         if bounds:
             found[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
         return found
+
+
+def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
+    """Return the knobs of every GPU that answers; one that does not is logged.
+
+    `root` is where the kernel shows the driver's module.
+
+    Raises:
+        ActuationError: there is no driver, or it does not answer.
+    """
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        raise ActuationError(f"no NVIDIA driver answers: {error}") from error
+    found: list[NvidiaKnobs] = []
+    for index in range(count):
+        try:
+            found.append(NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root))
+        except (pynvml.NVMLError, ActuationError) as error:
+            log.error("event=gpu_lost index=%d why=%r", index, str(error))
+    return found

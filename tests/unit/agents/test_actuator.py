@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agents.devices import fake_knobs
 from agents.grants import ActuatorConfig, Granted
-from agents.originals import Disk
+from agents.originals import Originals
 from agents.slots import Peer
 from tests.actuation import Direct, DirectHand, actuator_of
 from tuner.core import (
@@ -37,7 +37,7 @@ HELD = {CLOCK: 870, LIMIT: 300}
 ME, YOU = Peer(1, 1, 7), Peer(2, 2, 7)
 
 
-class FullDisk(Disk):
+class FullDisk(Originals):
     full = False
 
     def write(self, path: Path, content: bytes) -> None:
@@ -58,7 +58,7 @@ class Bench:
         self.journal = self.folder / "journal"
         self.journal.mkdir(parents=True)
         fake_knobs.save(self.hardware, fake_knobs.blank(GPU, OTHER))
-        self.disk = FullDisk()
+        self.disk = FullDisk(self.journal)
         self.actuator = self.start()
 
     def start(self) -> Direct:
@@ -67,9 +67,7 @@ class Bench:
         granted = Granted(match="GPU-*", **{"grant": grant, **self.terms})
         config = ActuatorConfig(devices=(granted,))
         self.hand = DirectHand(self.hardware)
-        made = actuator_of(
-            config, lambda: self.hand, self.journal, self.boot, lambda: self.now, self.disk
-        )
+        made = actuator_of(config, lambda: self.hand, self.disk, self.boot, lambda: self.now)
         self.actuator = Direct(asyncio.run(made))
         self.actuator.grant()
         return self.actuator
@@ -96,7 +94,7 @@ class Bench:
         self.actuator.apply(ME, GPU, setting)
 
     def hold(self, valid_for_s: float = 1000.0) -> None:
-        self.actuator.hold(ME, GPU, HELD, "s1", 3, valid_for_s)
+        self.actuator.hold(ME, GPU, HELD, valid_for_s)
 
     def passes(self, seconds: float) -> None:
         self.now += seconds
@@ -148,7 +146,7 @@ def test_a_second_writer_is_refused_and_told_who_has_it(bench: Bench) -> None:
         lambda: bench.actuator.acquire(YOU, GPU, 5.0),
         lambda: bench.actuator.apply(YOU, GPU, TRIED),
         lambda: bench.actuator.renew(YOU, GPU, 5.0),
-        lambda: bench.actuator.hold(YOU, GPU, HELD, "s1", 1, 9.0),
+        lambda: bench.actuator.hold(YOU, GPU, HELD, 9.0),
         lambda: bench.actuator.release(YOU, GPU),
     ]
     for verb in verbs:
@@ -194,7 +192,7 @@ def test_what_is_not_granted_is_denied_and_stops_the_whole_setting(
         if verb == "apply":
             bench.actuator.apply(ME, GPU, whole)
         else:
-            bench.actuator.hold(ME, GPU, whole, "s1", 1, 9.0)
+            bench.actuator.hold(ME, GPU, whole, 9.0)
     assert bench.hand.puts == []
     assert not bench.record.exists()
 
@@ -225,7 +223,7 @@ def test_a_trial_over_a_hold_falls_back_to_the_hold(bench: Bench) -> None:
 def test_a_hold_does_not_keep_what_a_trial_set_besides(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "b", {"grant": {CLOCK: (600, 1410), MEMORY: (405, 1215)}})
     bench.trial({MEMORY: 405})
-    bench.actuator.hold(ME, GPU, {CLOCK: 870}, "s1", 1, 100.0)
+    bench.actuator.hold(ME, GPU, {CLOCK: 870}, 100.0)
     assert bench.values == {**FACTORY, CLOCK: 870}
 
 
@@ -246,7 +244,7 @@ def test_an_agent_that_comes_back_in_time_takes_its_hold_over(bench: Bench) -> N
     bench.hold()
     bench.actuator.gone(ME)
     bench.passes(50.0)
-    bench.actuator.hold(YOU, GPU, HELD, "s1", 3, 1000.0)
+    bench.actuator.hold(YOU, GPU, HELD, 1000.0)
     bench.passes(50.0)
     assert bench.values == {**FACTORY, **HELD}
 
@@ -362,7 +360,7 @@ def test_what_somebody_else_set_is_left_alone_and_the_device_paused(bench: Bench
     with pytest.raises(Conflict, match="paused"):
         bench.actuator.acquire(YOU, GPU, 5.0)
     with pytest.raises(Conflict, match="paused"):
-        bench.actuator.hold(YOU, GPU, HELD, "s1", 1, 5.0)
+        bench.actuator.hold(YOU, GPU, HELD, 5.0)
     assert not bench.record.exists()
     bench.start().replay()
     bench.trial()
@@ -436,7 +434,7 @@ def test_a_damaged_journal_leaves_the_device_untouched_and_says_so(
     with pytest.raises(Conflict, match="by hand"):
         bench.actuator.acquire(ME, GPU, 5.0)
     with pytest.raises(Conflict, match="by hand"):
-        bench.actuator.hold(ME, GPU, HELD, "s1", 1, 5.0)
+        bench.actuator.hold(ME, GPU, HELD, 5.0)
     bench.actuator.acquire(ME, OTHER, 5.0)
     bench.actuator.close()
     assert bench.hand.puts == []
@@ -561,7 +559,7 @@ def test_whatever_agents_do_only_granted_values_are_written_and_all_goes_back(
                 case "apply":
                     bench.actuator.apply(rest[0], GPU, rest[1])
                 case "hold":
-                    bench.actuator.hold(rest[0], GPU, rest[1], "s1", 1, 100.0)
+                    bench.actuator.hold(rest[0], GPU, rest[1], 100.0)
                 case "release":
                     bench.actuator.release(rest[0], GPU)
                 case "gone":

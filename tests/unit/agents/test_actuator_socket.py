@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.actuator import LONGEST_LINE, MOST_PEERS, VERBS, Actuator, parse
-from agents.actuator_main import listen
+from agents.actuator_main import LONGEST_LINE, MOST_PEERS, VERBS, Actuator, listen, parse
 from agents.devices import fake_knobs
 from agents.grants import ActuatorConfig, Granted
+from agents.originals import Originals
 from agents.slots import Peer
 from tests.actuation import DirectHand, actuator_of
 from tuner.core import InvalidInput
@@ -98,7 +98,9 @@ def house(folder: Path, kind: type[Actuator]) -> Iterator[House]:
     hand = DirectHand(hardware)
 
     async def opened() -> asyncio.Server:
-        made = await actuator_of(config, lambda: hand, folder / "journal", "boot", lambda: 0.0)
+        made = await actuator_of(
+            config, lambda: hand, Originals(folder / "journal"), "boot", lambda: 0.0
+        )
         made.__class__ = kind
         made.grant()
         return await listen(made, folder / "socket")

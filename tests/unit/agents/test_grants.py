@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.drivers import Value
 from agents.grants import ActuatorConfig, Granted, load_config
+from agents.hand import Value
 from tuner.core import ConfigError
 
 RANGES: dict[str, tuple[Value, ...]] = {
@@ -47,7 +47,7 @@ def read(tmp_path: Path, text: str) -> ActuatorConfig:
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     assert (config.lease_s, config.agent_grace_s, config.deadline_s) == (2.0, 5.5, 1.0)
-    assert (config.group, config.drivers) == ("tuners", ("fake:/tmp/h.json",))
+    assert (config.group, config.drivers) == ("tuners", ["fake:/tmp/h.json"])
     first = config.granted("GPU-77")
     assert first.grant == {"gpu.clock_mhz": (600, 1410)}
     assert first.failsafe == {"gpu.power_limit_w": 250}

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from agents.devices import fake_knobs
-from agents.drivers import KnobDriver
-from agents.hand import Hand
+from agents.hand import Hand, KnobDriver, Value
 from tuner.core import ActuationError, DeviceLost
 
 GPU = "GPU-1"
@@ -22,8 +21,8 @@ GPU = "GPU-1"
 class Now(Hand):
     """A hand whose every call is waited for."""
 
-    def now(self, verb: str, *details: Any) -> Any:
-        return asyncio.run(self.ask(verb, *details))
+    def now(self, verb: str, *details: Value) -> Any:  # noqa: ANN401
+        return asyncio.run(self.ask(verb, *map(str, details[:1]), *details[1:]))
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def fault(hardware: Path, **faults: object) -> None:
 
 def test_it_does_as_the_driver_would(hand: Now, hardware: Path) -> None:
     (device,) = hand.now("describe")
-    assert (device["uuid"], device["driver"]) == (GPU, "fake 1")
+    assert (device["uuid"], device["board"]) == (GPU, "A100 (fake)")
     assert device["ranges"]["gpu.mem_clock_mhz"] == [405, 1215]
     hand.now("write", GPU, "gpu.power_limit_w", 250)
     hand.now("write", GPU, "gpu.clock_mhz", 810)

@@ -14,6 +14,7 @@ from agents.attached import Attached
 from agents.devices import fake_knobs
 from agents.devices.remote import RemoteKnobs, open_remote
 from agents.grants import ActuatorConfig, Granted
+from agents.originals import Originals
 from agents.pair import Pair
 from tests.actuation import DirectHand, actuator_of
 from tests.builders import Time
@@ -62,16 +63,14 @@ class House:
 
         async def served(stop: threading.Event) -> None:
             hand = DirectHand(self.hardware)
-            journal = self.folder / "journal"
-            actuator = await actuator_of(config, lambda: hand, journal, "boot", lambda: self.now)
+            originals = Originals(self.folder / "journal")
+            actuator = await actuator_of(config, lambda: hand, originals, "boot", lambda: self.now)
             await actuator.replay()
             actuator.grant()
             async with await listen(actuator, self.socket):
                 ready.set()
                 while not stop.is_set():
                     await asyncio.sleep(0.02)
-                    for slot in actuator.slots.values():
-                        await slot.tick()
 
         self.thread = threading.Thread(target=asyncio.run, args=(served(self.stop),))
         self.thread.start()
@@ -112,7 +111,7 @@ def attached(remote: RemoteKnobs, rig: Rig) -> Attached:
         name="remote",
         kind="fake",
         board=remote.board,
-        version=remote.driver,
+        version="1",
         space=remote.space,
         metrics=tuple(Metric(name, Origin.SIMULATED) for name in rig.listed),
         actuator=remote,
@@ -131,7 +130,7 @@ def test_the_space_has_what_is_granted_and_what_was_found(remote: RemoteKnobs) -
     clock, limit = remote.space.knob(CLOCK), remote.space.knob(LIMIT)
     assert clock.default == 1410 and min(clock.values) == 630
     assert limit.default == 400 and sorted(limit.values)[-2] == 350
-    assert (remote.board, remote.driver) == ("A100 (fake)", "fake 1")
+    assert remote.board == "A100 (fake)"
 
 
 def test_the_default_is_the_device_as_it_was_found_not_a_lock(
@@ -280,7 +279,7 @@ def test_an_agent_tries_holds_and_releases_through_it(
     agent.step()
     assert house.values == {**FACTORY, **HELD}
     told = remote._line.ask("read", device=GPU)
-    assert (told["level"], told["held_for"]) == ("hold", "study s1, revision 1")
+    assert told["level"] == "hold"
     rig.tuner.orders.append(Release(why="over"))
     agent.step()
     assert house.values == FACTORY

@@ -17,8 +17,7 @@ from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import limits_w, refusals
-from agents.drivers import Value
-from agents.hand import Hand
+from agents.hand import Hand, Value
 from tests.contracts.drivers import DriverContract
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.core import ActuationError, DeviceLost, Setting
@@ -85,7 +84,7 @@ class TestDiscovery:
         a100, a40 = discover()
         assert (a100.uuid, a40.uuid) == (A100, A40)
         assert "A100" in a100.board
-        assert a100.driver == "580.95.05"
+        assert Gpu(A100).driver() == "580.95.05"
         assert a100.ranges()[CLOCK] == tuple(range(210, 1411, 15))
         assert a100.ranges()[LIMIT] == tuple(range(100, 401))
         assert "one clock" in refusals(Gpu(A100))[MEMORY]
