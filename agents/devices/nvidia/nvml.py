@@ -7,8 +7,11 @@ for us, and that a GPU is found anew after its driver was restarted, is our choi
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +26,8 @@ MOST_CONNECTIONS = 64
 """No process has connected more often than this."""
 
 LIBRARY_NOT_FOUND = 12
+DEADLINE_S = 5.0
+"""A call that takes longer is given up: the choice of the actuator's default, too."""
 
 HINTS = MappingProxyType(
     {
@@ -50,6 +55,40 @@ def translated(error: Any, what: str) -> TuningError:  # noqa: ANN401 - the bind
     return (DeviceLost if code in LOST else ActuationError)(text, hint=HINTS.get(code, ""))
 
 
+def in_time(what: str, job: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """Return what a call into the driver answers, asked in a thread so that one that hangs is given up.
+
+    The thread is left behind: nothing can end a call that the kernel does not let go.
+
+    Raises:
+        Late: there is no answer within `DEADLINE_S`.
+    """
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(job())
+        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="nvml", daemon=True).start()
+    try:
+        return answer.result(DEADLINE_S)
+    except TimeoutError:
+        raise Late(what, answer) from None
+
+
+class Late(DeviceLost):
+    """A call has not come back. The GPU is not asked anything else until it has."""
+
+    def __init__(self, what: str, answer: Future[Any]) -> None:
+        super().__init__(
+            f"{what}: the NVIDIA driver did not answer within {DEADLINE_S:g} s",
+            hint="see `dmesg`; the GPU needs a reset or the host a reboot",
+        )
+        self.answer = answer
+
+
 def uuids() -> list[str]:
     """Return the UUIDs of the GPUs that answer, in NVML's order; one that is lost is logged.
 
@@ -58,29 +97,39 @@ def uuids() -> list[str]:
     Raises:
         ActuationError: there is a driver, but it does not answer.
     """
-    found: list[str] = []
     try:
-        pynvml.nvmlInit()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                found.append(str(pynvml.nvmlDeviceGetUUID(handle)))
-            except pynvml.NVMLError as error:
-                if int(error.value) not in LOST:
-                    raise
-                log.error("event=gpu_lost index=%d why=%r", index, str(error))
+        return list(in_time("finding GPUs", _uuids))
     except pynvml.NVMLError as error:
-        if int(error.value) != LIBRARY_NOT_FOUND:
-            raise translated(error, "finding GPUs") from error
+        if int(error.value) == LIBRARY_NOT_FOUND:
+            return []
+        raise translated(error, "finding GPUs") from error
+
+
+def _uuids() -> list[str]:
+    found: list[str] = []
+    pynvml.nvmlInit()
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            found.append(str(pynvml.nvmlDeviceGetUUID(handle)))
+        except pynvml.NVMLError as error:
+            if int(error.value) not in LOST:
+                raise
+            log.error("event=gpu_lost index=%d why=%r", index, str(error))
     return found
 
 
 class Gpu:
-    """One GPU. After its driver was restarted one call fails and the next finds the GPU anew."""
+    """One GPU; each call within a deadline.
+
+    After its driver was restarted one call fails and the next finds the GPU anew. While a call hangs,
+    all others are refused at once.
+    """
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self._handle: Any = None
+        self._late: Late | None = None
 
     def call(self, what: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return what an NVML function of a device answers.
@@ -101,10 +150,13 @@ class Gpu:
             ActuationError, DeviceLost: for any other reason.
         """
         try:
-            if self._handle is None:
-                pynvml.nvmlInit()
-                self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
-            return function(self._handle, *arguments), ""
+            if self._late is not None and not self._late.answer.done():
+                raise self._late
+            asked = partial(self._asked, function, arguments)
+            return in_time(f"{self.uuid}: {what}", asked), ""
+        except Late as late:
+            self._late = late
+            raise
         except pynvml.NVMLError as error:
             code, reason = int(error.value), translated(error, f"{self.uuid}: {what}")
             if code in ABSENT:
@@ -114,6 +166,12 @@ class Gpu:
             if code in RESTARTED:
                 _disconnect()
             raise reason from error
+
+    def _asked(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401
+        if self._handle is None:
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
+        return function(self._handle, *arguments)
 
     def driver(self) -> str:
         """Return the driver's version. Raises ActuationError, DeviceLost."""
