@@ -175,6 +175,7 @@ class RemoteKnobs:
         with self._lock:
             self._line.ask("acquire", device=self.uuid, lease_s=self._lease_s)
             self._trial_from = self._clock.monotonic()
+            self._wrong = ""
             try:
                 self._line.ask("apply", device=self.uuid, setting=self._wire(setting))
             except TuningError:
@@ -186,7 +187,7 @@ class RemoteKnobs:
         """Keep a setting in force, also for the actuator's grace without us. Raises ActuationError."""
         with self._lock:
             until = self._clock.monotonic() + valid_for_s
-            self._trial_from, self._held = None, None
+            self._trial_from, self._held, self._wrong = None, None, ""
             self._held = self._ask_hold(Held(self._wire(setting), until))
         self._keep()
 
@@ -195,6 +196,12 @@ class RemoteKnobs:
         with self._lock:
             self._trial_from, self._held = None, None
             self._line.ask("release", device=self.uuid)
+
+    def complaint(self) -> str:
+        """Return what the actuator has against what is in force, empty where it has nothing."""
+        self.beat()
+        with self._lock:
+            return self._wrong
 
     def close(self) -> None:
         """End the connection: a trial ends at once, a hold after the actuator's grace."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from agents.attached import Attached, NothingToSet
+from agents.attached import Attached, NothingToSet, no_complaint
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import (
     AGREEMENT,
@@ -94,6 +94,7 @@ def attach(
         cannot={**cannot, **energy.cannot},
         source=energy.source,
         tenure=knobs,
+        complaint=remote.complaint if remote else no_complaint,
         close=remote.close if remote else lambda: None,
     )
 

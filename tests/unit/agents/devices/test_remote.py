@@ -117,6 +117,7 @@ def attached(remote: RemoteKnobs, rig: Rig) -> Attached:
         actuator=remote,
         meter=rig.meter,
         tenure=remote,
+        complaint=remote.complaint,
     )
 
 
@@ -298,5 +299,25 @@ def test_a_foreign_change_contaminates_the_trial_and_stays(
     agent.step()
     agent.step()
     (report,) = [m["outcome"] for m in rig.tuner.told("/trials/report")]
-    assert report["state"] == "contaminated" and "222" in report["reason"]
+    assert report["state"] == "contaminated"
+    assert "somebody else set gpu.power_limit_w to 222, we had set 250" in report["reason"]
+    assert f"jouletune actuator restore {GPU}" in report["reason"]
+    assert house.values == {**FACTORY, LIMIT: 222}
+
+
+def test_a_hold_that_somebody_else_changed_ends_with_the_actuators_word(
+    house: House, remote: RemoteKnobs, tmp_path: Path
+) -> None:
+    rig = rig_of(remote, tmp_path / "agent", lambda: None)
+    agent = rig.agent()
+    agent.begin()
+    rig.tuner.orders.append(hold(plan=Plan.single(HELD), baseline={CLOCK: 1410, LIMIT: 400}))
+    agent.step()
+    house.set(LIMIT, 222)
+    remote.beat()
+    rig.time.sleep(601.0)
+    agent.step()
+    ended = [m["ended"] for m in rig.tuner.told("/holds/report") if m["ended"]]
+    assert len(ended) == 1 and "we had set 300" in ended[0]
+    assert f"jouletune actuator restore {GPU}" in ended[0]
     assert house.values == {**FACTORY, LIMIT: 222}
