@@ -232,12 +232,13 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
 async def serve(actuator: Actuator, server: asyncio.Server, stop: Collection[int]) -> None:
     """Serve agents until stopping. One task per device minds its time, whatever the others do."""
     notify("READY=1")
-    async with server, asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
         for slot in actuator.slots.values():
             tasks.create_task(slot.mind(stop))
         while not stop:
             notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
             await asyncio.sleep(BEAT_S)
+    server.close()  # and do not wait: agents stay connected for as long as they like
 
 
 async def listen(actuator: Actuator, path: Path) -> asyncio.Server:

@@ -99,3 +99,9 @@ def listening(path: Path) -> socket.socket:
     path.chmod(0o660)
     listener.listen()
     return listener
+
+
+def answers(path: Path) -> bool:
+    """Return whether somebody listens there: a socket is bound a moment before."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        return line.connect_ex(str(path)) == 0

@@ -23,6 +23,7 @@ import agents
 from agents.devices import fake_knobs
 from agents.devices.remote import open_remote
 from agents.host import HostClock
+from tests.actuation import answers
 from tests.builders import Time
 from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
@@ -76,7 +77,7 @@ class Site:
 
     def serve(self) -> subprocess.Popen[bytes]:
         process = self.start()
-        self.until(self.socket.exists)
+        self.until(lambda: answers(self.socket))
         return process
 
     def until(self, what: Callable[[], object]) -> None:

@@ -67,10 +67,11 @@ class House:
             actuator = await actuator_of(config, lambda: hand, originals, "boot", lambda: self.now)
             await actuator.replay()
             actuator.grant()
-            async with await listen(actuator, self.socket):
-                ready.set()
-                while not stop.is_set():
-                    await asyncio.sleep(0.02)
+            server = await listen(actuator, self.socket)
+            ready.set()
+            while not stop.is_set():
+                await asyncio.sleep(0.02)
+            server.close()
 
         self.thread = threading.Thread(target=asyncio.run, args=(served(self.stop),))
         self.thread.start()
