@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 Value = int | float | str
 MESSAGE = 1 << 18
 """No message between hand and actuator is longer, in bytes."""
+AT_FIRST = 4
+"""A fresh child finds the devices before its first answer; it has so many deadlines for that."""
 LAST_WAIT_S = 1.0
 """How long a killed child is waited for; one that the kernel does not let go is left."""
 PR_SET_PDEATHSIG = 1
@@ -92,14 +94,15 @@ class Hand:
         `read`: what a device's knobs stand at, and its driver's epoch;
         `write`, `reset`: nothing, once it is done.
         """
+        seconds = self._deadline_s * (1 if self._line else AT_FIRST)
         line, problem = self._line or self._start(), "ended"
         told: dict[str, Any] = {}
         try:
             line.send(json.dumps([verb, uuid, *details]).encode())
-            told = json.loads(await _heard(line, self._deadline_s) or b"{}")
+            told = json.loads(await _heard(line, seconds) or b"{}")
         except OSError as error:
             late = isinstance(error, TimeoutError)
-            problem = f"did not answer within {self._deadline_s:g} s" if late else f"ended: {error}"
+            problem = f"did not answer within {seconds:g} s" if late else f"ended: {error}"
         finally:
             if not told or told.get("code") == DeviceLost.code:
                 await self.close()

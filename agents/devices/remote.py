@@ -289,11 +289,11 @@ def _knobs(about: Mapping[str, Any], found: Mapping[str, Any], choose: Choose) -
 
 
 def _kinds() -> Mapping[str, type[TuningError]]:
-    """Return the family by its names on the wire."""
+    """Return the family by its names on the wire; where several share one, their parent."""
     found: dict[str, type[TuningError]] = {}
     left = [TuningError]
     while left:
         kind = left.pop()
-        found[kind.code] = kind
+        found.setdefault(kind.code, kind)
         left += kind.__subclasses__()
     return found

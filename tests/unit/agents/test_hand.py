@@ -77,6 +77,7 @@ def test_what_the_driver_says_comes_through(hand: Now, hardware: Path) -> None:
 
 
 def test_a_call_that_hangs_hangs_only_the_child(hand: Now, hardware: Path) -> None:
+    hand.now("read", GPU)
     fault(hardware, gpu__clock_mhz="hang")
     began = time.monotonic()
     with pytest.raises(DeviceLost, match=r"did not answer within 0\.3 s"):
