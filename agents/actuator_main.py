@@ -164,8 +164,8 @@ def parse(request: bytes) -> tuple[str, dict[str, Any]]:
     checked(verb, table, VERBS[verb], InvalidInput)
     if table.keys() != VERBS[verb].keys():
         raise InvalidInput(f"{verb} takes: {', '.join(VERBS[verb]) or 'nothing'}")
-    if any(isinstance(value, dict | list) for value in table.get("setting", {}).values()):
-        raise InvalidInput(f"{verb}: a knob's value is a plain one")
+    if any(isinstance(value, bool | dict | list) for value in table.get("setting", {}).values()):
+        raise InvalidInput(f"{verb}: a knob's value is a number or a text")
     return verb, table
 
 

@@ -244,6 +244,7 @@ def heard_as_nobody(path: Path) -> int:
         b'{"verb": "acquire", "device": "GPU-1", "lease_s": NaN}',
         b'{"verb": "acquire", "device": "GPU-1", "lease_s": true}',
         b'{"verb": "apply", "device": "GPU-1", "setting": {"gpu.clock_mhz": [810]}}',
+        b'{"verb": "apply", "device": "GPU-1", "setting": {"gpu.clock_mhz": true}}',
         b'{"verb": "apply", "device": "GPU-1", "setting": {"gpu.clock_mhz": Infinity}}',
         b"[" * 60000,
         b"\xff\xfe",
