@@ -13,6 +13,11 @@ def nothing_to_close() -> None:
     """Do nothing: for what holds no resources."""
 
 
+def no_complaint() -> str:
+    """Have nothing against what is in force: for what nobody guards."""
+    return ""
+
+
 class NothingToSet:
     """The actuator of a device without knobs."""
 
@@ -51,7 +56,7 @@ class Attached:
     `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
     be set or measured here and why. `source` says in words where its numbers come from (`our load
     generator, closed loop of 4`); empty: the side's own meter. `tenure` is there where somebody else
-    guards the side.
+    guards the side; `complaint` then says in words what they have against what is in force.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and running totals since it was opened, whose names begin with `window_`:
@@ -76,4 +81,5 @@ class Attached:
     cannot: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     tenure: Tenure | None = None
+    complaint: Callable[[], str] = no_complaint
     close: Callable[[], None] = nothing_to_close

@@ -1,16 +1,21 @@
 """What root lets an agent do: actuator.toml, read strictly. What it does not grant is denied."""
 
-from __future__ import annotations
-
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from agents.drivers import Value
-from tuner.errors import ConfigError
+from agents.hand import Value
+from tuner.errors import ConfigError, InvalidInput
+
+NUMBER = (int, float)
+SPAN = {"min": NUMBER, "max": NUMBER}
+DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str)}
+TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "deadline_s"), NUMBER)
+CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list, "device": list}
+"""What actuator.toml may hold, and of what kind it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +23,8 @@ class Granted:
     """What may be written to the devices whose UUID matches a pattern, and where they go back to.
 
     `grant` maps a knob to its least and greatest value. `original` is for knobs that cannot be read;
-    `failsafe` is written in place of the original where a device must never be left as it was found.
+    `failsafe` is written in place of the original where a device must never be left as it was found:
+    it is a cap, and no grant may reach above it.
     """
 
     match: str
@@ -27,38 +33,36 @@ class Granted:
     failsafe: Mapping[str, Value] = field(default_factory=dict)
 
     def values(
-        self, uuid: str, ranges: Mapping[str, Sequence[Value]], cannot: Mapping[str, str]
+        self, uuid: str, ranges: Mapping[str, Sequence[Any]], knobs: Collection[str]
     ) -> dict[str, tuple[Value, ...]]:
-        """Return the values that may be written, knob by knob; none of what the device refuses.
+        """Return the values that may be written, knob by knob.
+
+        `ranges` are those of one device; of the `knobs` of its kind it may refuse some.
 
         Raises:
-            ConfigError: a grant, an original or a fail-safe value is not within the device's range.
+            ConfigError: a grant, an original or a fail-safe value is not within the device's range, or
+                a grant reaches above the fail-safe value.
         """
         asked = [(k, bound) for k, bounds in self.grant.items() for bound in bounds]
         for knob, value in [*asked, *self.original.items(), *self.failsafe.items()]:
             where = f"device {self.match!r}, {knob}"
-            if knob in cannot:
-                continue
-            if knob not in ranges:
-                raise ConfigError(
-                    f"{where}: {uuid} has no such knob",
-                    hint=f"it has {', '.join(ranges) or 'none'}",
-                )
-            low, high = ranges[knob][0], ranges[knob][-1]
-            if not _number(value) or not _number(low) or not low <= value <= high:  # type: ignore[operator]
-                raise ConfigError(
-                    f"{where}: {value!r} is outside the range of {uuid}",
-                    hint=f"it supports {low!r} to {high!r}",
-                )
-        found = {
-            knob: tuple(v for v in ranges[knob] if low <= v <= high)  # type: ignore[operator]
-            for knob, (low, high) in self.grant.items()
-            if knob not in cannot
-        }
-        for knob, values in found.items():
-            if not values:
+            if knob not in knobs:
+                raise ConfigError(f"{where}: {uuid} has no such knob", hint=f"it has {list(knobs)}")
+            span = ranges.get(knob, (value,))
+            if not isinstance(value, NUMBER) or not span[0] <= value <= span[-1]:
+                hint = f"it supports {span[0]!r} to {span[-1]!r}"
+                raise ConfigError(f"{where}: {value!r} is outside the range of {uuid}", hint=hint)
+        found: dict[str, tuple[Value, ...]] = {}
+        for knob, (low, high) in self.grant.items():
+            found[knob] = tuple(v for v in ranges.get(knob, ()) if low <= v <= high)
+            if knob in ranges and not found[knob]:
                 raise ConfigError(f"device {self.match!r}, {knob}: no supported value is granted")
-        return found
+            if high > self.failsafe.get(knob, high):  # type: ignore[operator]
+                raise ConfigError(
+                    f"device {self.match!r}, {knob}: {high!r} is granted, above the fail-safe",
+                    hint=f"grant {self.failsafe[knob]!r} at most, or raise the fail-safe",
+                )
+        return {knob: values for knob, values in found.items() if values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ class ActuatorConfig:
     socket: str = "/run/jouletune/actuator.sock"
     state_dir: str = "/var/lib/jouletune-actuator"
     group: str = "jouletune"
-    drivers: tuple[str, ...] = ("nvidia",)
+    drivers: Sequence[str] = field(default_factory=lambda: ["nvidia"])
     lease_s: float = 10.0
     agent_grace_s: float = 60.0
     deadline_s: float = 5.0
@@ -92,62 +96,41 @@ def load_config(path: Path) -> ActuatorConfig:
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    tables = table.pop("device", [])
-    _known(str(path), table, {f.name for f in fields(ActuatorConfig)} - {"devices"})
-    defaults = ActuatorConfig()
-    for key, value in table.items():
-        default = getattr(defaults, key)
-        good = {
-            str: isinstance(value, str),
-            float: _number(value) and value > 0,
-            tuple: isinstance(value, list) and all(isinstance(v, str) for v in value),
-        }
-        if not good[type(default)]:
-            raise ConfigError(f"{path}: {key} cannot be {value!r}", hint=f"like {default!r}")
-        table[key] = type(default)(value)
-    if not isinstance(tables, list):
-        raise ConfigError(f"{path}: device must be [[device]] tables")
-    devices = tuple(_granted(f"{path}: device {n}", d) for n, d in enumerate(tables, 1))
-    return ActuatorConfig(devices=devices, **table)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read, or is not valid TOML: {error}") from None
+    checked(str(path), table, CONFIG)
+    for key in TIMES.keys() & table.keys():
+        if not table[key] > 0:
+            raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
+    devices = enumerate(table.pop("device", []), 1)
+    granted = tuple(_granted(f"{path}: device {number}", device) for number, device in devices)
+    return ActuatorConfig(devices=granted, **table)
 
 
 def _granted(where: str, given: object) -> Granted:
-    table = _table(where, given)
-    _known(where, table, {"match", "grant", "original", "failsafe"})
-    match, failsafe = table.get("match"), table.get("failsafe", "original")
-    if not isinstance(match, str) or not match:
+    table = checked(where, given, DEVICE)
+    if not table.get("match"):
         raise ConfigError(f"{where} has no match", hint='add match = "GPU-*"')
-    if failsafe != "original" and not isinstance(failsafe, dict):
-        raise ConfigError(f'{where}: failsafe must be "original" or a table of values')
-    bounds: dict[str, tuple[float, float]] = {}
-    for knob, span in _table(where, table.get("grant", {})).items():
-        _known(f"{where}, {knob}", span, {"min", "max"})
-        low, high = span.get("min"), span.get("max")
-        if not _number(low) or not _number(high) or low > high:
+    if table.get("failsafe", "original") == "original":
+        table["failsafe"] = {}
+    for knob, given_span in table.get("grant", {}).items():
+        span = checked(f"{where}, {knob}", given_span, SPAN)
+        if span.keys() != SPAN.keys() or not span["min"] <= span["max"]:
             raise ConfigError(f"{where}, {knob}: give min and max, min <= max, not {span!r}")
-        bounds[knob] = (low, high)
-    original = _table(where, table.get("original", {}))
-    explicit = {} if failsafe == "original" else _table(where, failsafe)
-    return Granted(match=match, grant=bounds, original=original, failsafe=explicit)
+        table["grant"][knob] = (span["min"], span["max"])
+    checked(f"{where}: failsafe", table["failsafe"], dict.fromkeys(table["failsafe"], NUMBER))
+    return Granted(**table)
 
 
-def _known(where: str, table: object, known: set[str]) -> None:
-    for key in _table(where, table):
-        if key not in known:
-            raise ConfigError(
-                f"{where}: unknown key {key!r}", hint=f"known are {', '.join(sorted(known))}"
-            )
-
-
-def _table(where: str, table: object) -> dict[str, Any]:
+def checked(
+    where: str, table: object, kinds: Mapping[str, Any], error: type[InvalidInput] = ConfigError
+) -> dict[str, Any]:
+    """Return a table whose keys are all known and whose values are of their kind. Raises `error`."""
     if not isinstance(table, dict):
-        raise ConfigError(f"{where}: {table!r} is not a table")
+        raise error(f"{where}: {table!r} is not a table")
+    for key, value in table.items():
+        if key not in kinds:
+            raise error(f"{where}: unknown key {key!r}", hint=f"known are {', '.join(kinds)}")
+        if not isinstance(value, kinds[key]) or isinstance(value, bool):
+            raise error(f"{where}: {key} cannot be {value!r}")
     return table
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

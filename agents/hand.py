@@ -1,90 +1,115 @@
-"""The hand that touches drivers: a child process, so that a call that hangs hangs only the child."""
+"""The hand that touches drivers: a child process, so that a call that hangs hangs only the child.
 
-from __future__ import annotations
+Whatever the actuator loads is audited with it: a driver imports the standard library, its vendor's
+binding, this module and `tuner.errors`, nothing else.
+"""
 
+import asyncio
 import ctypes
 import json
 import logging
 import os
-import select
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from contextlib import suppress
+from typing import Any, Protocol
 
-from agents.drivers import KnobDriver, Value
 from tuner.errors import ActuationError, DeviceLost, TuningError
 
 log = logging.getLogger(__name__)
 
-Discover = Callable[[], Sequence[KnobDriver]]
-
+Value = int | float | str
 MESSAGE = 1 << 18
 """No message between hand and actuator is longer, in bytes."""
+AT_FIRST = 4
+"""A fresh child finds the devices before its first answer; it has so many deadlines for that."""
+LAST_WAIT_S = 1.0
+"""How long a killed child is waited for; one that the kernel does not let go is left."""
 PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A device as its driver tells of it."""
+class KnobDriver(Protocol):
+    """One device. Every method raises ActuationError, or DeviceLost where it no longer answers.
+
+    `uuid` names the device for good. `epoch` is another one once
+    the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
+    """
 
     uuid: str
     board: str
-    driver: str
-    ranges: Mapping[str, Sequence[Value]]
-    cannot: Mapping[str, str]
+
+    @property
+    def knobs(self) -> Sequence[str]:
+        """The knobs that devices of this kind may have; this one may refuse some."""
+        ...
+
+    @property
+    def epoch(self) -> str:
+        """Which load of the driver this is."""
+        ...
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        """Return the knobs that can be written and their supported values, ascending."""
+        ...
+
+    def read(self) -> Mapping[str, Value | None]:
+        """Return each knob's value in force; None where the hardware does not tell it."""
+        ...
+
+    def write(self, knob: str, value: Value) -> None:
+        """Set a knob to a supported value, or to one that `read` told before."""
+        ...
+
+    def reset(self, knob: str) -> None:
+        """Put a knob to the driver's own default: unlock clocks, default power limit."""
+        ...
 
 
 class Hand:
-    """Asks drivers in a child process, each call within a deadline in seconds.
+    """Asks drivers in a child process, each call within a deadline in seconds; one call at a time.
 
-    Every method raises ActuationError or DeviceLost. After a call that hung, what it was to do may or
-    may not have been done; the child is killed and the next call starts another.
+    Every call raises ActuationError or DeviceLost. After a call that hung, what it was to do may or
+    may not have been done. Whatever lost a device, the next call asks a fresh child.
     """
 
-    def __init__(self, discover: Discover, deadline_s: float) -> None:
+    def __init__(self, discover: Callable[[], Sequence[KnobDriver]], deadline_s: float) -> None:
         self._discover = discover
         self._deadline_s = deadline_s
         self._line: socket.socket | None = None
         self._child = 0
 
-    def describe(self) -> list[Described]:
-        """Return the devices there are."""
-        return [Described(**device) for device in self._ask("describe", "")]
-
-    def read(self, uuid: str) -> tuple[dict[str, Value | None], str]:
-        """Return what the device's knobs stand at, and its driver's epoch."""
-        values, epoch = self._ask("read", uuid)
-        return values, epoch
-
-    def put(self, uuid: str, knob: str, value: Value | None) -> None:
-        """Write a knob; None puts it to the driver's own default."""
-        self._ask("put", uuid, knob, value)
-
-    def close(self) -> None:
-        """End the child. One that the kernel does not let go is waited for a second, then left."""
-        if self._line is not None:
+    async def close(self) -> None:
+        """End the child."""
+        line, self._line = self._line, None
+        if line is not None:
             os.kill(self._child, signal.SIGKILL)
-            select.select([self._line], [], [], 1.0)
-            self._line.close()
-            self._line = None
+            with line, suppress(OSError):
+                await _heard(line, LAST_WAIT_S)
 
-    def _ask(self, verb: str, uuid: str, *details: Value | None) -> Any:  # noqa: ANN401 - JSON
-        line = self._line or self._start()
+    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401 - JSON
+        """Return what a driver answers.
+
+        `describe`: the devices, each with its uuid, board, knobs and ranges;
+        `read`: what a device's knobs stand at, and its driver's epoch;
+        `write`, `reset`: nothing, once it is done.
+        """
+        seconds = self._deadline_s * (1 if self._line else AT_FIRST)
+        line, problem = self._line or self._start(), "ended"
+        told: dict[str, Any] = {}
         try:
             line.send(json.dumps([verb, uuid, *details]).encode())
-            ready, _, _ = select.select([line], [], [], self._deadline_s)
-            answer = line.recv(MESSAGE) if ready else b""
-        except OSError:
-            ready, answer = [line], b""
-        if not answer:
-            self.close()
-            what = "ended" if ready else f"did not answer within {self._deadline_s:g} s"
-            raise DeviceLost(f"{uuid or 'discovery'}: the driver {what} ({verb})")
-        told = json.loads(answer)
-        if "error" in told:
-            kind = DeviceLost if told["error"] == DeviceLost.code else ActuationError
+            told = json.loads(await _heard(line, seconds) or b"{}")
+        except OSError as error:
+            late = isinstance(error, TimeoutError)
+            problem = f"did not answer within {seconds:g} s" if late else f"ended: {error}"
+        finally:
+            if not told or told.get("code") == DeviceLost.code:
+                await self.close()
+        if not told:
+            raise DeviceLost(f"{uuid or 'discovery'}: the driver {problem} ({verb})")
+        if not told["ok"]:
+            kind = DeviceLost if told["code"] == DeviceLost.code else ActuationError
             raise kind(told["message"], hint=told["hint"])
         return told["is"]
 
@@ -101,8 +126,15 @@ class Hand:
             finally:
                 os._exit(1)
         theirs.close()
+        ours.setblocking(False)
         self._line = ours
         return ours
+
+
+async def _heard(line: socket.socket, seconds: float) -> bytes:
+    """Return the next message, empty at the end. Raises TimeoutError, OSError."""
+    async with asyncio.timeout(seconds):
+        return await asyncio.get_running_loop().sock_recv(line, MESSAGE)
 
 
 def _become_hand(line: int, parent: int) -> None:
@@ -116,33 +148,29 @@ def _become_hand(line: int, parent: int) -> None:
     os.closerange(line + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _serve(line: socket.socket, discover: Discover) -> None:
+def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) -> None:
     drivers = {driver.uuid: driver for driver in discover()}
     while message := line.recv(MESSAGE):
-        verb, uuid, *details = json.loads(message)
         try:
-            if verb != "describe" and uuid not in drivers:
-                raise DeviceLost(f"{uuid} is not there any more")
-            answer: dict[str, Any] = {"is": _do(drivers, verb, uuid, details)}
+            answer = {"ok": True, "is": _told(drivers, *json.loads(message))}
         except TuningError as error:
-            answer = {"error": error.code, "message": error.message, "hint": error.hint}
+            answer = refusal(error)
         line.send(json.dumps(answer).encode())
 
 
-def _do(
-    drivers: Mapping[str, KnobDriver], verb: str, uuid: str, details: list[Any]
-) -> list[Any] | None:
+def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any) -> Any:  # noqa: ANN401
     if verb == "describe":
-        found = [
-            Described(d.uuid, d.board, d.driver, d.ranges(), d.cannot) for d in drivers.values()
+        names = ("uuid", "board", "knobs")
+        return [
+            {n: getattr(d, n) for n in names} | {"ranges": d.ranges()} for d in drivers.values()
         ]
-        return [asdict(device) for device in found]
-    driver = drivers[uuid]
+    if uuid not in drivers:
+        raise DeviceLost(f"{uuid} is not there any more")
     if verb == "read":
-        return [dict(driver.read()), driver.epoch]
-    knob, value = details
-    if value is None:
-        driver.reset(knob)
-    else:
-        driver.write(knob, value)
-    return None
+        return [drivers[uuid].read(), drivers[uuid].epoch]
+    return getattr(drivers[uuid], verb)(*details)
+
+
+def refusal(error: TuningError) -> dict[str, Any]:
+    """Return an error as it is told over a line."""
+    return {"ok": False, "code": error.code, "message": error.message, "hint": error.hint}

@@ -204,7 +204,10 @@ class Bench:
     def _changed(self, setting: Setting) -> str:
         now = self.pair.read()
         wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
-        return f"somebody else set it too: {', '.join(wrong)}" if wrong else ""
+        if not wrong:
+            return ""
+        said = self.pair.complaints()
+        return "; ".join(said) or f"somebody else set it too: {', '.join(wrong)}"
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > FOREIGN_SHARE:

@@ -161,6 +161,10 @@ class Pair:
             if side.tenure is not None:
                 side.tenure.hold(_knobs(side, setting), study, revision, valid_for_s)
 
+    def complaints(self) -> list[str]:
+        """Return what those who guard a side have against what is in force."""
+        return [said for side in self.sides.values() if (said := side.complaint())]
+
     def put_back(self, parts: Mapping[Part, Setting]) -> list[str]:
         """Put sides back to their originals, in the safe order, and return what failed.
 

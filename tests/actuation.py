@@ -2,33 +2,106 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from agents.actuator_main import VERBS, Actuator
 from agents.devices import fake_knobs
-from agents.drivers import Value
-from agents.hand import Described, Hand
+from agents.grants import ActuatorConfig
+from agents.hand import Hand, Value, _told
+from agents.originals import Originals
+from agents.slots import Peer, Slot
+
+NO_GROUP = -1
 
 
 class DirectHand(Hand):
-    """Asks the fake devices in a file in this very process."""
+    """Asks the fake devices in a file in this very process; `puts` is what was written."""
 
     def __init__(self, hardware: Path) -> None:
         super().__init__(lambda: (), 1.0)
         self._drivers = {d.uuid: d for d in fake_knobs.discover(str(hardware))}
         self.puts: list[tuple[str, Value | None]] = []
 
-    def describe(self) -> list[Described]:
-        return [
-            Described(d.uuid, d.board, d.driver, d.ranges(), {}) for d in self._drivers.values()
-        ]
+    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+        if verb in ("write", "reset"):
+            self.puts.append((str(details[0]), details[1] if verb == "write" else None))
+        return _told(self._drivers, verb, uuid, *details)
 
-    def read(self, uuid: str) -> tuple[dict[str, Value | None], str]:
-        return dict(self._drivers[uuid].read()), self._drivers[uuid].epoch
 
-    def put(self, uuid: str, knob: str, value: Value | None) -> None:
-        self.puts.append((knob, value))
-        driver = self._drivers[uuid]
-        if value is None:
-            driver.reset(knob)
-        else:
-            driver.write(knob, value)
+async def actuator_of(
+    config: ActuatorConfig,
+    hand: Callable[[], Hand],
+    originals: Originals,
+    boot: str,
+    now: Callable[[], float],
+) -> Actuator:
+    """Return an actuator as its composition root makes it, each device with a hand of its own."""
+    finder = hand()
+    found = await finder.ask("describe")
+    await finder.close()
+    slots = [Slot(about, config, hand(), originals, boot, now) for about in found]
+    return Actuator(config, slots, originals, NO_GROUP)
+
+
+class Once(list[int]):
+    """Not yet stopped when first asked, stopped from then on."""
+
+    asked = 0
+
+    def __bool__(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+
+class Direct:
+    """An actuator called without a loop or a socket: one request, or one tick, after the other."""
+
+    def __init__(self, actuator: Actuator) -> None:
+        self.inner = actuator
+        self.grant = actuator.grant
+        self.status = actuator.status
+
+    def replay(self) -> dict[str, str]:
+        return asyncio.run(self.inner.replay())
+
+    def close(self) -> None:
+        for slot in self.inner.slots.values():
+            asyncio.run(slot.close())
+
+    def tick(self) -> None:
+        for slot in self.inner.slots.values():
+            slot.tick_s = 0.0
+            asyncio.run(slot.mind(Once()))
+
+    def gone(self, peer: Peer) -> None:
+        for slot in self.inner.slots.values():
+            asyncio.run(slot.gone(peer))
+
+    def __getattr__(self, verb: str) -> Callable[..., dict[str, Any]]:
+        fields = VERBS[verb]
+
+        def ask(peer: Peer, *values: object) -> dict[str, Any]:
+            asked = dict(zip(fields, values, strict=True))
+            return asyncio.run(self.inner.ask(peer, verb, asked))
+
+        return ask
+
+
+def listening(path: Path) -> socket.socket:
+    """Return a socket bound and listening, to be handed to a process or a thread."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path.unlink(missing_ok=True)
+    listener.bind(str(path))
+    path.chmod(0o660)
+    listener.listen()
+    return listener
+
+
+def answers(path: Path) -> bool:
+    """Return whether somebody listens there: a socket is bound a moment before."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        return line.connect_ex(str(path)) == 0

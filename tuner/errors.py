@@ -1,5 +1,7 @@
 """The one family of errors. Each docstring says what the caller does next.
 
+Here are those that the root process knows; `tuner.core.errors` has the others.
+
 TuningError
 ├─ InvalidInput (ValueError)        the operator's or the peer's input is wrong: say so, change nothing
 │   ├─ UnknownKnob                  name the knobs there are
@@ -21,13 +23,14 @@ TuningError
 └─ StoreError                       the database does not answer: say which one, stop, lose nothing
 """
 
-from __future__ import annotations
-
 
 class TuningError(Exception):
     """Base of the family. `code` is its machine-readable name on the wire and in `--json` output."""
 
     code = "error"
+
+    def __init_subclass__(cls, *, code: str = "") -> None:
+        cls.code = code or cls.code
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         """Say what is wrong and where in `message`, and the next step in `hint`."""
@@ -39,109 +42,45 @@ class TuningError(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
 
-class InvalidInput(TuningError, ValueError):
+class InvalidInput(TuningError, ValueError, code="invalid_input"):
     """Input that cannot be used. Tell who gave it; nothing has been changed."""
 
-    code = "invalid_input"
 
-
-class UnknownKnob(InvalidInput):
+class UnknownKnob(InvalidInput, code="unknown_knob"):
     """A setting names a knob the space does not have. Correct the name."""
 
-    code = "unknown_knob"
 
-
-class OutOfRange(InvalidInput):
+class OutOfRange(InvalidInput, code="out_of_range"):
     """A value, or a combination of values, is not in the space. Choose one that is."""
 
-    code = "out_of_range"
 
-
-class ConstraintSyntax(InvalidInput):
-    """A constraint or an objective does not parse. Write it as the hint shows."""
-
-    code = "constraint_syntax"
-
-
-class MetricUnavailable(InvalidInput):
-    """A study asks for a metric that nobody measures here. Choose another, or add the meter."""
-
-    code = "metric_unavailable"
-
-
-class ConfigError(InvalidInput):
+class ConfigError(InvalidInput, code="config"):
     """A configuration file or option is wrong. Correct the named key; nothing was started."""
 
-    code = "config"
 
-
-class NotFound(TuningError, LookupError):
+class NotFound(TuningError, LookupError, code="not_found"):
     """There is no such thing. List what there is; do not retry."""
 
-    code = "not_found"
 
-
-class Conflict(TuningError):
+class Conflict(TuningError, code="conflict"):
     """The present state does not allow this. Read the state again, then decide."""
 
-    code = "conflict"
 
-
-class IllegalTransition(Conflict):
-    """A trial or a study cannot go from its state to the asked one. Leave it as it is."""
-
-    code = "illegal_transition"
-
-
-class StaleToken(Conflict):
-    """A newer attempt owns this trial. Stop working on it and ask for the next assignment."""
-
-    code = "stale_token"
-
-
-class DeviceBusy(Conflict):
+class DeviceBusy(Conflict, code="device_busy"):
     """The device belongs to another active study. Stop that one first."""
 
-    code = "device_busy"
 
-
-class Unauthorised(TuningError, PermissionError):
+class Unauthorised(TuningError, PermissionError, code="unauthorised"):
     """The bearer token is missing or wrong. Give the right one; do not retry with the same."""
 
-    code = "unauthorised"
 
-
-class ActuationError(TuningError):
+class ActuationError(TuningError, code="actuation"):
     """The setting is not in force. Undo what was applied; the trial is FAILED."""
 
-    code = "actuation"
 
-
-class DeviceLost(ActuationError):
+class DeviceLost(ActuationError, code="device_lost"):
     """The device no longer answers. Start no trial on it until it does."""
 
-    code = "device_lost"
 
-
-class MeasurementError(TuningError):
-    """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
-
-    code = "measurement"
-
-
-class LinkError(TuningError, ConnectionError):
-    """The tuner cannot be reached. Back off, keep the hold, spool what must not be lost."""
-
-    code = "link"
-
-
-class ProtocolMismatch(LinkError):
-    """The peer speaks another protocol version. Upgrade the older side; do not retry."""
-
-    code = "protocol"
-
-
-class StoreError(TuningError):
+class StoreError(TuningError, code="store"):
     """The database does not answer or refuses. Nothing is half-written; stop and say which one."""
-
-    code = "store"

@@ -1,7 +1,5 @@
 """What a service tells systemd. Standard library only: the root process loads it, too."""
 
-from __future__ import annotations
-
 import os
 import socket
 

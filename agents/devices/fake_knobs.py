@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.drivers import Value
+from agents.hand import Value
 from tuner.errors import ActuationError, DeviceLost
 
 A100: Mapping[str, Mapping[str, Any]] = {
@@ -40,8 +40,7 @@ class FakeKnobs:
     """
 
     board = "A100 (fake)"
-    driver = "fake 1"
-    cannot: Mapping[str, str] = {}
+    knobs = tuple(A100)
 
     def __init__(self, path: Path, uuid: str) -> None:
         self.uuid = uuid

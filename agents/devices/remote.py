@@ -6,7 +6,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,10 @@ PATIENCE_S = 60.0
 """The longest wait for an answer: the actuator's own deadlines, several of them."""
 LONGEST_TRIAL_S = 3600.0
 """A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
+
+
+Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
+"""Returns which of a knob's granted values are worth trying; the last argument is its default."""
 
 
 class Line:
@@ -111,27 +115,34 @@ class Held:
     """What the actuator was told to hold, and until when on the host's clock."""
 
     setting: Mapping[str, Value | None]
-    study: str
-    revision: int
     until: float
 
 
 class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
+    `cannot` says why it has no knobs where the device did not answer, else it is empty.
     For a knob that cannot be read, the space's default stands for how it was found: it travels as
     null, and the actuator unsets the knob.
     """
 
     def __init__(
-        self, line: Line, capability: Mapping[str, Any], times: Mapping[str, Any], clock: Clock
+        self,
+        line: Line,
+        about: Mapping[str, Any],
+        times: Mapping[str, Any],
+        clock: Clock,
+        choose: Choose,
     ) -> None:
-        self.uuid: str = capability["uuid"]
-        self.board: str = capability["board"]
-        self.driver: str = capability["driver"]
-        self.cannot: Mapping[str, str] = capability["cannot"]
-        self.space = Space(tuple(_knobs(capability["knobs"])))
-        self._unreadable = {k for k, about in capability["knobs"].items() if not about["readable"]}
+        self.uuid: str = about["uuid"]
+        self.board: str = about["board"]
+        self.cannot = ""
+        try:
+            found = line.ask("read", device=self.uuid)["found"]
+        except TuningError as error:
+            self.cannot, found = str(error), {}
+        self.space = Space(tuple(_knobs(about, found, choose)))
+        self._unreadable = {knob for knob, value in found.items() if value is None}
         self._line = line
         self._lease_s = float(times["lease_s"])
         self._beat_s = min(self._lease_s, float(times["agent_grace_s"])) / 3.0
@@ -164,6 +175,7 @@ class RemoteKnobs:
         with self._lock:
             self._line.ask("acquire", device=self.uuid, lease_s=self._lease_s)
             self._trial_from = self._clock.monotonic()
+            self._wrong = ""
             try:
                 self._line.ask("apply", device=self.uuid, setting=self._wire(setting))
             except TuningError:
@@ -175,8 +187,8 @@ class RemoteKnobs:
         """Keep a setting in force, also for the actuator's grace without us. Raises ActuationError."""
         with self._lock:
             until = self._clock.monotonic() + valid_for_s
-            self._trial_from, self._held = None, None
-            self._held = self._ask_hold(Held(self._wire(setting), study, revision, until))
+            self._trial_from, self._held, self._wrong = None, None, ""
+            self._held = self._ask_hold(Held(self._wire(setting), until))
         self._keep()
 
     def release(self) -> None:
@@ -184,6 +196,12 @@ class RemoteKnobs:
         with self._lock:
             self._trial_from, self._held = None, None
             self._line.ask("release", device=self.uuid)
+
+    def complaint(self) -> str:
+        """Return what the actuator has against what is in force, empty where it has nothing."""
+        self.beat()
+        with self._lock:
+            return self._wrong
 
     def close(self) -> None:
         """End the connection: a trial ends at once, a hold after the actuator's grace."""
@@ -219,8 +237,6 @@ class RemoteKnobs:
             "hold",
             device=self.uuid,
             setting=dict(held.setting),
-            study=held.study,
-            revision=held.revision,
             valid_for_s=held.until - self._clock.monotonic(),
         )
         return held
@@ -241,8 +257,10 @@ class RemoteKnobs:
         }
 
 
-def open_remote(path: Path, uuid: str, clock: Clock) -> RemoteKnobs:
-    """Open a device of the actuator that listens at `path`.
+def open_remote(
+    path: Path, uuid: str, clock: Clock, choose: Choose = lambda _, values, __: values
+) -> RemoteKnobs:
+    """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -250,27 +268,32 @@ def open_remote(path: Path, uuid: str, clock: Clock) -> RemoteKnobs:
     """
     line = Line(path)
     told = line.ask("capabilities")
-    for capability in told["devices"]:
-        if capability["uuid"] == uuid:
-            return RemoteKnobs(line, capability, told, clock)
+    for about in told["devices"]:
+        if about["uuid"] == uuid:
+            return RemoteKnobs(line, about, told, clock, choose)
     line.close()
     known = ", ".join(c["uuid"] for c in told["devices"]) or "none"
     raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
 
 
-def _knobs(table: Mapping[str, Any]) -> Iterator[Knob]:
-    """Yield the knobs, each with what it was found at as its default."""
-    for name, about in table.items():
-        values = {*about["values"], about["found"]}
-        yield Knob(name, tuple(sorted(values)), about["found"])
+def _knobs(about: Mapping[str, Any], found: Mapping[str, Any], choose: Choose) -> Iterator[Knob]:
+    """Yield the knobs that are granted, each with what it was found at as its default.
+
+    Where nobody tells what that was, it is what the configuration says, or the device's highest.
+    """
+    for name, shown in found.items():
+        unset = about["original"].get(name, about["ranges"][name][-1])
+        default = unset if shown is None else shown
+        values = choose(name, about["granted"][name], default)
+        yield Knob(name, tuple(sorted({*values, default})), default)
 
 
 def _kinds() -> Mapping[str, type[TuningError]]:
-    """Return the family by its names on the wire."""
+    """Return the family by its names on the wire; where several share one, their parent."""
     found: dict[str, type[TuningError]] = {}
     left = [TuningError]
     while left:
         kind = left.pop()
-        found[kind.code] = kind
+        found.setdefault(kind.code, kind)
         left += kind.__subclasses__()
     return found

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.drivers import KnobDriver, Value
-from agents.originals import Disk
+from agents.hand import KnobDriver, Value
+from agents.originals import Originals
 
 SIZE = 1 << 18
 HEAD = struct.Struct("qqdq")
 PR_SET_CHILD_SUBREAPER = 36
+AFTERWARDS = ("accept", "recv")
+"""Calls that a loop may make in vain: their boundary comes after one that was not."""
 
 
 class Points:
@@ -77,10 +79,11 @@ class Points:
         HEAD.pack_into(self._shared, 0, *values)
 
 
-class CountedDisk(Disk):
+class CountedDisk(Originals):
     """The journal's disk, with a boundary before each call."""
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, points: Points, folder: Path) -> None:
+        super().__init__(folder)
         self._points = points
 
     def read(self, path: Path) -> bytes:
@@ -112,8 +115,7 @@ class CountedDriver:
         self._points = points
         self.uuid = inner.uuid
         self.board = inner.board
-        self.driver = inner.driver
-        self.cannot = inner.cannot
+        self.knobs = inner.knobs
 
     @property
     def epoch(self) -> str:
@@ -137,19 +139,26 @@ class CountedDriver:
 
 
 def count_calls(points: Points, owner: object, names: Mapping[str, str]) -> None:
-    """Put a boundary before calls of this very process, by replacing them on their owner."""
+    """Put a boundary at calls of this very process, by replacing them on their owner."""
     here = os.getpid()
 
-    def counted(call: Callable[..., Any], label: str) -> Callable[..., Any]:
+    def counted(name: str, label: str) -> Callable[..., Any]:
+        call = getattr(owner, name)
+
         def counting(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            if os.getpid() == here:
+            if os.getpid() != here:
+                return call(*args, **kwargs)
+            if name not in AFTERWARDS:
                 points.tick(label)
-            return call(*args, **kwargs)
+            answer = call(*args, **kwargs)
+            if name in AFTERWARDS:
+                points.tick(label)
+            return answer
 
         return counting
 
     for name, label in names.items():
-        setattr(owner, name, counted(getattr(owner, name), label))
+        setattr(owner, name, counted(name, label))
 
 
 def count_sockets(points: Points) -> None:

@@ -69,7 +69,7 @@ class RemoteRig(Rig):
             name="fake",
             kind="fake",
             board=self.remote.board,
-            version=self.remote.driver,
+            version="1",
             space=self.remote.space,
             metrics=tuple(Metric(name, Origin.SIMULATED) for name in self.listed),
             actuator=self.remote,

@@ -11,7 +11,7 @@ import pynvml
 import pytest
 
 from agents.devices.nvidia import knobs
-from agents.drivers import KnobDriver
+from agents.hand import KnobDriver
 from tests.chaos.points import Points, count_calls
 from tests.chaos.test_actuator_killed import SCRIPTS
 from tests.chaos.theatre import Theatre

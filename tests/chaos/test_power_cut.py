@@ -5,16 +5,17 @@ The hardware is taken to stay as it was, which is worse than a power cut: the jo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agents.actuator import Actuator
-from agents.drivers import Value
-from agents.originals import Disk, Originals
+from agents.hand import Value
+from agents.originals import Originals
 from agents.slots import Peer
-from tests.actuation import DirectHand
+from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 
 Count = Callable[[str, int, int], None]
@@ -37,13 +38,14 @@ class Cut:
             raise PowerCut
 
 
-class VolatileDisk(Disk):
+class VolatileDisk(Originals):
     """A disk that forgets what was not forced to it: contents by a file's sync, names by its folder's.
 
     `torn`: a name may reach the disk before its content does, which then is empty.
     """
 
-    def __init__(self, cut: Cut, *, torn: bool) -> None:
+    def __init__(self, cut: Cut, folder: Path, *, torn: bool) -> None:
+        super().__init__(folder)
         self._cut = cut
         self._torn = torn
         self._contents: dict[Path, bytes] = {}
@@ -84,26 +86,27 @@ class CutHand(DirectHand):
         super().__init__(theatre.hardware)
         self._cut = cut
 
-    def read(self, uuid: str) -> tuple[dict[str, Value | None], str]:
-        self._cut.tick()
-        return super().read(uuid)
+    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+        if verb != "describe":
+            self._cut.tick()
+        return await super().ask(verb, uuid, *details)
 
-    def put(self, uuid: str, knob: str, value: Value | None) -> None:
-        self._cut.tick()
-        super().put(uuid, knob, value)
+
+def direct(theatre: Theatre, hand: DirectHand, boot: str, originals: Originals) -> Direct:
+    made = actuator_of(theatre.config, lambda: hand, originals, boot, lambda: 0.0)
+    return Direct(asyncio.run(made))
 
 
 def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
-    originals = Originals(theatre.journal, disk)
-    actuator = Actuator(theatre.config, CutHand(theatre, cut), originals, BOOT, lambda: 0.0)
-    peer = Peer(1, "an agent")
+    actuator = direct(theatre, CutHand(theatre, cut), BOOT, disk)
+    peer = Peer(1, 1, 7)
     actuator.replay()
     actuator.grant()
     for setting in (TRIED, TRIED_NEXT):
         actuator.acquire(peer, GPU, 5.0)
         actuator.apply(peer, GPU, setting)
         actuator.renew(peer, GPU, 5.0)
-        actuator.hold(peer, GPU, HELD, "s1", 1, 100.0)
+        actuator.hold(peer, GPU, HELD, 100.0)
     actuator.release(peer, GPU)
 
 
@@ -113,14 +116,14 @@ def test_what_was_written_to_hardware_is_on_the_disk(
 ) -> None:
     theatre = Theatre(tmp_path / "t")
     dry = Cut(0)
-    play(theatre, VolatileDisk(dry, torn=torn), dry)
+    play(theatre, VolatileDisk(dry, theatre.journal, torn=torn), dry)
     assert theatre.values == FACTORY
     wrong: list[str] = []
     altered = 0
     for at in range(1, dry.count + 1):
         theatre.renew_hardware()
         cut = Cut(at)
-        disk = VolatileDisk(cut, torn=torn)
+        disk = VolatileDisk(cut, theatre.journal, torn=torn)
         with pytest.raises(PowerCut):
             play(theatre, disk, cut)
         disk.lose_power(theatre.journal)
@@ -137,9 +140,8 @@ def test_what_was_written_to_hardware_is_on_the_disk(
 def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: Path) -> None:
     theatre = Theatre(tmp_path / "t")
     hand = DirectHand(theatre.hardware)
-    originals = Originals(theatre.journal, Disk())
-    peer = Peer(1, "an agent")
-    before = Actuator(theatre.config, hand, originals, "the boot before", lambda: 0.0)
+    peer = Peer(1, 1, 7)
+    before = direct(theatre, hand, "the boot before", Originals(theatre.journal))
     before.grant()
     before.acquire(peer, GPU, 5.0)
     before.apply(peer, GPU, TRIED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,14 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.actuator import Actuator
-from agents.actuator_main import listening
-from agents.actuator_socket import Door
+from agents.actuator_main import Actuator, serve
 from agents.devices import fake_knobs
-from agents.drivers import KnobDriver
 from agents.grants import ActuatorConfig, Granted
-from agents.hand import Hand
-from agents.originals import Disk, Originals
+from agents.hand import Hand, KnobDriver
+from agents.originals import Originals
+from tests.actuation import actuator_of, listening
 from tests.chaos.points import (
     CountedDisk,
     CountedDriver,
@@ -48,8 +47,6 @@ HOLD: Request = {
     "verb": "hold",
     "device": GPU,
     "setting": HELD,
-    "study": "s1",
-    "revision": 1,
     "valid_for_s": 1000.0,
 }
 
@@ -118,13 +115,18 @@ class Theatre:
         for name, content in files:
             (self.journal / name).write_bytes(content)
 
-    def actuator(self, points: Points | None = None) -> tuple[Actuator, Hand]:
-        hand = Hand(lambda: self.drivers(points), self.config.deadline_s)
-        disk = CountedDisk(points) if points else Disk()
-        shift = points or Points()
-        originals = Originals(self.journal, disk)
-        clock = lambda: time.monotonic() + shift.shift_s  # noqa: E731
-        return Actuator(self.config, hand, originals, BOOT, clock), hand
+    async def actuator(self, points: Points | None = None, clock: Points | None = None) -> Actuator:
+        """Return an actuator, counted by `points`, its clock turned by `clock`."""
+        turned = clock or points or Points()
+
+        def hand() -> Hand:
+            return Hand(lambda: self.drivers(points), self.config.deadline_s)
+
+        def now() -> float:
+            return time.monotonic() + turned.shift_s
+
+        originals = CountedDisk(points, self.journal) if points else Originals(self.journal)
+        return await actuator_of(self.config, hand, originals, BOOT, now)
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
         """Return the drivers, as the hand finds them in its own process."""
@@ -133,32 +135,35 @@ class Theatre:
 
     def restore(self) -> dict[str, str]:
         """Do what the next start does, and return what it could not put back."""
-        actuator, hand = self.actuator()
         try:
-            return actuator.replay()
+            return asyncio.run(self.replayed(None))
         finally:
-            hand.close()
             reap_all()
+
+    async def replayed(self, points: Points | None) -> dict[str, str]:
+        actuator = await self.actuator(points)
+        left = await actuator.replay()
+        for slot in actuator.slots.values():
+            await slot.hand.close()
+        return left
 
     def start(self, points: Points, *, deadly: bool = True) -> int:
         """Start an actuator; with `deadly`, the one that is killed at the chosen point."""
-        with listening(Path(self.config.socket), None) as bound:
-            listener = bound.dup()
+        listener = listening(Path(self.config.socket))
+
+        async def serving() -> None:
+            actuator = await self.actuator(points if deadly else None, clock=points)
+            await actuator.replay()
+            actuator.grant()
+            server = await asyncio.start_unix_server(actuator.serve, sock=listener)
+            await serve(actuator, server, ())
 
         def work() -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             if deadly:
                 points.adopt()
                 count_sockets(points)
-            counted = points if deadly else None
-            actuator, _ = self.actuator(counted)
-            if not deadly:
-                actuator._now = lambda: time.monotonic() + points.shift_s
-            actuator.replay()
-            actuator.grant()
-            door = Door(listener, actuator, lambda uid, gids: True)
-            while True:
-                door.step()
+            asyncio.run(serving())
 
         child = fork(work)
         listener.close()
@@ -170,7 +175,7 @@ class Theatre:
         def work() -> None:
             points.adopt()
             count_sockets(points)
-            self.actuator(points)[0].replay()
+            asyncio.run(self.replayed(points))
 
         fork(work)
         reap_all()

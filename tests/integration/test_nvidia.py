@@ -19,6 +19,7 @@ from agents.devices.catalogue import known_truth
 from agents.devices.remote import open_remote
 from agents.devices.simulated.presets import A100 as PRESET
 from agents.host import HostClock
+from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
 from tuner.cli.score import score
@@ -62,7 +63,7 @@ def bench(library: Path, tmp_path: Path) -> Iterator[Bench]:
     command = [sys.executable, "-m", "agents.actuator_main", "serve", str(config)]
     actuator = subprocess.Popen(command, env=environ)
     try:
-        until(socket.exists, START_S)
+        until(lambda: answers(socket), START_S)
         yield Bench(nvml, environ, tmp_path)
     finally:
         actuator.terminate()

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from tuner.cli.options import AsJson
 
+if TYPE_CHECKING:
+    from agents.devices.remote import Line
+
 commands = typer.Typer(help="Run the root process that sets hardware; restore; show its devices.")
 
 Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml: what is granted.")]
+Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
 NOTHING = {"values": {}, "level": "unknown", "holder": "", "paused": ""}
 """What is told of a device that does not answer."""
 LEVELS = ("original", "trial", "hold")
@@ -31,20 +36,32 @@ def serve(config: Config = CONFIG) -> None:
 
 
 @commands.command()
-def restore(config: Config = CONFIG) -> None:
+def restore(
+    device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
+    config: Config = CONFIG,
+    socket: Socket = None,
+) -> None:
     """Put every device back that the journal tells of.
 
-    The actuator must not be running; done twice it does nothing.
+    The actuator must not be running; done twice it does nothing. With DEVICE the running actuator puts
+    that one back, whoever has it, and ends its pause: what somebody else has set there then stays as
+    its original. As root.
     """
-    _become("restore", config)
+    if device is None:
+        _become("restore", config)
+    with closing(_line(config, socket)) as line:
+        line.ask("restore", device=device)
+        told = line.ask("read", device=device)
+    wrong = told["paused"] or told["trouble"]
+    typer.echo(f"{device}: {wrong or told['level']}")
+    if wrong:
+        raise typer.Exit(1)
 
 
 @commands.command()
 def status(
     config: Config = CONFIG,
-    socket: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")
-    ] = None,
+    socket: Socket = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the actuator's devices: what may be set, what is set, and by what right."""
@@ -106,11 +123,9 @@ def _exposed(devices: Sequence[Mapping[str, Any]], up: int) -> Iterator[str]:
 
 def _asked(config: Path, socket: Path | None) -> list[dict[str, Any]]:
     """Return the devices as the actuator tells of them. Raises ActuationError, ConfigError."""
-    from agents.devices.remote import Line
-    from agents.grants import load_config
     from tuner.core import TuningError
 
-    line = Line(socket or Path(load_config(config).socket))
+    line = _line(config, socket)
     devices = []
     for about in line.ask("capabilities")["devices"]:
         try:
@@ -121,7 +136,15 @@ def _asked(config: Path, socket: Path | None) -> list[dict[str, Any]]:
     return devices
 
 
-def _become(verb: str, config: Path) -> None:
+def _line(config: Path, socket: Path | None) -> Line:
+    """Return a connection to the actuator. Raises ConfigError."""
+    from agents.devices.remote import Line
+    from agents.grants import load_config
+
+    return Line(socket or Path(load_config(config).socket))
+
+
+def _become(verb: str, config: Path) -> NoReturn:
     """Replace this process by the bare root process, which loads nothing of the console's."""
     command = [sys.executable, "-P", "-m", "agents.actuator_main", verb, str(config)]
     os.execv(sys.executable, command)

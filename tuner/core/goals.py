@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tuner.core.errors import ConstraintSyntax
 from tuner.core.measurements import Estimate
-from tuner.errors import ConstraintSyntax
 
 METRIC = r"[a-z][a-z0-9_.]*"
 NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"

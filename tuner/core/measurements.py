@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from tuner.errors import MeasurementError
+from tuner.core.errors import MeasurementError
 
 Z95 = 1.6448536269514722
 """One-sided 95 % point of the normal distribution."""

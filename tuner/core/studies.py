@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from tuner.core.errors import IllegalTransition
 from tuner.core.goals import Constraint, Objective
 from tuner.core.knobs import Setting, Space
 from tuner.core.plans import Plan
 from tuner.core.trials import Phase
-from tuner.errors import IllegalTransition, InvalidInput
+from tuner.errors import InvalidInput
 
 ACTIVE = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING, Phase.PAUSED})
 """Phases in which a study owns its devices."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+from tuner.core.errors import MeasurementError
 from tuner.core.measurements import Estimate, Origin, Scope, weakest
-from tuner.errors import MeasurementError
 
 CONFIDENCE = 0.95
 

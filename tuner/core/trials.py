@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from tuner.core.errors import IllegalTransition, StaleToken
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting, setting_key
 from tuner.core.measurements import Estimate, Measurement
-from tuner.errors import IllegalTransition, StaleToken
 
 
 class TrialState(StrEnum):

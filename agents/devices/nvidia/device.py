@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from agents.attached import Attached, NothingToSet
+from agents.attached import Attached, NothingToSet, no_complaint
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import (
     AGREEMENT,
@@ -24,6 +24,7 @@ from agents.devices.nvidia.energy import (
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
 from agents.devices.nvidia.meter import Company, GpuMeter
 from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.remote import SOCKET, RemoteKnobs, open_remote
 from agents.host import HostClock
@@ -32,7 +33,7 @@ from tuner.core import ActuationError, Clock, InvalidInput, Metric, NotFound, Sp
 METRICS = (Metric("energy_j"), Metric("power_w"))
 AVERAGING_S = 1.2
 """Some boards tell power only as a mean over the last second; a change shows fully after that."""
-NOT_GRANTED = "not granted to agents in actuator.toml"
+NOT_GRANTED = "not granted to agents in actuator.toml, or refused when it was set: see its log"
 
 
 def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Attached:
@@ -60,7 +61,7 @@ def chosen(rest: str, found: list[str]) -> str:
     if rest.startswith("MIG-"):
         hint = "clocks, power and energy belong to the whole board: name that"
     else:
-        hint = f"there are {', '.join(found)}" if found else "the driver shows no GPU"
+        hint = f"there are {', '.join(found)}" if found else "no NVIDIA driver shows a GPU"
     raise InvalidInput(f"there is no NVIDIA GPU {rest!r}", hint=hint)
 
 
@@ -77,7 +78,7 @@ def attach(
     memory = Memory(state_dir, uuid, driver)
     energy = find_energy(gpu, memory, clock, every)
     lock = ClockLock()
-    remote, cannot = reached(socket, uuid, clock)
+    remote, cannot = reached(socket, gpu, clock)
     space = remote.space if remote else Space(())
     knobs = FollowedKnobs(remote, space.default, gpu, lock, memory, clock) if remote else None
     return Attached(
@@ -93,6 +94,7 @@ def attach(
         cannot={**cannot, **energy.cannot},
         source=energy.source,
         tenure=knobs,
+        complaint=remote.complaint if remote else no_complaint,
         close=remote.close if remote else lambda: None,
     )
 
@@ -139,16 +141,17 @@ def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
     return Energy(lambda: IntegratedJoules(gpu, clock, every), source, lag_s=AVERAGING_S)
 
 
-def reached(socket: Path, uuid: str, clock: Clock) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
+def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
     """Return the GPU behind the actuator, None where it is not there, and what cannot be set."""
     names = (CLOCK, MEMORY, LIMIT)
     try:
-        remote = open_remote(socket, uuid, clock)
+        remote = open_remote(socket, gpu.uuid, clock, coarsened)
     except (ActuationError, NotFound) as error:
         return None, dict.fromkeys(names, f"only measured: {error.message}")
+    why = refusals(gpu)
     there = {knob.name for knob in remote.space.knobs}
-    cannot = {name: remote.cannot.get(name, NOT_GRANTED) for name in names if name not in there}
-    return remote, cannot
+    absent = [name for name in names if name not in there]
+    return remote, {name: why.get(name) or remote.cannot or NOT_GRANTED for name in absent}
 
 
 def board_name(gpu: Gpu) -> str:

@@ -17,7 +17,8 @@ from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
 from agents.devices.nvidia.device import board_name, find_energy, reached
 from agents.devices.nvidia.energy import in_background
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
-from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
 from tuner.core import Clock, TuningError
 
@@ -57,7 +58,7 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
     """Yield everything there is to say about the GPUs, and about who else sets them."""
     about = "NVIDIA GPU (NVML)"
     try:
-        found = discover(root)
+        found = discover(root) if uuids() else []
     except TuningError as error:
         yield Symptom(about, False, error.message, error.hint)
         return
@@ -90,17 +91,17 @@ def rivals(root: Path) -> Iterator[Symptom]:
 
 def _one(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Iterator[Symptom]:
     gpu = Gpu(knobs.uuid)
-    yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {knobs.driver}")
-    ranges = knobs.ranges()
+    yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {gpu.driver()}")
+    ranges, refused = knobs.ranges(), refusals(gpu)
     for knob in (CLOCK, MEMORY, LIMIT):
         values = ranges.get(knob)
         if values:
             seen = f"{values[0]} to {values[-1]}, {len(values)} values"
             yield Symptom(f"{name}: {knob}", True, seen)
         else:
-            yield Symptom(f"{name}: {knob}", False, knobs.cannot[knob])
-    yield _rights(name, knobs, socket, clock)
-    energy = find_energy(gpu, Memory(None, knobs.uuid, knobs.driver), clock, in_background)
+            yield Symptom(f"{name}: {knob}", False, refused.get(knob, "the driver refuses it"))
+    yield _rights(name, gpu, socket, clock)
+    energy = find_energy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
     meter = energy.source or next(iter(energy.cannot.values()))
     yield Symptom(f"{name}: energy", energy.open is not None, meter)
     yield from _persistence(name, gpu)
@@ -109,16 +110,16 @@ def _one(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Iterator[
         yield _power_limit(name, gpu)
 
 
-def _rights(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Symptom:
+def _rights(name: str, gpu: Gpu, socket: Path, clock: Clock) -> Symptom:
     about = f"{name}: right to set"
-    remote, cannot = reached(socket, knobs.uuid, clock)
+    remote, cannot = reached(socket, gpu, clock)
     if remote is None:
         cure = "systemctl enable --now jouletune-actuator; be in the group jouletune"
         return Symptom(about, False, next(iter(cannot.values())), cure)
     granted = [knob.name for knob in remote.space.knobs]
     remote.close()
     if not granted:
-        cure = f'grant knobs to match = "{knobs.uuid}" in /etc/jouletune/actuator.toml'
+        cure = f'grant knobs to match = "{gpu.uuid}" in /etc/jouletune/actuator.toml'
         return Symptom(about, False, "the actuator is there and grants nothing", cure)
     return Symptom(about, True, f"the actuator grants {', '.join(granted)}")
 

@@ -3,181 +3,165 @@
 Sources: NVIDIA's NVML API reference. NVML has no getter for a clock lock, so `read` tells None and
 restoring means the driver's reset. Application clocks are deprecated and never touched. Ours: a lock
 is a ceiling, from the lowest clock to the value, so that an idle GPU may still slow down by itself.
+
+The process connects once and never asks a driver anew that was restarted: DeviceLost ends the process,
+and the next one finds what there is. Agents, who live on, have `nvml` for that.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pynvml
 
-from agents.devices.nvidia.nvml import Gpu, translated, uuids
-from agents.drivers import Value
-from tuner.errors import ActuationError
+from agents.hand import Value
+from tuner.errors import ActuationError, DeviceLost
+
+log = logging.getLogger(__name__)
 
 CLOCK = "gpu.clock_mhz"
 MEMORY = "gpu.mem_clock_mhz"
 LIMIT = "gpu.power_limit_w"
+LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
+"""Knob to what NVML calls its lock, in nvmlDeviceSet… and nvmlDeviceReset…"""
 
-STEPS_W = (1, 5, 10, 25, 50, 100)
-MOST_STEPS = 10
-"""A power limit is offered in the finest of these steps that makes no more than this many."""
+ABSENT = frozenset({3, 13, 25, 26})
+"""NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: never to be retried."""
+RESTARTED = frozenset({1, 9, 18})
+"""UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH: the driver under us is another one."""
+LOST = frozenset({6, 15, 16, 28, 999})
+"""NOT_FOUND (of the UUID), GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND, UNKNOWN."""
 VGPU = 2
-"""NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board."""
+"""NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board; only its host sets anything."""
 VOLTA, AMPERE, UNKNOWN_ARCHITECTURE = 5, 7, 0xFFFFFFFF
-LIBRARY_NOT_FOUND = 12
+"""The first with locked clocks, the first with locked memory clocks; what a newer one may tell."""
 
 
-def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
-    """Return the knobs of every GPU, none where no NVIDIA driver is installed.
+class Unsupported(ActuationError, code="actuation"):
+    """This GPU, or its driver, does not do that at all. Do not ask again."""
 
-    Raises:
-        ActuationError: there is a driver, but it does not answer.
-    """
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        if int(error.value) == LIBRARY_NOT_FOUND:
-            return []
-        raise translated(error, "NVML") from error
-    return [NvidiaKnobs(Gpu(uuid), root) for uuid in uuids()]
+
+def driver_version(_handle: object) -> str:
+    """Return the driver's version, asked for like everything else."""
+    return str(pynvml.nvmlSystemGetDriverVersion())
 
 
 class NvidiaKnobs:
     """One GPU's knobs; a KnobDriver. Every method raises ActuationError or DeviceLost."""
 
-    def __init__(self, gpu: Gpu, root: Path) -> None:
-        """Ask the GPU what it supports; `root` is where the kernel shows the driver's module."""
-        self._gpu = gpu
-        self._module = root / "sys/module/nvidia"
-        self.uuid = gpu.uuid
-        self.board = str(gpu.call("name", pynvml.nvmlDeviceGetName))
-        self.driver = gpu.driver()
-        self._refused: dict[str, str] = {}
-        self.cannot: Mapping[str, str] = self._refused
-        self._ranges: dict[str, tuple[Value, ...]] = {}
-        self._bounds_w = (0.0, 0.0)
-        self._ask_ranges()
+    knobs = (CLOCK, MEMORY, LIMIT)
+
+    def __init__(self, handle: Any, root: Path) -> None:  # noqa: ANN401 - the binding is untyped
+        """Ask the GPU what it supports."""
+        self._handle = handle
+        self._modules = root / "sys/module"
+        self.uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        self.board = str(self._call(pynvml.nvmlDeviceGetName))
+        self._ranges = {k: tuple(sorted(set(v))) for k, v in self._supported().items() if v}
 
     @property
     def epoch(self) -> str:
         """The driver's version and the kernel's number for its module: both differ after a reload."""
-        try:
-            version = self._gpu.driver()
-        except ActuationError:
-            # The first call after a restart fails; the second finds the new driver.
-            version = self._gpu.driver()
-        try:
-            return f"{version}/{self._module.stat().st_ino}"
-        except OSError:
-            return version
+        module = [path.stat().st_ino for path in self._modules.glob("nvidia")]
+        return f"{self._call(driver_version)}/{module}"
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
-        return {k: v for k, v in self._ranges.items() if k not in self.cannot}
+        return dict(self._ranges)
 
     def read(self) -> Mapping[str, Value | None]:
         """Return the power limit in watts, and None for clock locks."""
-        values: dict[str, Value | None] = dict.fromkeys(self.ranges())
+        values: dict[str, Value | None] = dict.fromkeys(self._ranges)
         if LIMIT in values:
-            mw = self._gpu.call("power limit", pynvml.nvmlDeviceGetPowerManagementLimit)
-            values[LIMIT] = _watts(mw)
+            mw = self._call(pynvml.nvmlDeviceGetPowerManagementLimit)
+            values[LIMIT] = mw / 1000.0 if mw % 1000 else mw // 1000
         return values
 
     def write(self, knob: str, value: Value) -> None:
         """Set a knob; a lock is requested here, and only the clock under load shows it in force."""
-        self._check(knob, value)
-        what = f"setting {knob} to {value}"
+        values: Any = self._ranges.get(knob, ())
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        limit = number and knob == LIMIT and values and values[0] - 1 < value < values[-1] + 1
+        if not number or not (limit or value in values):
+            raise ActuationError(f"{self.uuid}: {knob} cannot be {value!r}")
         if knob == LIMIT:
-            mw = round(float(value) * 1000.0)
-            self._set(knob, what, "nvmlDeviceSetPowerManagementLimit", mw)
-            shown = self.read()[LIMIT]
-            if shown != _watts(mw):
-                raise ActuationError(f"{self.uuid}: {what}: it reads back as {shown}")
-        elif knob == CLOCK:
-            self._set(
-                knob, what, "nvmlDeviceSetGpuLockedClocks", self._ranges[CLOCK][0], int(value)
-            )
+            self._set(knob, "nvmlDeviceSetPowerManagementLimit", round(float(value) * 1000.0))
         else:
-            self._set(knob, what, "nvmlDeviceSetMemoryLockedClocks", int(value), int(value))
+            floor = values[0] if knob == CLOCK else value
+            self._set(knob, f"nvmlDeviceSet{LOCKS[knob]}", floor, value)
 
     def reset(self, knob: str) -> None:
         """Unlock a clock, or set the default power limit."""
-        what = f"resetting {knob}"
-        if knob == CLOCK:
-            self._set(knob, what, "nvmlDeviceResetGpuLockedClocks")
-        elif knob == MEMORY:
-            self._set(knob, what, "nvmlDeviceResetMemoryLockedClocks")
-        elif knob == LIMIT:
-            mw = self._gpu.call("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
-            self._set(knob, what, "nvmlDeviceSetPowerManagementLimit", mw)
+        if knob == LIMIT:
+            default_mw = self._call(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+            self._set(knob, "nvmlDeviceSetPowerManagementLimit", default_mw)
         else:
-            raise ActuationError(f"{self.uuid} has no knob {knob!r}")
+            self._set(knob, f"nvmlDeviceReset{LOCKS[knob]}")
 
-    def _check(self, knob: str, value: Value) -> None:
-        values = self.ranges().get(knob, ())
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        low, high = self._bounds_w
-        between = knob == LIMIT and number and low <= value <= high  # type: ignore[operator]
-        if not values or not (between or (number and value in values)):
-            raise ActuationError(
-                f"{self.uuid}: {knob} cannot be {value!r}",
-                hint=f"from {values[0]} to {values[-1]}" if values else "it has no such knob",
-            )
-
-    def _set(self, knob: str, what: str, function: str, *arguments: object) -> None:
+    def _set(self, knob: str, function: str, *arguments: object) -> None:
         """Call a setter; a knob that turns out to be refused for good is not offered again."""
-        _, why = self._gpu.told(f"{self.uuid}: {what}", getattr(pynvml, function), *arguments)
-        if why:
-            self._refused[knob] = why
-            raise ActuationError(why, hint="it is not offered any more")
+        try:
+            self._call(getattr(pynvml, function), *arguments)
+        except Unsupported:
+            self._ranges.pop(knob, None)
+            raise
 
-    def _ask_ranges(self) -> None:
-        gpu = self._gpu
-        mode, _ = gpu.told("virtualisation", pynvml.nvmlDeviceGetVirtualizationMode)
-        if mode == VGPU:
-            shared = "this is a guest's share of a GPU (vGPU); only its host sets clocks and power"
-            self._refused.update(dict.fromkeys((CLOCK, MEMORY, LIMIT), shared))
-            return
-        architecture, _ = gpu.told("architecture", pynvml.nvmlDeviceGetArchitecture)
-        newer = architecture or UNKNOWN_ARCHITECTURE
-        memory, why = gpu.told("memory clocks", pynvml.nvmlDeviceGetSupportedMemoryClocks)
-        clocks, why_no_clocks = (
-            gpu.told("clocks", pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
-            if memory
-            else (None, why)
-        )
-        self._offer(CLOCK, clocks, why_no_clocks, newer >= VOLTA)
-        if memory and len(set(memory)) == 1:
-            memory, why = None, "the board runs its memory at one clock"
-        self._offer(MEMORY, memory, why, newer >= AMPERE)
-        bounds, why = gpu.told("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-        limits: list[int] = []
+    def _call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """Return what an NVML function of a device answers. Raises Unsupported."""
+        try:
+            return function(self._handle, *arguments)
+        except pynvml.NVMLError as error:
+            code, said = int(error.value), f"{self.uuid}: {function.__name__}: {error}"
+            hint = "the driver was restarted, or is not loaded" if code in RESTARTED else ""
+            kind = Unsupported if code in ABSENT else ActuationError
+            raise (DeviceLost if code in RESTARTED | LOST else kind)(said, hint=hint) from error
+
+    def _told(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """Return the answer, None where this GPU has none."""
+        try:
+            return self._call(function, *arguments)
+        except Unsupported:
+            return None
+
+    def _supported(self) -> Mapping[str, Any]:
+        """Return what the GPU supports, knob by knob; why it refuses the others, agents find out.
+
+        Of the power limit whole watts; any other within the device's own limits can be written, too: it
+        may be found at one.
+        """
+        if self._told(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
+            return {}
+        found: dict[str, Any] = {}
+        newer = self._told(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
+        memory = self._told(pynvml.nvmlDeviceGetSupportedMemoryClocks)
+        if memory and newer >= VOLTA:
+            found[CLOCK] = self._told(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+        if memory and newer >= AMPERE and len(set(memory)) > 1:
+            found[MEMORY] = memory
+        bounds = self._told(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
         if bounds:
-            default = gpu.call("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
-            self._bounds_w = (bounds[0] / 1000.0, bounds[1] / 1000.0)
-            limits = limits_w(bounds[0], bounds[1], default)
-        self._offer(LIMIT, limits, why, possible=True)
-
-    def _offer(self, knob: str, values: list[int] | None, why: str, possible: bool) -> None:
-        if values and possible:
-            self._ranges[knob] = tuple(sorted(set(values)))
-        else:
-            self._refused[knob] = why or "GPUs of this generation have no such lock"
+            found[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
+        return found
 
 
-def limits_w(least_mw: int, most_mw: int, default_mw: int) -> list[int]:
-    """Return the power limits to choose from, in whole watts within the device's own.
+def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
+    """Return the knobs of every GPU that answers; one that does not is logged.
 
-    The default and the greatest are among them, whatever the step.
+    `root` is where the kernel shows the driver's module.
+
+    Raises:
+        ActuationError: there is no driver, or it does not answer.
     """
-    span = (most_mw - least_mw) / 1000.0
-    step = next((s for s in STEPS_W if span / s <= MOST_STEPS), STEPS_W[-1])
-    first = -(-least_mw // (1000 * step))
-    grid = {step * n for n in range(first, most_mw // (1000 * step) + 1)}
-    return sorted(grid | {most_mw // 1000, default_mw // 1000})
-
-
-def _watts(milliwatts: int) -> Value:
-    return milliwatts // 1000 if milliwatts % 1000 == 0 else milliwatts / 1000.0
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        raise ActuationError(f"no NVIDIA driver answers: {error}") from error
+    found: list[NvidiaKnobs] = []
+    for index in range(count):
+        try:
+            found.append(NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root))
+        except (pynvml.NVMLError, ActuationError) as error:
+            log.error("event=gpu_lost index=%d why=%r", index, str(error))
+    return found

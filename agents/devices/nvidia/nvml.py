@@ -7,12 +7,17 @@ for us, and that a GPU is found anew after its driver was restarted, is our choi
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import pynvml
 
+from agents.devices.nvidia.knobs import ABSENT, LOST, RESTARTED
 from tuner.errors import ActuationError, DeviceLost, TuningError
 
 log = logging.getLogger(__name__)
@@ -20,20 +25,15 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 64
 """No process has connected more often than this."""
 
-ABSENT = frozenset({3, 13, 25, 26})
-"""NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: never to be retried."""
-RESTARTED = frozenset({1, 9, 18})
-"""UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH: the driver under us is another one."""
-LOST = frozenset({6, 15, 16, 28})
-"""NOT_FOUND (of the UUID), GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND."""
+LIBRARY_NOT_FOUND = 12
+DEADLINE_S = 5.0
+"""A call that takes longer is given up: the choice of the actuator's default, too."""
 
 HINTS = MappingProxyType(
     {
-        1: "the next call begins anew",
         2: "see the device's ranges in `jouletune doctor`",
         4: "only root sets it: run the jouletune-actuator service",
         9: "load the NVIDIA driver (`modprobe nvidia`)",
-        12: "install the NVIDIA driver where there is a GPU",
         15: "see `dmesg`; the GPU needs a reset or the host a reboot",
         16: "reset the GPU, or reboot the host",
         17: "the cgroup or the unit's DeviceAllow= keeps us from /dev/nvidia*",
@@ -52,57 +52,95 @@ def translated(error: Any, what: str) -> TuningError:  # noqa: ANN401 - the bind
         text = f"{what}: this GPU or its driver does not support it ({error})"
     else:
         text = f"{what}: {error}"
-    kind = DeviceLost if code in LOST else ActuationError
-    return kind(text, hint=HINTS.get(code, ""))
+    return (DeviceLost if code in LOST else ActuationError)(text, hint=HINTS.get(code, ""))
 
 
-def connect() -> None:
-    """Connect to the driver; connecting again is harmless. Raises ActuationError."""
+def in_time(what: str, job: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """Return what a call into the driver answers, asked in a thread so that one that hangs is given up.
+
+    The thread is left behind: nothing can end a call that the kernel does not let go.
+
+    Raises:
+        Late: there is no answer within `DEADLINE_S`.
+    """
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(job())
+        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="nvml", daemon=True).start()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise translated(error, "NVML") from error
+        return answer.result(DEADLINE_S)
+    except TimeoutError:
+        raise Late(what, answer) from None
+
+
+class Late(DeviceLost):
+    """A call has not come back. The GPU is not asked anything else until it has."""
+
+    def __init__(self, what: str, answer: Future[Any]) -> None:
+        super().__init__(
+            f"{what}: the NVIDIA driver did not answer within {DEADLINE_S:g} s",
+            hint="see `dmesg`; the GPU needs a reset or the host a reboot",
+        )
+        self.answer = answer
 
 
 def uuids() -> list[str]:
     """Return the UUIDs of the GPUs that answer, in NVML's order; one that is lost is logged.
 
+    Without NVIDIA's library there is none.
+
     Raises:
-        ActuationError: the driver does not answer.
+        ActuationError: there is a driver, but it does not answer.
     """
-    connect()
-    found: list[str] = []
     try:
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                found.append(str(pynvml.nvmlDeviceGetUUID(handle)))
-            except pynvml.NVMLError as error:
-                if int(error.value) not in LOST:
-                    raise
-                log.error("event=gpu_lost index=%d why=%r", index, str(error))
+        return list(in_time("finding GPUs", _uuids))
     except pynvml.NVMLError as error:
+        if int(error.value) == LIBRARY_NOT_FOUND:
+            return []
         raise translated(error, "finding GPUs") from error
+
+
+def _uuids() -> list[str]:
+    found: list[str] = []
+    pynvml.nvmlInit()
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            found.append(str(pynvml.nvmlDeviceGetUUID(handle)))
+        except pynvml.NVMLError as error:
+            if int(error.value) not in LOST:
+                raise
+            log.error("event=gpu_lost index=%d why=%r", index, str(error))
     return found
 
 
 class Gpu:
-    """One GPU. After its driver was restarted one call fails and the next finds the GPU anew."""
+    """One GPU; each call within a deadline.
+
+    After its driver was restarted one call fails and the next finds the GPU anew. While a call hangs,
+    all others are refused at once.
+    """
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self._handle: Any = None
+        self._late: Late | None = None
 
     def call(self, what: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return what an NVML function of a device answers.
 
         Raises:
             DeviceLost: the GPU is gone.
-            ActuationError: anything else; `what` begins the message.
+            ActuationError: anything else; `what` is in the message.
         """
-        answer, error = self._tried(function, arguments)
-        if error is not None:
-            raise translated(error, f"{self.uuid}: {what}") from error
+        answer, why = self.told(what, function, *arguments)
+        if why:
+            raise ActuationError(why)
         return answer
 
     def told(self, what: str, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
@@ -111,38 +149,37 @@ class Gpu:
         Raises:
             ActuationError, DeviceLost: for any other reason.
         """
-        answer, error = self._tried(function, arguments)
-        if error is not None:
-            reason = translated(error, what)
-            if int(error.value) not in ABSENT:
-                raise reason from error
-            return None, reason.message
-        return answer, ""
+        try:
+            if self._late is not None and not self._late.answer.done():
+                raise self._late
+            asked = partial(self._asked, function, arguments)
+            return in_time(f"{self.uuid}: {what}", asked), ""
+        except Late as late:
+            self._late = late
+            raise
+        except pynvml.NVMLError as error:
+            code, reason = int(error.value), translated(error, f"{self.uuid}: {what}")
+            if code in ABSENT:
+                return None, reason.message
+            if code in RESTARTED | LOST:
+                self._handle = None
+            if code in RESTARTED:
+                _disconnect()
+            raise reason from error
+
+    def _asked(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401
+        if self._handle is None:
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
+        return function(self._handle, *arguments)
 
     def driver(self) -> str:
         """Return the driver's version. Raises ActuationError, DeviceLost."""
         return str(self.call("driver version", lambda _: pynvml.nvmlSystemGetDriverVersion()))
 
-    def _tried(
-        self, function: Callable[..., Any], arguments: tuple[object, ...]
-    ) -> tuple[Any, Any]:
-        try:
-            if self._handle is None:
-                pynvml.nvmlInit()
-                self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
-            return function(self._handle, *arguments), None
-        except pynvml.NVMLError as error:
-            if int(error.value) in RESTARTED | LOST:
-                self._handle = None
-            if int(error.value) in RESTARTED:
-                _disconnect()
-            return None, error
-
 
 def _disconnect() -> None:
     """Drop every connection of this process: NVML counts them, and begins anew only from none."""
-    for _ in range(MOST_CONNECTIONS):
-        try:
+    with suppress(pynvml.NVMLError):
+        for _ in range(MOST_CONNECTIONS):
             pynvml.nvmlShutdown()
-        except pynvml.NVMLError:
-            return

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 from collections.abc import Callable, Mapping
@@ -11,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.actuator import Actuator
 from agents.devices import fake_knobs
 from agents.grants import ActuatorConfig, Granted
-from agents.originals import Disk, Originals
+from agents.originals import Originals
 from agents.slots import Peer
-from tests.actuation import DirectHand
+from tests.actuation import Direct, DirectHand, actuator_of
 from tuner.core import (
     ActuationError,
     ConfigError,
@@ -34,10 +34,10 @@ CLOCK, MEMORY, LIMIT = "gpu.clock_mhz", "gpu.mem_clock_mhz", "gpu.power_limit_w"
 FACTORY = {CLOCK: None, MEMORY: None, LIMIT: 400}
 TRIED = {CLOCK: 810, LIMIT: 250}
 HELD = {CLOCK: 870, LIMIT: 300}
-ME, YOU = Peer(1, "process 1 of user 7"), Peer(2, "process 2 of user 7")
+ME, YOU = Peer(1, 1, 7), Peer(2, 2, 7)
 
 
-class FullDisk(Disk):
+class FullDisk(Originals):
     full = False
 
     def write(self, path: Path, content: bytes) -> None:
@@ -58,17 +58,17 @@ class Bench:
         self.journal = self.folder / "journal"
         self.journal.mkdir(parents=True)
         fake_knobs.save(self.hardware, fake_knobs.blank(GPU, OTHER))
-        self.disk = FullDisk()
+        self.disk = FullDisk(self.journal)
         self.actuator = self.start()
 
-    def start(self) -> Actuator:
+    def start(self) -> Direct:
         """Return what a fresh start of the process makes."""
         grant = {CLOCK: (600, 1410), LIMIT: (150, 350)}
         granted = Granted(match="GPU-*", **{"grant": grant, **self.terms})
         config = ActuatorConfig(devices=(granted,))
         self.hand = DirectHand(self.hardware)
-        originals = Originals(self.journal, self.disk)
-        self.actuator = Actuator(config, self.hand, originals, self.boot, lambda: self.now)
+        made = actuator_of(config, lambda: self.hand, self.disk, self.boot, lambda: self.now)
+        self.actuator = Direct(asyncio.run(made))
         self.actuator.grant()
         return self.actuator
 
@@ -94,7 +94,7 @@ class Bench:
         self.actuator.apply(ME, GPU, setting)
 
     def hold(self, valid_for_s: float = 1000.0) -> None:
-        self.actuator.hold(ME, GPU, HELD, "s1", 3, valid_for_s)
+        self.actuator.hold(ME, GPU, HELD, valid_for_s)
 
     def passes(self, seconds: float) -> None:
         self.now += seconds
@@ -146,7 +146,7 @@ def test_a_second_writer_is_refused_and_told_who_has_it(bench: Bench) -> None:
         lambda: bench.actuator.acquire(YOU, GPU, 5.0),
         lambda: bench.actuator.apply(YOU, GPU, TRIED),
         lambda: bench.actuator.renew(YOU, GPU, 5.0),
-        lambda: bench.actuator.hold(YOU, GPU, HELD, "s1", 1, 9.0),
+        lambda: bench.actuator.hold(YOU, GPU, HELD, 9.0),
         lambda: bench.actuator.release(YOU, GPU),
     ]
     for verb in verbs:
@@ -192,7 +192,7 @@ def test_what_is_not_granted_is_denied_and_stops_the_whole_setting(
         if verb == "apply":
             bench.actuator.apply(ME, GPU, whole)
         else:
-            bench.actuator.hold(ME, GPU, whole, "s1", 1, 9.0)
+            bench.actuator.hold(ME, GPU, whole, 9.0)
     assert bench.hand.puts == []
     assert not bench.record.exists()
 
@@ -223,7 +223,7 @@ def test_a_trial_over_a_hold_falls_back_to_the_hold(bench: Bench) -> None:
 def test_a_hold_does_not_keep_what_a_trial_set_besides(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "b", {"grant": {CLOCK: (600, 1410), MEMORY: (405, 1215)}})
     bench.trial({MEMORY: 405})
-    bench.actuator.hold(ME, GPU, {CLOCK: 870}, "s1", 1, 100.0)
+    bench.actuator.hold(ME, GPU, {CLOCK: 870}, 100.0)
     assert bench.values == {**FACTORY, CLOCK: 870}
 
 
@@ -244,7 +244,7 @@ def test_an_agent_that_comes_back_in_time_takes_its_hold_over(bench: Bench) -> N
     bench.hold()
     bench.actuator.gone(ME)
     bench.passes(50.0)
-    bench.actuator.hold(YOU, GPU, HELD, "s1", 3, 1000.0)
+    bench.actuator.hold(YOU, GPU, HELD, 1000.0)
     bench.passes(50.0)
     assert bench.values == {**FACTORY, **HELD}
 
@@ -344,7 +344,7 @@ def test_a_lost_device_is_put_back_once_it_answers(bench: Bench) -> None:
     with pytest.raises(ActuationError):
         bench.actuator.renew(ME, GPU, 5.0)
     assert "fell off the bus" in bench.actuator.status()
-    bench.actuator.capabilities(ME)
+    assert bench.actuator.capabilities(ME)["devices"]
     bench.change(faults={"*": None})
     bench.passes(2.0)
     assert bench.values == FACTORY
@@ -360,7 +360,7 @@ def test_what_somebody_else_set_is_left_alone_and_the_device_paused(bench: Bench
     with pytest.raises(Conflict, match="paused"):
         bench.actuator.acquire(YOU, GPU, 5.0)
     with pytest.raises(Conflict, match="paused"):
-        bench.actuator.hold(YOU, GPU, HELD, "s1", 1, 5.0)
+        bench.actuator.hold(YOU, GPU, HELD, 5.0)
     assert not bench.record.exists()
     bench.start().replay()
     bench.trial()
@@ -434,10 +434,12 @@ def test_a_damaged_journal_leaves_the_device_untouched_and_says_so(
     with pytest.raises(Conflict, match="by hand"):
         bench.actuator.acquire(ME, GPU, 5.0)
     with pytest.raises(Conflict, match="by hand"):
-        bench.actuator.hold(ME, GPU, HELD, "s1", 1, 5.0)
+        bench.actuator.hold(ME, GPU, HELD, 5.0)
+    bench.actuator.acquire(ME, OTHER, 5.0)
     bench.actuator.close()
     assert bench.hand.puts == []
-    bench.actuator.acquire(ME, OTHER, 5.0)
+    with pytest.raises(Conflict, match="stops"):
+        bench.actuator.acquire(YOU, OTHER, 5.0)
 
 
 @given(junk=st.binary(max_size=60), at=st.integers(0, 400))
@@ -485,24 +487,41 @@ def test_a_disk_that_fills_up_in_a_trial_does_not_hinder_the_way_back(bench: Ben
 
 
 def test_the_failsafe_is_written_in_place_of_the_original(tmp_path: Path) -> None:
-    bench = Bench(tmp_path / "b", {"failsafe": {LIMIT: 250}, "original": {CLOCK: 1410}})
+    bench = capped(tmp_path)
     bench.trial({CLOCK: 810, LIMIT: 200})
     bench.actuator.gone(ME)
     assert bench.values == {CLOCK: 1410, MEMORY: None, LIMIT: 250}
     assert not bench.record.exists()
-    found = bench.actuator.capabilities(ME)["devices"][0]["knobs"]
-    assert (found[CLOCK]["found"], found[CLOCK]["readable"]) == (1410, False)
+    assert bench.actuator.capabilities(ME)["devices"][0]["original"] == {CLOCK: 1410}
+
+
+def capped(tmp_path: Path) -> Bench:
+    grant = {CLOCK: (600, 1410), LIMIT: (150, 250)}
+    terms = {"grant": grant, "failsafe": {LIMIT: 250}, "original": {CLOCK: 1410}}
+    return Bench(tmp_path / "b", terms)
+
+
+def test_above_its_fail_safe_a_device_is_never_set_though_it_was_found_there(
+    tmp_path: Path,
+) -> None:
+    bench = capped(tmp_path)
+    assert bench.actuator.read(ME, GPU)["found"] == {CLOCK: None, LIMIT: 250}
+    bench.trial({LIMIT: None})
+    assert bench.values[LIMIT] == 250
+    with pytest.raises(OutOfRange):
+        bench.trial({LIMIT: 400})
+    bench.actuator.release(ME, GPU)
+    assert bench.values == {**FACTORY, LIMIT: 250}
 
 
 def test_capabilities_tell_what_is_granted_and_what_was_found(bench: Bench) -> None:
     bench.trial()
     told = bench.actuator.capabilities(YOU)
     assert told["lease_s"] == 10.0
-    knobs = told["devices"][0]["knobs"]
-    assert set(knobs) == {CLOCK, LIMIT}
-    assert knobs[LIMIT]["values"][0] >= 150 and knobs[LIMIT]["values"][-1] <= 350
-    assert (knobs[LIMIT]["found"], knobs[LIMIT]["readable"]) == (400, True)
-    assert (knobs[CLOCK]["found"], knobs[CLOCK]["readable"]) == (1410, False)
+    granted = told["devices"][0]["granted"]
+    assert set(granted) == {CLOCK, LIMIT}
+    assert granted[LIMIT][0] >= 150 and granted[LIMIT][-1] <= 350
+    assert bench.actuator.read(YOU, GPU)["found"] == {CLOCK: None, LIMIT: 400}
 
 
 STEPS = st.lists(
@@ -540,7 +559,7 @@ def test_whatever_agents_do_only_granted_values_are_written_and_all_goes_back(
                 case "apply":
                     bench.actuator.apply(rest[0], GPU, rest[1])
                 case "hold":
-                    bench.actuator.hold(rest[0], GPU, rest[1], "s1", 1, 100.0)
+                    bench.actuator.hold(rest[0], GPU, rest[1], 100.0)
                 case "release":
                     bench.actuator.release(rest[0], GPU)
                 case "gone":

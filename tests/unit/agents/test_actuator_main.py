@@ -13,6 +13,7 @@ import sys
 import time
 import tokenize
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,23 @@ import pytest
 import agents
 from agents.devices import fake_knobs
 from agents.devices.remote import open_remote
+from agents.host import HostClock
+from tests.actuation import answers
 from tests.builders import Time
 from tuner.cli.app import main as jouletune
-from tuner.core import DeviceLost
+from tuner.core import Conflict, DeviceLost
 
 GPU = "GPU-1"
 CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
 FACTORY = {CLOCK: None, "gpu.mem_clock_mhz": None, LIMIT: 400}
 TRIED = {CLOCK: 810, LIMIT: 250}
 HERE = Path(agents.__file__).parent.parent
-MOST_LINES = 1210
-"""Lines of code, all that the root process loads taken together."""
+MOST_LINES = 900
+"""All that the root process loads, the NVIDIA driver included, stays under so many lines of code.
+
+Counted are lines that hold code; blank ones, comments and docstrings are not. As text it is about
+half as long again: a failure tells both.
+"""
 MOST_MIB = 40
 
 
@@ -70,7 +77,7 @@ class Site:
 
     def serve(self) -> subprocess.Popen[bytes]:
         process = self.start()
-        self.until(self.socket.exists)
+        self.until(lambda: answers(self.socket))
         return process
 
     def until(self, what: Callable[[], object]) -> None:
@@ -208,6 +215,57 @@ def test_the_console_shows_what_it_does(site: Site, capsys: pytest.CaptureFixtur
     remote.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
+def test_an_operator_ends_a_pause_while_it_runs(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    state = fake_knobs.load(site.hardware)
+    state["devices"][GPU]["values"][LIMIT] = 222
+    fake_knobs.save(site.hardware, state)
+    remote.beat()
+    with pytest.raises(Conflict) as refused:
+        remote.apply(TRIED)
+    said = str(refused.value)
+    assert "somebody else set gpu.power_limit_w to 222, we had set 250" in said
+    assert f"jouletune actuator restore {GPU}" in said
+    assert jouletune(["actuator", "restore", GPU, "--config", str(site.config)]) == 0
+    assert capsys.readouterr().out == f"{GPU}: original\n"
+    remote.apply(TRIED)
+    remote.release()
+    assert site.values == {**FACTORY, LIMIT: 222}
+    remote.close()
+    site.fault({CLOCK: "refuse"})
+    assert jouletune(["actuator", "restore", "GPU-9", "--config", str(site.config)]) != 0
+    assert "there is no device 'GPU-9'" in capsys.readouterr().err
+
+
+def test_a_device_that_hangs_holds_up_no_other(site: Site) -> None:
+    other = "GPU-2"
+    fake_knobs.save(site.hardware, fake_knobs.blank(GPU, other))
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 4.0")
+    site.serve()
+    hung, kept = (open_remote(site.socket, uuid, HostClock()) for uuid in (GPU, other))
+    kept.apply(TRIED)
+    site.fault({"*": "hang"})
+    began = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        refused = pool.submit(hung.apply, TRIED)
+        time.sleep(0.2)
+        while time.monotonic() - began < 3.0:
+            assert kept.read() == TRIED
+            time.sleep(0.1)
+        kept.close()
+        site.until(lambda: fake_knobs.load(site.hardware)["devices"][other]["values"] == FACTORY)
+        assert time.monotonic() - began < 4.0
+        assert not refused.done()
+        with pytest.raises(DeviceLost, match="did not answer within 4 s"):
+            refused.result()
+    hung.close()
+
+
 def test_prometheus_is_told_what_is_set(site: Site) -> None:
     file, process = site.folder / "jouletune.prom", site.serve()
     remote = open_remote(site.socket, GPU, Time())
@@ -285,5 +343,7 @@ def lines_of_code(path: Path) -> int:
 
 def test_all_it_loads_can_be_read_in_one_sitting() -> None:
     counted = {str(p.relative_to(HERE)): lines_of_code(p) for p in loaded()}
-    assert "agents/actuator.py" in counted
-    assert sum(counted.values()) < MOST_LINES, counted
+    assert "agents/slots.py" in counted and "agents/devices/nvidia/knobs.py" in counted
+    whole = sum(len(path.read_text().splitlines()) for path in loaded())
+    told = f"{sum(counted.values())} lines of code in {whole} lines of text: {counted}"
+    assert sum(counted.values()) < MOST_LINES, told

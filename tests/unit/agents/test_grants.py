@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from agents.drivers import Value
 from agents.grants import ActuatorConfig, Granted, load_config
+from agents.hand import Value
 from tuner.core import ConfigError
 
 RANGES: dict[str, tuple[Value, ...]] = {
     "gpu.clock_mhz": (210, 810, 1410),
     "gpu.power_limit_w": (100, 250, 400),
 }
-REFUSED = {"gpu.mem_clock_mhz": "the board has one memory clock"}
+KNOBS = (*RANGES, "gpu.mem_clock_mhz")
+"""What devices of this kind may have; this one has one memory clock."""
 
 WHOLE = """
 socket = "/tmp/a.sock"
@@ -46,7 +47,7 @@ def read(tmp_path: Path, text: str) -> ActuatorConfig:
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     assert (config.lease_s, config.agent_grace_s, config.deadline_s) == (2.0, 5.5, 1.0)
-    assert (config.group, config.drivers) == ("tuners", ("fake:/tmp/h.json",))
+    assert (config.group, config.drivers) == ("tuners", ["fake:/tmp/h.json"])
     first = config.granted("GPU-77")
     assert first.grant == {"gpu.clock_mhz": (600, 1410)}
     assert first.failsafe == {"gpu.power_limit_w": 250}
@@ -56,14 +57,14 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
 def test_what_is_not_granted_is_denied(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     for uuid in ("GPU-1", "MIG-1"):
-        assert config.granted(uuid).values(uuid, RANGES, REFUSED) == {}
+        assert config.granted(uuid).values(uuid, RANGES, KNOBS) == {}
     assert read(tmp_path, "") == ActuatorConfig()
     assert ActuatorConfig().granted("GPU-1").grant == {}
 
 
 def test_granted_are_the_supported_values_within_the_bounds() -> None:
     granted = Granted(match="*", grant={"gpu.clock_mhz": (210, 1000), "gpu.mem_clock_mhz": (1, 2)})
-    assert granted.values("GPU-1", RANGES, REFUSED) == {"gpu.clock_mhz": (210, 810)}
+    assert granted.values("GPU-1", RANGES, KNOBS) == {"gpu.clock_mhz": (210, 810)}
 
 
 @pytest.mark.parametrize(
@@ -75,11 +76,19 @@ def test_granted_are_the_supported_values_within_the_bounds() -> None:
         (Granted(match="*", grant={"gpu.clok_mhz": (300, 400)}), "gpu.clok_mhz.*no such knob"),
         (Granted(match="*", failsafe={"gpu.power_limit_w": 500}), "500.*100 to 400"),
         (Granted(match="*", original={"gpu.clock_mhz": "max"}), "'max'.*210 to 1410"),
+        (
+            Granted(
+                match="*",
+                grant={"gpu.power_limit_w": (100, 300)},
+                failsafe={"gpu.power_limit_w": 250},
+            ),
+            "300 is granted, above the fail-safe.*250 at most",
+        ),
     ],
 )
 def test_what_the_device_does_not_support_is_refused_at_start(granted: Granted, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        granted.values("GPU-1", RANGES, REFUSED)
+        granted.values("GPU-1", RANGES, KNOBS)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +99,9 @@ def test_what_the_device_does_not_support_is_refused_at_start(granted: Granted, 
         ("lease_s = true", "lease_s cannot be True"),
         ("lease_s = nan", "lease_s cannot be nan"),
         ('lease_s = "3"', "lease_s"),
-        ("drivers = [3]", "drivers cannot be"),
         ('drivers = "nvidia"', "drivers cannot be"),
         ("socket = 3", "socket"),
-        ("device = 3", r"\[\[device\]\]"),
+        ("device = 3", "device cannot be 3"),
         ("device = [3]", "device 1"),
         ("[[device]]", "has no match"),
         ('[[device]]\nmatch = "x"\ngrants = 3', "unknown key 'grants'"),

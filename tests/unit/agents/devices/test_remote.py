@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from agents.actuator import Actuator
-from agents.actuator_main import listening
-from agents.actuator_socket import Door
+from agents.actuator_main import listen
 from agents.attached import Attached
 from agents.devices import fake_knobs
 from agents.devices.remote import RemoteKnobs, open_remote
 from agents.grants import ActuatorConfig, Granted
-from agents.originals import Disk, Originals
+from agents.originals import Originals
 from agents.pair import Pair
-from tests.actuation import DirectHand
+from tests.actuation import DirectHand, actuator_of
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
 from tests.fakes import Rig, steady
@@ -59,24 +58,22 @@ class House:
     def open(self) -> None:
         grant = {CLOCK: (600.0, 1410.0), LIMIT: (150.0, 350.0)}
         config = ActuatorConfig(devices=(Granted(match="GPU-*", grant=grant),))
-        originals = Originals(self.folder / "journal", Disk())
-        actuator = Actuator(config, DirectHand(self.hardware), originals, "boot", lambda: self.now)
-        actuator.replay()
-        actuator.grant()
         ready = threading.Event()
         self.stop = threading.Event()
 
-        def serve(stop: threading.Event) -> None:
-            with listening(self.socket, None) as listener:
-                door = Door(listener, actuator, lambda uid, gids: True)
-                ready.set()
-                while not stop.is_set():
-                    door.step()
-                for line in list(door._peers):
-                    line.close()
-                door._selector.close()
+        async def served(stop: threading.Event) -> None:
+            hand = DirectHand(self.hardware)
+            originals = Originals(self.folder / "journal")
+            actuator = await actuator_of(config, lambda: hand, originals, "boot", lambda: self.now)
+            await actuator.replay()
+            actuator.grant()
+            server = await listen(actuator, self.socket)
+            ready.set()
+            while not stop.is_set():
+                await asyncio.sleep(0.02)
+            server.close()
 
-        self.thread = threading.Thread(target=serve, args=(self.stop,))
+        self.thread = threading.Thread(target=asyncio.run, args=(served(self.stop),))
         self.thread.start()
         assert ready.wait(5.0)
 
@@ -115,12 +112,13 @@ def attached(remote: RemoteKnobs, rig: Rig) -> Attached:
         name="remote",
         kind="fake",
         board=remote.board,
-        version=remote.driver,
+        version="1",
         space=remote.space,
         metrics=tuple(Metric(name, Origin.SIMULATED) for name in rig.listed),
         actuator=remote,
         meter=rig.meter,
         tenure=remote,
+        complaint=remote.complaint,
     )
 
 
@@ -134,7 +132,7 @@ def test_the_space_has_what_is_granted_and_what_was_found(remote: RemoteKnobs) -
     clock, limit = remote.space.knob(CLOCK), remote.space.knob(LIMIT)
     assert clock.default == 1410 and min(clock.values) == 630
     assert limit.default == 400 and sorted(limit.values)[-2] == 350
-    assert (remote.board, remote.driver) == ("A100 (fake)", "fake 1")
+    assert remote.board == "A100 (fake)"
 
 
 def test_the_default_is_the_device_as_it_was_found_not_a_lock(
@@ -283,7 +281,7 @@ def test_an_agent_tries_holds_and_releases_through_it(
     agent.step()
     assert house.values == {**FACTORY, **HELD}
     told = remote._line.ask("read", device=GPU)
-    assert (told["level"], told["study"], told["revision"]) == ("hold", "s1", 1)
+    assert told["level"] == "hold"
     rig.tuner.orders.append(Release(why="over"))
     agent.step()
     assert house.values == FACTORY
@@ -302,5 +300,25 @@ def test_a_foreign_change_contaminates_the_trial_and_stays(
     agent.step()
     agent.step()
     (report,) = [m["outcome"] for m in rig.tuner.told("/trials/report")]
-    assert report["state"] == "contaminated" and "222" in report["reason"]
+    assert report["state"] == "contaminated"
+    assert "somebody else set gpu.power_limit_w to 222, we had set 250" in report["reason"]
+    assert f"jouletune actuator restore {GPU}" in report["reason"]
+    assert house.values == {**FACTORY, LIMIT: 222}
+
+
+def test_a_hold_that_somebody_else_changed_ends_with_the_actuators_word(
+    house: House, remote: RemoteKnobs, tmp_path: Path
+) -> None:
+    rig = rig_of(remote, tmp_path / "agent", lambda: None)
+    agent = rig.agent()
+    agent.begin()
+    rig.tuner.orders.append(hold(plan=Plan.single(HELD), baseline={CLOCK: 1410, LIMIT: 400}))
+    agent.step()
+    house.set(LIMIT, 222)
+    remote.beat()
+    rig.time.sleep(601.0)
+    agent.step()
+    ended = [m["ended"] for m in rig.tuner.told("/holds/report") if m["ended"]]
+    assert len(ended) == 1 and "we had set 300" in ended[0]
+    assert f"jouletune actuator restore {GPU}" in ended[0]
     assert house.values == {**FACTORY, LIMIT: 222}

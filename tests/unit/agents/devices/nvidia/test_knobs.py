@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pynvml
 import pytest
 
 from agents.devices.catalogue import known_truth
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover, limits_w
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
+from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.offers import limits_w, refusals
+from agents.hand import Hand, Value
 from tests.contracts.drivers import DriverContract
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.core import ActuationError, DeviceLost, Setting
@@ -78,50 +84,55 @@ class TestDiscovery:
         a100, a40 = discover()
         assert (a100.uuid, a40.uuid) == (A100, A40)
         assert "A100" in a100.board
-        assert a100.driver == "580.95.05"
+        assert Gpu(A100).driver() == "580.95.05"
         assert a100.ranges()[CLOCK] == tuple(range(210, 1411, 15))
-        assert a100.ranges()[LIMIT] == tuple(range(100, 401, 50))
-        assert "one clock" in a100.cannot[MEMORY]
+        assert a100.ranges()[LIMIT] == tuple(range(100, 401))
+        assert "one clock" in refusals(Gpu(A100))[MEMORY]
         assert a40.ranges()[MEMORY] == (405, 7251)
-        assert not a40.cannot
+        assert not refusals(Gpu(A40))
 
     def test_no_library_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing() -> None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
         monkeypatch.setattr(pynvml, "nvmlInit", missing)
-        assert discover() == []
+        assert uuids() == []
+        with pytest.raises(ActuationError, match="no NVIDIA driver"):
+            discover()
 
     def test_a_driver_that_is_not_loaded_says_so(self, nvml: FakeNvml) -> None:
         nvml.set("unloaded", 1.0)
-        with pytest.raises(ActuationError, match="modprobe"):
-            discover()
+        for ask in (uuids, discover):
+            with pytest.raises(ActuationError, match="Driver Not Loaded"):
+                ask()
 
     def test_a_guest_of_a_vgpu_sets_nothing(self, nvml: FakeNvml) -> None:
         nvml.set("vgpu", 1.0)
         knobs = discover()[0]
         assert not knobs.ranges()
-        assert "vGPU" in knobs.cannot[LIMIT]
+        assert "vGPU" in refusals(Gpu(A100))[LIMIT]
 
     def test_a_limit_the_board_does_not_offer_is_absent(self, nvml: FakeNvml) -> None:
         nvml.set("refuse_limit", 1.0)
         knobs = discover()[0]
         assert list(knobs.ranges()) == [CLOCK]
-        assert "not support" in knobs.cannot[LIMIT]
+        assert "not support" in refusals(Gpu(A100))[LIMIT].lower()
 
     @pytest.mark.parametrize(
         ("bounds", "limits"),
         [
-            ((60_000, 70_000, 70_000), list(range(60, 71))),
-            ((200_000, 700_000, 700_000), list(range(200, 701, 50))),
-            ((100_000, 366_000, 350_000), [150, 200, 250, 300, 350, 366]),
+            ((60, 70, 70), list(range(60, 71))),
+            ((200, 700, 700), list(range(200, 701, 50))),
+            ((101, 366, 350), [150, 200, 250, 300, 350, 366]),
+            ((100, 400, 287.5), [100, 150, 200, 250, 287.5, 300, 350, 400]),
+            ((150, 150, 400), [150, 400]),
         ],
     )
-    def test_limits_are_whole_steps_within_the_boards_own(
-        self, bounds: tuple[int, int, int], limits: list[int]
+    def test_few_of_the_limits_are_tried_the_greatest_and_what_was_found_among_them(
+        self, bounds: tuple[int, int, float], limits: list[float]
     ) -> None:
-        found = limits_w(bounds[0], bounds[1], bounds[2])
-        assert [w for w in found if w != 100] == limits
+        least, most, found = bounds
+        assert limits_w(range(least, most + 1), found) == limits
 
 
 class TestWriting:
@@ -194,7 +205,7 @@ class TestRefusals:
             lambda: knobs.reset(CLOCK),
         ]
         for act in acts:
-            with pytest.raises(ActuationError, match="jouletune-actuator") as caught:
+            with pytest.raises(ActuationError, match="Insufficient Permissions") as caught:
                 act()
             assert not isinstance(caught.value, DeviceLost)
         assert CLOCK in knobs.ranges()
@@ -203,11 +214,10 @@ class TestRefusals:
     def test_a_lock_that_turns_out_unsupported_is_not_offered_again(self, nvml: FakeNvml) -> None:
         knobs = discover()[1]
         nvml.set("refuse_mem", 1.0, gpu=1)
-        with pytest.raises(ActuationError, match="not support"):
+        with pytest.raises(ActuationError, match="Not Supported"):
             knobs.write(MEMORY, 405)
         assert MEMORY not in knobs.ranges()
         assert MEMORY not in knobs.read()
-        assert "not support" in knobs.cannot[MEMORY]
 
     def test_a_lost_gpu_is_lost_for_every_verb(self, nvml: FakeNvml, knobs: NvidiaKnobs) -> None:
         nvml.set("lost", 1.0)
@@ -215,7 +225,6 @@ class TestRefusals:
             knobs.read,
             lambda: knobs.write(CLOCK, 1005),
             lambda: knobs.reset(CLOCK),
-            lambda: knobs.epoch,
         ):
             with pytest.raises(DeviceLost, match="lost"):
                 act()
@@ -228,33 +237,58 @@ def discover_uuids() -> list[str]:
     return [knobs.uuid for knobs in discover()]
 
 
+class Asked:
+    """The GPU's knobs in a hand's process, as the actuator asks for them; an epoch and a value."""
+
+    def __init__(self, root: Path) -> None:
+        self.hand = Hand(lambda: discover(root), 5.0)
+
+    def read(self) -> tuple[str, Value]:
+        values, epoch = asyncio.run(self.hand.ask("read", A100))
+        return epoch, values[LIMIT]
+
+    def write(self, watts: int) -> None:
+        asyncio.run(self.hand.ask("write", A100, LIMIT, watts))
+
+
+@pytest.fixture
+def asked(nvml: FakeNvml, tmp_path: Path) -> Iterator[Asked]:
+    asked = Asked(tmp_path)
+    yield asked
+    asyncio.run(asked.hand.close())
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 class TestDriverRestart:
-    def test_one_call_fails_and_the_epoch_is_another(
-        self, nvml: FakeNvml, knobs: NvidiaKnobs
-    ) -> None:
-        before = knobs.epoch
-        assert before == knobs.epoch
-        knobs.write(LIMIT, 250)
+    def test_one_call_fails_and_the_epoch_is_another(self, nvml: FakeNvml, asked: Asked) -> None:
+        before, _ = asked.read()
+        assert asked.read()[0] == before
+        asked.write(250)
         nvml.set("generation", 1.0)
-        with pytest.raises(ActuationError, match="restarted"):
-            knobs.read()
-        assert knobs.read()[LIMIT] == 400
-        assert knobs.epoch != before
+        with pytest.raises(DeviceLost, match="restarted"):
+            asked.read()
+        after, limit = asked.read()
+        assert (limit, after != before) == (400, True)
 
-    def test_the_epoch_is_told_even_as_the_first_call_after_it(
-        self, nvml: FakeNvml, knobs: NvidiaKnobs
+    def test_a_module_loaded_again_is_another_epoch(
+        self, nvml: FakeNvml, asked: Asked, tmp_path: Path
     ) -> None:
-        before = knobs.epoch
-        nvml.set("generation", 1.0)
-        assert knobs.epoch != before
-
-    def test_a_module_loaded_again_is_another_epoch(self, nvml: FakeNvml, tmp_path: Path) -> None:
         module = tmp_path / "sys/module/nvidia"
         module.mkdir(parents=True)
-        knobs = discover(tmp_path)[0]
-        before = knobs.epoch
-        assert knobs.epoch == before
+        before = asked.read()
+        assert asked.read() == before
         (tmp_path / "sys/module/nouveau").mkdir()
         module.rename(tmp_path / "gone")
         module.mkdir()
-        assert knobs.epoch != before
+        assert asked.read() != before
+
+
+def test_an_agents_gpu_is_found_anew_after_a_restart(nvml: FakeNvml) -> None:
+    gpu = Gpu(A100)
+    before = gpu.call("name", pynvml.nvmlDeviceGetName)
+    nvml.set("generation", 1.0)
+    with pytest.raises(ActuationError, match="restarted"):
+        gpu.call("name", pynvml.nvmlDeviceGetName)
+    assert gpu.call("name", pynvml.nvmlDeviceGetName) == before

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from agents.attached import Attached
 from agents.devices.nvidia import device
+from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
 from agents.devices.nvidia.meter import GpuMeter
@@ -216,6 +219,30 @@ class TestFaults:
         nvml.set("lost", 1.0)
         with pytest.raises(MeasurementError, match="lost"):
             side.meter.start()
+
+    def test_a_driver_that_hangs_fails_the_window_and_is_asked_again_once_it_is_back(
+        self,
+        nvml: FakeNvml,
+        side: Attached,
+        sampled: Sampled,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(nvml_module, "DEADLINE_S", 0.3)
+        started = side.meter.start()
+        sampled.sleep(2.0)
+        nvml.set("hang", 2.0)
+        began = time.monotonic()
+        for ask in (started.read, started.stop, side.meter.start, side.meter.start):
+            with pytest.raises(MeasurementError, match=r"did not answer within 0\.3 s"):
+                ask()
+        assert time.monotonic() - began < 3.0
+        nvml.set("hang", 0.0)
+        monkeypatch.setattr(nvml_module, "DEADLINE_S", 5.0)
+        while time.monotonic() - began < 20.0:
+            with suppress(MeasurementError):
+                assert window(side, sampled, 2.0)["window_energy_j"].mean > 0.0
+                return
+        pytest.fail("a driver that is back is not asked again")
 
     def test_after_a_restart_windows_are_measured_again(
         self, nvml: FakeNvml, side: Attached, sampled: Sampled

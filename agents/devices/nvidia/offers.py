@@ -1,0 +1,72 @@
+"""What an agent is told of a GPU's knobs: power limits worth trying, and why a knob is refused.
+
+Kept apart from `knobs`, which root loads: none of this needs a right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pynvml
+
+from agents.devices.nvidia.knobs import (
+    AMPERE,
+    CLOCK,
+    LIMIT,
+    MEMORY,
+    UNKNOWN_ARCHITECTURE,
+    VGPU,
+    VOLTA,
+)
+from agents.devices.nvidia.nvml import Gpu
+from tuner.core import Value
+
+STEPS_W = (1, 5, 10, 25, 50, 100)
+MOST_STEPS = 10
+"""A power limit is offered in the finest of these steps that makes no more than this many."""
+GUEST = "this is a guest's share of a GPU (vGPU); only its host sets clocks and power"
+NO_LOCK = "GPUs of this generation have no such lock"
+ONE_CLOCK = "the board runs its memory at one clock"
+
+
+def limits_w(supported: Sequence[int], found: float) -> list[float]:
+    """Return the power limits to choose from, in watts, of those that are supported.
+
+    The greatest, and the one that was found, are among them, whatever the step.
+    """
+    span = supported[-1] - supported[0]
+    step = next((s for s in STEPS_W if span / s <= MOST_STEPS), STEPS_W[-1])
+    return sorted({*(w for w in supported if w % step == 0), supported[-1], found})
+
+
+def coarsened(knob: str, values: Sequence[Value], found: Value) -> Sequence[Value]:
+    """Return which of the values that the actuator grants are worth trying: of whole watts, few."""
+    if knob != LIMIT or not all(isinstance(value, int) for value in values):
+        return values
+    return limits_w([int(value) for value in values], float(found))
+
+
+def refusals(gpu: Gpu) -> Mapping[str, str]:
+    """Return why the GPU refuses a knob, by the knob's name; nothing of those it has.
+
+    Raises:
+        ActuationError, DeviceLost: it does not answer.
+    """
+    mode, _ = gpu.told("virtualisation", pynvml.nvmlDeviceGetVirtualizationMode)
+    if mode == VGPU:
+        return dict.fromkeys((CLOCK, MEMORY, LIMIT), GUEST)
+    newer = gpu.told("generation", pynvml.nvmlDeviceGetArchitecture)[0] or UNKNOWN_ARCHITECTURE
+    memory, no_memory = gpu.told("memory clocks", pynvml.nvmlDeviceGetSupportedMemoryClocks)
+    _, no_clocks = (
+        gpu.told("clocks", pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+        if memory
+        else (None, no_memory)
+    )
+    _, no_limit = gpu.told("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+    why = {
+        CLOCK: no_clocks or ("" if newer >= VOLTA else NO_LOCK),
+        MEMORY: no_memory
+        or (ONE_CLOCK if len(set(memory)) == 1 else "" if newer >= AMPERE else NO_LOCK),
+        LIMIT: no_limit,
+    }
+    return {knob: reason for knob, reason in why.items() if reason}

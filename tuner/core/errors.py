@@ -1,0 +1,33 @@
+"""The rest of the family of `tuner.errors`: what the root process has no use for."""
+
+from __future__ import annotations
+
+from tuner.errors import Conflict, InvalidInput, TuningError
+
+
+class ConstraintSyntax(InvalidInput, code="constraint_syntax"):
+    """A constraint or an objective does not parse. Write it as the hint shows."""
+
+
+class MetricUnavailable(InvalidInput, code="metric_unavailable"):
+    """A study asks for a metric that nobody measures here. Choose another, or add the meter."""
+
+
+class IllegalTransition(Conflict, code="illegal_transition"):
+    """A trial or a study cannot go from its state to the asked one. Leave it as it is."""
+
+
+class StaleToken(Conflict, code="stale_token"):
+    """A newer attempt owns this trial. Stop working on it and ask for the next assignment."""
+
+
+class MeasurementError(TuningError, code="measurement"):
+    """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
+
+
+class LinkError(TuningError, ConnectionError, code="link"):
+    """The tuner cannot be reached. Back off, keep the hold, spool what must not be lost."""
+
+
+class ProtocolMismatch(LinkError, code="protocol"):
+    """The peer speaks another protocol version. Upgrade the older side; do not retry."""
