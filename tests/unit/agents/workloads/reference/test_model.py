@@ -4,7 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the reference workload needs torch")
 
-from agents.workloads.reference.model import CLASSES, classifier, images  # noqa: E402
+from agents.workloads.reference.resnet18 import CLASSES, classifier  # noqa: E402
+from agents.workloads.reference.slab import inputs  # noqa: E402
 
 
 def test_at_full_width_it_has_the_parameters_of_resnet_18() -> None:
