@@ -18,6 +18,7 @@ import pytest
 
 from agents.load import HttpCaller, LoadRun, LoadShape
 from agents.workloads import open_workload
+from tuner.core import MeasurementError
 
 pytest.importorskip("torch", reason="the reference workload needs torch")
 
@@ -331,3 +332,26 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
         workload.close()
     assert not any(alive(pid) for pid in pids)
     workload.close()
+
+
+def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Path) -> None:
+    workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+    try:
+        assert workload.pulse is not None
+        before = workload.pulse()
+        workload.actuator.apply({"batch_size": 4})
+        window = workload.meter.start()
+        assert eventually(lambda: window.read()["window_items"].mean > 0)
+        pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
+        os.kill(pids[0], signal.SIGKILL)
+        assert eventually(lambda: not any(alive(pid) for pid in pids))
+        with pytest.raises(MeasurementError, match="does not answer"):
+            window.stop()
+        assert workload.actuator.read() == DEFAULT
+        assert workload.pulse().incarnation != before.incarnation
+        workload.actuator.apply({"batch_size": 4})
+        assert workload.actuator.read() == {**DEFAULT, "batch_size": 4}
+        pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
+    finally:
+        workload.close()
+    assert not any(alive(pid) for pid in pids)

@@ -38,7 +38,7 @@ class Model:
 
 _HERE = "agents.workloads.reference"
 _MODELS = (
-    Model(DEFAULT, f"{_HERE}.resnet18:classifier", (3, 96, 96), "float32", 0, 32, 2_826_276),
+    Model(DEFAULT, f"{_HERE}.resnet18:classifier", (3, 96, 96), "float32", 0, 32, 2_824_580),
     Model("resnet50", f"{_HERE}.resnet50:resnet50", (3, 224, 224), "float32", 0, 64, 25_557_032),
     Model("mobilenet", f"{_HERE}.mobilenet:mobilenet", (3, 224, 224), "float32", 0, 32, 3_504_872),
     Model("bert", f"{_HERE}.transformer:bert", (128,), "int64", 30_522, 768, 109_482_240),

@@ -53,7 +53,7 @@ class Api:
         self._name = name
         self._revision = revision
         self._next = 0
-        self._run = secrets.token_hex(4)
+        self._incarnation = secrets.token_hex(4)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -71,7 +71,6 @@ class Api:
             {
                 "name": self._name,
                 "version": self._revision,
-                "run": self._run,
                 "knobs": [_knob(k) for k in space.knobs],
                 "only": [dict(s) for s in space.only],
                 "setting": dict(self._fleet.setting),
@@ -96,6 +95,7 @@ class Api:
                 "failed": batcher.failed,
                 "pids": fleet.pids,
                 "serving": len(batcher.instances),
+                "incarnation": self._incarnation,
                 "arrived": batcher.arrived,
                 "batches": batcher.batches,
                 "queued": batcher.queued,

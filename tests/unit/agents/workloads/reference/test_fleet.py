@@ -14,7 +14,6 @@ from agents.workloads.reference.instance import Placement, Recipe
 from agents.workloads.reference.slab import inputs
 from tuner.core import ActuationError, DeviceLost, OutOfRange
 
-
 MIB = 1 << 20
 
 
