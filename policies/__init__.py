@@ -8,6 +8,7 @@ from importlib import import_module
 from tuner.core import InvalidInput, Policy
 
 POLICIES: Mapping[str, str] = {
+    "packrat": "policies.packrat:Packrat",
     "polythrottle": "policies.polythrottle:Polythrottle",
     "sobol": "policies.sobol:Sobol",
 }

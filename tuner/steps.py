@@ -7,8 +7,8 @@ setting against the baseline in alternating windows, HOLDING rests.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from tuner import guard
 from tuner.core import (
@@ -21,7 +21,9 @@ from tuner.core import (
     Phase,
     Plan,
     Policy,
+    Row,
     Setting,
+    SettingKey,
     Study,
     Trial,
     TrialState,
@@ -188,18 +190,57 @@ def _confirming(study: Study, trials: Sequence[Trial]) -> Step:
     if len(windows) >= CONFIRM_MOST:
         return _hold_baseline(study, f"{len(windows)} confirming windows settled nothing")
     struck: list[str] = []
-    for plan in _contenders(study, study.plan, trials):
-        fates = [_fate(study, s, windows, evidence.limits) for s in settings_of(plan)]
-        lost = next((f for f in fates if f.struck), None)
-        if lost is not None:
-            struck.append(f"{render_setting(plan.rows[0].setting)}: {lost.why}")
+    for contender in _contenders(study, study.plan, trials):
+        fates = {
+            setting_key(s): _fate(study, s, windows, evidence.limits)
+            for s in settings_of(contender)
+            if setting_key(s) != setting_key(study.baseline)
+        }
+        lost = {key: fate for key, fate in fates.items() if fate.struck}
+        struck += [
+            f"{render_setting(s)}: {lost[setting_key(s)].why}"
+            for s in settings_of(contender)
+            if setting_key(s) in lost
+        ]
+        plan = _without(study, contender, lost)
+        if plan is None:
             continue
-        for setting, fate in zip(settings_of(plan), fates, strict=True):
+        won: list[str] = []
+        for setting in settings_of(plan):
+            fate = fates.get(setting_key(setting), THE_BASELINE)
             if not fate.won:
                 return _alternate(study, setting, windows)
-        return Move(Phase.HOLDING, fates[0].why, plan)
+            won.append(fate.why)
+        return Move(Phase.HOLDING, _in_words(study, plan, won, struck), plan)
     reason = "; ".join(struck) or "nothing was left to confirm"
     return _hold_baseline(study, f"no setting was confirmed ({reason})")
+
+
+def _without(study: Study, plan: Plan, lost: Collection[SettingKey]) -> Plan | None:
+    """Return the plan with the baseline in the place of the settings lost; None if no other is left.
+
+    A setting that did not win says nothing against those of the plan's other rows.
+    """
+    baseline = study.baseline
+    rows: list[Row] = []
+    for row in plan.rows:
+        setting = baseline if setting_key(row.setting) in lost else row.setting
+        if rows and setting_key(rows[-1].setting) == setting_key(setting):
+            rows.pop()
+        rows.append(Row(row.below, setting))
+    if lost and all(setting_key(row.setting) == setting_key(baseline) for row in rows):
+        return None
+    return replace(plan, rows=tuple(rows)) if lost else plan
+
+
+def _in_words(study: Study, plan: Plan, won: Sequence[str], struck: Sequence[str]) -> str:
+    """Return why a plan is held: what each of its settings won, and what was struck of it."""
+    if len(plan.rows) == 1:
+        return won[0]
+    told = zip(settings_of(plan), won, strict=True)
+    texts = [f"{render_setting(setting)}: {why}" for setting, why in told]
+    lost = [f"the baseline instead of {text}" for text in struck]
+    return "; ".join([*texts, *lost])
 
 
 def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[Plan]:
@@ -221,21 +262,23 @@ class _Fate:
     why: str = ""
 
 
+THE_BASELINE = _Fate(True, False, "the baseline")
+"""A plan's row at the baseline itself has nothing to win."""
+
+
 def _fate(
     study: Study, setting: Setting, windows: Sequence[Trial], in_force: Sequence[Limit]
 ) -> _Fate:
     """Judge a setting by its own confirming windows: the one that proposed it was selected.
 
     Its rival is the baseline in the windows alternating with its own, so what comes later for other
-    contenders changes nothing. A plan's row at the baseline itself has nothing to win.
+    contenders changes nothing.
     """
     own = [t for t in windows if t.tries(setting)]
     good = [t for t in own if t.state is TrialState.COMPLETED]
     bad = next((t for t in own if t.state is TrialState.FAILED or t.censored), None)
     if bad is not None:
         return _Fate(False, True, f"trial {bad.number} {bad.state}: {bad.reason}")
-    if setting_key(setting) == setting_key(study.baseline):
-        return _Fate(True, False, "the baseline")
     if len(good) < CONFIRM_WINDOWS:
         spent = len(own) >= CONFIRM_TRIES
         return _Fate(False, spent, f"{len(own)} windows were not enough" if spent else "")

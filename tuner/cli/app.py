@@ -17,6 +17,7 @@ from tuner.cli import (
     device,
     doctor,
     history,
+    packrat,
     run,
     study,
     trial,
@@ -51,6 +52,7 @@ app.command("history")(history.history)
 app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
+app.add_typer(packrat.commands, name="packrat")
 app.command("doctor")(doctor.doctor)
 
 

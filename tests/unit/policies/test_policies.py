@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies import POLICIES, load_policy
+from policies.packrat import Packrat
 from policies.polythrottle import Polythrottle
 from policies.sobol import Sobol
 from tests.builders import CLOCKS, SPACE
@@ -16,6 +17,12 @@ class TestPolythrottle(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return Polythrottle()
+
+
+class TestPackrat(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return Packrat()
 
 
 class TestSobol(PolicyContract):
@@ -48,5 +55,5 @@ def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
 
 
 def test_an_unknown_policy_is_named_with_those_there_are() -> None:
-    with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*polythrottle, sobol"):
+    with pytest.raises(InvalidInput, match=r"no policy 'oracle'.*packrat, polythrottle, sobol"):
         load_policy("oracle")

@@ -232,6 +232,33 @@ def test_every_row_of_a_plan_is_confirmed_and_the_whole_plan_held() -> None:
     assert end.plan == plan
 
 
+def test_a_row_that_is_not_confirmed_goes_back_to_the_baseline_and_the_others_stand() -> None:
+    rows = (Row(5.0, setting(400)), Row(10.0, setting(600)), Row(math.inf, setting(800)))
+    plan = Plan(rows, by="batch_demand")
+    truth = table({1000: (10, 100), 600: (10, 100), 400: (10, 100), 800: (8, 105)})
+    asked, end = confirm(replace(PROPOSED, plan=plan), TUNED, truth)
+    assert end.plan == Plan((Row(10.0, setting()), Row(math.inf, setting(800))), by="batch_demand")
+    assert "the baseline instead of gpu.clock_mhz=600 batch_size=1: its gain" in end.why
+    assert "gpu.clock_mhz=800 batch_size=1: confirmed" in end.why
+    assert asked.count(setting(800)) == 2
+
+
+def test_a_plan_of_which_nothing_is_confirmed_makes_room_for_the_next_best() -> None:
+    plan = Plan((Row(5.0, setting(600)), Row(math.inf, setting(400))), by="batch_demand")
+    truth = table({1000: (10, 100), 600: (10, 100), 400: (10, 100), 800: (8, 105)})
+    _, end = confirm(replace(PROPOSED, plan=plan), TUNED, truth)
+    assert end.plan == Plan.single(setting(800))
+
+
+def test_a_row_at_the_baseline_has_nothing_to_win() -> None:
+    plan = Plan((Row(5.0, setting()), Row(math.inf, setting(600))), by="batch_demand")
+    asked, end = confirm(
+        replace(PROPOSED, plan=plan), TUNED, table({1000: (10, 100), 600: (6, 110)})
+    )
+    assert asked == [setting(), setting(600)] * 2
+    assert end.plan == plan
+
+
 def test_a_setting_once_struck_stays_struck() -> None:
     drifting = iter([9.7, 9.7])
     baseline = iter([9.75, 9.8, 12.0, 12.0, 12.0, 12.0])

@@ -1,0 +1,97 @@
+"""Interference: instances that run side by side are slower than each is alone.
+
+Packrat (arXiv 2311.18174) plans with solo profiles and explains what is missing by clocks that fall
+under vector load (about 15 %) and by memory bandwidth; it has no term for it. This one is ours: with
+every thread of the machine busy an instance takes `share` longer, and proportionally less when only
+some of the other threads are. One number, learnt from few windows, shrunk towards nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policies.packrat.profile import Profile
+
+PRIOR_SD = 0.15
+"""How much slowdown is expected before anything was measured: what the paper reports."""
+MODEL_SD = 0.05
+"""By how much one plan's slowdown strays from the line, whatever is measured: our guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A measured plan of like instances: `latency_s` is the slowest one's time for its batch."""
+
+    instances: int
+    threads: int
+    batch: int
+    latency_s: float
+    stderr_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """Latency is multiplied by 1 + share · (others' busy threads) / `cores`.
+
+    `windows` counts what it was learnt from. `errors` are |predicted − measured| / measured of each
+    plan by a correction learnt without that plan; empty while there are fewer than two plans.
+    """
+
+    share: float
+    cores: int
+    windows: int = 0
+    errors: tuple[float, ...] = ()
+
+    def slowdown(self, own: int, busy: int) -> float:
+        """Return the factor for an instance with `own` of `busy` threads that compute."""
+        return 1.0 + self.share * max(0, busy - own) / self.cores
+
+    @property
+    def error_median(self) -> float | None:
+        """The median error on plans that were not used to fit, None where none could be left out."""
+        return statistics.median(self.errors) if self.errors else None
+
+
+def fit(profile: Profile, windows: Sequence[Window], cores: int) -> Interference:
+    """Learn the correction from windows of several instances whose cell was profiled alone.
+
+    Ridge regression of the slowdown minus one on the share of busy threads that are others', never
+    below zero; windows of one instance, or of a cell without a solo point, teach nothing.
+    """
+    useful = [w for w in windows if w.instances > 1 and (w.threads, w.batch) in profile.points]
+    plans = sorted({(w.instances, w.threads, w.batch) for w in useful})
+    share = _share(profile, useful, cores)
+    if len(plans) < 2:
+        return Interference(share, cores, len(useful))
+    errors: list[float] = []
+    for plan in plans:
+        own = [w for w in useful if (w.instances, w.threads, w.batch) == plan]
+        rest = [w for w in useful if (w.instances, w.threads, w.batch) != plan]
+        without = Interference(_share(profile, rest, cores), cores)
+        measured = statistics.fmean(w.latency_s for w in own)
+        errors.append(abs(predicted(profile, without, own[0]) - measured) / measured)
+    return Interference(share, cores, len(useful), tuple(errors))
+
+
+def predicted(profile: Profile, interference: Interference, window: Window) -> float:
+    """Return the seconds that the profile, corrected, expects of a window's plan."""
+    solo = profile.points[window.threads, window.batch].latency_s
+    return solo * interference.slowdown(window.threads, window.instances * window.threads)
+
+
+def _share(profile: Profile, windows: Sequence[Window], cores: int) -> float:
+    numerator, denominator = 0.0, 1.0 / PRIOR_SD**2
+    for window in windows:
+        solo = profile.points[window.threads, window.batch]
+        ratio = window.latency_s / solo.latency_s
+        doubt = ratio * math.hypot(
+            window.stderr_s / window.latency_s, solo.stderr_s / solo.latency_s
+        )
+        weight = 1.0 / (MODEL_SD**2 + doubt**2)
+        others = (window.instances - 1) * window.threads / cores
+        numerator += weight * others * (ratio - 1.0)
+        denominator += weight * others**2
+    return max(0.0, numerator / denominator)

@@ -1,0 +1,163 @@
+"""What a study's windows tell of batches: profile, several instances side by side, and demands.
+
+A closed loop that never waits keeps every batch full, so that an instance takes
+instances × batch_size / throughput for one. How many requests are under way follows from Little's
+law (throughput × mean latency); larger batches than that cannot be filled, and are left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policies.packrat.interference import Interference, Window, fit
+from policies.packrat.packing import Group
+from policies.packrat.profile import Cell, Point, Profile
+from tuner.core import (
+    Candidate,
+    Evidence,
+    InvalidInput,
+    Setting,
+    Study,
+    rate_of,
+    setting_key,
+)
+
+KNOBS = ("instances", "threads", "batch_size")
+TIMES = ("latency_mean_ms", "latency_p50_ms", "latency_p99_ms", "throughput_per_s")
+"""Objectives that a batch done sooner serves best."""
+
+
+def allowed(study: Study) -> dict[Group, Setting]:
+    """Return the settings that may be chosen; other knobs stay at their default.
+
+    A knob that the space lacks counts as one. No more threads in all than one instance may have.
+
+    Raises:
+        InvalidInput: the space has none of the knobs, or one with values that are no counts.
+    """
+    space = study.space
+    present = [k for k in space.knobs if k.name in KNOBS]
+    if not present:
+        raise InvalidInput(
+            f"packrat sets {', '.join(KNOBS)}, and the space has none of them",
+            hint="choose another policy, or a workload with these knobs",
+        )
+    for knob in present:
+        if not all(isinstance(v, int) and v >= 1 for v in knob.values):
+            raise InvalidInput(
+                f"packrat counts {knob.name}, and cannot with {knob.values}",
+                hint="give the knob whole numbers from 1 on",
+            )
+    listed = {setting_key(s) for s in space.only}
+    most = max((int(v) for k in present if k.name == "threads" for v in k.values), default=None)
+    found: dict[Group, Setting] = {}
+    for values in itertools.product(*(k.values for k in present)):
+        setting = {**study.baseline, **{k.name: v for k, v in zip(present, values, strict=True)}}
+        group = group_of(setting)
+        if listed:
+            fits = setting_key(setting) in listed
+        else:
+            fits = most is None or group.instances * group.threads <= most
+        if fits:
+            found[group] = setting
+    return found
+
+
+def group_of(setting: Setting) -> Group:
+    """Return a setting's instances, threads and batch size, one for what it does not say."""
+    return Group(*(int(setting.get(name, 1)) for name in KNOBS))
+
+
+def under_way(study: Study, evidence: Evidence) -> int | None:
+    """Return how many requests the load keeps under way; None where no closed loop shows it."""
+    base = evidence.of(study.baseline)
+    if base is None or any(rate_of(t) > 0.0 for t in base.trials):
+        return None
+    rate, latency_ms = (base.estimates.get(n) for n in ("throughput_per_s", "latency_mean_ms"))
+    if rate is None or latency_ms is None:
+        return None
+    return max(1, round(rate.mean * latency_ms.mean / 1000.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known of packings and what is expected of the others: always to be minimised.
+
+    By the batch's latency, or, where the objective is another (CPU time, energy), by what the
+    objective showed; there several instances are expected to be as good as one alone.
+    """
+
+    study: Study
+    measured: Mapping[Group, Candidate]
+    points: Mapping[Cell, Point]
+    interference: Interference
+
+    @classmethod
+    def of(cls, study: Study, evidence: Evidence, settings: Mapping[Group, Setting]) -> Outlook:
+        """Return the outlook that the evidence gives."""
+        groups = {setting_key(setting): group for group, setting in settings.items()}
+        measured = {
+            groups[key]: c for c in evidence.candidates if (key := setting_key(c.setting)) in groups
+        }
+        cores = max(g.instances * g.threads for g in settings)
+        seen = {g: p for g, c in measured.items() if (p := batch_point(g, c)) is not None}
+        points = {(g.threads, g.batch): p for g, p in seen.items() if g.instances == 1}
+        windows = [
+            Window(g.instances, g.threads, g.batch, p.latency_s, p.stderr_s)
+            for g, p in seen.items()
+            if g.instances > 1
+        ]
+        learnt = fit(Profile(points), windows, cores) if points else Interference(0.0, cores)
+        return cls(study, measured, points, learnt)
+
+    @property
+    def timed(self) -> bool:
+        """Whether a batch done sooner is what is wanted."""
+        objective = self.study.objective
+        wanted = "maximize" if objective.metric == "throughput_per_s" else "minimize"
+        return objective.metric in TIMES and objective.goal == wanted
+
+    def shown(self, group: Group) -> float | None:
+        """Return what a packing itself showed, None where it was not measured."""
+        candidate = self.measured.get(group)
+        if candidate is None:
+            return None
+        if self.timed:
+            point = batch_point(group, candidate)
+            return None if point is None else point.latency_s
+        estimate = candidate.estimates.get(self.study.objective.metric)
+        return None if estimate is None else self.study.objective.sign * estimate.mean
+
+    def expected(self, group: Group) -> float | None:
+        """Return what a packing showed or should show; None while its cell is unknown."""
+        shown = self.shown(group)
+        if shown is not None or group.instances == 1:
+            return shown
+        alone = self.shown(Group(1, group.threads, group.batch))
+        if alone is None or not self.timed:
+            return alone
+        busy = group.instances * group.threads
+        return alone * self.interference.slowdown(group.threads, busy)
+
+    def at(self, group: Group, demand: int) -> float:
+        """Return what a packing should show when `demand` items come at once; infinite if unknown.
+
+        What does not fit at once takes further rounds; a batch that is not filled is a smaller one.
+        """
+        items = min(group.batch, demand)
+        value = self.expected(Group(group.instances, group.threads, items))
+        if value is None:
+            return math.inf
+        return value * math.ceil(demand / (group.instances * items)) if self.timed else value
+
+
+def batch_point(group: Group, candidate: Candidate) -> Point | None:
+    """Return what its windows say of the time for full batches, None where they do not."""
+    rate = candidate.estimates.get("throughput_per_s")
+    if rate is None or rate.mean <= 0.0:
+        return None
+    latency_s = group.instances * group.batch / rate.mean
+    return Point(latency_s, latency_s * rate.stderr / rate.mean)

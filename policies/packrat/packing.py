@@ -1,0 +1,291 @@
+"""The best packing: how many instances, with how many threads each, and how many items each.
+
+After Packrat (Bhardwaj, Phanishayee, Narayanan, Tarta and Stutsman, arXiv 2311.18174): a batch is
+split among instances that run at once, and the slowest of them is its latency. Ours: cores may stay
+idle, instances may be limited by memory, the profile may have holes, and the aim may also be
+throughput or energy under a limit on the latency.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from policies.packrat.interference import Interference
+from policies.packrat.knapsack import least_bottleneck, least_sum
+from policies.packrat.profile import Cell, Profile
+from tuner.core import InvalidInput, MetricUnavailable
+
+
+class Aim(StrEnum):
+    """What a packing is chosen for."""
+
+    LATENCY = "latency_s"
+    """Seconds until the whole batch is done: that of the slowest instance."""
+    THROUGHPUT = "throughput_per_s"
+    """Items per second of instances that run batch after batch, at most `batch` items at a time."""
+    ENERGY = "energy_j"
+    """Joules per item of the batch, where the profile has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """So many instances alike: threads of each, and items of each."""
+
+    instances: int
+    threads: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Instances that run at once, largest first, and what the profile expects of them.
+
+    `items` are those there is room for: more than the batch where it had to be padded.
+    """
+
+    groups: tuple[Group, ...]
+    latency_s: float
+    throughput_per_s: float
+    energy_j: float | None
+
+    @property
+    def instances(self) -> int:
+        """How many instances there are."""
+        return sum(g.instances for g in self.groups)
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute in all."""
+        return sum(g.instances * g.threads for g in self.groups)
+
+    @property
+    def items(self) -> int:
+        """How many items there is room for."""
+        return sum(g.instances * g.batch for g in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A question in full: what may be used of the profile, and what for."""
+
+    profile: Profile
+    threads: int
+    batch: int
+    aim: Aim
+    most: int
+    limit_s: float
+    interference: Interference
+
+    def seconds(self, cell: Cell, busy: int) -> float:
+        """Return how long a cell takes while `busy` threads compute, its own among them."""
+        return self.profile.points[cell].latency_s * self.interference.slowdown(cell[0], busy)
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield the cells that fit into the threads and tell what is aimed at."""
+        for cell, point in self.profile.points.items():
+            metered = self.aim is not Aim.ENERGY or point.energy_j is not None
+            if cell[0] <= self.threads and metered:
+                yield cell
+
+    def packed(self, cells: Iterable[Cell]) -> Packing:
+        """Return the packing of these cells."""
+        counts = Counter(cells)
+        busy = sum(n * threads for (threads, _), n in counts.items())
+        items = sum(n * items for (_, items), n in counts.items())
+        seconds = {cell: self.seconds(cell, busy) for cell in counts}
+        joules = [self.profile.points[cell].energy_j for cell in counts]
+        energy_j = (
+            math.fsum(n * c[1] * j for (c, n), j in zip(counts.items(), joules, strict=True) if j)
+            / min(items, self.batch)
+            if all(j is not None for j in joules)
+            else None
+        )
+        order = sorted(counts, key=lambda cell: (-cell[1], -cell[0]))
+        return Packing(
+            tuple(Group(counts[cell], *cell) for cell in order),
+            max(seconds.values()),
+            math.fsum(n * cell[1] / seconds[cell] for cell, n in counts.items()),
+            energy_j,
+        )
+
+    def score(self, packing: Packing) -> tuple[float, int, float, int, int]:
+        """Return what is to be small: the aim, then shapes, latency, instances, threads.
+
+        To twelve digits, so that a sum in another order is no gain.
+        """
+        aimed = packing.latency_s
+        if self.aim is Aim.THROUGHPUT:
+            aimed = -packing.throughput_per_s
+        elif self.aim is Aim.ENERGY:
+            aimed = packing.energy_j if packing.energy_j is not None else math.inf
+        rounded = float(f"{aimed:.12g}")
+        return rounded, len(packing.groups), packing.latency_s, packing.instances, packing.threads
+
+
+def best_packing(
+    profile: Profile,
+    threads: int,
+    batch: int,
+    *,
+    mixed: bool = True,
+    aim: Aim = Aim.LATENCY,
+    latency_limit_s: float = math.inf,
+    memory_bytes: float = math.inf,
+    interference: Interference | None = None,
+) -> Packing:
+    """Return the best packing of `batch` items on `threads` threads; exact for the profile given.
+
+    All instances run at once on parts of the batch, and cores may stay idle. `mixed` allows
+    instances of different shapes; like ones are taken where they are as good. The limit is on the
+    slowest instance's time for its part (without any queueing), the memory on instances × what one
+    takes. With an interference the latencies are those expected side by side.
+
+    The parts are profiled batch sizes that add up to the batch exactly, as in Packrat. Only where
+    no such sum fits is the batch padded: an instance runs fewer items than a profiled size at the
+    cost of that size. So a batch just below a power of two can be slower than the power of two;
+    Packrat's own load estimator asks for powers of two only.
+
+    Raises:
+        InvalidInput: threads, batch, limit or memory out of range, more threads than were profiled,
+            or nothing fits.
+        MetricUnavailable: energy is the aim and the profile has none.
+    """
+    task = _Task(
+        profile,
+        threads,
+        batch,
+        aim,
+        _most_instances(profile, threads, memory_bytes),
+        latency_limit_s,
+        interference or Interference(0.0, threads),
+    )
+    _check(task)
+    for pad in (False, True):
+        found = list(_uniform(task, pad=pad))
+        if mixed:
+            found += _mixed(task, pad=pad)
+        if found:
+            return min(found, key=task.score)
+    raise _nothing_fits(task)
+
+
+def _uniform(task: _Task, *, pad: bool) -> Iterator[Packing]:
+    """Yield every packing of like instances that fits."""
+    for cell in task.cells():
+        threads, items = cell
+        room = min(task.threads // threads, task.most)
+        counts: Sequence[int]
+        if task.aim is Aim.THROUGHPUT:
+            counts = range(1, min(room, task.batch // items) + 1)
+        elif pad or task.batch % items == 0:
+            counts = [math.ceil(task.batch / items)]
+        else:
+            continue
+        for count in counts:
+            if count <= room and task.seconds(cell, count * threads) <= task.limit_s:
+                yield task.packed([cell] * count)
+
+
+def _mixed(task: _Task, *, pad: bool) -> Iterator[Packing]:
+    """Yield packings among which the best of all is.
+
+    How slow an instance is depends on how many threads are busy, so each number is tried: a packing
+    of fewer threads is only better than what was asked for, and comes up again at its own number.
+    """
+    slowed = task.interference.share > 0.0
+    best_s = math.inf
+    for busy in range(task.threads, 0, -1) if slowed else (task.threads,):
+        cells = _solved(task, busy, best_s, pad=pad)
+        if cells is not None:
+            packing = task.packed(cells)
+            best_s = min(best_s, packing.latency_s)
+            yield packing
+
+
+def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] | None:
+    """Return the best cells on at most `busy` threads, as slow as with all of them.
+
+    None where there are none, or where latency is the aim and none beat `best_s`.
+    """
+    seconds = {cell: task.seconds(cell, busy) for cell in task.cells() if cell[0] <= busy}
+    usable = [cell for cell, s in seconds.items() if s <= task.limit_s]
+    if task.aim is Aim.LATENCY:
+        better = {cell: seconds[cell] for cell in usable if seconds[cell] < best_s}
+        return least_bottleneck(better, busy, task.batch, task.most, pad=pad)
+    span = (task.batch, task.batch + (task.profile.batches[-1] - 1 if pad else 0))
+    if task.aim is Aim.THROUGHPUT:
+        span = (1, task.batch)
+        costs = {cell: -cell[1] / seconds[cell] for cell in usable}
+    else:
+        costs = {cell: cell[1] * (task.profile.points[cell].energy_j or 0.0) for cell in usable}
+    return least_sum(costs, busy, task.most, span)
+
+
+def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
+    """Return how many instances the memory and the threads allow. Raises InvalidInput for none."""
+    if math.isinf(memory_bytes) and memory_bytes > 0.0:
+        return threads
+    if not memory_bytes > 0.0:
+        raise InvalidInput(f"a memory of {memory_bytes} bytes holds nothing", hint="give more")
+    if profile.memory_bytes is None:
+        raise InvalidInput(
+            "the profile does not say what memory an instance takes",
+            hint="add the column memory_bytes, or plan without a limit on memory",
+        )
+    most = int(memory_bytes // profile.memory_bytes)
+    if most < 1:
+        raise InvalidInput(
+            f"the model does not fit: one instance takes {profile.memory_bytes:,.0f} bytes of the "
+            f"{memory_bytes:,.0f} there are",
+            hint="give more memory, or choose a smaller model",
+        )
+    return min(most, threads)
+
+
+def _check(task: _Task) -> None:
+    """Raise InvalidInput for a question that has no answer whatever the profile's values are."""
+    for name, value in (("threads", task.threads), ("batch", task.batch)):
+        if value < 1:
+            raise InvalidInput(f"{name} cannot be {value}", hint="it counts from 1")
+    if task.threads > task.profile.threads:
+        raise InvalidInput(
+            f"the profile covers {task.profile.threads} threads, not {task.threads}",
+            hint=f"plan for {task.profile.threads} threads at most, or profile more",
+        )
+    if not task.limit_s > 0.0:
+        raise InvalidInput(
+            f"the limit on latency_s cannot be {task.limit_s}", hint="give a positive number"
+        )
+    if task.aim is Aim.ENERGY and not any(
+        p.energy_j is not None for p in task.profile.points.values()
+    ):
+        raise MetricUnavailable(
+            "the profile has no energy_j",
+            hint="measure it where there is a meter, or aim at another",
+        )
+
+
+def _nothing_fits(task: _Task) -> InvalidInput:
+    """Return the error that says why no packing was found."""
+    asked = f"no packing of {task.batch} items on {task.threads} threads"
+    within = [cell for cell in task.profile.points if cell[0] <= task.threads]
+    if not within:
+        least = min(threads for threads, _ in task.profile.points)
+        return InvalidInput(
+            f"{asked}: the profile begins at {least} threads", hint="profile fewer threads"
+        )
+    quickest = min(task.profile.points[cell].latency_s for cell in within)
+    if quickest > task.limit_s:
+        return InvalidInput(
+            f"{asked} keeps latency_s <= {task.limit_s:g}: the quickest point takes {quickest:g} s",
+            hint="loosen the limit",
+        )
+    limited = "" if math.isinf(task.limit_s) else f" with latency_s <= {task.limit_s:g}"
+    return InvalidInput(
+        f"{asked}{limited}: the profile's points, in at most {task.most} instances, do not hold so many",
+        hint="ask for a smaller batch, profile larger ones, or loosen limit and memory",
+    )

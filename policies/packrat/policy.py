@@ -1,0 +1,285 @@
+"""The policy: profile one instance, check the best packings side by side, plan by batch demand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from policies.packrat.interference import MODEL_SD
+from policies.packrat.live import Outlook, allowed, under_way
+from policies.packrat.packing import Group
+from policies.packrat.profiling import MARGIN, open_points
+from tuner.core import (
+    Candidate,
+    Done,
+    Evidence,
+    Past,
+    Phase,
+    Plan,
+    Prediction,
+    Row,
+    Setting,
+    Study,
+    Suggestion,
+    Trial,
+    TrialState,
+    Try,
+    Verdict,
+    Wait,
+    counted,
+    incumbent,
+    setting_key,
+    weigh,
+)
+
+DEMAND = "batch_demand"
+"""The context quantity that plans choose by: the items that the load asks for at once."""
+MOST_SETTINGS = 4
+"""Settings of a plan beside the baseline: each is confirmed in four windows at least."""
+PROVEN = 2.0
+"""Standard errors by which a setting must beat the baseline before it is proposed."""
+RETRIES = 2
+"""How often a setting is tried whose windows come to nothing."""
+
+
+class Packrat:
+    """Finds instances, threads and batch size by batch demand, with like instances only.
+
+    After Packrat (arXiv 2311.18174), whose profile, packing and power-of-two demands it follows.
+    Ours: points that cannot matter are skipped, interference is learnt, a row of the plan is
+    proposed only where its windows beat the baseline's, and neighbouring rows that differ little
+    are one. What finished studies of like devices showed is not used.
+    """
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return the next window, or the plan.
+
+        Raises:
+            InvalidInput: the space has none of the knobs instances, threads and batch_size.
+        """
+        study, trials = past.study, counted(past.study, past.trials)
+        settings = allowed(study)
+        evidence = weigh(study, trials)
+        if evidence.limits is None or study.objective.metric not in evidence.baseline:
+            return Wait("the baseline has not been measured yet")
+        if any(t.state is TrialState.RUNNING for t in trials):
+            return Wait("the last trial is still running")
+        shut = {group for group, at in settings.items() if _given_up(at, trials)}
+        spent = sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
+        left = study.terms.trials - spent
+        most = under_way(study, evidence)
+        if most is None:
+            return _one_by_one(study, evidence, settings, shut, left)
+        demands = [2**k for k in range(most.bit_length())]
+        packings = tuple(g for g in settings if g.instances * g.batch in demands)
+        outlook = Outlook.of(study, evidence, settings)
+        search = _Search(study, settings, packings, demands, outlook, shut)
+        return search.point(left) or search.check(left) or search.done(evidence, most)
+
+
+def _given_up(setting: Setting, trials: Sequence[Trial]) -> bool:
+    """Return whether a setting failed, or its windows came to nothing as often as they may."""
+    own = [t for t in trials if t.tries(setting) and t.state is not TrialState.ABORTED]
+    failed = any(t.state is TrialState.FAILED for t in own)
+    return failed or (len(own) >= RETRIES and not any(t.state.evidence for t in own))
+
+
+def _one_by_one(
+    study: Study,
+    evidence: Evidence,
+    settings: Mapping[Group, Setting],
+    shut: Iterable[Group],
+    left: int,
+) -> Suggestion:
+    """Compare settings by the objective alone: this load does not show how long a batch takes.
+
+    Those that use the most cores come first, then small batches, then few instances.
+    """
+    order = sorted(settings, key=lambda g: (-g.instances * g.threads, g.batch, g.instances))
+    untried = [g for g in order if g not in shut and evidence.of(settings[g]) is None]
+    if untried and left > 0:
+        return Try(
+            settings[untried[0]],
+            f"one of {len(untried)} settings to compare: under an offered rate a window does not "
+            "tell how long a batch takes",
+        )
+    best = incumbent(study, evidence)
+    return Done(
+        Plan.single(best.setting if best is not None else study.baseline),
+        f"{'all trials are used' if untried else 'every setting was tried'}; the best that is "
+        "proven feasible. For a plan by demand, study it under a closed loop",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    study: Study
+    settings: Mapping[Group, Setting]
+    packings: tuple[Group, ...]
+    demands: Sequence[int]
+    outlook: Outlook
+    shut: Iterable[Group]
+
+    def point(self, left: int) -> Try | None:
+        """Return the next point of the profile, None once it is good enough or has had its share."""
+        if left <= max(len(self.demands), self.study.terms.trials // 3):
+            return None
+        wanted = [c for c in self.open() if Group(1, *c) in self.settings]
+        if not wanted:
+            return None
+        threads, items = wanted[0]
+        return Try(
+            self.settings[Group(1, threads, items)],
+            f"profile: one instance alone, {threads} threads, batch {items}; "
+            f"{len(self.outlook.points)} of {len(self.grid())} points are known, "
+            f"{len(wanted)} may still matter",
+        )
+
+    def grid(self) -> set[tuple[int, int]]:
+        """Return every cell that a packing uses."""
+        return {(g.threads, g.batch) for g in self.packings}
+
+    def open(self) -> list[tuple[int, int]]:
+        """Return the cells that may still matter. Bounds are known for times only."""
+        seen = {*self.shut, *self.outlook.measured}
+        closed = {(g.threads, g.batch) for g in seen if g.instances == 1}
+        if self.outlook.timed:
+            return open_points(self.packings, self.outlook.points, closed)
+        return sorted(self.grid() - closed)
+
+    def check(self, left: int) -> Try | None:
+        """Return the packing of several instances that is expected to gain most, if any does."""
+        gains: list[tuple[float, int, Group]] = []
+        for demand in self.demands if left > 0 else ():
+            usable = list(self.usable(demand))
+            best = min((s for g in usable if (s := self.outlook.shown(g)) is not None),
+                       default=math.inf)  # fmt: skip
+            for group in usable:
+                value = self.outlook.expected(group)
+                if value is None or group in self.outlook.measured:
+                    continue
+                gain = 1.0 if math.isinf(best) else (best - value) / abs(best)
+                if gain > MARGIN:
+                    gains.append((gain, demand, group))
+        if not gains:
+            return None
+        gain, demand, group = max(gains, key=lambda g: (g[0], g[1], -g[2].instances))
+        return Try(self.settings[group], self.reason(gain, demand, group), self.predicted(group))
+
+    def usable(self, demand: int) -> Iterator[Group]:
+        """Yield the packings of a demand that have not failed and have broken no limit."""
+        for group in self.packings:
+            if group.instances * group.batch != demand or group in self.shut:
+                continue
+            candidate = self.outlook.measured.get(group)
+            if candidate is None or candidate.verdict is not Verdict.INFEASIBLE:
+                yield group
+
+    def reason(self, gain: float, demand: int, group: Group) -> str:
+        """Return why a packing is checked."""
+        what = f"check {group.instances} instances side by side for a demand of {demand}"
+        value = self.outlook.expected(group)
+        if not self.outlook.timed or value is None:
+            return f"{what}: alone, one was {100 * gain:.0f} % better than the best so far"
+        slower = self.outlook.interference.slowdown(group.threads, group.instances * group.threads)
+        return (
+            f"{what}: a batch should take {1000 * value:.3g} ms, {100 * gain:.0f} % less than the "
+            f"best so far (each instance {100 * (slower - 1):.0f} % slower than alone)"
+        )
+
+    def predicted(self, group: Group) -> dict[str, Prediction]:
+        """Return what throughput a packing should reach, where times are aimed at."""
+        value = self.outlook.expected(group)
+        point = self.outlook.points.get((group.threads, group.batch))
+        if not self.outlook.timed or value is None or point is None:
+            return {}
+        rate = group.instances * group.batch / value
+        doubt = math.hypot(MODEL_SD, point.stderr_s / point.latency_s)
+        return {"throughput_per_s": Prediction(rate, rate * doubt)}
+
+    def done(self, evidence: Evidence, most: int) -> Done:
+        """Return the plan: for each demand the best packing that has proven to beat the baseline."""
+        chosen = {d: g for d in self.demands if (g := self.best(evidence, d)) is not None}
+        picked = self.few(set(chosen.values()))
+        rows: list[Row] = []
+        for demand in self.demands:
+            setting = self.row(picked, demand)
+            if rows and setting_key(rows[-1].setting) == setting_key(setting):
+                rows.pop()
+            # Between this power of two and the next, so that hysteresis leaves both inside.
+            rows.append(Row(1.5 * demand, setting))
+        rows[-1] = Row(math.inf, rows[-1].setting)
+        plan = Plan(tuple(rows), DEMAND) if len(rows) > 1 else Plan.single(rows[0].setting)
+        return Done(plan, self.account(most))
+
+    def best(self, evidence: Evidence, demand: int) -> Group | None:
+        """Return the packing that showed the best for a demand, None where none is proven."""
+        proven = [
+            g
+            for g in self.usable(demand)
+            if (c := self.outlook.measured.get(g)) is not None and self.wins(evidence, c)
+        ]
+        return min(proven, key=lambda g: (self.outlook.at(g, demand), g.instances), default=None)
+
+    def wins(self, evidence: Evidence, candidate: Candidate) -> bool:
+        """Return whether a setting is deployable and its objective clearly beats the baseline's."""
+        metric, sign = self.study.objective.metric, self.study.objective.sign
+        base, own = evidence.baseline.get(metric), candidate.estimates.get(metric)
+        feasible = candidate.verdict is Verdict.FEASIBLE and candidate.deployable
+        if not feasible or base is None or own is None:
+            return False
+        gain = sign * (base.mean - own.mean)
+        return gain > max(PROVEN * math.hypot(base.stderr, own.stderr), MARGIN * abs(base.mean))
+
+    def few(self, picked: set[Group]) -> set[Group]:
+        """Return the settings without those whose loss is small, and no more than may be."""
+        kept = picked
+        while kept:
+            losses = {g: self.loss(picked, kept - {g}) for g in kept}
+            least = min(kept, key=lambda g: (losses[g], g.instances, g.threads, g.batch))
+            if losses[least] > MARGIN and len(kept) <= MOST_SETTINGS:
+                break
+            kept = kept - {least}
+        return kept
+
+    def loss(self, of: set[Group], without: set[Group]) -> float:
+        """Return by what share the demand that suffers most from fewer settings is worse off."""
+        shares = []
+        for demand in self.demands:
+            before, after = self.least(of, demand), self.least(without, demand)
+            if math.isfinite(before):
+                shares.append((after - before) / abs(before))
+        return max(shares, default=0.0)
+
+    def least(self, groups: set[Group], demand: int) -> float:
+        """Return the best value for a demand among these settings and the baseline."""
+        return min(self.outlook.at(g, demand) for g in (*groups, self.baseline))
+
+    @property
+    def baseline(self) -> Group:
+        """The baseline as a packing."""
+        key = setting_key(self.study.baseline)
+        return next(g for g, s in self.settings.items() if setting_key(s) == key)
+
+    def row(self, picked: set[Group], demand: int) -> Setting:
+        """Return the setting for a demand: the baseline unless another is expected to be better."""
+        order = sorted(picked, key=lambda g: (g.instances, g.threads, g.batch))
+        best = min((self.baseline, *order), key=lambda g: self.outlook.at(g, demand))
+        return self.study.baseline if best == self.baseline else self.settings[best]
+
+    def account(self, most: int) -> str:
+        """Return in a sentence what the plan rests on."""
+        grid, known = len(self.grid()), len(self.outlook.points)
+        ruled_out = grid - known - len(self.open())
+        checked = sum(g.instances > 1 for g in self.outlook.measured)
+        text = (
+            f"demands up to {self.demands[-1]} ({most} requests were under way) from {known} of "
+            f"{grid} profile points ({ruled_out} cannot matter) and {checked} packings side by side"
+        )
+        learnt = self.outlook.interference
+        if learnt.windows:
+            text += f"; with all cores busy an instance is {100 * learnt.share:.0f} % slower"
+        if learnt.error_median is not None:
+            text += f", predicted to {100 * learnt.error_median:.0f} % on packings left out"
+        return text

@@ -1,0 +1,85 @@
+"""The profile: how long one instance alone takes for a batch, by threads and batch size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.core import InvalidInput
+
+Cell = tuple[int, int]
+"""Threads and items of one instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What one instance alone showed: seconds per batch with their standard error, joules per item."""
+
+    latency_s: float
+    stderr_s: float = 0.0
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Points by ⟨threads, items⟩; any may be missing, and no two rows need the same batch sizes.
+
+    `memory_bytes` is what one instance of the model takes, None where it is not known.
+
+    Raises:
+        InvalidInput: no points, a cell that does not count from 1, a latency, energy or memory that
+            is not finite and positive, or a negative standard error.
+    """
+
+    points: Mapping[Cell, Point]
+    memory_bytes: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise InvalidInput("the profile is empty", hint="give at least one measured point")
+        for (threads, items), point in self.points.items():
+            where = f"the profile at {threads} threads, batch {items}"
+            if threads < 1 or items < 1:
+                raise InvalidInput(f"{where}: both count from 1", hint="mend or remove the row")
+            _positive(f"{where}: latency_s", point.latency_s)
+            if not (math.isfinite(point.stderr_s) and point.stderr_s >= 0.0):
+                raise InvalidInput(
+                    f"{where}: the standard error cannot be {point.stderr_s}",
+                    hint="mend or remove the row",
+                )
+            if point.energy_j is not None:
+                _positive(f"{where}: energy_j", point.energy_j)
+        if self.memory_bytes is not None:
+            _positive("the memory of an instance", self.memory_bytes)
+
+    @property
+    def threads(self) -> int:
+        """The most threads that were profiled."""
+        return max(threads for threads, _ in self.points)
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batch sizes that were profiled with any number of threads, ascending."""
+        return tuple(sorted({items for _, items in self.points}))
+
+    def fat(self, threads: int, items: int) -> float | None:
+        """Return the seconds of one instance with all `threads` and all `items`: Packrat's baseline.
+
+        A batch that was not profiled costs what the next larger one does; None where there is none.
+        """
+        known = [b for t, b in self.points if t == threads and b >= items]
+        return self.points[threads, min(known)].latency_s if known else None
+
+    def single(self, threads: int, items: int) -> float | None:
+        """Return the seconds of the best single instance on at most `threads`, None without any."""
+        found = [self.fat(t, items) for t in {t for t, _ in self.points} if t <= threads]
+        return min((s for s in found if s is not None), default=None)
+
+
+def _positive(what: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0.0):
+        raise InvalidInput(
+            f"{what} cannot be {value}: it must be finite and above zero",
+            hint="mend or remove the row",
+        )

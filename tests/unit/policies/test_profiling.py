@@ -1,0 +1,147 @@
+"""What bounds rule out of a profile, and what several instances side by side teach."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.packrat.interference import Interference, Window, fit
+from policies.packrat.packing import Group, best_packing
+from policies.packrat.profile import Cell, Point, Profile
+from policies.packrat.profiling import lower_bound, open_points
+from tuner.core import InvalidInput
+
+THREADS = (1, 2, 4, 8, 16)
+BATCHES = (1, 2, 4, 8, 16, 32)
+PACKINGS = [
+    Group(2**i, t, b)
+    for t in THREADS
+    for b in BATCHES
+    for i in range(5)
+    if 2**i * t <= 16 and 2**i * b <= 32
+]
+
+
+def alone(fixed: float, serial: float, parallel: float, barrier: float) -> dict[Cell, Point]:
+    """Return the profile of a machine with fixed work, serial and parallel work, and barriers."""
+    return {
+        (t, b): Point(fixed + barrier * t + b * (serial + parallel / t))
+        for t in THREADS
+        for b in BATCHES
+    }
+
+
+MACHINES = st.builds(
+    alone,
+    st.floats(0.5, 50.0),
+    st.floats(0.0, 5.0),
+    st.floats(10.0, 100.0),
+    st.floats(0.0, 0.5),
+)
+
+
+def profiled(truth: dict[Cell, Point]) -> dict[Cell, Point]:
+    known: dict[Cell, Point] = {}
+    while wanted := open_points(PACKINGS, known):
+        known[wanted[0]] = truth[wanted[0]]
+    return known
+
+
+@given(MACHINES)
+def test_what_is_skipped_costs_no_more_than_the_margin(truth: dict[Cell, Point]) -> None:
+    known = profiled(truth)
+    for demand in BATCHES:
+        whole = best_packing(Profile(truth), 16, demand, mixed=False).latency_s
+        found = min(
+            known[g.threads, g.batch].latency_s
+            for g in PACKINGS
+            if g.instances * g.batch == demand and (g.threads, g.batch) in known
+        )
+        assert found <= whole / 0.98
+
+
+def test_most_points_of_a_machine_that_scales_badly_are_skipped() -> None:
+    assert len(profiled(alone(1.5, 2.2, 92.0, 0.35))) <= 15
+    assert len(profiled(alone(14.0, 1.4, 17.0, 0.2))) <= 20
+
+
+def test_bounds_come_from_fewer_items_fewer_threads_and_more_threads() -> None:
+    known = {(4, 2): Point(1.0), (1, 1): Point(3.0)}
+    assert lower_bound(known, (4, 8)) == 1.0, "more items take no less"
+    assert lower_bound(known, (2, 2)) == 1.5, "twice the threads are at most twice as fast"
+    assert lower_bound({(4, 2): Point(1.0)}, (2, 2)) == 0.8, "a fifth per halving"
+    assert lower_bound({(4, 2): Point(1.0)}, (1, 2)) == pytest.approx(0.64)
+    assert lower_bound(known, (8, 1)) == 0.375
+    assert lower_bound({}, (1, 1)) == 0.0
+    assert lower_bound({(1, 1): Point(1.0, stderr_s=0.1)}, (1, 1)) == pytest.approx(
+        0.8355, abs=1e-3
+    )
+
+
+def test_what_cannot_be_measured_is_not_asked_for() -> None:
+    known: dict[Cell, Point] = {}
+    assert open_points(PACKINGS, known)[0] == (1, 1)
+    assert (1, 1) not in open_points(PACKINGS, known, closed=[(1, 1)])
+
+
+class TestInterference:
+    PROFILE = Profile({(t, b): Point(b / t + 0.1) for t in (1, 2, 4) for b in (1, 2, 4, 8)})
+
+    def windows(self, share: float, plans: list[tuple[int, int, int]]) -> list[Window]:
+        return [
+            Window(i, t, b, (b / t + 0.1) * (1 + share * (i - 1) * t / 8), 0.001)
+            for i, t, b in plans
+        ]
+
+    def test_a_slowdown_is_learnt_and_a_little_shrunk(self) -> None:
+        plans = [(8, 1, 1), (4, 2, 2), (2, 4, 8), (4, 1, 4)]
+        found = fit(self.PROFILE, self.windows(0.3, plans), 8)
+        assert 0.26 < found.share < 0.30
+        assert found.windows == 4
+        assert len(found.errors) == 4
+        assert found.error_median is not None
+        assert found.error_median < 0.02
+
+    def test_it_is_judged_on_plans_it_has_not_seen(self) -> None:
+        """One plan that is twice as slow as the others say shows in full as an error."""
+        windows = self.windows(0.0, [(8, 1, 1), (4, 2, 2)])
+        odd = Window(2, 4, 8, 2 * 2.1, 0.001)
+        found = fit(self.PROFILE, [*windows, odd], 8)
+        assert max(found.errors) == pytest.approx(0.5, abs=0.02)
+
+    def test_without_windows_nothing_is_claimed(self) -> None:
+        found = fit(self.PROFILE, [], 8)
+        assert (found.share, found.error_median) == (0.0, None)
+        one = fit(self.PROFILE, self.windows(0.3, [(8, 1, 1)]), 8)
+        assert one.share > 0.2
+        assert one.error_median is None
+
+    def test_windows_that_teach_nothing_are_left_out(self) -> None:
+        useless = [Window(1, 1, 1, 9.0), Window(2, 3, 1, 9.0)]
+        assert fit(self.PROFILE, useless, 8) == Interference(0.0, 8)
+
+    def test_instances_side_by_side_are_never_taken_for_faster(self) -> None:
+        assert fit(self.PROFILE, self.windows(-0.3, [(8, 1, 1), (4, 2, 2)]), 8).share == 0.0
+
+    def test_one_alone_is_not_slowed(self) -> None:
+        assert Interference(0.3, 8).slowdown(4, 4) == 1.0
+        assert Interference(0.3, 8).slowdown(4, 8) == pytest.approx(1.15)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        {},
+        {(0, 1): Point(1.0)},
+        {(1, 0): Point(1.0)},
+        {(1, 1): Point(float("nan"))},
+        {(1, 1): Point(-1.0)},
+        {(1, 1): Point(1.0, stderr_s=float("nan"))},
+        {(1, 1): Point(1.0, energy_j=0.0)},
+    ],
+)
+def test_a_profile_of_nonsense_is_refused(points: dict[Cell, Point]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Profile(points)
+    assert caught.value.hint
