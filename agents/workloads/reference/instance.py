@@ -42,12 +42,13 @@ Whoever sets the variable outside has it so.
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What every worker process of a server is made of."""
+    """What every worker process of a server is made of; `items` is the largest batch it has room for."""
 
     model: Model
     seed: int
     width: int
     inputs: Inputs
+    items: int = BATCH_SIZES[-1]
 
 
 class Instance(asyncio.Protocol):
@@ -196,12 +197,11 @@ class Instance(asyncio.Protocol):
 async def launch(recipe: Recipe, on_end: Callable[[Instance], None]) -> Instance:
     """Start a worker process; await its `ready` before asking it anything."""
     ours, theirs = socket.socketpair()
-    items = BATCH_SIZES[-1]
-    slab = Slab(recipe.model, items)
+    slab = Slab(recipe.model, recipe.items)
     with theirs:
         command = [sys.executable, "-m", "agents.workloads.reference.worker"]
         files = {"--fd": theirs.fileno(), "--slab": slab.file}
-        about = {"--items": items, "--seed": recipe.seed, "--width": recipe.width}
+        about = {"--items": recipe.items, "--seed": recipe.seed, "--width": recipe.width}
         options: dict[str, object] = {**files, **about, "--model": recipe.model.name}
         process = subprocess.Popen(
             command + [str(word) for option in options.items() for word in option],
