@@ -39,8 +39,8 @@ class WallClock:
 class Running:
     """A server process with a small model, and a client of it."""
 
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE)
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         ready = json.loads(self.process.stdout.readline())
         assert ready["ready"] is True
