@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ class Engine:
         for good when it wakes up with fewer cores than threads.
         """
         for task in Path("/proc/self/task").iterdir():
-            os.sched_setaffinity(int(task.name), cores)
+            with suppress(ProcessLookupError):  # The thread that loaded the model may just end.
+                os.sched_setaffinity(int(task.name), cores)
         torch.set_num_threads(threads)
 
 
