@@ -31,7 +31,13 @@ def run(
         ),
     ] = "",
     workload: Annotated[
-        str, typer.Option(metavar="NAME", help="What runs on the device.", show_default=False)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What runs on the device: reference, reference:resnet50|mobilenet|bert|gpt2, or "
+            "http://127.0.0.1:PORT.",
+            show_default=False,
+        ),
     ] = "",
     policy: Annotated[
         str, typer.Option(help="Who chooses what to try (polythrottle).", show_default=False)
