@@ -57,6 +57,10 @@ class LoadEstimator:
         self._votes.append(self._vote)
         self.demand = _mode(self._votes, self.demand)
 
+    def pause(self) -> None:
+        """Leave out what happens until the next look: it is no demand."""
+        self._last = None
+
 
 def _power(depth: float, current: int | None) -> int:
     """Return the nearest power of two, by ratio, at least 1; `current` near its bounds."""

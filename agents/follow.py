@@ -23,7 +23,8 @@ class Follower:
 
     A workload that was started again gets what is held anew. A plan by `batch_demand` is followed: its
     row is changed once the time lost by staying is as long as the change takes (`Rent`); the change
-    takes what the slowest of the knobs that differ says (`Cost.seconds`).
+    takes what the slowest of the knobs that differ says (`Cost.seconds`). While a trial or a window has
+    the workload nothing is followed: the load is then partly ours.
     """
 
     def __init__(self, device: str, pair: Pair, holder: Holder, clock: Clock) -> None:
@@ -50,6 +51,10 @@ class Follower:
         """Take one look, and do what it asks for; what goes wrong is logged once and tried again."""
         tell = self._pair.pulse
         if self._holder.current is None or tell is None:
+            return
+        if self._holder.is_aside:
+            self._load.pause()
+            self._rent.settle()
             return
         try:
             self._follow(tell())

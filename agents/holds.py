@@ -181,13 +181,18 @@ class Holder:
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:
-        """Leave the device to a trial for the length of the block."""
+        """Leave the device to a trial or a window: nobody follows the hold within the block."""
         with self._lock:
             self._aside = True
         try:
             yield
         finally:
             self._aside = False
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether a trial or a window has the device."""
+        return self._aside
 
     def take_up(self, incarnation: str) -> bool:
         """Put the held setting in force in a workload that was started (again); return whether it was.

@@ -195,14 +195,18 @@ class Instance(asyncio.Protocol):
 
 
 async def launch(recipe: Recipe, on_end: Callable[[Instance], None]) -> Instance:
-    """Start a worker process; await its `ready` before asking it anything."""
+    """Start a worker process; await its `ready` before asking it anything.
+
+    Raises:
+        ActuationError: the system does not give one more process.
+    """
     ours, theirs = socket.socketpair()
     slab = Slab(recipe.model, recipe.items)
-    with theirs:
-        command = [sys.executable, "-m", "agents.workloads.reference.worker"]
-        files = {"--fd": theirs.fileno(), "--slab": slab.file}
-        about = {"--items": recipe.items, "--seed": recipe.seed, "--width": recipe.width}
-        options: dict[str, object] = {**files, **about, "--model": recipe.model.name}
+    command = [sys.executable, "-m", "agents.workloads.reference.worker"]
+    files = {"--fd": theirs.fileno(), "--slab": slab.file}
+    about = {"--items": recipe.items, "--seed": recipe.seed, "--width": recipe.width}
+    options: dict[str, object] = {**files, **about, "--model": recipe.model.name}
+    try:
         process = subprocess.Popen(
             command + [str(word) for option in options.items() for word in option],
             pass_fds=list(files.values()),
@@ -210,6 +214,12 @@ async def launch(recipe: Recipe, on_end: Callable[[Instance], None]) -> Instance
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
         )
+    except OSError as error:
+        ours.close()
+        slab.close()
+        raise ActuationError(f"cannot start a worker process: {error.strerror}") from error
+    finally:
+        theirs.close()
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
     _, instance = await loop.create_unix_connection(

@@ -131,8 +131,12 @@ def test_a_trial_is_left_alone(scene: Scene) -> None:
     with scene.holder.set_aside():
         scene.rig.pair.apply(tried)
         scene.incarnation = "second"
+        scene.depth = 500.0
         scene.pass_s(30)
         assert scene.rig.setting == tried
+    scene.depth = 2.0
+    scene.pass_s(2)
+    assert scene.follower.context == {QUANTITY: 2.0}
     scene.until_held(HELD)
 
 
