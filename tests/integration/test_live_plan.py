@@ -34,8 +34,11 @@ CORES = len(os.sched_getaffinity(0))
 SHARES = (0.1, 0.8, 0.1)
 ROUNDS = 3
 PHASE_S = 16.0
+GRACE_S = 30.0
+"""How long a phase waits for its last answers; what is not answered by then has failed."""
 CALLERS = 64
 FAT: Setting = {"instances": 1, "threads": CORES, "batch_size": 1}
+ONE: Setting = {"instances": 1, "threads": 1, "batch_size": 1}
 
 pytestmark = [
     pytest.mark.skipif(CORES < 2, reason="needs two cores"),
@@ -117,18 +120,21 @@ class Live:
         caller = lambda: HttpCaller("127.0.0.1", port, "/infer", timeout_s=60.0)  # noqa: E731
         return began, LoadRun(caller, shape, clock=self.clock, max_s=seconds)
 
-    def capacity(self, setting: Setting) -> float:
-        """Return the items per second of a closed loop with many callers."""
+    def items_per_s(self, setting: Setting, callers: int) -> float:
+        """Return the items per second of a closed loop."""
         self.put(setting)
-        _, run = self.run(LoadShape(CALLERS), 4.0)
-        return len(run.wait().latencies_s) / 4.0
+        _, run = self.run(LoadShape(callers), 60.0)
+        time.sleep(4.0)
+        tally = run.stop(GRACE_S)
+        return len(tally.latencies_s) / max(tally.completed_at_s)
 
     def schedule(self, capacity: float) -> Shown:
         phases: list[Phase] = []
         watch = Switches(self.client)
         for share in SHARES * ROUNDS:
-            began, run = self.run(LoadShape(CALLERS, rate_per_s=share * capacity), PHASE_S)
-            tally = run.wait()
+            began, run = self.run(LoadShape(CALLERS, rate_per_s=share * capacity), 60.0)
+            time.sleep(PHASE_S)
+            tally = run.stop(GRACE_S)
             due = (c - s for c, s in zip(tally.completed_at_s, tally.latencies_s, strict=True))
             at = tuple(began + moment for moment in due)
             phases.append(Phase(share, at, tally.latencies_s, dict(tally.failures)))
@@ -175,28 +181,29 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 
 def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
-    candidates = [
-        {"instances": n, "threads": CORES // n, "batch_size": b}
-        for n in (1, CORES)
-        for b in (1, 4, 8)
+    candidates: list[Setting] = [
+        {"instances": CORES, "threads": 1, "batch_size": batch_size} for batch_size in (1, 4, 8)
     ]
-    capacities = [live.capacity(setting) for setting in candidates]
-    capacity = max(capacities)
-    best = candidates[capacities.index(capacity)]
-    gain = max(0.05, 1.0 - live.capacity(FAT) / capacity)
+    rates = [live.items_per_s(setting, CALLERS) for setting in candidates]
+    capacity, best = max(zip(rates, candidates, strict=True), key=lambda pair: pair[0])
+    quick = max((FAT, ONE), key=lambda setting: live.items_per_s(setting, 1))
+    share = live.items_per_s(quick, CALLERS) / capacity
+    gain = min(1.0, max(0.05, 1.0 - share))
 
     live.put(best)
     fixed = live.schedule(capacity)
-    live.put(FAT)
-    fat = live.schedule(capacity)
 
-    plan = Plan((Row(1.5, FAT, gain), Row(math.inf, best, gain)), QUANTITY)
+    plan = Plan((Row(1.5, quick, gain), Row(math.inf, best, gain)), QUANTITY)
     live.holder.take(order(plan=plan))
     following = threading.Thread(target=live.follower.run, args=(live.stop,))
     following.start()
     followed = live.schedule(capacity)
     live.stop.set()
     following.join()
+    told = live.client.get("/stats").json()
+
+    live.put(FAT)
+    fat = live.schedule(capacity)
 
     limit_ms = 3.0 * fixed.p99_ms(0.1)
     print(
@@ -209,8 +216,7 @@ def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
             f"{shown.p99_ms(0.1, switching=True):.1f} and {shown.p99_ms(0.8, switching=True):.1f} "
             f"ms; mean {shown.mean_ms():.1f} ms; limit {limit_ms:.1f} ms"
         )
+    print(f"the last switch: {told['switch']}")
     assert followed.failed == 0
-    if best != FAT:
-        assert len(followed.switches) >= 2
-    total = sum(len(phase.latencies_s) for phase in followed.phases)
-    assert live.client.get("/stats").json()["failed"] == 0 and total > 100
+    assert told["switch"]["failed"] == 0
+    assert len(followed.switches) >= 2
