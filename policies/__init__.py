@@ -1,4 +1,4 @@
-"""The judgement: policies are pure functions of the past. One file each, loaded by name."""
+"""The judgement: policies are pure functions of the past. One file or folder each, loaded by name."""
 
 from __future__ import annotations
 

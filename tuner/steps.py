@@ -227,7 +227,7 @@ def _without(study: Study, plan: Plan, lost: Collection[SettingKey]) -> Plan | N
         setting = baseline if setting_key(row.setting) in lost else row.setting
         if rows and setting_key(rows[-1].setting) == setting_key(setting):
             rows.pop()
-        rows.append(Row(row.below, setting))
+        rows.append(replace(row, setting=setting))
     if lost and all(setting_key(row.setting) == setting_key(baseline) for row in rows):
         return None
     return replace(plan, rows=tuple(rows)) if lost else plan

@@ -25,6 +25,8 @@ from tuner.core import (
     setting_key,
 )
 
+UNDER_WAY_ROOM = 1.15
+"""Requests that just come and go are not counted as under way."""
 KNOBS = ("instances", "threads", "batch_size")
 TIMES = ("latency_mean_ms", "latency_p50_ms", "latency_p99_ms", "throughput_per_s")
 """Objectives that a batch done sooner serves best."""
@@ -71,7 +73,7 @@ def group_of(setting: Setting) -> Group:
     return Group(*(int(setting.get(name, 1)) for name in KNOBS))
 
 
-def under_way(study: Study, evidence: Evidence) -> int | None:
+def under_way(study: Study, evidence: Evidence) -> float | None:
     """Return how many requests the load keeps under way; None where no closed loop shows it."""
     base = evidence.of(study.baseline)
     if base is None or any(rate_of(t) > 0.0 for t in base.trials):
@@ -79,7 +81,7 @@ def under_way(study: Study, evidence: Evidence) -> int | None:
     rate, latency_ms = (base.estimates.get(n) for n in ("throughput_per_s", "latency_mean_ms"))
     if rate is None or latency_ms is None:
         return None
-    return max(1, round(rate.mean * latency_ms.mean / 1000.0))
+    return rate.mean * latency_ms.mean / 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,11 @@ class Outlook:
         if value is None:
             return math.inf
         return value * math.ceil(demand / (group.instances * items)) if self.timed else value
+
+
+def demands_within(requests: float) -> list[int]:
+    """Return the powers of two that so many requests under way can fill, give or take a seventh."""
+    return [2**k for k in range(max(1, int(requests * UNDER_WAY_ROOM)).bit_length())]
 
 
 def batch_point(group: Group, candidate: Candidate) -> Point | None:

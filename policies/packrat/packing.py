@@ -19,6 +19,9 @@ from policies.packrat.knapsack import least_bottleneck, least_sum
 from policies.packrat.profile import Cell, Profile
 from tuner.core import InvalidInput, MetricUnavailable
 
+MOST_THREADS, MOST_ITEMS = 4096, 2**20
+"""Larger questions are refused: the tables would not fit into memory, and nobody means them."""
+
 
 class Aim(StrEnum):
     """What a packing is chosen for."""
@@ -164,7 +167,7 @@ def best_packing(
         interference or Interference(0.0, threads),
     )
     _check(task)
-    for pad in (False, True):
+    for pad in (False, True) if _may_fit(task) else ():
         found = list(_uniform(task, pad=pad))
         if mixed:
             found += _mixed(task, pad=pad)
@@ -211,18 +214,28 @@ def _solved(task: _Task, busy: int, best_s: float, *, pad: bool) -> list[Cell] |
 
     None where there are none, or where latency is the aim and none beat `best_s`.
     """
-    seconds = {cell: task.seconds(cell, busy) for cell in task.cells() if cell[0] <= busy}
-    usable = [cell for cell, s in seconds.items() if s <= task.limit_s]
+    seconds = {cell: s for cell in task.cells() if (s := task.seconds(cell, busy)) <= task.limit_s}
     if task.aim is Aim.LATENCY:
-        better = {cell: seconds[cell] for cell in usable if seconds[cell] < best_s}
-        return least_bottleneck(better, busy, task.batch, task.most, pad=pad)
-    span = (task.batch, task.batch + (task.profile.batches[-1] - 1 if pad else 0))
-    if task.aim is Aim.THROUGHPUT:
-        span = (1, task.batch)
-        costs = {cell: -cell[1] / seconds[cell] for cell in usable}
+        costs = {cell: s for cell, s in seconds.items() if s < best_s}
+    elif task.aim is Aim.THROUGHPUT:
+        costs = {cell: -cell[1] / s for cell, s in seconds.items()}
     else:
-        costs = {cell: cell[1] * (task.profile.points[cell].energy_j or 0.0) for cell in usable}
-    return least_sum(costs, busy, task.most, span)
+        costs = {cell: cell[1] * (task.profile.points[cell].energy_j or 0.0) for cell in seconds}
+    if task.aim is Aim.THROUGHPUT:
+        room = min(task.batch, task.most * task.profile.batches[-1])
+        return least_sum(costs, busy, task.most, (1, room))
+    # A part larger than the whole batch holds all of it, and no more is asked of it.
+    parts: dict[Cell, Cell] = {}
+    for cell in sorted(costs, key=lambda c: (-costs[c], -c[1])):
+        if pad or cell[1] <= task.batch:
+            parts[cell[0], min(cell[1], task.batch)] = cell
+    valued = {part: costs[cell] for part, cell in parts.items()}
+    if task.aim is Aim.LATENCY:
+        chosen = least_bottleneck(valued, busy, task.batch, task.most, pad=pad)
+    else:
+        span = (task.batch, 2 * task.batch - 1 if pad else task.batch)
+        chosen = least_sum(valued, busy, task.most, span)
+    return None if chosen is None else [parts[part] for part in chosen]
 
 
 def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
@@ -248,9 +261,10 @@ def _most_instances(profile: Profile, threads: int, memory_bytes: float) -> int:
 
 def _check(task: _Task) -> None:
     """Raise InvalidInput for a question that has no answer whatever the profile's values are."""
-    for name, value in (("threads", task.threads), ("batch", task.batch)):
-        if value < 1:
-            raise InvalidInput(f"{name} cannot be {value}", hint="it counts from 1")
+    asked = (("threads", task.threads, MOST_THREADS), ("batch", task.batch, MOST_ITEMS))
+    for name, value, most in asked:
+        if not 1 <= value <= most:
+            raise InvalidInput(f"{name} cannot be {value}", hint=f"give a number from 1 to {most}")
     if task.threads > task.profile.threads:
         raise InvalidInput(
             f"the profile covers {task.profile.threads} threads, not {task.threads}",
@@ -267,6 +281,12 @@ def _check(task: _Task) -> None:
             "the profile has no energy_j",
             hint="measure it where there is a meter, or aim at another",
         )
+
+
+def _may_fit(task: _Task) -> bool:
+    """Return whether as many instances of the largest batch as there may be would do."""
+    most = task.most * task.profile.batches[-1]
+    return task.aim is Aim.THROUGHPUT or task.batch <= most
 
 
 def _nothing_fits(task: _Task) -> InvalidInput:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.packrat.interference import MODEL_SD
-from policies.packrat.live import Outlook, allowed, under_way
+from policies.packrat.live import Outlook, allowed, demands_within, under_way
 from policies.packrat.packing import Group
 from policies.packrat.profiling import MARGIN, open_points
 from tuner.core import (
@@ -71,7 +71,7 @@ class Packrat:
         most = under_way(study, evidence)
         if most is None:
             return _one_by_one(study, evidence, settings, shut, left)
-        demands = [2**k for k in range(most.bit_length())]
+        demands = demands_within(most)
         packings = tuple(g for g in settings if g.instances * g.batch in demands)
         outlook = Outlook.of(study, evidence, settings)
         search = _Search(study, settings, packings, demands, outlook, shut)
@@ -131,7 +131,7 @@ class _Search:
         threads, items = wanted[0]
         return Try(
             self.settings[Group(1, threads, items)],
-            f"profile: one instance alone, {threads} threads, batch {items}; "
+            f"profile: one instance alone, threads={threads} batch_size={items}; "
             f"{len(self.outlook.points)} of {len(self.grid())} points are known, "
             f"{len(wanted)} may still matter",
         )
@@ -159,7 +159,7 @@ class _Search:
                 value = self.outlook.expected(group)
                 if value is None or group in self.outlook.measured:
                     continue
-                gain = 1.0 if math.isinf(best) else (best - value) / abs(best)
+                gain = math.inf if math.isinf(best) else (best - value) / abs(best)
                 if gain > MARGIN:
                     gains.append((gain, demand, group))
         if not gains:
@@ -179,13 +179,16 @@ class _Search:
     def reason(self, gain: float, demand: int, group: Group) -> str:
         """Return why a packing is checked."""
         what = f"check {group.instances} instances side by side for a demand of {demand}"
+        than = f"{100 * gain:.0f} % better than the best so far"
+        if math.isinf(gain):
+            than = "no other was measured for it yet"
         value = self.outlook.expected(group)
         if not self.outlook.timed or value is None:
-            return f"{what}: alone, one was {100 * gain:.0f} % better than the best so far"
+            return f"{what}: going by one alone, {self.study.objective.metric}: {than}"
         slower = self.outlook.interference.slowdown(group.threads, group.instances * group.threads)
         return (
-            f"{what}: a batch should take {1000 * value:.3g} ms, {100 * gain:.0f} % less than the "
-            f"best so far (each instance {100 * (slower - 1):.0f} % slower than alone)"
+            f"{what}: a batch should take {1000 * value:.3g} ms, {than} "
+            f"(each instance {100 * (slower - 1):.0f} % slower than alone)"
         )
 
     def predicted(self, group: Group) -> dict[str, Prediction]:
@@ -198,7 +201,7 @@ class _Search:
         doubt = math.hypot(MODEL_SD, point.stderr_s / point.latency_s)
         return {"throughput_per_s": Prediction(rate, rate * doubt)}
 
-    def done(self, evidence: Evidence, most: int) -> Done:
+    def done(self, evidence: Evidence, most: float) -> Done:
         """Return the plan: for each demand the best packing that has proven to beat the baseline."""
         chosen = {d: g for d in self.demands if (g := self.best(evidence, d)) is not None}
         picked = self.few(set(chosen.values()))
@@ -211,7 +214,10 @@ class _Search:
             rows.append(Row(1.5 * demand, setting))
         rows[-1] = Row(math.inf, rows[-1].setting)
         plan = Plan(tuple(rows), DEMAND) if len(rows) > 1 else Plan.single(rows[0].setting)
-        return Done(plan, self.account(most))
+        why = self.account(most)
+        if not picked:
+            why = f"nothing has proven to beat the baseline: {why}"
+        return Done(plan, why)
 
     def best(self, evidence: Evidence, demand: int) -> Group | None:
         """Return the packing that showed the best for a demand, None where none is proven."""
@@ -268,14 +274,15 @@ class _Search:
         best = min((self.baseline, *order), key=lambda g: self.outlook.at(g, demand))
         return self.study.baseline if best == self.baseline else self.settings[best]
 
-    def account(self, most: int) -> str:
+    def account(self, most: float) -> str:
         """Return in a sentence what the plan rests on."""
-        grid, known = len(self.grid()), len(self.outlook.points)
-        ruled_out = grid - known - len(self.open())
+        grid, known, unknown = len(self.grid()), len(self.outlook.points), len(self.open())
         checked = sum(g.instances > 1 for g in self.outlook.measured)
+        missed = f", {unknown} were not reached" if unknown else ""
         text = (
-            f"demands up to {self.demands[-1]} ({most} requests were under way) from {known} of "
-            f"{grid} profile points ({ruled_out} cannot matter) and {checked} packings side by side"
+            f"demands up to {self.demands[-1]} ({most:.0f} requests were under way) from {known} of "
+            f"{grid} profile points ({grid - known - unknown} cannot matter{missed}) and "
+            f"{checked} packings side by side"
         )
         learnt = self.outlook.interference
         if learnt.windows:

@@ -81,8 +81,8 @@ def plan(
     from tuner.cli.output import echo_json
     from tuner.cli.profiles import read_profile
 
-    asked = Asked(read_profile(profile, model), threads, batch, mixed)
-    found = planned(asked, objective, constraint, memory)
+    asked = Asked(read_profile(profile, model), threads, batch, mixed, _bytes(memory))
+    found = planned(asked, objective, constraint)
     if plot is not None:
         from tuner.cli.packrat_plot import draw
 
@@ -94,24 +94,28 @@ def plan(
 
 
 class Asked:
-    """A question to a measured profile, and the answers that need nothing else."""
+    """A question to a measured profile."""
 
-    def __init__(self, measured: Measured, threads: int, batch: int, mixed: bool) -> None:
+    def __init__(
+        self,
+        measured: Measured,
+        threads: int,
+        batch: int,
+        mixed: bool,
+        memory_bytes: float = float("inf"),
+    ) -> None:
         from policies.packrat.interference import fit
 
         self.measured = measured
         self.threads = threads
         self.batch = batch
         self.mixed = mixed
+        self.memory_bytes = memory_bytes
         cores = measured.profile.threads
         self.interference: Interference = fit(measured.profile, measured.windows, cores)
 
     def packing(
-        self,
-        batch: int,
-        aim: Aim | None = None,
-        latency_limit_s: float = float("inf"),
-        memory_bytes: float = float("inf"),
+        self, batch: int, aim: Aim | None = None, latency_limit_s: float = float("inf")
     ) -> Packing:
         """Return the best packing of a batch. Raises InvalidInput where there is none."""
         from policies.packrat.packing import Aim, best_packing
@@ -123,7 +127,7 @@ class Asked:
             mixed=self.mixed,
             aim=aim or Aim.LATENCY,
             latency_limit_s=latency_limit_s,
-            memory_bytes=memory_bytes,
+            memory_bytes=self.memory_bytes,
             interference=self.interference,
         )
 
@@ -157,7 +161,7 @@ class Planned:
     notes: tuple[str, ...]
 
 
-def planned(asked: Asked, objective: str, constraint: str, memory: str) -> Planned:
+def planned(asked: Asked, objective: str, constraint: str) -> Planned:
     """Return the best plan. Raises InvalidInput and its kin for what has no answer."""
     from policies.packrat.packing import Aim
     from tuner.core import ConfigError
@@ -170,7 +174,7 @@ def planned(asked: Asked, objective: str, constraint: str, memory: str) -> Plann
         ) from None
     profile = asked.measured.profile
     fat_s = profile.fat(asked.threads, asked.batch)
-    found = asked.packing(asked.batch, aim, _limit_s(constraint, fat_s), _bytes(memory))
+    found = asked.packing(asked.batch, aim, _limit_s(constraint, fat_s))
     reference = asked.batch / fat_s if fat_s is not None else None
     reached = asked.batch / found.latency_s
     if aim is Aim.THROUGHPUT:

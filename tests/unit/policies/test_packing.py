@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -186,6 +187,55 @@ def test_the_most_throughput_under_a_limit_equals_brute_force(
     assert packing.items <= batch
 
 
+def dense(rng: random.Random) -> Profile:
+    """Return a table as machines have them, more or less: with holes, noise, and any batch sizes."""
+    sizes = rng.choice([(1, 2, 4, 8), (2, 4), (3, 5), (1, 4), (1, 2, 3, 5)])
+    points = {
+        (t, b): Point(
+            (0.3 + 0.15 * t + b * (0.2 + 1.0 / t)) * rng.uniform(0.7, 1.3),
+            energy_j=(1.0 + 0.3 * t) * rng.uniform(0.7, 1.3) / b**0.2,
+        )
+        for t in range(1, 7)
+        for b in sizes
+        if rng.random() < 0.8
+    }
+    points[6, max(sizes)] = Point(5.0, energy_j=2.0)
+    return Profile(points, memory_bytes=1.0)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_dense_tables_equal_brute_force_in_every_aim(seed: int) -> None:
+    """Where mixed shapes, padding, idle cores and interference decide, more than chance tables do."""
+    rng = random.Random(seed)
+    table, threads, batch = dense(rng), rng.randint(3, 6), rng.randint(3, 9)
+    most, slow = rng.choice([2, 3, 6]), Interference(rng.choice([0.0, 0.5, 1.5]), 6)
+    limit_s = rng.choice([math.inf, 4.0])
+    brute = Brute(table, threads, batch, slow)
+    found = brute.fitting(most, limit_s, mixed=True)
+    room = [m for m in brute.all if len(m) <= most and sum(b for _, b in m) <= batch
+            and brute.seconds(m) <= limit_s]  # fmt: skip
+    expected = {
+        Aim.LATENCY: min(map(brute.seconds, found), default=None),
+        Aim.ENERGY: min(map(brute.joules, found), default=None),
+        Aim.THROUGHPUT: max(map(brute.rate, room), default=None),
+    }
+    for aim, best in expected.items():
+        try:
+            packing = best_packing(
+                table, threads, batch, aim=aim, memory_bytes=float(most), interference=slow,
+                latency_limit_s=limit_s,
+            )  # fmt: skip
+        except InvalidInput:
+            assert best is None
+            continue
+        reached = {
+            Aim.LATENCY: packing.latency_s,
+            Aim.ENERGY: packing.energy_j,
+            Aim.THROUGHPUT: packing.throughput_per_s,
+        }
+        assert reached[aim] == pytest.approx(best, rel=1e-9)
+
+
 def test_cores_may_stay_idle() -> None:
     """Inception-v3 at batch 1 in the published tables: 32.31 ms on 16 threads, 27.48 ms on 8."""
     packing = best_packing(profile({(16, 1): 0.03231, (8, 1): 0.02748}), 16, 1)
@@ -214,6 +264,13 @@ def test_a_batch_that_is_no_sum_is_padded() -> None:
     assert packing.items == 8
 
 
+def test_a_part_may_be_larger_than_the_whole() -> None:
+    table = profile({(1, 1): 9.0, (2, 1_000_000): 2.0, (1, 1_000_000): 3.0})
+    assert groups(best_packing(table, 1, 3)) == [(1, 1, 1_000_000)]
+    assert groups(best_packing(table, 2, 3)) == [(1, 2, 1_000_000)]
+    assert best_packing(table, 2, 3).items == 1_000_000
+
+
 def test_memory_limits_the_instances() -> None:
     table = profile({(1, 1): 1.0, (2, 2): 1.8, (4, 4): 3.0}, memory_bytes=100.0)
     assert groups(best_packing(table, 4, 4)) == [(4, 1, 1)]
@@ -237,6 +294,8 @@ def test_interference_changes_the_choice_only_where_it_outweighs() -> None:
         ({"threads": 0}, "threads cannot be 0"),
         ({"threads": 32}, "covers 4 threads, not 32"),
         ({"batch": 100}, "do not hold so many"),
+        ({"batch": 2**20}, "do not hold so many"),
+        ({"batch": 10**12}, "batch cannot be 1000000000000"),
         ({"latency_limit_s": 0.5}, "the quickest point takes 1 s"),
         ({"latency_limit_s": math.nan}, "cannot be nan"),
         ({"memory_bytes": 1e9}, "does not say what memory"),

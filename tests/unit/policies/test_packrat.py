@@ -211,6 +211,7 @@ def test_where_nothing_beats_the_baseline_it_is_held() -> None:
     course = Course(Machine(2, lambda threads, items: 0.1 * items / threads, slower=3.0))
     plan = course.hold()
     assert [r.setting for r in plan.rows] == [knob_space(2).default]
+    assert course.why.startswith("nothing has proven to beat the baseline")
 
 
 def test_larger_batches_than_the_load_fills_are_left_out() -> None:
@@ -243,12 +244,20 @@ def test_it_keeps_within_its_trials_and_says_why_of_each() -> None:
     course = Course(Machine(16, gpt2), trials_most=9)
     course.hold()
     assert len(course.tried()) <= 9
+    assert "were not reached" in course.account
     assert all(t.why for t in course.trials)
     profile = [t for t in course.tried() if t.why.startswith("profile: one instance alone")]
     checks = [t for t in course.tried() if t.why.startswith("check ")]
     assert profile
     assert checks
     assert len(profile) + len(checks) == len(course.tried())
+
+
+def test_a_packing_that_should_gain_nothing_is_not_checked() -> None:
+    ideal = Course(Machine(4, lambda threads, items: 0.01 * items / threads, slower=0.5))
+    ideal.hold()
+    checks = [t for t in ideal.tried() if t.why.startswith("check ")]
+    assert len(checks) <= 3, "once it shows that instances hinder each other, no more are tried"
 
 
 def test_a_check_tells_what_it_expects_and_it_comes_true() -> None:

@@ -79,6 +79,24 @@ def test_bounds_come_from_fewer_items_fewer_threads_and_more_threads() -> None:
     )
 
 
+def test_a_number_of_threads_that_divides_badly_teaches_nothing() -> None:
+    """As GPT-2 was measured: three times as slow on odd numbers of threads as on even ones."""
+    every = [Group(i, t, 2**k) for t in range(1, 9) for k in range(4) for i in (1, 2, 4)
+             if i * t <= 8 and i * 2**k <= 8]  # fmt: skip
+    truth = {
+        (t, 2**k): Point((14 + 60 / t + 2**k * 17 / t) * (3.0 if t % 2 and t > 1 else 1.0))
+        for t in range(1, 9)
+        for k in range(4)
+    }
+    known: dict[Cell, Point] = {}
+    while wanted := open_points(every, known):
+        known[wanted[0]] = truth[wanted[0]]
+    for demand in (1, 2, 4, 8):
+        whole = best_packing(Profile(truth), 8, demand, mixed=False).latency_s
+        found = best_packing(Profile({(8, 8): Point(1e9), **known}), 8, demand, mixed=False)
+        assert found.latency_s == whole
+
+
 def test_what_cannot_be_measured_is_not_asked_for() -> None:
     known: dict[Cell, Point] = {}
     assert open_points(PACKINGS, known)[0] == (1, 1)

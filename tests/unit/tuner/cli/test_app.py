@@ -40,7 +40,8 @@ def test_help_loads_nothing_heavy() -> None:
     [
         "run", "tuner serve", "agent serve", "agent revert", "study create", "study list",
         "study show", "study pause", "study resume", "study stop", "study delete", "trial list",
-        "history", "best", "constraint set", "constraint list", "device list", "doctor",
+        "history", "best", "constraint set", "constraint list", "device list", "packrat plan",
+        "doctor",
     ],
 )  # fmt: skip
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
