@@ -42,6 +42,8 @@ POLL_S = 20.0
 """How long the tuner may wait for news before it answers."""
 PACE_S = 1.0
 """The least time between two answers that change nothing, whatever the tuner does."""
+FOLLOWER_S = 5.0
+"""How long a stop waits for a change of row that is under way; the hold knows what it was to be."""
 LOOK_S = 0.5
 """The longest sleep between two looks at whether to stop."""
 
@@ -117,16 +119,22 @@ class DeviceAgent:
                 is no hold to keep: nothing has been done, and trying again would not help.
         """
         self.begin()
+        ended = threading.Event()
+        follower = threading.Thread(
+            target=self._follower.run,
+            args=(ended,),
+            name=f"{self.device.id} followed",
+            daemon=True,
+        )
         if self._pair.pulse is not None:
-            follower = threading.Thread(
-                target=self._follower.run,
-                args=(self._around.stop,),
-                name=f"{self.device.id} followed",
-                daemon=True,
-            )
             follower.start()
-        while not self._around.stop.is_set():
-            self.step()
+        try:
+            while not self._around.stop.is_set():
+                self.step()
+        finally:
+            ended.set()
+            if follower.is_alive():
+                follower.join(FOLLOWER_S)
         try:
             self._around.link.deliver()
         except TuningError as error:

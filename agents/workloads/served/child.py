@@ -61,8 +61,9 @@ class Child:
 
     def end(self) -> None:
         """End the server for good, by force where it takes too long."""
-        self._ended = True
-        self._stop()
+        with self._lock:
+            self._ended = True
+            self._stop()
 
     def _stop(self) -> None:
         process = self._process
