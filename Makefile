@@ -7,6 +7,7 @@ SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: run test check chaos bench bench-devices test-long test-hardware test-systemd test-ray lint types layers fmt clean
+.PHONY: run test check chaos test-long test-hardware test-systemd bench-packrat install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -47,6 +48,10 @@ test-ray: $(VENV)/.installed-ray
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed
 	$(BIN)/jouletune bench devices
+
+# Packrat against one fat instance, four models on this machine: about 15 minutes on two quiet cores.
+bench-packrat: $(VENV)/.installed
+	$(BIN)/jouletune packrat measure
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

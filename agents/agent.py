@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.follow import Follower
 from agents.holds import Hold, Holder
 from agents.host import Host
 from agents.journal import Journal
@@ -41,6 +42,8 @@ POLL_S = 20.0
 """How long the tuner may wait for news before it answers."""
 PACE_S = 1.0
 """The least time between two answers that change nothing, whatever the tuner does."""
+FOLLOWER_S = 5.0
+"""How long a stop waits for a change of row that is under way; the hold knows what it was to be."""
 LOOK_S = 0.5
 """The longest sleep between two looks at whether to stop."""
 
@@ -99,6 +102,7 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
+        self._follower = Follower(device.id, bench.pair, self._holder, around.clock)
         self._watch = Watch(
             device.id, bench, self._holder, around.link, around.clock, self._check_stop, rng
         )
@@ -115,8 +119,22 @@ class DeviceAgent:
                 is no hold to keep: nothing has been done, and trying again would not help.
         """
         self.begin()
-        while not self._around.stop.is_set():
-            self.step()
+        ended = threading.Event()
+        follower = threading.Thread(
+            target=self._follower.run,
+            args=(ended,),
+            name=f"{self.device.id} followed",
+            daemon=True,
+        )
+        if self._pair.pulse is not None:
+            follower.start()
+        try:
+            while not self._around.stop.is_set():
+                self.step()
+        finally:
+            ended.set()
+            if follower.is_alive():
+                follower.join(FOLLOWER_S)
         try:
             self._around.link.deliver()
         except TuningError as error:
@@ -196,7 +214,7 @@ class DeviceAgent:
             applied=self._applied(hold),
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
-            context=dict(self._watch.context),
+            context={**self._watch.context, **self._follower.context},
             wait_s=min(POLL_S, self._watch.due_in_s()),
         )
         self.waiting.set()
@@ -264,7 +282,8 @@ class DeviceAgent:
         )
         renewal = Renewal(device=self.device.id, token=order.token)
         with LeaseKeeper(self._around.link, renewal, order.lease_s) as lease:
-            outcome = self._measured(order, lease)
+            with self._holder.set_aside():
+                outcome = self._measured(order, lease)
             try:
                 self.put_back()
             except TuningError as error:

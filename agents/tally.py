@@ -15,18 +15,19 @@ BATCHES = 20
 LEAST_PER_BATCH = 2
 
 
-def shown_by(tally: Tally) -> dict[str, Estimate]:
+def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
     """Return latencies and rates; what too few requests show is absent.
 
-    Means and rates have the standard error of batch means (Law, Simulation Modeling and Analysis,
+    The `together` items of a batch share its time, so they are one observation of a tail. Means and
+    rates have the standard error of batch means (Law, Simulation Modeling and Analysis,
     §9.5.3), because the latencies of neighbours in a queue depend on each other.
     """
     latencies_ms = [1000.0 * s for s in tally.latencies_s]
     if not latencies_ms:
         return {}
     shown = {
-        "latency_p50_ms": quantile_estimate(latencies_ms, 0.50),
-        "latency_p99_ms": quantile_estimate(latencies_ms, 0.99),
+        "latency_p50_ms": quantile_estimate(latencies_ms, 0.50, together=together),
+        "latency_p99_ms": quantile_estimate(latencies_ms, 0.99, together=together),
     }
     if len(latencies_ms) >= LEAST_PER_BATCH * BATCHES:
         size = len(latencies_ms) / BATCHES

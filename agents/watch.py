@@ -68,7 +68,9 @@ class Watch:
             self.end(why)
         elif self.due_in_s() <= 0.0:
             try:
-                self._observe(hold)
+                # Our own load must not pass for demand, nor a row change within a window.
+                with self._holder.set_aside():
+                    self._observe(self._holder.current or hold)
             except Conflict:
                 return
             except TuningError as error:

@@ -26,6 +26,7 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Att
     """Open `reference` (started here, ended by `close`), or what runs already.
 
     That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`.
+    `reference:MODEL` serves another model: resnet50, mobilenet, bert or gpt2.
     `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
     logs, `clock` the time that requests are measured in.
 
@@ -34,8 +35,7 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Att
         DeviceLost: it does not answer.
         ActuationError: what answers does not speak the contract.
     """
-    remote = next((kind for kind in ("http", "ray") if spec.startswith(f"{kind}:")), "")
-    kind = remote or spec
+    kind = spec.removesuffix(":").partition(":")[0]
     if kind not in WORKLOADS or spec in ("http", "ray"):
         raise InvalidInput(
             f"there is no workload {spec!r}",

@@ -34,8 +34,8 @@ def run(
         str,
         typer.Option(
             metavar="NAME",
-            help="What runs on the device: reference, http://127.0.0.1:PORT or "
-            "ray:http://127.0.0.1:8265/APP/DEPLOYMENT.",
+            help="What runs on the device: reference, reference:resnet50|mobilenet|bert|gpt2, "
+            "http://127.0.0.1:PORT or ray:http://127.0.0.1:8265/APP/DEPLOYMENT.",
             show_default=False,
         ),
     ] = "",

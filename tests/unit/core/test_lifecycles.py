@@ -192,6 +192,8 @@ def test_an_unknown_situation_keeps_the_row_or_takes_the_one_for_most_load() -> 
         ((Row(math.inf, LOW), Row(math.inf, HIGH)), "x", 0.1),
         ((Row(10.0, LOW), Row(math.inf, HIGH)), "", 0.1),
         ((Row(math.inf, LOW),), "x", 1.0),
+        ((Row(math.inf, LOW, gain=1.1),), "x", 0.1),
+        ((Row(math.inf, LOW, gain=math.nan),), "x", 0.1),
     ],
 )
 def test_a_plan_must_cover_every_situation(

@@ -73,7 +73,8 @@ def spaces(draw: st.DrawFn) -> Space:
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     bounds = sorted(draw(st.lists(FLOATS, max_size=3, unique=True)))
-    rows = tuple(Row(below, draw(SETTINGS)) for below in (*bounds, math.inf))
+    gains = st.floats(0.0, 1.0)
+    rows = tuple(Row(below, draw(SETTINGS), draw(gains)) for below in (*bounds, math.inf))
     return Plan(rows, draw(NAMES), draw(st.floats(0, 1, exclude_max=True)))
 
 
@@ -158,6 +159,14 @@ def test_metrics_survive_json(metrics: list[Metric]) -> None:
 
 def test_no_field_of_a_study_is_forgotten() -> None:
     assert set(encode_study(study())) == {field.name for field in fields(Study)}
+
+
+def test_a_plan_from_before_rows_had_a_gain_is_read() -> None:
+    doc = through_json(encode_plan(Plan.single(setting())))
+    assert isinstance(doc, dict)
+    for row in doc["rows"]:
+        del row["gain"]
+    assert decode_plan(doc) == Plan.single(setting())
 
 
 def test_the_open_end_of_a_plan_is_null() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from policies import POLICIES, load_policy
 from policies.packrat import Packrat
-from policies.polythrottle import Polythrottle
 from policies.polythrottle import Polythrottle, TwoPhase
 from policies.sobol import Sobol
 from tests.builders import CLOCKS, SPACE
@@ -24,6 +23,8 @@ class TestPackrat(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return Packrat()
+
+
 class TestHillclimb(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
@@ -46,6 +47,8 @@ class TestBotorchPlain(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return load_policy("botorch-plain")
+
+
 class TestTwoPhase(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
