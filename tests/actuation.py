@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,16 @@ async def actuator_of(
     originals: Originals,
     boot: str,
     now: Callable[[], float],
+    found: Sequence[Mapping[str, Any]] = (),
 ) -> Actuator:
-    """Return an actuator as its composition root makes it, each device with a hand of its own."""
-    finder = hand()
-    found = await finder.ask("describe")
-    await finder.close()
+    """Return an actuator as its composition root makes it, each device with a hand of its own.
+
+    Devices that were `found` already are not looked for again.
+    """
+    if not found:
+        finder = hand()
+        found = await finder.ask("describe")
+        await finder.close()
     slots = [Slot(about, config, hand(), originals, boot, now) for about in found]
     return Actuator(config, slots, originals, NO_GROUP)
 

@@ -68,6 +68,7 @@ class Theatre:
     clock: Points = field(default_factory=Points)
 
     def __post_init__(self) -> None:
+        self.found: Sequence[Mapping[str, Any]] = ()
         self.hardware = self.folder / "hardware.json"
         self.journal = self.folder / "journal"
         self.journal.mkdir(parents=True)
@@ -126,7 +127,17 @@ class Theatre:
             return time.monotonic() + turned.shift_s
 
         originals = CountedDisk(points, self.journal) if points else Originals(self.journal)
-        return await actuator_of(self.config, hand, originals, BOOT, now)
+        return await actuator_of(self.config, hand, originals, BOOT, now, self.found)
+
+    def look(self) -> None:
+        """Find the devices once for all actuators: a child less to start at every point."""
+        if not self.found:
+
+            async def found() -> Sequence[Mapping[str, Any]]:
+                made = await self.actuator()
+                return [slot.about for slot in made.slots.values()]
+
+            self.found = asyncio.run(found())
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
         """Return the drivers, as the hand finds them in its own process."""
@@ -135,6 +146,7 @@ class Theatre:
 
     def restore(self) -> dict[str, str]:
         """Do what the next start does, and return what it could not put back."""
+        self.look()
         try:
             return asyncio.run(self.replayed(None))
         finally:
@@ -149,6 +161,7 @@ class Theatre:
 
     def start(self, points: Points, *, deadly: bool = True) -> int:
         """Start an actuator; with `deadly`, the one that is killed at the chosen point."""
+        self.look()
         listener = listening(Path(self.config.socket))
 
         async def serving() -> None:
@@ -171,6 +184,8 @@ class Theatre:
 
     def replay(self, points: Points) -> None:
         """Replay the journal in a process that is killed at the chosen point."""
+
+        self.look()
 
         def work() -> None:
             points.adopt()
