@@ -223,7 +223,8 @@ def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
     for name, shown in (("best fixed", fixed), ("fat", fat), ("followed", followed)):
         print(
             f"{name:<10} failed {shown.failures.total()}; too much for it {shown.unsent}; "
-            f"p99 at 0.1: {shown.p99_ms(0.1):.1f} ms, at 0.8: {shown.p99_ms(0.8):.1f} ms, in {len(shown.switches)} switches: "
+            f"p99 at 0.1: {shown.p99_ms(0.1):.1f} ms, at 0.8: {shown.p99_ms(0.8):.1f} ms; "
+            f"in {len(shown.switches)} switches: "
             f"{shown.p99_ms(0.1, switching=True):.1f} and {shown.p99_ms(0.8, switching=True):.1f} "
             f"ms; mean {shown.mean_ms():.1f} ms; limit {limit_ms:.1f} ms"
         )
