@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos test-long test-hardware test-systemd install lint types layers fmt clean
+.PHONY: run test check chaos test-long test-hardware test-systemd bench-packrat install lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -29,6 +29,10 @@ test-hardware: $(VENV)/.installed-dev
 # The units in a Debian booted by systemd-nspawn; as root.
 test-systemd: $(VENV)/.installed-dev
 	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -v tests/systemd
+
+# Packrat against one fat instance, four models on this machine: about 15 minutes on two quiet cores.
+bench-packrat: $(VENV)/.installed
+	$(BIN)/jouletune packrat measure
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.follow import Follower
 from agents.holds import Hold, Holder
 from agents.host import Host
 from agents.journal import Journal
@@ -99,6 +100,7 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
+        self._follower = Follower(device.id, bench.pair, self._holder, around.clock)
         self._watch = Watch(
             device.id, bench, self._holder, around.link, around.clock, self._check_stop, rng
         )
@@ -115,6 +117,14 @@ class DeviceAgent:
                 is no hold to keep: nothing has been done, and trying again would not help.
         """
         self.begin()
+        if self._pair.pulse is not None:
+            follower = threading.Thread(
+                target=self._follower.run,
+                args=(self._around.stop,),
+                name=f"{self.device.id} followed",
+                daemon=True,
+            )
+            follower.start()
         while not self._around.stop.is_set():
             self.step()
         try:
@@ -196,7 +206,7 @@ class DeviceAgent:
             applied=self._applied(hold),
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
-            context=dict(self._watch.context),
+            context={**self._watch.context, **self._follower.context},
             wait_s=min(POLL_S, self._watch.due_in_s()),
         )
         self.waiting.set()
@@ -264,7 +274,8 @@ class DeviceAgent:
         )
         renewal = Renewal(device=self.device.id, token=order.token)
         with LeaseKeeper(self._around.link, renewal, order.lease_s) as lease:
-            outcome = self._measured(order, lease)
+            with self._holder.set_aside():
+                outcome = self._measured(order, lease)
             try:
                 self.put_back()
             except TuningError as error:

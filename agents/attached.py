@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tuner.core import Actuator, Clock, Meter, Metric, Setting, Space
+from tuner.core import ActuationError, Actuator, Clock, Meter, Metric, Setting, Space
 
 
 def nothing_to_close() -> None:
@@ -24,6 +24,24 @@ class NothingToSet:
         """Do nothing. Raises UnknownKnob where anything is to be set."""
         for name in setting:
             Space(()).knob(name)
+
+
+class WorkloadChanged(ActuationError):
+    """What runs is not what was attached: former measurements are void; attach anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What a running workload tells of itself at any moment, windows or not.
+
+    `incarnation` is another word after each start of it. `arrived` counts requests, `in_flight_s` adds
+    up the seconds that each has spent in it so far, waiting or served, so that its growth per second
+    is how many are in it on average; both begin anew with the incarnation.
+    """
+
+    incarnation: str
+    arrived: int
+    in_flight_s: float
 
 
 class Tenure(Protocol):
@@ -51,7 +69,8 @@ class Attached:
     `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
     be set or measured here and why. `source` says in words where its numbers come from (`our load
     generator, closed loop of 4`); empty: the side's own meter. `tenure` is there where somebody else
-    guards the side.
+    guards the side, `pulse` where a running workload tells of itself; it raises DeviceLost where that is
+    away, and WorkloadChanged where another one has taken its place.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and running totals since it was opened, whose names begin with `window_`:
@@ -76,4 +95,5 @@ class Attached:
     cannot: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     tenure: Tenure | None = None
+    pulse: Callable[[], Pulse] | None = None
     close: Callable[[], None] = nothing_to_close

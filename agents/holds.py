@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from agents.host import Host
 from agents.journal import Journal
 from agents.pair import Pair
 from tuner.core import (
+    ActuationError,
     Clock,
     Level,
     Limit,
@@ -80,7 +83,8 @@ class Holder:
 
     `attached` is what the journal notes for opening the device again. Every change of state is on
     disk before the device is touched, so a crash at any point ends either with the hold in force or
-    with the device at its original setting.
+    with the device at its original setting. Whoever follows the hold from second to second does so
+    from another thread; one change at a time.
     """
 
     def __init__(
@@ -104,6 +108,10 @@ class Holder:
         self._clock = clock
         self._now = now
         self._hold = self._load()
+        self._lock = threading.RLock()
+        self._aside = False
+        self._incarnation = ""
+        self._void = ""
 
     @property
     def current(self) -> Hold | None:
@@ -133,6 +141,10 @@ class Holder:
             ActuationError: it could not be put in force; end it.
             StoreError: it could not be written down; nothing was changed.
         """
+        with self._lock:
+            self._take(order)
+
+    def _take(self, order: HoldOrder) -> None:
         now, monotonic = self._now(), self._clock.monotonic()
         hold = self.current
         if hold is not None and hold.order == order:
@@ -159,12 +171,59 @@ class Holder:
         Raises:
             ActuationError: it could not be; end the hold.
         """
-        hold = self.current
-        if hold is None:
-            return
-        self._journal_first()
-        self._pair.apply(hold.setting)
-        self._confirm()
+        with self._lock:
+            hold = self.current
+            if hold is None:
+                return
+            self._journal_first()
+            self._pair.apply(hold.setting)
+            self._confirm()
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Leave the device to a trial for the length of the block."""
+        with self._lock:
+            self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
+
+    def take_up(self, incarnation: str) -> bool:
+        """Put the held setting in force in a workload that was started (again); return whether it was.
+
+        Raises:
+            ActuationError: it could not be; ask again.
+        """
+        with self._lock:
+            if self._aside or self.current is None or incarnation == self._incarnation:
+                return False
+            again = bool(self._incarnation)
+            self.enforce()
+            self._incarnation = incarnation
+            return again
+
+    def follow(self, seen: Hold, row: int) -> None:
+        """Change to another row of the plan that was `seen` in force; quietly nothing where it is not.
+
+        Raises:
+            ActuationError: the row could not be put in force; the former one is held on.
+            StoreError: it could not be written down; nothing was changed.
+        """
+        with self._lock:
+            if self._aside or self.current is not seen:
+                return
+            log.info("event=plan_row device=%s row=%d", self._device, row)
+            self._keep(seen.model_copy(update={"row": row}))
+            try:
+                self.enforce()
+            except ActuationError:
+                self._keep(seen)
+                raise
+
+    def void(self, why: str) -> None:
+        """Note from another thread that the hold must end: `lapsed` says so from now on."""
+        self._void = why
 
     def lapsed(self) -> str:
         """Return why the hold in force must end now, whatever is measured; empty while it stands."""
@@ -176,6 +235,8 @@ class Holder:
             return f"the driver changed from {hold.driver} to {self._pair.device.version}"
         if hold.workload_version != runs.version:
             return f"the workload changed from {hold.workload_version} to {runs.version}"
+        if self._void:
+            return self._void
         if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
             return f"{hold.order.valid_for_s:g} s passed without the tuner's word"
         return ""
@@ -186,6 +247,10 @@ class Holder:
         Raises:
             ActuationError: the plan's next row could not be put in force; end the hold.
         """
+        with self._lock:
+            return self._observed(measurement)
+
+    def _observed(self, measurement: Measurement) -> str:
         hold = self.current
         if hold is None:
             return ""
@@ -213,13 +278,18 @@ class Holder:
         Raises:
             ActuationError: part of the device did not go back; the hold is over all the same.
         """
-        hold = self.current
-        if hold is not None:
-            log.warning(
-                "event=hold_ended device=%s study=%s why=%r", self._device, hold.order.study, why
-            )
-            self._keep(hold.model_copy(update={"ended": why}))
-        self._journal.restore(self._device, self._pair)
+        with self._lock:
+            hold = self.current
+            if hold is not None:
+                log.warning(
+                    "event=hold_ended device=%s study=%s why=%r",
+                    self._device,
+                    hold.order.study,
+                    why,
+                )
+                self._keep(hold.model_copy(update={"ended": why}))
+            self._void = ""
+            self._journal.restore(self._device, self._pair)
 
     def _confirm(self) -> None:
         """Tell whoever guards the device that this is a hold, and for how long. Raises ActuationError."""

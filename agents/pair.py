@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from agents.attached import Attached
+from agents.attached import Attached, Pulse
 from tuner.core import (
     ActuationError,
     Clock,
@@ -78,6 +78,11 @@ class Pair:
         offered = {m.name for m in self.metrics} | {k.name for k in self.space.knobs}
         reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
         return {name: why for name, why in reasons.items() if name not in offered}
+
+    @property
+    def pulse(self) -> Callable[[], Pulse] | None:
+        """How to ask what runs for its pulse, None where it tells none."""
+        return (self.workload or self.device).pulse
 
     def source(self, metric: str) -> str:
         """Return in words where a metric comes from: the side that lists it, the workload first."""

@@ -97,17 +97,25 @@ class Watch:
         """Measure one window of the held setting, judge it, and report it where it counts.
 
         Raises:
-            Conflict: the agent is to stop.
+            Conflict: the agent is to stop, or another row came in force: measure that one.
             MeasurementError: the window shows nothing; a hold does not end for that.
         """
         order = hold.order
+
+        def check() -> None:
+            self._check()
+            now = self._holder.current
+            if now is None or now.row != hold.row:
+                raise Conflict("the plan's row changed meanwhile")
+
         ask = Ask(
             metrics=tuple(dict.fromkeys([*order.metrics, *(x.metric for x in order.limits)])),
             window_s=order.window_s,
             max_window_s=order.window_s,
         )
         began = self._bench.clock.monotonic()
-        seen = self._bench.window(hold.setting, ask, self._check, self._rng, began)
+        seen = self._bench.window(hold.setting, ask, check, self._rng, began)
+        check()
         if seen.changed:
             self.end(seen.changed)
             return

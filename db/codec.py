@@ -64,6 +64,7 @@ def encode_plan(plan: Plan) -> Json:
             {
                 "below": row.below if math.isfinite(row.below) else None,
                 "setting": encode_setting(row.setting),
+                "gain": row.gain,
             }
             for row in plan.rows
         ],
@@ -75,7 +76,11 @@ def encode_plan(plan: Plan) -> Json:
 def decode_plan(doc: Json) -> Plan:
     """Return the plan of a JSON object."""
     rows = tuple(
-        Row(math.inf if row["below"] is None else row["below"], row["setting"])
+        Row(
+            math.inf if row["below"] is None else row["below"],
+            row["setting"],
+            row.get("gain", 1.0),  # Plans from before rows had one.
+        )
         for row in doc["rows"]
     )
     return Plan(rows, doc["by"], doc["hysteresis"])

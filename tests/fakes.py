@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from agents.agent import DeviceAgent, Surroundings
-from agents.attached import Attached
+from agents.attached import Attached, Pulse
 from agents.host import Host
 from agents.journal import Journal
 from agents.link import Link
@@ -149,6 +149,7 @@ class Rig:
     listed: tuple[str, ...] = ("energy_j", "power_w", "latency_p99_ms", "throughput_per_s")
     workload: bool = True
     own_cpu_s: Callable[[], float] = lambda: 0.0
+    pulse: Callable[[], Pulse] | None = None
     log: list[tuple[str, dict[str, Value]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -189,6 +190,7 @@ class Rig:
             actuator=self.work,
             meter=self.work_meter,
             source="our load generator",
+            pulse=self.pulse,
             close=lambda: self.closed.append("workload"),
         )
         return Pair(device, workload if self.workload else None)

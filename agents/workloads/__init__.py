@@ -24,6 +24,7 @@ WORKLOADS = MappingProxyType(
 def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
     """Open `reference` (started here, ended by `close`) or `http://127.0.0.1:PORT` (running already).
 
+    `reference:MODEL` serves another model: resnet50, mobilenet, bert or gpt2.
     `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
     logs, `clock` the time that requests are measured in.
 
@@ -32,7 +33,7 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Att
         DeviceLost: it does not answer.
         ActuationError: what answers does not speak the contract.
     """
-    kind = "http" if spec.startswith("http://") else spec
+    kind = "http" if spec.startswith("http://") else spec.removesuffix(":").partition(":")[0]
     if kind not in WORKLOADS or spec == "http":
         raise InvalidInput(
             f"there is no workload {spec!r}",

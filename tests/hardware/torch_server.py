@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from agents.workloads.reference.model import SIDE, classifier
+from agents.workloads.reference.resnet18 import classifier
 
+SIDE = 96
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 

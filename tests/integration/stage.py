@@ -79,9 +79,9 @@ class Stage:
             return httpx.get(f"http://127.0.0.1:{self.tuner_port}/v1/ready").status_code == 200
         return False
 
-    def start_toy(self) -> int:
+    def start_toy(self, port: int = 0) -> int:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.toy"],
+            [sys.executable, "-m", "tests.integration.toy", str(port)],
             stdout=subprocess.PIPE,
             start_new_session=True,
         )

@@ -86,6 +86,10 @@ def test_a_hold_outlives_everybody(played: Stage) -> None:
     played.start_agent("cpu", f"http://127.0.0.1:{toy}")
     until(lambda: batch_size(toy) == held, f"the hold is not taken up: {played.log('agent')}")
 
+    played.kill("toy")
+    played.start_toy(toy)
+    until(lambda: batch_size(toy) == held, f"the workload is left alone: {played.log('agent')}")
+
 
 def assert_light(played: Stage) -> None:
     """An agent that holds, with no trial, takes under 1 % of a core and under 80 MB."""

@@ -18,6 +18,7 @@ import pytest
 
 from agents.load import HttpCaller, LoadRun, LoadShape
 from agents.workloads import open_workload
+from tuner.core import MeasurementError
 
 pytest.importorskip("torch", reason="the reference workload needs torch")
 
@@ -38,8 +39,8 @@ class WallClock:
 class Running:
     """A server process with a small model, and a client of it."""
 
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE)
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         ready = json.loads(self.process.stdout.readline())
         assert ready["ready"] is True
@@ -119,30 +120,32 @@ def test_it_starts_at_one_instance_on_all_cores(server: Running) -> None:
 def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
     (first,) = server.workers()
     before = server.get("/stats")["cpu_s"]
-    assert server.put(instances=2, threads=1).json() == {
-        "setting": {"instances": 2, "threads": 1, "batch_size": 1}
-    }
+    told = server.put(instances=2, threads=1).json()
+    assert told["setting"] == {"instances": 2, "threads": 1, "batch_size": 1}
+    assert told["switch"]["starting_s"] > told["switch"]["draining_s"] > 0.0
+    assert server.get("/stats")["switch"] == told["switch"]
     workers = server.workers()
-    assert len(workers) == 2 and first in workers
+    assert len(workers) == 2 and first not in workers
     held = [os.sched_getaffinity(pid) for pid in workers]
     assert all(len(cores) == 1 for cores in held)
     assert held[0].isdisjoint(held[1])
     server.put(instances=1)
-    assert server.workers() == [first]
-    assert not any(alive(pid) for pid in workers if pid != first)
+    (staying,) = server.workers()
+    assert staying in workers
+    assert not any(alive(pid) for pid in [first, *workers] if pid != staying)
     # Starting a worker takes over half a second of CPU; it still counts when the worker has ended.
     assert server.get("/stats")["cpu_s"] > before + 0.5
 
 
 @two_cores
-def test_threads_change_inside_the_living_process(server: Running) -> None:
+def test_every_thread_of_a_worker_is_on_its_cores(server: Running) -> None:
+    assert server.put(threads=1, batch_size=2).status_code == 200
     (worker,) = server.workers()
-    assert server.put(threads=1).status_code == 200
-    assert server.workers() == [worker]
     tasks = [int(task.name) for task in Path(f"/proc/{worker}/task").iterdir()]
     assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset(CORES[:1])}
-    server.put(threads=2)
-    assert os.sched_getaffinity(worker) == set(CORES[:2])
+    assert {os.getpriority(os.PRIO_PROCESS, task) for task in tasks} == {os.getpriority(0, 0)}
+    assert "switch" not in server.put(batch_size=4).json()
+    assert server.workers() == [worker]
 
 
 @two_cores
@@ -171,11 +174,11 @@ def test_cpu_time_is_that_of_all_its_processes(server: Running) -> None:
 
 
 def test_a_batch_answers_as_single_requests_do(server: Running) -> None:
-    def label(image: int) -> int:
-        answer = server.client.post("/infer", json={"image": image}).raise_for_status()
+    def label(item: int) -> int:
+        answer = server.client.post("/infer", json={"item": item}).raise_for_status()
         return int(answer.json()["label"])
 
-    alone = [label(image) for image in range(16)]
+    alone = [label(item) for item in range(16)]
     assert len(set(alone)) > 1
     server.put(batch_size=8)
     with ThreadPoolExecutor(8) as pool:
@@ -188,14 +191,51 @@ def test_no_request_is_lost_while_knobs_change_under_load(server: Running) -> No
     for batch_size in (2, 8, 1, 16, 4):
         assert server.put(batch_size=batch_size).status_code == 200
         assert gets_on(run)
+    switches = 0
     if len(CORES) > 1:
-        server.put(instances=2, threads=1)
-        server.put(instances=1)
+        for change in ({"instances": 2, "threads": 1}, {"instances": 1}, {"threads": 2}):
+            assert server.put(**change).json()["switch"]["failed"] == 0
+            switches += 1
     tally = run.stop(grace_s=30.0)
     after = server.get("/stats")
+    assert after["switches"] == before["switches"] + switches
     assert tally.failures == {}
     assert len(tally.latencies_s) == after["items"] - before["items"] > 25
     assert after["failed"] == before["failed"]
+
+
+@two_cores
+def test_a_killed_worker_has_its_batch_done_by_another(server: Running) -> None:
+    server.put(instances=2, threads=1)
+    before = server.get("/stats")
+    run = server.load(callers=6)
+    assert gets_on(run)
+    os.kill(server.workers()[0], signal.SIGKILL)
+    assert eventually(lambda: server.get("/stats")["serving"] == 1)
+    assert eventually(lambda: server.get("/stats")["serving"] == 2, within_s=60.0)
+    tally = run.stop(grace_s=30.0)
+    assert tally.failures == {}
+    assert len(tally.latencies_s) == server.get("/stats")["items"] - before["items"]
+
+
+@two_cores
+def test_a_new_set_killed_in_mid_switch_leaves_the_old_one_serving(server: Running) -> None:
+    (old,) = server.workers()
+    run = server.load()
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(server.put, instances=2, threads=1)
+        assert eventually(lambda: len(server.workers()) == 3)
+        for worker in server.workers():
+            if worker != old:
+                os.kill(worker, signal.SIGKILL)
+        refused = change.result(60.0)
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "device_lost"
+    assert "ended" in refused.json()["error"]["message"]
+    assert gets_on(run)
+    assert run.stop(grace_s=30.0).failures == {}
+    assert server.workers() == [old]
+    assert server.get("/knobs")["setting"] == DEFAULT
 
 
 def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> None:
@@ -235,8 +275,8 @@ def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> 
         ("PUT", "/knobs", b'{"batch_size": 2, "threads": 0}', 422, "out_of_range"),
         ("PUT", "/knobs", b" " * 70_000, 413, "too_large"),
         ("POST", "/infer", b"nonsense", 400, "malformed_json"),
-        ("POST", "/infer", b'{"image": -1}', 422, "invalid_input"),
-        ("POST", "/infer", b'{"image": "cat"}', 422, "invalid_input"),
+        ("POST", "/infer", b'{"item": -1}', 422, "invalid_input"),
+        ("POST", "/infer", b'{"item": "cat"}', 422, "invalid_input"),
         ("DELETE", "/knobs", b"", 405, "method_not_allowed"),
         ("GET", "/nowhere", b"", 404, "not_found"),
     ],
@@ -292,3 +332,26 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
         workload.close()
     assert not any(alive(pid) for pid in pids)
     workload.close()
+
+
+def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Path) -> None:
+    workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+    try:
+        assert workload.pulse is not None
+        before = workload.pulse()
+        workload.actuator.apply({"batch_size": 4})
+        window = workload.meter.start()
+        assert eventually(lambda: window.read()["window_items"].mean > 0)
+        pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
+        os.kill(pids[0], signal.SIGKILL)
+        assert eventually(lambda: not any(alive(pid) for pid in pids))
+        with pytest.raises(MeasurementError, match="does not answer"):
+            window.stop()
+        assert workload.actuator.read() == DEFAULT
+        assert workload.pulse().incarnation != before.incarnation
+        workload.actuator.apply({"batch_size": 4})
+        assert workload.actuator.read() == {**DEFAULT, "batch_size": 4}
+        pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
+    finally:
+        workload.close()
+    assert not any(alive(pid) for pid in pids)

@@ -7,6 +7,7 @@ and what it is set to outlives the agent, as hardware would.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,8 +27,8 @@ class Toy(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.setting = {"batch_size": 1}
         self.items = 0
 
@@ -47,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
             about = {"name": "toy", "version": "1", "knobs": [KNOB]}
             return self.answer(200, {**about, "setting": self.server.setting})
         stats = {"cpu_s": time.process_time(), "items": self.server.items, "failed": 0}
-        return self.answer(200, {**stats, "pids": []})
+        return self.answer(200, {**stats, "pids": [], "incarnation": str(os.getpid())})
 
     def do_PUT(self) -> None:
         wanted = json.loads(self.body())
@@ -76,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    toy = Toy()
+    toy = Toy(int(sys.argv[1]))
     sys.stdout.write(f"{toy.server_address[1]}\n")
     sys.stdout.flush()
     toy.serve_forever()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli import packrat_measure
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ commands = typer.Typer(help="Plan instances, threads and batches from a measured
 
 @commands.callback()
 def nouns() -> None:
-    """Plan instances, threads and batches from a measured profile."""
+    """Plan instances, threads and batches from a measured profile, or measure them here."""
+
+
+commands.command()(packrat_measure.measure)
 
 
 @commands.command()

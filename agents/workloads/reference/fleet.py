@@ -1,4 +1,11 @@
-"""The instances together: one queue of requests, batches, and changes of setting without a gap."""
+"""The instances together, and changes of setting without a gap.
+
+Reconfiguration is Packrat's active–passive one (arXiv 2311.18174): the new instances start and warm up
+beside the old ones, then the traffic is switched, then the old ones finish what they have and end.
+While both exist they share the cores; how long that is, and what it did to the requests answered
+meanwhile, is told as a `Switch`. Ours: an instance whose place does not change serves on, and loading
+gives way to serving (`worker.LOADING_NICE`).
+"""
 
 from __future__ import annotations
 
@@ -7,67 +14,62 @@ import logging
 import os
 import resource
 import time
-from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from agents.workloads.reference.instance import START_S, Instance, Reply, launch
+from agents.workloads.reference.batcher import Answer, Batcher, Unserved
+from agents.workloads.reference.instance import Instance, Placement, Recipe, launch
 from agents.workloads.reference.knobs import knob_space
-from tuner.core import ActuationError, DeviceLost, Setting
+from agents.workloads.reference.memory import available_bytes, refuse_too_much
+from tuner.core import ActuationError, DeviceLost, Setting, quantile_estimate
 
 LOG = logging.getLogger(__name__)
 
-GATHER_S = 0.004
-"""How long a request may wait for others to fill its batch."""
-BATCH_S = 30.0
-PLACE_S = 30.0
 LEAVE_S = 30.0
 CLOSE_S = 2.0
-MOST_WAITING = 1000
+TORCH_BYTES = 150 << 20
+"""What torch itself takes of a worker's own memory, about: used until one can be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved:
-    """Why a request was not served."""
+class Switch:
+    """One change of the instances under traffic.
 
-    code: str
-    message: str
+    For `starting_s` the new ones loaded and warmed up while the old ones served, for `draining_s` the
+    old ones finished while the new ones served; both shared the cores all that time. `items` were
+    answered meanwhile, 99 % of them within `latency_p99_ms` of their arrival (None without any), and
+    `failed` were not.
+    """
 
-
-Answer = int | Unserved
-Placement = tuple[tuple[int, ...], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A request in the queue; from `due` on it waits for no others."""
-
-    image: int
-    due: float
-    answer: asyncio.Future[Answer]
+    setting: Setting
+    starting_s: float
+    draining_s: float
+    items: int
+    failed: int
+    latency_p99_ms: float | None
 
 
 class Fleet:
     """Worker processes, each pinned to cores of its own, behind one queue.
 
-    A change of setting stops what is too much, re-pins what stays, starts what is missing, in this
-    order, so that cores are never promised twice; requests go on being served meanwhile. An
-    instance that dies fails its batch and is replaced.
+    An instance that dies has its batch done by another, and is replaced.
     """
 
-    def __init__(self, cores: tuple[int, ...], seed: int, width: int) -> None:
+    def __init__(
+        self,
+        cores: tuple[int, ...],
+        recipe: Recipe,
+        available: Callable[[], int | None] = available_bytes,
+    ) -> None:
         self.space = knob_space(len(cores))
         self.setting: Setting = self.space.default
-        self.items = 0
-        self.failed = 0
+        self.batcher = Batcher()
+        self.switches = 0
+        self.last_switch: Switch | None = None
         self._cores = cores
-        self._seed = seed
-        self._width = width
-        self._serving: list[Instance] = []
+        self._recipe = recipe
+        self._available = available
         self._processes: set[Instance] = set()
-        self._queue: deque[Waiting] = deque()
-        self._wake: asyncio.TimerHandle | None = None
         self._changing = asyncio.Lock()
         self._repair: asyncio.Task[None] | None = None
         self._closing = False
@@ -88,133 +90,121 @@ class Fleet:
         return self._cpu_s
 
     async def start(self) -> None:
-        """Bring up the default setting. Raises ActuationError where no worker starts."""
-        async with self._changing:
-            await self._reach(self.setting)
-
-    async def change(self, asked: Setting) -> None:
-        """Put knobs in force; those not named stay.
+        """Bring up the default setting.
 
         Raises:
-            UnknownKnob, OutOfRange: the setting does not fit; nothing was changed.
-            ActuationError: it could not be reached; the former setting is restored first.
+            OutOfRange: the model does not fit in memory; nothing was started.
+            ActuationError: no worker starts.
         """
-        try:
-            async with self._changing:
-                wanted = {**self.setting, **asked}
-                self.space.check(wanted)
-                await self._reach(wanted)
-        except ActuationError:
-            await asyncio.wait([self._mended()], timeout=START_S)
-            raise
+        async with self._changing:
+            self._check_memory(self.setting)
+            await self._reach(self.setting)
 
-    async def infer(self, image: int) -> Answer:
-        """Return the image's label, or why there is none."""
-        if not self._serving:
-            self.failed += 1
-            return Unserved("no_instance", "no instance is running; one is being started")
-        if len(self._queue) >= MOST_WAITING:
-            self.failed += 1
-            return Unserved("overloaded", f"{MOST_WAITING} requests are waiting already")
-        loop = asyncio.get_running_loop()
-        waiting = Waiting(image, loop.time() + GATHER_S, loop.create_future())
-        self._queue.append(waiting)
-        self._dispatch()
-        return await waiting.answer
+    async def change(self, asked: Setting) -> Switch | None:
+        """Put knobs in force; those not named stay. Return the switch, None where none was needed.
+
+        Raises:
+            UnknownKnob, OutOfRange: the setting does not fit the cores or the memory; nothing was
+                started.
+            ActuationError: it could not be reached; the former instances have served all along.
+        """
+        async with self._changing:
+            wanted = {**self.setting, **asked}
+            self.space.check(wanted)
+            self._check_memory(wanted)
+            batcher = self.batcher
+            failed = batcher.failed
+            with batcher.listening() as latencies_s:
+                times = await self._reach(wanted)
+            if times is None:
+                return None
+            switch = Switch(
+                wanted, *times, len(latencies_s), batcher.failed - failed, _p99_ms(latencies_s)
+            )
+            self.switches += 1
+            self.last_switch = switch
+            LOG.info("event=switched %s", switch)
+            return switch
+
+    async def infer(self, item: int) -> Answer:
+        """Return the item's label, or why there is none."""
+        return await self.batcher.infer(item)
 
     async def close(self) -> None:
         """End every worker, those that are just starting too."""
         self._closing = True
         if self._repair is not None:
             self._repair.cancel()
-        self._refuse(Unserved("stopping", "the server is stopping"))
-        self._serving.clear()
+        self.batcher.refuse(Unserved("stopping", "the server is stopping"))
+        self.batcher.instances.clear()
         await asyncio.gather(*(i.leave(CLOSE_S) for i in self._processes))
 
-    def _dispatch(self) -> None:
-        """Give full or overdue batches to idle instances."""
-        loop = asyncio.get_running_loop()
-        size = int(self.setting["batch_size"])
-        while self._queue:
-            instance = next((i for i in self._serving if i.idle), None)
-            if instance is None:
-                return
-            due = self._queue[0].due
-            if len(self._queue) < size and loop.time() < due:
-                if self._wake is None:
-                    self._wake = loop.call_at(due, self._woken)
-                return
-            batch = [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
-            reply = instance.ask({"images": [w.image for w in batch]}, BATCH_S)
-            reply.add_done_callback(partial(self._answer, batch))
+    async def _reach(self, wanted: Setting) -> tuple[float, float] | None:
+        """Make the instances what the setting says, and note it as in force.
 
-    def _woken(self) -> None:
-        self._wake = None
-        self._dispatch()
-
-    def _answer(self, batch: list[Waiting], reply: asyncio.Future[Reply]) -> None:
-        """Hand a batch's labels, or its instance's end, to those who wait."""
-        error = reply.exception()
-        if error is None:
-            self.items += len(batch)
-            answers: list[Answer] = list(reply.result()["labels"])
-        else:
-            self.failed += len(batch)
-            answers = [Unserved("instance_died", str(error))] * len(batch)
-        for waiting, answer in zip(batch, answers, strict=True):
-            if not waiting.answer.done():
-                waiting.answer.set_result(answer)
-        self._dispatch()
-
-    def _refuse(self, why: Unserved) -> None:
-        """Answer everything that waits with a refusal."""
-        self.failed += len(self._queue)
-        while self._queue:
-            waiting = self._queue.popleft()
-            if not waiting.answer.done():
-                waiting.answer.set_result(why)
-
-    async def _reach(self, wanted: Setting) -> None:
-        """Make the instances what the setting says, and note it as in force."""
-        count, threads = int(wanted["instances"]), int(wanted["threads"])
+        Returns the seconds until the traffic was switched and those until the old instances had
+        ended, None where every instance served on.
+        """
+        began = time.monotonic()
         batch_size = int(wanted["batch_size"])
-        placements: list[Placement] = [
-            (self._cores[k * threads : (k + 1) * threads], threads) for k in range(count)
-        ]
-        while len(self._serving) > count:
-            await self._serving.pop().leave(LEAVE_S)
-        staying = list(zip(self._serving, placements, strict=False))
-        await _all(*(_place(i, p, batch_size) for i, p in staying if i.placed != p))
-        missing = placements[len(staying) :]
-        await _all(*(self._launch(p, batch_size) for p in missing))
-        if len(self._serving) != count:
-            raise DeviceLost("a worker process ended during the change", hint="ask again")
+        staying, missing = _kept(self.batcher.instances, _placements(self._cores, wanted))
+        new = await self._start(missing, batch_size)
+        staying = [i for i in staying if i in self._processes]
+        old = [i for i in self.batcher.instances if i not in staying]
         self.setting = wanted
-        self._dispatch()
+        self.batcher.serve_with([*staying, *new], batch_size)
+        if not new and not old:
+            return None
+        switched = time.monotonic()
+        await asyncio.gather(*(i.leave(LEAVE_S) for i in old))
+        return switched - began, time.monotonic() - switched
 
-    async def _launch(self, placement: Placement, batch_size: int) -> None:
-        """Start an instance and let it serve once it is pinned and warm."""
-        instance = await launch(self._seed, self._width, self._ended)
+    async def _start(self, placements: Sequence[Placement], batch_size: int) -> list[Instance]:
+        """Return new instances, pinned and warm.
+
+        Raises:
+            ActuationError: one of them did not come that far; all of them have ended again.
+        """
+        outcomes = await asyncio.gather(
+            *(self._launch(p, batch_size) for p in placements), return_exceptions=True
+        )
+        started = [o for o in outcomes if not isinstance(o, BaseException)]
+        errors = [o for o in outcomes if isinstance(o, BaseException)]
+        if not errors and any(i not in self._processes for i in started):
+            errors = [DeviceLost("a new worker process ended before it served", hint="ask again")]
+        if errors:
+            await asyncio.gather(*(i.leave(CLOSE_S) for i in started))
+            raise errors[0]
+        return started
+
+    async def _launch(self, placement: Placement, batch_size: int) -> Instance:
+        instance = await launch(self._recipe, self._ended)
         self._processes.add(instance)
         try:
             await instance.ready
-            await _place(instance, placement, batch_size)
+            await instance.place(placement, batch_size)
         except ActuationError:
-            await instance.leave(LEAVE_S)
+            await instance.leave(CLOSE_S)
             raise
-        self._serving.append(instance)
+        return instance
+
+    def _check_memory(self, wanted: Setting) -> None:
+        """Refuse what takes more memory than there is. Raises OutOfRange."""
+        _, missing = _kept(self.batcher.instances, _placements(self._cores, wanted))
+        recipe = self._recipe
+        each = max((i.own_bytes() for i in self.batcher.instances), default=0)
+        each = each or TORCH_BYTES + recipe.model.weight_bytes(recipe.width)
+        refuse_too_much(recipe.model.name, len(missing), each, self._available())
 
     def _ended(self, instance: Instance) -> None:
         """Note that a worker process has ended, and replace it where it was not meant to."""
         self._processes.discard(instance)
-        if instance in self._serving:
-            self._serving.remove(instance)
-        if self._closing or instance.leaving:
-            return
-        LOG.error("worker process %d ended unexpectedly; replacing it", instance.pid)
-        if not self._serving:
-            self._refuse(Unserved("no_instance", "no instance is left; one is being started"))
-        self._mended()
+        served = instance in self.batcher.instances
+        if not self._closing and not instance.leaving:
+            LOG.error("event=worker_ended pid=%d served=%s", instance.pid, served)
+        self.batcher.lost(instance)
+        if served and not self._closing and not instance.leaving:
+            self._mended()
 
     def _mended(self) -> asyncio.Task[None]:
         """Return the task that restores the setting in force, started if need be."""
@@ -231,23 +221,25 @@ class Fleet:
                     await self._reach(self.setting)
                 return
             except ActuationError as error:
-                LOG.error("no replacement yet: %s", error)
+                LOG.error("event=no_replacement why=%r", str(error))
             await asyncio.sleep(pause_s)
             pause_s = min(2.0 * pause_s, 5.0)
 
 
-async def _place(instance: Instance, placement: Placement, batch_size: int) -> None:
-    """Pin an instance, set its threads, and check that both are in force."""
-    cores, threads = placement
-    asked = {"cores": cores, "threads": threads, "batch_size": batch_size}
-    reply = await instance.ask(asked, PLACE_S)
-    if reply != {"cores": sorted(cores), "threads": threads}:
-        raise ActuationError(f"worker process {instance.pid} is at {reply}, not at {asked}")
-    instance.placed = placement
+def _placements(cores: tuple[int, ...], wanted: Setting) -> list[Placement]:
+    """Return the cores and threads of each instance; no core is given twice."""
+    count, threads = int(wanted["instances"]), int(wanted["threads"])
+    return [(cores[k * threads : (k + 1) * threads], threads) for k in range(count)]
 
 
-async def _all(*steps: Coroutine[None, None, None]) -> None:
-    """Do the steps at once and see each to its end; then raise the first error there was."""
-    for result in await asyncio.gather(*steps, return_exceptions=True):
-        if result is not None:
-            raise result
+def _kept(
+    instances: Sequence[Instance], placements: Sequence[Placement]
+) -> tuple[list[Instance], list[Placement]]:
+    """Return the instances that are where one is wanted, and the places that are left over."""
+    by_place = {i.placed: i for i in instances if not i.leaving}
+    staying = [by_place[p] for p in placements if p in by_place]
+    return staying, [p for p in placements if p not in by_place]
+
+
+def _p99_ms(latencies_s: Sequence[float]) -> float | None:
+    return 1000.0 * quantile_estimate(latencies_s, 0.99).mean if latencies_s else None

@@ -10,15 +10,25 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
-from tuner.core import DeviceLost
+from agents.workloads.reference.catalogue import Model
+from agents.workloads.reference.knobs import BATCH_SIZES
+from agents.workloads.reference.memory import own_bytes
+from agents.workloads.reference.slab import Inputs, Slab
+from tuner.core import ActuationError, DeviceLost
 
 Reply = Mapping[str, Any]
+Placement = tuple[tuple[int, ...], int]
+"""The cores of an instance, and how many threads compute on them."""
 
-START_S = 60.0
+START_S = 120.0
+PLACE_S = 60.0
+BATCH_S = 30.0
 
 SPIN = {"GOMP_SPINCOUNT": "10000"}
 """How long libgomp's threads spin at a barrier before they sleep; ours, the default is 30 times that.
@@ -30,19 +40,36 @@ Whoever sets the variable outside has it so.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What every worker process of a server is made of; `items` is the largest batch it has room for."""
+
+    model: Model
+    seed: int
+    width: int
+    inputs: Inputs
+    items: int = BATCH_SIZES[-1]
+
+
 class Instance(asyncio.Protocol):
     """A worker process: questions go out in order, answers come back in the same order."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], on_end: Callable[[Instance], None]
+        self,
+        process: subprocess.Popen[bytes],
+        slab: Slab,
+        inputs: Inputs,
+        on_end: Callable[[Instance], None],
     ) -> None:
         self._process = process
+        self._slab = slab
+        self._inputs = inputs
         self._on_end = on_end
         self._transport: asyncio.Transport | None = None
         self._asked: deque[tuple[asyncio.Future[Reply], asyncio.TimerHandle]] = deque()
         self._unread = b""
         self._cpu_s = 0.0
-        self.placed: tuple[tuple[int, ...], int] | None = None
+        self.placed: Placement | None = None
         self.leaving = False
         self.ended = asyncio.get_running_loop().create_future()
         self.ready = self._expect(START_S)
@@ -67,14 +94,54 @@ class Instance(asyncio.Protocol):
             self._cpu_s = time.clock_gettime((~self.pid << 3) | 2)
         return self._cpu_s
 
+    def own_bytes(self) -> int:
+        """Return the memory that is the process's own, in bytes: what one more instance takes."""
+        return own_bytes(self.pid)
+
+    def run(self, items: Sequence[int]) -> asyncio.Future[list[int]]:
+        """Start a batch; the future is its labels, or DeviceLost when the process ends first.
+
+        One batch at a time: the next one takes the place of its inputs.
+        """
+        self._slab.fill(self._inputs, items)
+        labels: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self.ask({"run": len(items)}, BATCH_S).add_done_callback(partial(self._labelled, labels))
+        return labels
+
+    def _labelled(self, labels: asyncio.Future[list[int]], reply: asyncio.Future[Reply]) -> None:
+        error = reply.exception()
+        if labels.done():
+            return
+        if error is not None:
+            labels.set_exception(error)
+        else:
+            labels.set_result(self._slab.labels(int(reply.result()["done"])))
+
+    async def place(self, placement: Placement, batch_size: int) -> None:
+        """Pin the process, set its threads, warm it up, and check that all is in force.
+
+        Raises:
+            ActuationError: it says that it is otherwise.
+            DeviceLost: it ended meanwhile.
+        """
+        cores, threads = placement
+        asked = {"cores": cores, "threads": threads, "batch_size": batch_size}
+        reply = await self.ask(asked, PLACE_S)
+        if reply != {"cores": sorted(cores), "threads": threads}:
+            raise ActuationError(f"worker process {self.pid} is at {reply}, not at {asked}")
+        self.placed = placement
+
     def ask(self, message: Mapping[str, Any], within_s: float) -> asyncio.Future[Reply]:
         """Send a message; the future is its reply, or DeviceLost when the process ends first.
 
         A process that takes longer than `within_s` hangs and is killed.
         """
+        if self._transport is None:
+            gone: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            gone.set_exception(DeviceLost(f"worker process {self.pid} has ended"))
+            return gone
         reply = self._expect(within_s)
-        if self._transport is not None:
-            self._transport.write(json.dumps(message).encode() + b"\n")
+        self._transport.write(json.dumps(message).encode() + b"\n")
         return reply
 
     async def leave(self, within_s: float) -> None:
@@ -123,23 +190,29 @@ class Instance(asyncio.Protocol):
                 )
                 future.exception()  # Asked or not, it is no unhandled error.
         self._asked.clear()
+        self._slab.close()
         self._on_end(self)
 
 
-async def launch(seed: int, width: int, on_end: Callable[[Instance], None]) -> Instance:
+async def launch(recipe: Recipe, on_end: Callable[[Instance], None]) -> Instance:
     """Start a worker process; await its `ready` before asking it anything."""
     ours, theirs = socket.socketpair()
+    slab = Slab(recipe.model, recipe.items)
     with theirs:
         command = [sys.executable, "-m", "agents.workloads.reference.worker"]
-        options = {"--fd": theirs.fileno(), "--seed": seed, "--width": width}
+        files = {"--fd": theirs.fileno(), "--slab": slab.file}
+        about = {"--items": recipe.items, "--seed": recipe.seed, "--width": recipe.width}
+        options: dict[str, object] = {**files, **about, "--model": recipe.model.name}
         process = subprocess.Popen(
             command + [str(word) for option in options.items() for word in option],
-            pass_fds=[theirs.fileno()],
+            pass_fds=list(files.values()),
             env={**SPIN, **os.environ},
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
         )
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
-    _, instance = await loop.create_unix_connection(lambda: Instance(process, on_end), sock=ours)
+    _, instance = await loop.create_unix_connection(
+        lambda: Instance(process, slab, recipe.inputs, on_end), sock=ours
+    )
     return instance

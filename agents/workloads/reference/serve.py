@@ -15,10 +15,12 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
 import threading
+from dataclasses import asdict
 from importlib.metadata import version
 from types import FrameType
 from typing import Any
@@ -32,8 +34,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agents.workloads.reference.fleet import Fleet, Unserved
-from tuner.core import ActuationError, InvalidInput, Knob, OutOfRange, Setting, Value
+from agents.workloads.reference.batcher import Unserved
+from agents.workloads.reference.catalogue import DEFAULT, MODELS, model
+from agents.workloads.reference.fleet import Fleet, Switch
+from agents.workloads.reference.instance import Recipe
+from agents.workloads.reference.slab import inputs
+from tuner.core import ActuationError, InvalidInput, Knob, OutOfRange, Setting, TuningError, Value
 
 LOOPBACK = "127.0.0.1"
 LONGEST_BODY = 65536
@@ -47,6 +53,7 @@ class Api:
         self._name = name
         self._revision = revision
         self._next = 0
+        self._incarnation = secrets.token_hex(4)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -73,31 +80,39 @@ class Api:
     async def change(self, request: Request) -> Response:
         """Put knobs in force."""
         asked = await _object(request)
-        await self._fleet.change(
+        switch = await self._fleet.change(
             {n: _listed(self._fleet.space.knob(n), v) for n, v in asked.items()}
         )
-        return JSONResponse({"setting": dict(self._fleet.setting)})
+        return JSONResponse({"setting": dict(self._fleet.setting)} | _switch(switch))
 
     async def stats(self, request: Request) -> Response:
         """Say what has been done, and what it took."""
-        fleet = self._fleet
+        fleet, batcher = self._fleet, self._fleet.batcher
         return JSONResponse(
             {
                 "cpu_s": fleet.cpu_s(),
-                "items": fleet.items,
-                "failed": fleet.failed,
+                "items": batcher.items,
+                "failed": batcher.failed,
                 "pids": fleet.pids,
+                "serving": len(batcher.instances),
+                "incarnation": self._incarnation,
+                "arrived": batcher.arrived,
+                "batches": batcher.batches,
+                "queued": batcher.queued,
+                "in_flight_s": batcher.in_flight_s,
+                "switches": fleet.switches,
             }
+            | _switch(fleet.last_switch)
         )
 
     async def infer(self, request: Request) -> Response:
-        """Classify one synthetic image: the next one, or `{"image": index}`."""
+        """Label one synthetic item: the next one, or `{"item": index}`."""
         asked = await _object(request)
-        image = asked.get("image", self._next)
-        if isinstance(image, bool) or not isinstance(image, int) or image < 0:
-            raise InvalidInput(f"an image is a number from 0 on, not {image!r}")
+        item = asked.get("item", self._next)
+        if isinstance(item, bool) or not isinstance(item, int) or item < 0:
+            raise InvalidInput(f"an item is a number from 0 on, not {item!r}")
         self._next += 1
-        answer = await self._fleet.infer(image)
+        answer = await self._fleet.infer(item)
         if isinstance(answer, Unserved):
             return _error(503, answer.code, answer.message)
         return Response(b'{"label": %d}' % answer, media_type="application/json")
@@ -106,6 +121,11 @@ class Api:
 def _knob(knob: Knob) -> dict[str, Any]:
     cost = {"seconds": knob.cost.seconds, "restart": knob.cost.restart}
     return {"name": knob.name, "values": knob.values, "default": knob.default, "cost": cost}
+
+
+def _switch(switch: Switch | None) -> dict[str, Any]:
+    """Return a switch as a part of an answer."""
+    return {} if switch is None else {"switch": asdict(switch)}
 
 
 def _listed(knob: Knob, value: Value) -> Value:
@@ -153,9 +173,9 @@ async def _refused(request: Request, error: Exception) -> Response:
     return _error(error.status_code, codes.get(error.status_code, "http"), error.detail)
 
 
-def _application(fleet: Fleet, revision: str) -> Starlette:
+def _application(fleet: Fleet, name: str, revision: str) -> Starlette:
     return Starlette(
-        routes=Api(fleet, "reference", revision).routes(),
+        routes=Api(fleet, name, revision).routes(),
         # A page in a browser must not reach the knobs under a name of its own.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
         exception_handlers={
@@ -167,13 +187,18 @@ def _application(fleet: Fleet, revision: str) -> Starlette:
 
 
 async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
-    fleet = Fleet(tuple(sorted(os.sched_getaffinity(0))), options.seed, options.width)
-    revision = f"width {options.width}, seed {options.seed}, torch {version('torch')}"
+    which = model(options.model)
+    width = options.width or which.width
+    recipe = Recipe(which, options.seed, width, inputs(which, options.seed))
+    fleet = Fleet(tuple(sorted(os.sched_getaffinity(0))), recipe)
+    name = DEFAULT if which.name == DEFAULT else f"{DEFAULT}:{which.name}"
+    revision = f"width {width}, seed {options.seed}, torch {version('torch')}"
     server = uvicorn.Server(
         uvicorn.Config(
-            _application(fleet, revision),
+            _application(fleet, name, revision),
             lifespan="off",
             log_config=None,
+            log_level="warning",
             access_log=False,
             server_header=False,
             date_header=False,
@@ -205,15 +230,16 @@ def _exit(number: int, frame: FrameType | None) -> None:
 
 def main() -> int:
     """Serve until SIGTERM, SIGINT or, where asked, the end of standard input."""
-    parser = argparse.ArgumentParser(description="An image classifier behind HTTP, to be tuned.")
+    parser = argparse.ArgumentParser(description="A model behind HTTP, to be tuned.")
+    parser.add_argument("--model", choices=sorted(MODELS), default=DEFAULT)
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and images")
-    parser.add_argument("--width", type=int, default=32, help="channels of the first stage")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
+    parser.add_argument("--width", type=int, default=0, help="0: the published one")
     parser.add_argument(
         "--while-stdin-open", action="store_true", help="end with whoever holds the other end"
     )
     options = parser.parse_args()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # Named TCP, or asyncio does not see that it is and leaves Nagle's 40 ms in the latencies.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,8 +252,12 @@ def main() -> int:
     # uvicorn ends gracefully at a signal and then raises it again for the handlers set here.
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, _exit)
-    with listener:
-        asyncio.run(_serve(options, listener))
+    try:
+        with listener:
+            asyncio.run(_serve(options, listener))
+    except TuningError as error:
+        sys.stderr.write(f"cannot serve {options.model}: {error}\n")
+        return 2
     return 0
 
 

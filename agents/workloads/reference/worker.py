@@ -1,8 +1,8 @@
-"""One instance of the classifier: a process that answers lines of JSON on an inherited socket.
+"""One instance of a model: a process that answers lines of JSON on an inherited socket.
 
-`{"images": [3, 17]}` is answered with `{"labels": [5, 80]}`, and `{"cores": [0, 1], "threads": 2,
-"batch_size": 4}` with what is then in force. The end of the stream ends the process, so that it
-cannot outlive the server, however that died.
+`{"run": 2}` labels the first two inputs of the shared memory and is answered with `{"done": 2}`;
+`{"cores": [0, 1], "threads": 2, "batch_size": 4}` with what is then in force. The end of the stream
+ends the process, so that it cannot outlive the server, however that died.
 """
 
 from __future__ import annotations
@@ -12,65 +12,55 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
+from agents.workloads.reference.catalogue import model
 
-from agents.workloads.reference.model import IMAGES, classifier, images
+if TYPE_CHECKING:
+    from agents.workloads.reference.engine import Engine
+
+LOADING_NICE = 5
+"""More than who serves meanwhile: a third of its share. Loading takes seconds of CPU."""
 
 
-class Worker:
-    """The model of one process, and where it runs."""
+def load(options: argparse.Namespace, loaded: Future[Engine]) -> None:
+    """Load torch and the model, giving way to those who serve.
 
-    def __init__(self, model: nn.Module, pictures: Tensor) -> None:
-        self._model = model
-        self._pictures = pictures
+    Only this thread steps back (Linux has a nice value per thread): a process that did could not
+    step forward again without rights.
+    """
+    thread = threading.get_native_id()
+    nice = os.getpriority(os.PRIO_PROCESS, thread) + LOADING_NICE
+    os.setpriority(os.PRIO_PROCESS, thread, min(nice, 19))
+    try:
+        from agents.workloads.reference.engine import Engine
 
-    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply to one message."""
-        if "images" in message:
-            return {"labels": self.classify(message["images"])}
-        self.place(message["cores"], message["threads"])
-        self.classify(list(range(message["batch_size"])))
-        return {"cores": sorted(os.sched_getaffinity(0)), "threads": torch.get_num_threads()}
-
-    def classify(self, items: Sequence[int]) -> list[int]:
-        """Return the label of each image."""
-        with torch.inference_mode():
-            scores = self._model(self._pictures[[i % IMAGES for i in items]])
-        return [int(label) for label in scores.argmax(dim=1)]
-
-    def place(self, cores: Sequence[int], threads: int) -> None:
-        """Pin every thread of this process and set how many compute.
-
-        No restart is needed: OpenMP builds its team anew at the next parallel region, and a new
-        thread inherits the affinity of the one that starts it. The process starts unpinned on
-        purpose: libgomp shortens its spinning for good when it wakes up with fewer cores than
-        threads, and a worker that was widened later would differ from a fresh one.
-        """
-        for task in Path("/proc/self/task").iterdir():
-            os.sched_setaffinity(int(task.name), cores)
-        torch.set_num_threads(threads)
+        which = model(options.model)
+        loaded.set_result(Engine(which, options.seed, options.width, options.slab, options.items))
+    except BaseException as error:  # noqa: BLE001  The main thread raises it.
+        loaded.set_exception(error)
 
 
 def main() -> None:
     """Serve until the other end of the socket closes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fd", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--width", type=int, required=True)
+    for option in ("--fd", "--slab", "--items", "--seed", "--width"):
+        parser.add_argument(option, type=int, required=True)
+    parser.add_argument("--model", required=True)
     options = parser.parse_args()
     # A Ctrl-C reaches the whole terminal; the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=options.fd)
-    worker = Worker(classifier(options.seed, options.width), images(options.seed))
-    channel.sendall(b'{"ready": true}\n')
-    with channel.makefile("rb") as lines:
+    loaded: Future[Engine] = Future()
+    threading.Thread(target=load, args=(options, loaded), daemon=True).start()
+    engine = loaded.result()
+    with suppress(ConnectionError), channel.makefile("rb") as lines:
+        channel.sendall(b'{"ready": true}\n')
         for line in lines:
-            channel.sendall(json.dumps(worker.answer(json.loads(line))).encode() + b"\n")
+            channel.sendall(json.dumps(engine.answer(json.loads(line))).encode() + b"\n")
     os._exit(0)  # The interpreter's own end takes torch some 100 ms.
 
 

@@ -13,6 +13,11 @@ JSON, answers carry a Content-Length.
     it could not be reached, and `GET /knobs` says what is in force.
 `GET /stats` → 200 `{"cpu_s": 12.3, "items": 45, "failed": 0, "pids": [1, 2]}`: CPU seconds of the
     server and all its processes, ended ones too; items completed and failed; none ever decreases.
+    It may also tell, of totals: `batches` run (the items of a batch share its latency, so they count as
+    one observation of a tail), `arrived` requests, and `in_flight_s`, the seconds that all of these
+    have spent in the server so far, waiting or served: from it the agent knows the load while nothing
+    is measured, and follows a plan by `batch_demand`. And `incarnation`, another word after each start:
+    a server that was started again gets the setting in force anew.
 `POST /infer`, any body or none → 200 `{"label": 7}` for one synthetic item, or 503 `{"error": …}`.
 """
 

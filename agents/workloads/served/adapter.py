@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from agents.attached import Attached
+from agents.attached import Attached, Pulse, WorkloadChanged
 from agents.load import HttpCaller, LoadRun, LoadShape, Tally
 from agents.workloads.served.contract import Server, StatsReply
 from tuner.core import (
@@ -151,7 +151,34 @@ class LoadWindow:
             "window_failed": Estimate(float(tally.failed), scope=Scope.SERVICE),
             "window_cpu_s": Estimate(cpu_s, scope=Scope.PROCESS),
         }
-        return _metrics(tally) | totals
+        return _metrics(tally, _together(self._before, now)) | totals
+
+
+class Heart:
+    """Tells the server's pulse, and notices when another version has taken its place."""
+
+    def __init__(self, server: Server, version: str) -> None:
+        self._server = server
+        self._version = version
+        self._incarnation = ""
+
+    def pulse(self) -> Pulse:
+        """Return the pulse; a load that the server does not tell stands still.
+
+        Raises:
+            DeviceLost: the server does not answer.
+            WorkloadChanged: it was started again as another version.
+        """
+        stats = self._server.stats()
+        if stats.incarnation != self._incarnation:
+            version = self._server.knobs().version
+            if version != self._version:
+                raise WorkloadChanged(
+                    f"the workload at {self._server.url} changed from {self._version} to {version}",
+                    hint="start the agent anew",
+                )
+            self._incarnation = stats.incarnation
+        return Pulse(stats.incarnation, stats.arrived or 0, stats.in_flight_s or 0.0)
 
 
 def attach(
@@ -167,7 +194,7 @@ def attach(
     try:
         reply = server.knobs()
         space = reply.space()
-        server.stats()
+        stats = server.stats()
     except TuningError:
         server.close()
         raise
@@ -177,6 +204,7 @@ def attach(
         meter.close()
         server.close()
 
+    pulse = Heart(server, reply.version).pulse
     latencies = ("latency_p50_ms", "latency_p99_ms", "latency_mean_ms", "throughput_per_s")
     arriving = () if shape.rate_per_s is None else ("arrival_rate_per_s",)
     return Attached(
@@ -192,6 +220,7 @@ def attach(
         actuator=KnobActuator(server, space),
         meter=meter,
         source=f"our load generator, {shape}",
+        pulse=pulse if stats.incarnation else None,
         close=close,
     )
 
@@ -212,8 +241,17 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def _metrics(tally: Tally) -> dict[str, Estimate]:
+def _together(before: StatsReply, now: StatsReply) -> float:
+    """Return how many items a batch had on average; 1 where the server does not tell its batches."""
+    if before.batches is None or now.batches is None or now.batches <= before.batches:
+        return 1.0
+    return max(1.0, (now.items - before.items) / (now.batches - before.batches))
+
+
+def _metrics(tally: Tally, together: float) -> dict[str, Estimate]:
     """Return latencies and rates; what too few requests show is absent.
+
+    The `together` items of a batch share its time, so they are one observation of a tail.
 
     Means and rates have the standard error of batch means (Law, Simulation Modeling and Analysis,
     §9.5.3), because the latencies of neighbours in a queue depend on each other.
@@ -222,8 +260,8 @@ def _metrics(tally: Tally) -> dict[str, Estimate]:
     if not latencies_ms:
         return {}
     shown = {
-        "latency_p50_ms": quantile_estimate(latencies_ms, 0.50),
-        "latency_p99_ms": quantile_estimate(latencies_ms, 0.99),
+        "latency_p50_ms": quantile_estimate(latencies_ms, 0.50, together=together),
+        "latency_p99_ms": quantile_estimate(latencies_ms, 0.99, together=together),
     }
     if len(latencies_ms) >= LEAST_PER_BATCH * BATCHES:
         size = len(latencies_ms) / BATCHES

@@ -1,32 +1,136 @@
-"""The reference workload as a process of the agent's: started, awaited, ended with it."""
+"""The reference workload as a process of the agent's: started, awaited, started again, ended with it."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import select
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from agents.attached import Attached
+from agents.attached import Attached, Pulse
 from agents.workloads.served.adapter import attach
-from tuner.core import Clock, DeviceLost, InvalidInput, TuningError
+from tuner.core import Actuator, Clock, DeviceLost, InvalidInput, Setting, TuningError
+
+log = logging.getLogger(__name__)
 
 START_S = 120.0
 END_S = 10.0
+REFUSED = 2
+"""The server's exit status where it cannot be as it was asked to be."""
 SERVER = "agents.workloads.reference.serve"
 NEEDS = ("httptools", "starlette", "torch", "uvicorn")
+
+
+class Child:
+    """The server's process. Once it has ended unasked it is started again, on the same port.
+
+    The server also ends when this process does, however that happens.
+    """
+
+    def __init__(self, spec: str, seed: int, log_file: Path) -> None:
+        log_file.write_bytes(b"")
+        self._spec = spec
+        self._lock = threading.Lock()
+        self._ended = False
+        self._log_file = log_file
+        model = spec.partition(":")[2]
+        self._options = ["--seed", str(seed), *(["--model", model] if model else [])]
+        self._process = self._start(0)
+        self.url = self._ready_url()
+
+    def revive(self) -> None:
+        """Start the server again where it has ended; quietly nothing while it runs.
+
+        Raises:
+            DeviceLost: it does not start; the message has the last line of its log.
+        """
+        with self._lock:
+            status = self._process.poll()
+            if status is None or self._ended:
+                return
+            log.error("event=workload_ended spec=%s status=%d", self._spec, status)
+            self._stop()
+            self._process = self._start(urlsplit(self.url).port or 0)
+            self._ready_url()
+
+    def end(self) -> None:
+        """End the server for good, by force where it takes too long."""
+        self._ended = True
+        self._stop()
+
+    def _stop(self) -> None:
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.terminate()  # Still starting, it would notice the closed input only later.
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+    def _start(self, port: int) -> subprocess.Popen[bytes]:
+        with self._log_file.open("ab") as errors:
+            return subprocess.Popen(
+                [
+                    *(sys.executable, "-m", SERVER, "--port", str(port), "--while-stdin-open"),
+                    *self._options,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+
+    def _ready_url(self) -> str:
+        """Return where the server is once it is ready; end it where it does not come that far."""
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], START_S)
+        line = self._process.stdout.readline() if readable else b""
+        try:
+            return str(json.loads(line)["url"])
+        except (ValueError, LookupError):
+            self._stop()
+            said = self._log_file.read_text(errors="replace").strip().splitlines()
+            kind = InvalidInput if self._process.returncode == REFUSED else DeviceLost
+            raise kind(
+                f"the {self._spec} server did not start: {(said or ['it said nothing'])[-1]}",
+                hint=f"its log is {self._log_file}",
+            ) from None
+
+
+class RevivingActuator:
+    """Sets the server's knobs, and starts it again first where it has ended."""
+
+    def __init__(self, child: Child, actuator: Actuator) -> None:
+        self._child = child
+        self._actuator = actuator
+
+    def read(self) -> Setting:
+        """Return what is in force. Raises ActuationError, DeviceLost."""
+        self._child.revive()
+        return self._actuator.read()
+
+    def apply(self, setting: Setting) -> None:
+        """Put a setting in force. Raises UnknownKnob, OutOfRange, ActuationError, DeviceLost."""
+        self._child.revive()
+        self._actuator.apply(setting)
 
 
 def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
     """Start the reference server, await its warm model, and attach to it; `close` ends it.
 
-    The server also ends when this process does, however that happens.
+    Where the server ends unasked, setting or reading it starts it again, at its default setting.
 
     Raises:
-        InvalidInput: a package that the server needs is not installed.
+        InvalidInput: a package that the server needs is not installed, or it has no such model, or the
+            model does not fit in memory.
         DeviceLost: it does not start; the message has the last line of its log.
     """
     missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
@@ -36,48 +140,26 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> A
             hint="pip install -e '.[reference]'",
         )
     state_dir.mkdir(parents=True, exist_ok=True)
-    log = state_dir / f"{spec}.log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", SERVER, "--seed", str(seed), "--while-stdin-open"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
+    child = Child(spec, seed, state_dir / f"{spec.replace(':', '-')}.log")
     try:
-        attached = attach(_ready_url(process, log), seed=seed, state_dir=state_dir, clock=clock)
+        attached = attach(child.url, seed=seed, state_dir=state_dir, clock=clock)
     except TuningError:
-        _end(process)
+        child.end()
         raise
+    told = attached.pulse
+
+    def pulse() -> Pulse:
+        child.revive()
+        assert told is not None
+        return told()
 
     def close() -> None:
         attached.close()
-        _end(process)
+        child.end()
 
-    return replace(attached, close=close)
-
-
-def _ready_url(process: subprocess.Popen[bytes], log: Path) -> str:
-    assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], START_S)
-    line = process.stdout.readline() if readable else b""
-    try:
-        return str(json.loads(line)["url"])
-    except (ValueError, LookupError):
-        last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        raise DeviceLost(
-            f"the reference server did not start: {last}", hint=f"its log is {log}"
-        ) from None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the server, by force where it takes too long."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.close()
-    process.terminate()  # Still starting, it would notice the closed input only later.
-    try:
-        process.wait(END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    process.stdout.close()
+    return replace(
+        attached,
+        actuator=RevivingActuator(child, attached.actuator),
+        pulse=None if told is None else pulse,
+        close=close,
+    )

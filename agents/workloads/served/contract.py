@@ -55,12 +55,16 @@ class KnobsReply(BaseModel):
 
 
 class StatsReply(BaseModel):
-    """The answer of `GET /stats`."""
+    """The answer of `GET /stats`; what has a default may be left out."""
 
     cpu_s: float = Field(ge=0.0, allow_inf_nan=False)
     items: int = Field(ge=0)
     failed: int = Field(ge=0)
     pids: tuple[int, ...]
+    incarnation: str = ""
+    batches: int | None = Field(default=None, ge=0)
+    arrived: int | None = Field(default=None, ge=0)
+    in_flight_s: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
 
 
 ReplyT = TypeVar("ReplyT", bound=BaseModel)

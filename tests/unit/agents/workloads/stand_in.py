@@ -23,7 +23,10 @@ ONLY = [
 
 
 class StandIn:
-    """The server's state; `answers` overrides a route, `gate` holds back every inference."""
+    """The server's state.
+
+    `answers` overrides a route, `more` adds to the totals, `gate` holds back every inference.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -32,6 +35,8 @@ class StandIn:
         self.items = 0
         self.cpu_s = 5.0
         self.forgets_puts = False
+        self.version = "7"
+        self.more: dict[str, Any] = {}
         self.gate = threading.Event()
         self.gate.set()
         self.connections: list[socket.socket] = []
@@ -76,7 +81,7 @@ class StandIn:
     def knobs(self) -> dict[str, Any]:
         return {
             "name": "stand-in",
-            "version": "7",
+            "version": self.version,
             "knobs": KNOBS,
             "only": ONLY,
             "setting": self.setting,
@@ -96,7 +101,13 @@ class StandIn:
         content: Mapping[str, Any] = {
             "GET /knobs": self.knobs(),
             "PUT /knobs": {"setting": self.setting},
-            "GET /stats": {"cpu_s": self.cpu_s, "items": self.items, "failed": 0, "pids": [1]},
+            "GET /stats": {
+                "cpu_s": self.cpu_s,
+                "items": self.items,
+                "failed": 0,
+                "pids": [1],
+                **self.more,
+            },
             "POST /infer": {"label": 1},
         }[route]
         return 200, json.dumps(content).encode()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agents.attached import Attached
+from agents.attached import Attached, Pulse, WorkloadChanged
 from agents.load import LoadShape
 from agents.workloads import open_workload
 from agents.workloads.served import attach, child
@@ -175,6 +175,18 @@ class TestMeter:
         assert shown["window_failed"].mean >= 1.0
         assert set(shown) == {"window_items", "window_failed", "window_cpu_s"}
 
+    def test_the_items_of_a_batch_count_as_one_observation_of_a_tail(
+        self, server: StandIn, workload: Attached
+    ) -> None:
+        server.more = {"batches": 3}
+        window = workload.meter.start()
+        until_items(window, 320)
+        server.more = {"batches": 3 + server.items // 4}
+        shown = window.stop()
+        assert shown["latency_p99_ms"].n == pytest.approx(shown["window_items"].mean / 4, abs=2)
+        assert shown["latency_p99_ms"].high == math.inf
+        assert shown["latency_mean_ms"].n == shown["window_items"].mean
+
     def test_totals_that_go_backwards_are_no_measurement(
         self, server: StandIn, workload: Attached
     ) -> None:
@@ -206,6 +218,33 @@ class TestMeter:
         rate = window.stop()["arrival_rate_per_s"]
         open_loop.close()
         assert rate.mean == pytest.approx(150.0, rel=0.3)
+
+
+class TestPulse:
+    def test_a_server_that_tells_no_incarnation_has_none(self, workload: Attached) -> None:
+        assert workload.pulse is None
+
+    def test_it_tells_the_load_and_each_start(self, server: StandIn) -> None:
+        server.more = {"incarnation": "a", "arrived": 5, "in_flight_s": 1.5}
+        workload = attached(server)
+        assert workload.pulse is not None
+        assert workload.pulse() == Pulse("a", 5, 1.5)
+        server.more = {"incarnation": "b"}
+        assert workload.pulse() == Pulse("b", 0, 0.0)
+        server.more, server.version = {"incarnation": "c"}, "8"
+        for _ in range(2):
+            with pytest.raises(WorkloadChanged, match="from 7 to 8; start the agent anew"):
+                workload.pulse()
+        workload.close()
+
+    def test_one_that_is_gone_is_lost(self, server: StandIn) -> None:
+        server.more = {"incarnation": "a"}
+        workload = attached(server)
+        server.close()
+        assert workload.pulse is not None
+        with pytest.raises(DeviceLost):
+            workload.pulse()
+        workload.close()
 
 
 class TestAttaching:
@@ -312,6 +351,10 @@ class TestReference:
         with pytest.raises(DeviceLost, match="No module named") as caught:
             open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
         assert str(tmp_path / "reference.log") in caught.value.hint
+
+    def test_a_model_that_there_is_not_is_bad_input(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match="invalid choice: 'resnet5'"):
+            open_workload("reference:resnet5", seed=0, state_dir=tmp_path, clock=WallClock())
 
     def test_a_server_that_is_never_ready_is_given_up_and_ended(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

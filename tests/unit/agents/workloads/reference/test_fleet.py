@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from agents.workloads.reference import fleet as module
-from agents.workloads.reference.fleet import MOST_WAITING, Fleet, Unserved
+from agents.workloads.reference.batcher import MOST_TRIES, MOST_WAITING, Unserved
+from agents.workloads.reference.catalogue import model
+from agents.workloads.reference.fleet import Fleet
+from agents.workloads.reference.instance import Placement, Recipe
+from agents.workloads.reference.slab import inputs
 from tuner.core import ActuationError, DeviceLost, OutOfRange
+
+MIB = 1 << 20
 
 
 class Puppet:
@@ -17,11 +23,12 @@ class Puppet:
     def __init__(self, on_end: Callable[[Any], None], pid: int) -> None:
         self.pid = pid
         self.leaving = False
-        self.placed: object = None
-        self.batches: list[tuple[list[int], asyncio.Future[Any]]] = []
-        self.threads_lie = False
+        self.placed: Placement | None = None
+        self.warm_at = 0
+        self.batches: list[tuple[list[int], asyncio.Future[list[int]]]] = []
+        self.lying = False
         self.ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.ready.set_result({"ready": True})
+        self._gone = asyncio.Event()
         self._on_end = on_end
 
     @property
@@ -31,58 +38,98 @@ class Puppet:
     def cpu_s(self) -> float:
         return 1.0
 
-    def ask(self, message: dict[str, Any], within_s: float) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if "images" in message:
-            self.batches.append((message["images"], future))
-        else:
-            threads = 99 if self.threads_lie else message["threads"]
-            future.set_result({"cores": sorted(message["cores"]), "threads": threads})
+    def own_bytes(self) -> int:
+        return 100 * MIB
+
+    def run(self, items: Sequence[int]) -> asyncio.Future[list[int]]:
+        future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self.batches.append((list(items), future))
         return future
 
+    async def place(self, placement: Placement, batch_size: int) -> None:
+        if self.lying:
+            raise ActuationError("it is somewhere else")
+        self.placed, self.warm_at = placement, batch_size
+
     def answer(self) -> list[int]:
-        images, future = self.batches[-1]
-        future.set_result({"labels": [i + 100 for i in images]})
-        return images
+        items, future = self.batches[-1]
+        future.set_result([i + 100 for i in items])
+        if self.leaving:
+            self._end()
+        return items
 
     def die(self) -> None:
-        for _, future in self.batches:
+        for future in [self.ready, *(f for _, f in self.batches)]:
             if not future.done():
                 future.set_exception(DeviceLost("killed"))
-        self._on_end(self)
+        self._end()
 
     async def leave(self, within_s: float) -> None:
+        """Finish the batch under way, as a worker does, and end; a hundred times faster."""
         self.leaving = True
-        self._on_end(self)
+        if all(f.done() for _, f in self.batches):
+            self._end()
+        try:
+            await asyncio.wait_for(self._gone.wait(), within_s / 100.0)
+        except TimeoutError:
+            self.die()
+
+    def _end(self) -> None:
+        if not self._gone.is_set():
+            self._gone.set()
+            self._on_end(self)
 
 
 class Stage:
-    """A fleet of puppets on four cores; `refusals` launches fail first."""
+    """A fleet of puppets on four cores; `refusals` launches fail first, `held` ones never load."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.puppets: list[Puppet] = []
         self.refusals = 0
         self.lying = False
+        self.held = False
+        self.available = 1000 * MIB
 
-        async def launch(seed: int, width: int, on_end: Callable[[Any], None]) -> Puppet:
+        async def launch(recipe: Recipe, on_end: Callable[[Any], None]) -> Puppet:
             if self.refusals:
                 self.refusals -= 1
                 raise DeviceLost("no process to be had")
             puppet = Puppet(on_end, pid=1000 + len(self.puppets))
-            puppet.threads_lie = self.lying
+            puppet.lying = self.lying
+            if not self.held:
+                puppet.ready.set_result(None)
             self.puppets.append(puppet)
             return puppet
 
         monkeypatch.setattr(module, "launch", launch)
-        self.fleet = Fleet((0, 1, 2, 3), seed=0, width=8)
+        which = model("reference")
+        recipe = Recipe(which, 0, 8, inputs(which, 0))
+        self.fleet = Fleet((0, 1, 2, 3), recipe, lambda: self.available)
+
+    @property
+    def serving(self) -> list[Puppet]:
+        return [puppet for puppet in self.puppets if not puppet.leaving]
 
     def play(self, scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def run() -> None:
             await self.fleet.start()
             await scene()
+            for puppet in self.puppets:
+                if not puppet.idle and puppet.batches and not puppet.batches[-1][1].done():
+                    puppet.answer()
             await self.fleet.close()
 
         asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def totals(stage: Stage) -> tuple[int, int]:
+    return stage.fleet.batcher.items, stage.fleet.batcher.failed
+
+
+async def moment() -> None:
+    """Let everything happen that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -103,7 +150,7 @@ def test_a_full_batch_goes_at_once_and_a_lonely_request_after_a_moment(stage: St
             await asyncio.sleep(0.001)
         assert worker.answer() == [2]
         assert await asked[2] == 102
-        assert (stage.fleet.items, stage.fleet.failed) == (3, 0)
+        assert totals(stage) == (3, 0)
 
     stage.play(scene)
 
@@ -113,24 +160,134 @@ def test_instances_share_the_queue(stage: Stage) -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
         asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(5)]
         await asyncio.sleep(0)
-        assert [worker.batches[0][0] for worker in stage.puppets] == [[0], [1], [2], [3]]
-        for worker in stage.puppets:
+        assert [worker.batches[0][0] for worker in stage.serving] == [[0], [1], [2], [3]]
+        for worker in stage.serving:
             worker.answer()
         await asyncio.wait(asked[:4])
         await asyncio.sleep(0)
-        next(w for w in stage.puppets if len(w.batches) == 2).answer()
+        next(w for w in stage.serving if len(w.batches) == 2).answer()
         assert await asked[4] == 104
 
     stage.play(scene)
 
 
-def test_placements_use_each_core_once(stage: Stage) -> None:
+def test_placements_use_each_core_once_and_what_is_in_place_serves_on(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
+        assert [w.placed for w in stage.serving] == [((k,), 1) for k in range(4)]
+        first, second = stage.serving[:2]
+        assert await stage.fleet.change({"instances": 2, "batch_size": 4}) is not None
+        assert stage.serving == [first, second]
+        assert await stage.fleet.change({"batch_size": 2}) is None
+        await stage.fleet.change({"threads": 2})
+        assert [w.placed for w in stage.serving] == [((0, 1), 2), ((2, 3), 2)]
+        assert all(w.warm_at == 2 for w in stage.serving)
+
+    stage.play(scene)
+
+
+def test_the_old_instances_serve_until_the_new_ones_are_warm_and_finish_what_they_have(
+    stage: Stage,
+) -> None:
+    async def scene() -> None:
+        (old,) = stage.puppets
+        stage.held = True
+        change = asyncio.create_task(stage.fleet.change({"instances": 2, "threads": 2}))
+        await moment()
+        assert len(stage.puppets) == 3 and stage.fleet.setting["instances"] == 1
+        during = asyncio.create_task(stage.fleet.infer(1))
+        await moment()
+        assert old.answer() == [1]
+        assert await during == 101
+        unfinished = asyncio.create_task(stage.fleet.infer(2))
+        await moment()
+        for new in stage.puppets[1:]:
+            new.ready.set_result(None)
+        await moment()
+        assert stage.fleet.setting["instances"] == 2 and old.leaving and not change.done()
+        after = asyncio.create_task(stage.fleet.infer(3))
+        await moment()
+        assert stage.puppets[1].answer() == [3]
+        assert old.answer() == [2]
+        assert [await unfinished, await after] == [102, 103]
+        switch = await change
+        assert switch is not None and (switch.items, switch.failed) == (3, 0)
+        assert switch.latency_p99_ms is not None and switch.latency_p99_ms > 0.0
+        assert stage.fleet.last_switch == switch and stage.fleet.switches == 1
+        assert totals(stage) == (3, 0)
+
+    stage.play(scene)
+
+
+def test_a_new_set_that_is_killed_leaves_the_old_one_serving(stage: Stage) -> None:
+    async def scene() -> None:
+        (old,) = stage.puppets
+        stage.held = True
+        change = asyncio.create_task(stage.fleet.change({"instances": 4, "threads": 1}))
+        await moment()
+        for new in stage.puppets[1:]:
+            new.die()
+        with pytest.raises(DeviceLost, match="killed"):
+            await change
+        assert stage.fleet.setting["instances"] == 1
+        asked = asyncio.create_task(stage.fleet.infer(1))
+        await moment()
+        assert old.answer() == [1] and await asked == 101
+        assert stage.serving[:1] == [old] and stage.fleet.pids[1:] == [old.pid]
+
+    stage.play(scene)
+
+
+def test_one_new_instance_killed_once_it_is_warm_ends_the_others_too(stage: Stage) -> None:
+    async def scene() -> None:
+        (old,) = stage.puppets
+        stage.held = True
+        change = asyncio.create_task(stage.fleet.change({"instances": 2, "threads": 2}))
+        await moment()
+        stage.puppets[1].ready.set_result(None)
+        await moment()
+        stage.puppets[1].die()
+        stage.puppets[2].ready.set_result(None)
+        with pytest.raises(DeviceLost, match="ended before it served"):
+            await change
+        assert stage.fleet.pids[1:] == [old.pid] and not old.leaving
+
+    stage.play(scene)
+
+
+def test_what_does_not_fit_in_memory_is_refused_before_anything_starts(stage: Stage) -> None:
+    async def scene() -> None:
+        stage.available = 390 * MIB
+        with pytest.raises(OutOfRange, match=r"4 more .* 400 MiB \(100 each\), and 390 MiB"):
+            await stage.fleet.change({"instances": 4, "threads": 1})
+        assert len(stage.puppets) == 1 and stage.fleet.setting["instances"] == 1
         await stage.fleet.change({"instances": 2, "threads": 2})
-        staying = [worker.placed for worker in stage.puppets if not worker.leaving]
-        assert staying == [((0, 1), 2), ((2, 3), 2)]
-        assert len(stage.puppets) == 4
+
+    stage.play(scene)
+
+
+def test_a_model_that_does_not_fit_is_refused_at_the_start(stage: Stage) -> None:
+    stage.available = 50 * MIB
+    with pytest.raises(OutOfRange, match="reference need"):
+        stage.play(moment)
+    assert stage.puppets == []
+
+
+def test_requests_in_the_server_are_integrated_over_time(stage: Stage) -> None:
+    async def scene() -> None:
+        before = stage.fleet.batcher.in_flight_s
+        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(3)]
+        await asyncio.sleep(0.05)
+        grown = stage.fleet.batcher.in_flight_s - before
+        assert 3 * 0.05 <= grown < 3 * 1.0
+        for _ in asked:
+            stage.puppets[0].answer()
+            await moment()
+        await asyncio.wait(asked)
+        still = stage.fleet.batcher.in_flight_s
+        await asyncio.sleep(0.01)
+        assert stage.fleet.batcher.in_flight_s == still
+        assert (stage.fleet.batcher.arrived, stage.fleet.batcher.batches) == (3, 3)
 
     stage.play(scene)
 
@@ -149,7 +306,46 @@ def test_a_queue_that_is_full_refuses(stage: Stage) -> None:
     stage.play(scene)
 
 
-def test_a_dead_instance_fails_its_batch_and_what_waits_and_is_replaced(stage: Stage) -> None:
+def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: Stage) -> None:
+    async def scene() -> None:
+        await stage.fleet.change({"instances": 2, "threads": 2, "batch_size": 2})
+        dying, other = stage.serving
+        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(4)]
+        await moment()
+        assert [dying.batches[0][0], other.batches[0][0]] == [[0, 1], [2, 3]]
+        stage.held = True
+        dying.die()
+        await moment()
+        other.answer()
+        await moment()
+        assert other.answer() == [0, 1]
+        assert [await task for task in asked] == [100, 101, 102, 103]
+        assert totals(stage) == (4, 0)
+        stage.puppets[-1].ready.set_result(None)
+        await moment()
+        places = [instance.placed for instance in stage.fleet.batcher.instances]
+        assert places == [((2, 3), 2), ((0, 1), 2)]
+
+    stage.play(scene)
+
+
+def test_a_request_that_ends_every_worker_is_refused_in_the_end(stage: Stage) -> None:
+    async def scene() -> None:
+        await stage.fleet.change({"instances": 4, "threads": 1})
+        asked = asyncio.create_task(stage.fleet.infer(1))
+        stage.held = True
+        for _ in range(MOST_TRIES):
+            await moment()
+            next(w for w in stage.puppets if w.batches and not w.batches[-1][1].done()).die()
+        refused = await asked
+        assert isinstance(refused, Unserved) and refused.code == "instance_died"
+        assert totals(stage) == (0, 1)
+        stage.puppets[-1].ready.set_result(None)
+
+    stage.play(scene)
+
+
+def test_the_last_instance_that_dies_leaves_clear_refusals(stage: Stage) -> None:
     async def scene() -> None:
         asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(2)]
         await asyncio.sleep(0)
@@ -161,26 +357,13 @@ def test_a_dead_instance_fails_its_batch_and_what_waits_and_is_replaced(stage: S
             "no_instance",
         ]
         assert isinstance(await stage.fleet.infer(7), Unserved)
-        while len(stage.puppets) < 2:
+        while not stage.fleet.batcher.instances:
             await asyncio.sleep(0.01)
         again = asyncio.create_task(stage.fleet.infer(5))
         await asyncio.sleep(0.01)
         stage.puppets[1].answer()
         assert await again == 105
-        assert (stage.fleet.items, stage.fleet.failed) == (1, 3)
-
-    stage.play(scene)
-
-
-def test_a_change_that_fails_leaves_the_former_setting_in_force(stage: Stage) -> None:
-    async def scene() -> None:
-        former = stage.fleet.setting
-        stage.refusals = 1
-        with pytest.raises(ActuationError, match="no process"):
-            await stage.fleet.change({"instances": 2, "threads": 2})
-        assert stage.fleet.setting == former
-        serving = [worker for worker in stage.puppets if not worker.leaving]
-        assert [worker.placed for worker in serving] == [((0, 1, 2, 3), 4)]
+        assert totals(stage) == (1, 3)
 
     stage.play(scene)
 
@@ -188,10 +371,11 @@ def test_a_change_that_fails_leaves_the_former_setting_in_force(stage: Stage) ->
 def test_a_worker_that_is_not_where_it_was_told_does_not_serve(stage: Stage) -> None:
     async def scene() -> None:
         stage.lying = True
-        with pytest.raises(ActuationError, match="'threads': 99"):
+        with pytest.raises(ActuationError, match="somewhere else"):
             await stage.fleet.change({"instances": 2, "threads": 1})
         assert all(worker.leaving for worker in stage.puppets[1:])
-        assert not stage.puppets[0].leaving
+        assert stage.serving == stage.puppets[:1]
+        assert stage.fleet.setting == stage.fleet.space.default
 
     stage.play(scene)
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-SIDE = 96
 CLASSES = 100
-IMAGES = 64
 
 
 class Block(nn.Module):
@@ -52,9 +50,3 @@ def classifier(seed: int, width: int) -> nn.Module:
         inside = outside
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, CLASSES)]
     return nn.Sequential(*layers).eval()
-
-
-def images(seed: int) -> Tensor:
-    """Return the synthetic images; an item of the workload is an index into them."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(IMAGES, 3, SIDE, SIDE, generator=generator)

@@ -1,0 +1,128 @@
+"""Times a batch that is split among instances, as Packrat does it: all at once, the slowest counts.
+
+Without the server's front and its queue: what is compared is the packing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from agents.workloads.reference.instance import Instance, Placement, Recipe, launch
+from tuner.core import InvalidInput
+
+LEAST_BATCHES = 4
+"""No window shows less than this, however slow a batch is."""
+CLOSE_S = 2.0
+QUIET_MOST_S = 0.05
+"""How long a window waits for spinning threads of the one before to sleep."""
+
+Shape = tuple[int, int]
+"""Threads and items of one instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A window: mean seconds of a batch, its standard error, how many, and what others took along.
+
+    `foreign` is the share of the machine's core time that was used by neither the instances nor this
+    process.
+    """
+
+    latency_s: float
+    stderr_s: float
+    n: int
+    foreign: float
+
+
+class Timer:
+    """Times packings of one model; a process stays for every place that was needed.
+
+    Raises:
+        InvalidInput: a packing needs more cores than there are.
+        ActuationError: an instance does not start, or ends.
+    """
+
+    def __init__(self, recipe: Recipe, cores: Sequence[int], stat: Path) -> None:
+        self._recipe = recipe
+        self._cores = tuple(cores)
+        self._stat = stat
+        self._runner = asyncio.Runner()
+        self._instances: dict[Placement, Instance] = {}
+        self._warm: dict[Placement, set[int]] = {}
+
+    def __enter__(self) -> Timer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._runner.run(self._close())
+        self._runner.close()
+
+    def window(self, shapes: Sequence[Shape], seconds: float) -> Sample:
+        """Return what batches split in these shapes take, over at least so many seconds."""
+        return self._runner.run(self._window(shapes, seconds))
+
+    def own_bytes(self) -> int:
+        """Return the memory of the largest instance, in bytes; 0 before any was started."""
+        return max((i.own_bytes() for i in self._instances.values()), default=0)
+
+    async def _window(self, shapes: Sequence[Shape], seconds: float) -> Sample:
+        parts: list[tuple[Instance, range]] = []
+        used = first = 0
+        for threads, items in shapes:
+            cores = self._cores[used : used + threads]
+            if len(cores) < threads:
+                raise InvalidInput(f"{list(shapes)} need more than {len(self._cores)} cores")
+            parts.append(
+                (await self._instance((cores, threads), items), range(first, first + items))
+            )
+            used, first = used + threads, first + items
+        await asyncio.sleep(QUIET_MOST_S)
+        busy_s, own_s, began = self._busy_s(), self._own_s(), time.perf_counter()
+        taken: list[float] = []
+        while len(taken) < LEAST_BATCHES or time.perf_counter() - began < seconds:
+            started = time.perf_counter()
+            await asyncio.gather(*(instance.run(items) for instance, items in parts))
+            taken.append(time.perf_counter() - started)
+        spent = time.perf_counter() - began
+        foreign_s = (self._busy_s() - busy_s) - (self._own_s() - own_s)
+        stderr = statistics.stdev(taken) / math.sqrt(len(taken))
+        share = max(0.0, foreign_s) / (spent * (os.cpu_count() or 1))
+        return Sample(statistics.fmean(taken), stderr, len(taken), share)
+
+    async def _instance(self, placement: Placement, items: int) -> Instance:
+        """Return the instance at a place, started and warmed up for so many items if need be."""
+        if placement not in self._instances:
+            instance = await launch(self._recipe, lambda gone: None)
+            self._instances[placement] = instance
+            self._warm[placement] = set()
+            await instance.ready
+        instance = self._instances[placement]
+        if items not in self._warm[placement]:
+            await instance.place(placement, items)
+            self._warm[placement].add(items)
+        return instance
+
+    def _own_s(self) -> float:
+        return time.process_time() + sum(i.cpu_s() for i in self._instances.values())
+
+    def _busy_s(self) -> float:
+        """Return the seconds that the machine's cores have worked so far, stolen time too."""
+        fields = [int(x) for x in self._stat.read_text().split("\n", 1)[0].split()[1:9]]
+        idle = fields[3] + fields[4]
+        return (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(i.leave(CLOSE_S) for i in self._instances.values()))

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from agents.attached import Pulse, WorkloadChanged
+from agents.follow import QUANTITY, Follower
+from agents.holds import Holder
+from tests.fakes import Rig, refused
+from tests.unit.agents.test_holds import BUSY, DEVICE, HELD, holder, order
+from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Space
+
+PLAN = Plan((Row(8.0, HELD), Row(math.inf, BUSY)), QUANTITY, 0.1)
+
+
+class Scene:
+    """A held workload on the rig's time, in which `depth` requests are at any moment."""
+
+    def __init__(self, folder: Path, cost_s: float = 5.0) -> None:
+        self.rig = Rig(folder)
+        self.depth = 0.0
+        self.incarnation = "first"
+        self.gone: ActuationError | None = None
+        self._in_flight_s = 0.0
+        self.rig.pulse = self.pulse
+        slow = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD, Cost(seconds=cost_s))
+        self.rig.workload_space = Space((slow,))
+        self.holder: Holder = holder(self.rig)
+        self.follower = Follower(DEVICE, self.rig.pair, self.holder, self.rig.time)
+
+    def pulse(self) -> Pulse:
+        if self.gone is not None:
+            raise self.gone
+        return Pulse(self.incarnation, 0, self._in_flight_s)
+
+    def pass_s(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.rig.time.sleep(1.0)
+            self._in_flight_s += self.depth
+            self.follower.tick()
+
+    def until_held(self, setting: object) -> int:
+        for waited in range(60):
+            if self.rig.setting == setting:
+                return waited
+            self.pass_s(1)
+        raise AssertionError(f"it is still at {self.rig.setting}")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_plan_follows_the_demand_without_the_tuner(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    assert scene.rig.setting == BUSY
+    scene.depth = 2.0
+    scene.until_held(HELD)
+    scene.depth = 32.0
+    scene.until_held(BUSY)
+    again = holder(scene.rig)
+    assert again.current is not None and again.current.row == 1
+    scene.pass_s(20)
+    assert scene.follower.context == {QUANTITY: 32.0}
+
+
+@pytest.mark.parametrize(("gain", "cost_s"), [(1.0, 5.0), (0.25, 5.0), (1.0, 20.0)])
+def test_a_change_waits_until_it_pays(tmp_path: Path, gain: float, cost_s: float) -> None:
+    scene = Scene(tmp_path, cost_s)
+    plan = Plan((Row(8.0, HELD, gain), Row(math.inf, BUSY, gain)), QUANTITY, 0.1)
+    scene.holder.take(order(plan=plan))
+    scene.depth = 2.0
+    # The load is known after two looks; from the first on that wants the row, staying costs.
+    assert scene.until_held(HELD) == 2 + cost_s / gain
+
+
+def test_a_row_that_gains_nothing_is_not_worth_a_change(scene: Scene) -> None:
+    plan = Plan((Row(8.0, HELD, 0.0), Row(math.inf, BUSY)), QUANTITY, 0.1)
+    scene.holder.take(order(plan=plan))
+    scene.depth = 2.0
+    scene.pass_s(100)
+    assert scene.rig.setting == BUSY
+
+
+def test_a_change_that_fails_holds_the_former_row_and_is_tried_again(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.depth = 2.0
+    scene.rig.work.refuse = lambda s: refused("the new set was killed")
+    scene.pass_s(20)
+    assert scene.rig.setting == BUSY
+    hold = scene.holder.current
+    assert hold is not None and hold.row == 1 and hold == holder(scene.rig).current
+    scene.rig.work.refuse = lambda s: None
+    scene.until_held(HELD)
+
+
+def test_a_workload_that_was_started_again_gets_the_plan_in_force(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.depth = 2.0
+    scene.until_held(HELD)
+    scene.gone = DeviceLost("it does not answer")
+    scene.pass_s(30)
+    scene.gone, scene.incarnation = None, "second"
+    scene.rig.work.now["batch_size"] = 1
+    scene.rig.work.refuse = lambda s: refused("not yet")
+    scene.pass_s(1)
+    assert scene.holder.lapsed() == ""
+    scene.rig.work.refuse = lambda s: None
+    scene.pass_s(1)
+    assert scene.rig.setting == HELD
+
+
+def test_one_that_was_started_again_as_another_version_ends_the_hold(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.pass_s(2)
+    scene.gone = WorkloadChanged("the workload changed from 1 to 2")
+    scene.pass_s(1)
+    assert scene.holder.lapsed() == "the workload changed from 1 to 2"
+    scene.holder.end(scene.holder.lapsed())
+    scene.holder.take(order(revision=2, plan=PLAN))
+    assert scene.holder.lapsed() == ""
+
+
+def test_a_trial_is_left_alone(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.depth = 2.0
+    tried = {"gpu.clock_mhz": 400, "batch_size": 1}
+    with scene.holder.set_aside():
+        scene.rig.pair.apply(tried)
+        scene.incarnation = "second"
+        scene.pass_s(30)
+        assert scene.rig.setting == tried
+    scene.until_held(HELD)
+
+
+def test_a_plan_by_something_else_or_no_hold_is_not_its_business(scene: Scene) -> None:
+    scene.depth = 2.0
+    scene.pass_s(20)
+    assert scene.follower.context == {}
+    scene.holder.take(order(plan=Plan((Row(8.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s")))
+    scene.pass_s(20)
+    assert scene.rig.setting == BUSY

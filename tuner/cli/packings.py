@@ -1,0 +1,211 @@
+"""Packrat against the fat instance on this machine: profile, plan, measure both in turns."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from policies.packrat.interference import Window, fit
+from policies.packrat.packing import Group, best_packing
+from policies.packrat.profile import Cell, Point, Profile
+from policies.packrat.profiling import open_points
+
+TRIES = 4
+"""How often a window that others disturbed is measured again before the quietest one is taken."""
+
+Shapes = Sequence[tuple[int, int]]
+"""Threads and items of each instance of a packing."""
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One window: seconds of a batch with their standard error, and the share that others took."""
+
+    latency_s: float
+    stderr_s: float
+    foreign: float
+
+
+@dataclass(slots=True)
+class Quiet:
+    """Measures windows and throws away those in which others computed.
+
+    After `TRIES` the quietest counts, and `disturbed` counts it: a machine that is never quiet shows
+    something, and says so.
+    """
+
+    window: Callable[[Shapes], Shown]
+    most_foreign: float
+    rejected: int = 0
+    disturbed: int = 0
+    worst: float = 0.0
+
+    def __call__(self, shapes: Shapes) -> Shown:
+        """Return a window, of so many tries the first quiet or the quietest one."""
+        seen: list[Shown] = []
+        while len(seen) < TRIES:
+            shown = self.window(shapes)
+            seen.append(shown)
+            if shown.foreign <= self.most_foreign:
+                break
+            self.rejected += 1
+        best = min(seen, key=lambda s: s.foreign)
+        if best.foreign > self.most_foreign:
+            self.rejected -= 1
+            self.disturbed += 1
+        self.worst = max(self.worst, best.foreign)
+        return best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One batch size: the chosen packing against the fat instance, windows taken in turns.
+
+    `speedup` is the geometric mean of the pairs' ratios with its standard error; 1 without any where
+    the fat instance itself was chosen.
+    """
+
+    batch: int
+    plan: tuple[Group, ...]
+    fat_latency_s: float
+    fat_stderr_s: float
+    latency_s: float
+    stderr_s: float
+    predicted_latency_s: float
+    speedup: float
+    speedup_stderr: float
+
+    @property
+    def is_fat(self) -> bool:
+        """Whether nothing else than the fat instance was chosen."""
+        return self.speedup_stderr == 0.0 and self.speedup == 1.0
+
+
+@dataclass(slots=True)
+class Bench:
+    """What is known of one model so far."""
+
+    threads: int
+    batches: tuple[int, ...]
+    windows: int
+    timed: Quiet
+    tell: Tell
+    points: dict[Cell, Point] = field(default_factory=dict)
+    plans: list[Window] = field(default_factory=list)
+
+    @property
+    def packings(self) -> list[Group]:
+        """All like instances that do a whole batch size of the bench on powers of two of threads."""
+        return [
+            Group(count, threads, batch // count)
+            for batch in self.batches
+            for threads in _powers(self.threads)
+            for count in _counts(batch)
+            if count * threads <= self.threads
+        ]
+
+    @property
+    def cells(self) -> set[Cell]:
+        """All points that a full profile would have."""
+        return {(g.threads, g.batch) for g in self.packings}
+
+    def profile(self) -> Profile:
+        """Measure every point that may matter, one instance alone, the fat ones first."""
+        for batch in self.batches:
+            self._point((self.threads, batch))
+        while cells := open_points(self.packings, self.points):
+            self._point(cells[0])
+        return Profile(dict(self.points))
+
+    def side_by_side(self) -> None:
+        """Measure like instances at once on all threads, one plan per number of items of each."""
+        for group in self.packings:
+            if group.instances > 1 and group.instances * group.threads == self.threads:
+                cell = (group.threads, group.batch)
+                if cell not in self.points:
+                    continue
+                self.tell(f"{group.instances} × ⟨{group.threads}, {group.batch}⟩ side by side")
+                shown = self._repeated([cell] * group.instances)
+                self.plans.append(Window(group.instances, *cell, shown.latency_s, shown.stderr_s))
+
+    def compare(self, batch: int) -> Compared:
+        """Choose a packing and measure it against the fat instance, in turns."""
+        profile = Profile(dict(self.points))
+        correction = fit(profile, self.plans, self.threads)
+        packing = best_packing(profile, self.threads, batch, interference=correction)
+        fat = [(self.threads, batch)]
+        chosen = [(g.threads, g.batch) for g in packing.groups for _ in range(g.instances)]
+        if chosen == fat:
+            point = self.points[fat[0]]
+            return Compared(
+                batch=batch,
+                plan=packing.groups,
+                fat_latency_s=point.latency_s,
+                fat_stderr_s=point.stderr_s,
+                latency_s=point.latency_s,
+                stderr_s=point.stderr_s,
+                predicted_latency_s=packing.latency_s,
+                speedup=1.0,
+                speedup_stderr=0.0,
+            )
+        pairs: list[tuple[Shown, Shown]] = []
+        for turn in range(self.windows):
+            self.tell(f"batch {batch}: fat against chosen, turn {turn + 1} of {self.windows}")
+            first, second = (fat, chosen) if turn % 2 == 0 else (chosen, fat)
+            shown = self.timed(first), self.timed(second)
+            pairs.append(shown if turn % 2 == 0 else (shown[1], shown[0]))
+        gain, doubt = _ratio(pairs)
+        fat_shown, shown_here = _mean([p[0] for p in pairs]), _mean([p[1] for p in pairs])
+        return Compared(
+            batch=batch,
+            plan=packing.groups,
+            fat_latency_s=fat_shown.latency_s,
+            fat_stderr_s=fat_shown.stderr_s,
+            latency_s=shown_here.latency_s,
+            stderr_s=shown_here.stderr_s,
+            predicted_latency_s=packing.latency_s,
+            speedup=gain,
+            speedup_stderr=doubt,
+        )
+
+    def _point(self, cell: Cell) -> None:
+        self.tell(f"⟨{cell[0]} threads, {cell[1]} items⟩ alone")
+        shown = self._repeated([cell])
+        self.points[cell] = Point(shown.latency_s, shown.stderr_s)
+
+    def _repeated(self, shapes: Shapes) -> Shown:
+        return _mean([self.timed(shapes) for _ in range(self.windows)])
+
+
+def _mean(windows: Sequence[Shown]) -> Shown:
+    """Return several windows as one; the standard error is the larger of theirs and their scatter's."""
+    count = len(windows)
+    inner = math.hypot(*(w.stderr_s for w in windows)) / count
+    scatter = (
+        statistics.stdev(w.latency_s for w in windows) / math.sqrt(count) if count > 1 else 0.0
+    )
+    mean = statistics.fmean(w.latency_s for w in windows)
+    return Shown(mean, max(inner, scatter), max(w.foreign for w in windows))
+
+
+def _ratio(pairs: Sequence[tuple[Shown, Shown]]) -> tuple[float, float]:
+    """Return how many times as fast the second ones were, and its standard error."""
+    logs = [math.log(fat.latency_s / chosen.latency_s) for fat, chosen in pairs]
+    inner = math.sqrt(
+        math.fsum((w.stderr_s / w.latency_s) ** 2 for pair in pairs for w in pair)
+    ) / len(pairs)
+    scatter = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    gain = math.exp(statistics.fmean(logs))
+    return gain, gain * max(inner, scatter)
+
+
+def _powers(most: int) -> Iterator[int]:
+    """Yield the powers of two up to a number, and the number itself."""
+    yield from sorted({1 << k for k in range(most.bit_length())} | {most})
+
+
+def _counts(batch: int) -> list[int]:
+    return [count for count in range(1, batch + 1) if batch % count == 0]
