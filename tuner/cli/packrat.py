@@ -97,7 +97,12 @@ class Asked:
     """A question to a measured profile."""
 
     def __init__(
-        self, measured: Measured, threads: int, batch: int, mixed: bool, memory_bytes: float
+        self,
+        measured: Measured,
+        threads: int,
+        batch: int,
+        mixed: bool,
+        memory_bytes: float = float("inf"),
     ) -> None:
         from policies.packrat.interference import fit
 
