@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.packrat.interference import MODEL_SD
 from policies.packrat.live import Outlook, allowed, demands_within, under_way
@@ -205,14 +205,18 @@ class _Search:
         """Return the plan: for each demand the best packing that has proven to beat the baseline."""
         chosen = {d: g for d in self.demands if (g := self.best(evidence, d)) is not None}
         picked = self.few(set(chosen.values()))
-        rows: list[Row] = []
+        spans: list[tuple[Group, list[int]]] = []
         for demand in self.demands:
-            setting = self.row(picked, demand)
-            if rows and setting_key(rows[-1].setting) == setting_key(setting):
-                rows.pop()
+            group = self.row(picked, demand)
+            if not spans or spans[-1][0] != group:
+                spans.append((group, []))
+            spans[-1][1].append(demand)
+        rows = [
             # Between this power of two and the next, so that hysteresis leaves both inside.
-            rows.append(Row(1.5 * demand, setting))
-        rows[-1] = Row(math.inf, rows[-1].setting)
+            Row(1.5 * demands[-1], self.settings[group], self.gain(spans, k))
+            for k, (group, demands) in enumerate(spans)
+        ]
+        rows[-1] = replace(rows[-1], below=math.inf)
         plan = Plan(tuple(rows), DEMAND) if len(rows) > 1 else Plan.single(rows[0].setting)
         why = self.account(most)
         if not picked:
@@ -268,11 +272,24 @@ class _Search:
         key = setting_key(self.study.baseline)
         return next(g for g, s in self.settings.items() if setting_key(s) == key)
 
-    def row(self, picked: set[Group], demand: int) -> Setting:
-        """Return the setting for a demand: the baseline unless another is expected to be better."""
+    def row(self, picked: set[Group], demand: int) -> Group:
+        """Return the packing for a demand: the baseline unless another is expected to be better."""
         order = sorted(picked, key=lambda g: (g.instances, g.threads, g.batch))
-        best = min((self.baseline, *order), key=lambda g: self.outlook.at(g, demand))
-        return self.study.baseline if best == self.baseline else self.settings[best]
+        return min((self.baseline, *order), key=lambda g: self.outlook.at(g, demand))
+
+    def gain(self, spans: Sequence[tuple[Group, list[int]]], k: int) -> float:
+        """Return the share that a row saves on its demands, against staying at a neighbouring row.
+
+        At least the margin, below which nothing is told apart: a smaller batch size also waits less
+        for its batch to fill, which no full batch shows.
+        """
+        own, demands = spans[k]
+        shares = []
+        for group, _ in [*spans[max(0, k - 1) : k], *spans[k + 1 : k + 2]]:
+            for demand in demands:
+                stays, moves = self.outlook.at(group, demand), self.outlook.at(own, demand)
+                shares.append((stays - moves) / abs(stays) if math.isfinite(stays) else 1.0)
+        return min(1.0, max(MARGIN, *shares)) if shares else 1.0
 
     def account(self, most: float) -> str:
         """Return in a sentence what the plan rests on."""

@@ -199,6 +199,21 @@ def test_a_plan_has_few_settings_and_a_demand_stays_in_its_row() -> None:
         assert reached == plan.row({"batch_demand": 2.0**k}), "hysteresis never spans two demands"
 
 
+def test_a_row_tells_what_it_saves_against_its_neighbours() -> None:
+    machine = Machine(16, gpt2)
+    plan = Course(machine).hold()
+    for k, row in enumerate(plan.rows):
+        beside = [plan.rows[n].setting for n in (k - 1, k + 1) if 0 <= n < len(plan.rows)]
+        saved = [
+            1.0 - takes(machine, row.setting, d) / takes(machine, other, d)
+            for d in (1, 2, 4, 8, 16)
+            if plan.row({"batch_demand": d}) == k
+            for other in beside
+        ]
+        assert row.gain == pytest.approx(max(0.02, *saved), abs=0.1)
+        assert row.gain < 1.0
+
+
 def test_noise_does_not_lead_far_astray() -> None:
     machine = Machine(16, gpt2, noise=0.02)
     plan = Course(machine, trials_most=30).hold()
