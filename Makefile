@@ -6,8 +6,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices test-long test-hardware test-systemd test-ray lint types layers fmt clean
-.PHONY: run test check chaos test-long test-hardware test-systemd bench-packrat install lint types layers fmt clean
+.PHONY: run test check chaos bench bench-devices bench-packrat test-long test-hardware test-systemd test-ray lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
