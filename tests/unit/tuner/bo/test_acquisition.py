@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,7 @@ DOUBTFUL = Edge(1, 1.0, 0.1, 0.06)
 LOWER = Edge(1, -1.0, -0.1, 0.03)
 
 
-def component(weight: float, rows: list[tuple[float, ...]]) -> Component:
+def component(weight: float, rows: Sequence[tuple[float, ...]]) -> Component:
     table = torch.tensor(rows, dtype=torch.float64)
     return Component(weight, table[:, ::2], table[:, 1::2])
 

@@ -20,7 +20,7 @@ METRICS = ("energy_j", "latency_ms", "accuracy")
 
 
 def believed() -> list[Hypothesis]:
-    return hypotheses(GRID, METRICS, [True] * 3)
+    return hypotheses(GRID, METRICS, (True, True, True))
 
 
 def test_every_hypothesis_covers_every_metric_at_every_row() -> None:
@@ -48,29 +48,29 @@ def test_a_metric_whose_name_tells_nothing_follows_power_laws_alone() -> None:
 
 
 def test_where_no_name_tells_anything_power_laws_are_all_there_is() -> None:
-    (only,) = hypotheses(GRID, ["accuracy", "dropped"], [True, True])
+    (only,) = hypotheses(GRID, ("accuracy", "dropped"), (True, True))
     assert not only.centres.any()
     assert torch.equal(only.features, power_laws(GRID, [True, True]))
 
 
 def test_a_metric_that_is_no_factor_follows_no_physics() -> None:
-    for prior in hypotheses(GRID, ["energy_j", "latency_ms"], [True, False]):
+    for prior in hypotheses(GRID, ("energy_j", "latency_ms"), (True, False)):
         assert not prior.centres[:, ROWS:].any()
 
 
 @pytest.mark.parametrize(
     ("grid", "metrics"),
     [
-        (UNBATCHED, ["energy_j", "latency_ms"]),
-        (GRID, ["energy_j", "power_w"]),
-        (GRID, ["energy_j", "throughput_per_s"]),
+        (UNBATCHED, ("energy_j", "latency_ms")),
+        (GRID, ("energy_j", "power_w")),
+        (GRID, ("energy_j", "throughput_per_s")),
     ],
 )
 def test_only_a_time_beside_a_batch_may_be_an_items_or_a_batchs(
-    grid: Grid, metrics: list[str]
+    grid: Grid, metrics: tuple[str, ...]
 ) -> None:
-    both = len(hypotheses(GRID, ["energy_j", "latency_ms"], [True, True]))
-    assert len(hypotheses(grid, metrics, [True, True])) < both
+    both = len(hypotheses(GRID, ("energy_j", "latency_ms"), (True, True)))
+    assert len(hypotheses(grid, metrics, (True, True))) < both
 
 
 def test_a_larger_batch_may_make_a_time_longer_or_shorter() -> None:
@@ -81,7 +81,7 @@ def test_a_larger_batch_may_make_a_time_longer_or_shorter() -> None:
 
 
 def test_a_normal_distribution_has_the_moments_of_the_laws() -> None:
-    _, drawn, normal = hypotheses(UNBATCHED, ["energy_j", "latency_ms"], [True, True])
+    _, drawn, normal = hypotheses(UNBATCHED, ("energy_j", "latency_ms"), (True, True))
     centred = drawn.centres - drawn.centres.mean(dim=0)
     assert torch.allclose(normal.centres[0], drawn.centres.mean(dim=0))
     assert torch.allclose(
