@@ -80,6 +80,12 @@ def test_a_larger_batch_may_make_a_time_longer_or_shorter() -> None:
     assert float(max(laws)) > 0.1
 
 
+def test_in_every_law_energy_is_power_times_time() -> None:
+    for prior in hypotheses(GRID, ("energy_j", "power_w", "throughput_per_s"), (True,) * 3):
+        energy, power, rate = prior.centres.reshape(-1, 3, ROWS).unbind(dim=1)
+        assert torch.allclose(energy, power - rate, atol=1e-9)
+
+
 def test_a_normal_distribution_has_the_moments_of_the_laws() -> None:
     _, drawn, normal = hypotheses(UNBATCHED, ("energy_j", "latency_ms"), (True, True))
     centred = drawn.centres - drawn.centres.mean(dim=0)

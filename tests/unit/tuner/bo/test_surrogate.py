@@ -107,17 +107,17 @@ def test_two_readings_of_a_clock_tell_of_the_others() -> None:
     assert doubt(1400, 900, 500) < 0.6 * doubt(1400, 900)
 
 
-def test_physics_has_a_time_tell_of_energy() -> None:
-    """What is not slowed down by half the clock saves more energy than what is."""
+def test_power_tells_of_energy() -> None:
+    """What still draws much power at half the clock saves less energy than what draws little."""
     half = GRID.rows[(("batch_size", 4), ("clock_mhz", 700))]
-    physics = [p for p in PRIORS if bool(p.centres.any())]
+    priors = hypotheses(GRID, ("energy_j", "power_w"), (True, True))
     at_baseline = [*read([BASELINE]), Reading(1, BASELINE, 0.0, 0.005)]
 
-    def energy(slower: float) -> float:
-        time = Reading(1, half, math.log(slower), 0.005)
-        return float(believed([*at_baseline, time], physics).mean[half, 0])
+    def energy(power: float) -> float:
+        drawn = Reading(1, half, math.log(power), 0.005)
+        return float(believed([*at_baseline, drawn], priors).mean[half, 0])
 
-    assert energy(1.2) < energy(1.8) - 0.03
+    assert energy(0.45) < energy(0.9) - 0.1
 
 
 def test_one_reading_of_an_unknown_metric_leaves_the_prior_elsewhere() -> None:
