@@ -34,8 +34,8 @@ FIRST_LOOKS = 6
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
 
-FIRM_CHANCE = 0.9
-FIRM_WINDOWS = 3
+FIRM_CHANCE = 0.95
+FIRM_WINDOWS = 4
 """Before a search ends, its best setting is measured until it is so likely to keep its limits."""
 
 LOST = 0.45

@@ -73,7 +73,6 @@ def test_a_metrics_name_tells_what_it_is(metric: str, expected: Quantity) -> Non
     assert quantity(metric) is expected
 
 
-@pytest.mark.xfail(strict=True, reason="read by its ending alone, work per joule is an energy")
 @pytest.mark.parametrize("metric", ["tokens_per_j", "throughput_per_w"])
 def test_work_per_energy_is_no_energy(metric: str) -> None:
     assert quantity(metric) not in (Quantity.ENERGY, Quantity.POWER)

@@ -19,7 +19,7 @@ ROWS = len(GRID.settings)
 METRICS = ("energy_j", "latency_ms", "accuracy")
 
 
-def believed() -> list[Hypothesis]:
+def believed() -> tuple[Hypothesis, ...]:
     return hypotheses(GRID, METRICS, (True, True, True))
 
 

@@ -53,7 +53,7 @@ def read(rows: list[int], noise: float = 0.005, metric: int = 0) -> list[Reading
     return [Reading(metric, row, float(truth()[row]), noise) for row in rows]
 
 
-def believed(readings: list[Reading], priors: list[Hypothesis] = PRIORS) -> Belief:
+def believed(readings: list[Reading], priors: tuple[Hypothesis, ...] = PRIORS) -> Belief:
     """Return what the readings make of the priors, energy first."""
     metrics = priors[0].centres.shape[1] // len(GRID.settings)
     return Belief(posterior(GRID, metrics, readings, priors), 1.0, ())
