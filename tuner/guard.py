@@ -39,9 +39,11 @@ class Caution:
     `price` is what a trial must promise to save for running into a limit for certain, and
     `overshoot_price` for each whole limit it is expected to exceed it by; in the `first_trials`,
     when little is known, that is multiplied by `first_factor`. What keeps the limits less likely
-    than `least_chance` is never tried, and what the guard is told to be less likely than
+    than `least_chance` is not tried, but for the first look around, which takes `look_chance`, and
+    what the guard is told to be less likely than
     `refused_chance` is refused to any policy. `stride` is the share of the remaining slack that the
-    95 % bound of a trial may use up. At `deploy_chance` a measured setting is proposed.
+    95 % bound of a trial may use up. Before a search ends, what may save `daring` is tried although
+    its price speaks against it. At `deploy_chance` a measured setting is proposed.
     """
 
     price: float
@@ -49,15 +51,50 @@ class Caution:
     first_factor: float
     first_trials: int
     least_chance: float
+    look_chance: float
+    daring: float
     refused_chance: float
     stride: float
     deploy_chance: float
 
 
 CAUTION: Mapping[Safety, Caution] = {
-    Safety.STRICT: Caution(0.2, 3.0, 3.0, 2, 0.9, 0.5, 0.5, 0.85),
-    Safety.BALANCED: Caution(0.03, 0.3, 3.0, 2, 0.4, 0.02, math.inf, 0.75),
-    Safety.OFF: Caution(0.0, 0.0, 1.0, 0, 0.1, 0.0, math.inf, 0.75),
+    Safety.STRICT: Caution(
+        price=0.1,
+        overshoot_price=1.0,
+        first_factor=3.0,
+        first_trials=2,
+        least_chance=0.75,
+        look_chance=0.66,
+        daring=math.inf,
+        refused_chance=0.25,
+        stride=math.inf,
+        deploy_chance=0.75,
+    ),
+    Safety.BALANCED: Caution(
+        price=0.03,
+        overshoot_price=0.3,
+        first_factor=3.0,
+        first_trials=2,
+        least_chance=0.4,
+        look_chance=0.5,
+        daring=0.01,
+        refused_chance=0.02,
+        stride=math.inf,
+        deploy_chance=0.75,
+    ),
+    Safety.OFF: Caution(
+        price=0.0,
+        overshoot_price=0.0,
+        first_factor=1.0,
+        first_trials=0,
+        least_chance=0.1,
+        look_chance=0.1,
+        daring=0.01,
+        refused_chance=0.0,
+        stride=math.inf,
+        deploy_chance=0.75,
+    ),
 }
 """Our choice; the benchmark on measured surfaces decided."""
 

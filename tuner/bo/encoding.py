@@ -41,11 +41,13 @@ class Grid:
 
 def enumerate_grid(space: Space) -> Grid:
     """Return the whole space in the order of `Space.grid()`; the last few are remembered."""
-    return _enumerated(space.knobs, tuple(setting_key(s) for s in space.only))
+    kinds = tuple(type(v) for knob in space.knobs for v in knob.values)
+    return _enumerated(space.knobs, tuple(setting_key(s) for s in space.only), kinds)
 
 
 @lru_cache(maxsize=2)
-def _enumerated(knobs: tuple[Knob, ...], only: tuple[SettingKey, ...]) -> Grid:
+def _enumerated(knobs: tuple[Knob, ...], only: tuple[SettingKey, ...], _: tuple[type, ...]) -> Grid:
+    # The types tell spaces apart that compare equal: 0 and 1 from False and True.
     space = Space(knobs, tuple(dict(key) for key in only))
     return grid_of(space, tuple(space.grid()))
 

@@ -19,9 +19,6 @@ choice, as is every number here; the benchmark on measured surfaces decided."""
 PROMISE = 0.004
 """A row that may save so much is worth a safe window elsewhere that tells whether it keeps the limits."""
 
-DARING = 0.01
-"""Before a search ends, what may save so much is tried although its risk speaks against it."""
-
 SCRAPS = 0.0005
 """What surely keeps the limits is tried for as little as this."""
 
@@ -34,8 +31,8 @@ FIRST_LOOKS = 6
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
 
-FIRM_CHANCE = 0.9
-FIRM_WINDOWS = 3
+FIRM_CHANCE = 0.95
+FIRM_WINDOWS = 4
 """Before a search ends, its best setting is measured until it is so likely to keep its limits."""
 
 LOST = 0.45
@@ -110,14 +107,20 @@ class _Choice:
         return torch.where(self.search.allowed & ~(wild & (self.chance < 0.95)), gain, 0.0)
 
     @cached_property
-    def net(self) -> Tensor:
-        """What each row may save, less the price of breaking a limit; -inf where it must not be tried."""
+    def priced(self) -> Tensor:
+        """What each row may save, less the price of breaking a limit."""
         caution = self.search.caution
         early = self.search.spent < caution.first_trials
         price = caution.overshoot_price * (caution.first_factor if early else 1.0)
-        net = self.gain - price * self.belief.overshoot - caution.price * (1.0 - self.chance)
-        tried = (self.chance >= caution.least_chance) & (self.gain > 0.0) & self._within_stride()
-        return torch.where(tried, net, -math.inf)
+        return self.gain - price * self.belief.overshoot - caution.price * (1.0 - self.chance)
+
+    @cached_property
+    def net(self) -> Tensor:
+        """The same; -inf where a row is too likely to break a limit, or too far beyond what is known."""
+        likely = self.chance >= self.search.caution.least_chance
+        return torch.where(
+            likely & (self.gain > 0.0) & self._within_stride(), self.priced, -math.inf
+        )
 
     def _within_stride(self) -> Tensor:
         """Return which rows' 95 % bound uses no more of the remaining slack than one step may."""
@@ -155,15 +158,14 @@ class _Choice:
     def _look_around(self) -> Try | None:
         if self.search.spent >= FIRST_LOOKS:
             return None
-        return self._first(self.net, self.chance >= EVEN, -math.inf, "; too early to stop")
+        rows = (self.chance >= self.search.caution.look_chance) & (self.gain > 0.0)
+        return self._first(self.priced, rows, -math.inf, "; too early to stop")
 
     def _scrap(self) -> Try | None:
         return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SCRAPS)
 
     def _dare(self) -> Try | None:
-        if self.search.caution.price > DARING * 10:
-            return None
-        promising = torch.isfinite(self.net) & (self.gain > DARING)
+        promising = torch.isfinite(self.net) & (self.gain > self.search.caution.daring)
         return self._first(self.net, promising, -math.inf, "; a risk worth taking")
 
     def _firm(self) -> Try | None:

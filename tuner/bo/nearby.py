@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from random import Random
 
 from tuner.bo.encoding import Grid, grid_of
@@ -30,14 +30,15 @@ def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -
     space, chance = study.space, Random(study.seed)
     known = [study.baseline, *(c.setting for c in evidence.candidates)]
     found = {setting_key(s): s for s in known}
+    allowed = {setting_key(s) for s in space.only}
     for setting in known:
-        _add(found, _neighbours(space, setting))
+        _add(found, _neighbours(space, setting, allowed))
     _add(found, _sample(space, chance))
     search = look(grid_of(space, tuple(found.values())))
     for _ in range(ROUNDS):
         before = len(found)
         for row in worth(search).argsort(descending=True)[:BEST].tolist():
-            _add(found, _neighbours(space, search.grid.settings[row]))
+            _add(found, _neighbours(space, search.grid.settings[row], allowed))
         if len(found) == before:
             break
         search = look(grid_of(space, tuple(found.values())))
@@ -49,9 +50,8 @@ def _add(found: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None:
         found.setdefault(setting_key(setting), setting)
 
 
-def _neighbours(space: Space, setting: Setting) -> Iterator[Setting]:
+def _neighbours(space: Space, setting: Setting, allowed: Set[SettingKey]) -> Iterator[Setting]:
     """Yield the settings that differ in one knob; of a listed space, all that are allowed."""
-    allowed = {setting_key(s) for s in space.only}
     for knob in space.knobs:
         for value in knob.values:
             other = {**setting, knob.name: value}

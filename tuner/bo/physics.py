@@ -18,7 +18,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-DRAWS = 192
+DRAWS = 256
 """How many laws make the prior."""
 
 SEED = 20_231_016
@@ -40,13 +40,14 @@ class Role(StrEnum):
     NONE = "unknown"
 
 
+CLOCK = r"(clock|freq|frequency)(_[kmg]?hz)?$"
 PATTERNS = (
-    (Role.MEMORY_CLOCK, r"(mem|emc|dram|hbm).*(clock|freq)"),
-    (Role.CPU_CLOCK, r"cpu.*(clock|freq)"),
-    (Role.CORE_CLOCK, r"clock|freq"),
+    (Role.MEMORY_CLOCK, rf"(mem|emc|dram|hbm).*{CLOCK}"),
+    (Role.CPU_CLOCK, rf"cpu.*{CLOCK}"),
+    (Role.CORE_CLOCK, CLOCK),
     (Role.POWER_LIMIT, r"power.*(limit|cap)"),
-    (Role.BATCH, r"batch|num_seqs"),
-    (Role.PARALLEL, r"thread|core|worker|instance|replica|gpus|parallel"),
+    (Role.BATCH, r"(^|[._])batch|num_seqs"),
+    (Role.PARALLEL, r"(^|[._])(thread|core|worker|instance|replica|gpu|parallel)s?($|[._])"),
 )
 
 
@@ -66,6 +67,7 @@ class Quantity(StrEnum):
 
 
 SUFFIXES = (
+    (Quantity.NONE, ("_per_j", "_per_w")),
     (Quantity.RATE, ("_per_s",)),
     (Quantity.ENERGY, ("_j",)),
     (Quantity.POWER, ("_w",)),

@@ -36,7 +36,7 @@ class Hypothesis:
 @lru_cache(maxsize=2)
 def hypotheses(
     grid: Grid, metrics: tuple[str, ...], logarithmic: tuple[bool, ...]
-) -> list[Hypothesis]:
+) -> tuple[Hypothesis, ...]:
     """Return the priors that the readings decide between.
 
     The last few are remembered: they are the same throughout a study and take longer than all else.
@@ -53,7 +53,7 @@ def hypotheses(
     unknown = [kind is Quantity.NONE for kind in kinds]
     found = [Hypothesis(_zeros(grid, metrics), power_laws(grid, [True] * len(metrics)))]
     if all(unknown):
-        return found
+        return tuple(found)
     rest = power_laws(grid, unknown)
     laws = draw_laws(grid.names, grid.ratios)
     batched = Quantity.TIME in kinds and any(role(n) is Role.BATCH for n in grid.names)
@@ -63,7 +63,7 @@ def hypotheses(
         spread = (draws - centre) / math.sqrt(len(draws))
         found.append(Hypothesis(draws, rest))
         found.append(Hypothesis(centre, torch.cat([spread, rest])))
-    return found
+    return tuple(found)
 
 
 def power_laws(grid: Grid, wanted: Sequence[bool]) -> Tensor:

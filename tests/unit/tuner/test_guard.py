@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
 from tests.builders import setting, study, trial, window
 from tuner import guard
-from tuner.core import Estimate, Limit, Phase, TrialState, weigh
+from tuner.core import (
+    Estimate,
+    Limit,
+    Phase,
+    Prediction,
+    Safety,
+    Study,
+    Terms,
+    TrialState,
+    weigh,
+)
 
 LIMIT = Limit("latency_p99_ms", "<=", 100.0)
 BASE = trial(1, setting(), window(10.0, 100.0), phase=Phase.BASELINE)
@@ -50,3 +65,92 @@ def test_the_guard_objects_to_what_is_outside_broken_or_failing() -> None:
     assert "limit broken" in str(say({"gpu.clock_mhz": 400, "batch_size": 1}))
     assert "failed 2 times: clock refused" in str(say({"gpu.clock_mhz": 600, "batch_size": 1}))
     assert say({"gpu.clock_mhz": 800, "batch_size": 1}) is None
+
+
+SHYEST_FIRST = (Safety.STRICT, Safety.BALANCED, Safety.OFF)
+FLOOR = Limit("throughput_per_s", ">=", 100.0)
+
+
+def asked(safety: Safety) -> Study:
+    return study(terms=Terms(safety=safety))
+
+
+@pytest.mark.parametrize(("limit", "sign"), [(LIMIT, 1.0), (FLOOR, -1.0)])
+def test_the_chance_to_keep_a_limit_is_that_of_draws(limit: Limit, sign: float) -> None:
+    predicted = Prediction(100.0 - sign * 4.0, 10.0)
+    draws = np.random.default_rng(3).normal(predicted.mean, predicted.sd, 200_000)
+    kept = np.mean([sign * (d - limit.value) <= 0.0 for d in draws])
+    assert guard.chance(predicted, limit) == pytest.approx(kept, abs=0.005)
+
+
+@pytest.mark.parametrize("limit", [LIMIT, FLOOR])
+def test_at_the_limit_the_chance_is_even_and_certainty_settles_it(limit: Limit) -> None:
+    assert guard.chance(Prediction(100.0, 10.0), limit) == pytest.approx(0.5)
+    for value in (99.0, 100.0, 101.0):
+        assert guard.chance(Prediction(value, 0.0), limit) == float(limit.holds(value))
+        assert guard.chance(Prediction(value, 1e-9), limit) in (0.0, 0.5, 1.0)
+
+
+def test_what_a_policy_expects_to_break_a_limit_is_refused_with_the_limit() -> None:
+    hopeless = {"latency_p99_ms": Prediction(150.0, 10.0)}
+    for safety in (Safety.STRICT, Safety.BALANCED):
+        refusal = guard.risk(asked(safety), [LIMIT], hopeless)
+        assert refusal is not None
+        assert str(LIMIT) in refusal
+        assert str(safety) in refusal
+    assert guard.risk(asked(Safety.OFF), [LIMIT], hopeless) is None
+
+
+def test_one_limit_that_is_broken_is_enough() -> None:
+    predicted = {
+        "latency_p99_ms": Prediction(50.0, 1.0),
+        "throughput_per_s": Prediction(50.0, 1.0),
+    }
+    assert str(FLOOR) in str(guard.risk(study(), [LIMIT, FLOOR], predicted))
+    assert guard.risk(study(), [LIMIT], predicted) is None
+
+
+@pytest.mark.parametrize("safety", SHYEST_FIRST)
+def test_what_predicts_nothing_or_nothing_bad_is_not_refused(safety: Safety) -> None:
+    assert guard.risk(asked(safety), [LIMIT], {}) is None
+    assert guard.risk(asked(safety), [LIMIT], {"energy_j": Prediction(1e6, 1.0)}) is None
+    assert guard.risk(asked(safety), [LIMIT], {"latency_p99_ms": Prediction(90.0, 1.0)}) is None
+
+
+@pytest.mark.parametrize("mean", [60.0, 90.0, 100.0, 110.0, 125.0, 300.0])
+def test_what_a_bold_study_refuses_a_shy_one_refuses_too(mean: float) -> None:
+    predicted = {"latency_p99_ms": Prediction(mean, 10.0)}
+    refused = [guard.risk(asked(s), [LIMIT], predicted) is not None for s in SHYEST_FIRST]
+    assert refused == sorted(refused, reverse=True)
+
+
+def test_a_shyer_search_is_in_nothing_bolder() -> None:
+    assert set(guard.CAUTION) == set(Safety)
+    for shy, bold in pairwise(guard.CAUTION[s] for s in SHYEST_FIRST):
+        assert shy.price >= bold.price
+        assert shy.overshoot_price >= bold.overshoot_price
+        assert shy.first_trials >= bold.first_trials
+        assert shy.first_factor >= bold.first_factor >= 1.0
+        assert shy.least_chance >= bold.least_chance
+        assert shy.refused_chance >= bold.refused_chance
+        assert shy.stride <= bold.stride
+        assert shy.deploy_chance >= bold.deploy_chance
+
+
+@pytest.mark.parametrize("safety", SHYEST_FIRST)
+def test_the_search_never_asks_for_what_the_guard_refuses(safety: Safety) -> None:
+    assert guard.CAUTION[safety].least_chance >= guard.CAUTION[safety].refused_chance
+
+
+def test_only_means_in_doubt_may_still_be_shown_to_keep_a_limit() -> None:
+    limit = Limit("energy_j", "<=", 10.0)
+
+    def energy(mean: float) -> dict[str, Estimate]:
+        return {"energy_j": Estimate.of_mean(mean, 0.1, 10)}
+
+    assert guard.may_be_shown(energy(9.9), [limit])
+    assert guard.may_be_shown(energy(5.0), [limit])
+    assert not guard.may_be_shown(energy(10.05), [limit])
+    assert not guard.may_be_shown(energy(12.0), [limit])
+    assert not guard.may_be_shown(p99(90, 80, 101), [LIMIT])
+    assert not guard.may_be_shown({}, [limit])

@@ -1,92 +1,156 @@
-"""Acquisition values agree with what they are defined as."""
+"""What a row promises and risks agrees with what a great many draws show."""
 
 from __future__ import annotations
 
-import math
-from statistics import NormalDist
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from tuner.bo.acquisition import Belief, Bounds, argmax, log_feasible, log_gain, within
+from tuner.bo.acquisition import Belief, Edge, argmax, taught
+from tuner.bo.surrogate import Component
 
-NORMAL = NormalDist()
+DRAWS = 400_000
+ROWS = (
+    ((-0.20, 0.05, 0.05, 0.02), (-0.15, 0.08, 0.12, 0.05)),
+    ((-0.30, 0.05, 0.30, 0.05), (-0.10, 0.02, -0.05, 0.02)),
+    ((0.10, 0.15, 0.00, 0.10), (0.05, 0.15, 0.05, 0.10)),
+    ((-0.05, 0.01, -0.40, 0.01), (-0.06, 0.01, -0.30, 0.01)),
+)
+"""Objective and its deviation, a metric and its deviation: in one component and in the other."""
+WEIGHTS = (0.3, 0.7)
+UPPER = Edge(1, 1.0, 0.1, 0.0)
+DOUBTFUL = Edge(1, 1.0, 0.1, 0.06)
+LOWER = Edge(1, -1.0, -0.1, 0.03)
 
 
-def belief(
-    rows: list[tuple[float, float, float, float]],
-    bounds: Bounds = (None, 0.1),
-    *,
-    minimize: bool = True,
-) -> Belief:
-    """Return a belief from (objective, its sd, metric, its sd) per row."""
+def component(weight: float, rows: Sequence[tuple[float, ...]]) -> Component:
     table = torch.tensor(rows, dtype=torch.float64)
-    return Belief(table[:, [0, 2]], table[:, [1, 3]], minimize, {1: bounds})
+    return Component(weight, table[:, ::2], table[:, 1::2])
 
 
-ROWS = [
-    (-0.20, 0.05, 0.05, 0.02),
-    (-0.30, 0.05, 0.30, 0.05),
-    (0.10, 0.20, 0.00, 0.10),
-    (-0.05, 0.01, -0.40, 0.01),
-]
+def belief(*edges: Edge, sign: float = 1.0) -> Belief:
+    halves = [[row[half] for row in ROWS] for half in range(2)]
+    mirrored = [[(sign * e, *rest) for e, *rest in half] for half in halves]
+    both = [component(w, half) for w, half in zip(WEIGHTS, mirrored, strict=True)]
+    return Belief(both, sign, edges)
 
 
-def improvement(mean: float, sd: float, best: float) -> float:
-    u = (best - mean) / sd
-    return sd * (u * NORMAL.cdf(u) + NORMAL.pdf(u))
+@dataclass
+class Drawn:
+    """A great many worlds: what every row's objective and metric are, and where the limits lie."""
+
+    objective: np.ndarray
+    kept: np.ndarray
+    beyond: np.ndarray
 
 
-def test_feasibility_is_the_probability_below_the_limit() -> None:
-    expected = [math.log(NORMAL.cdf((0.1 - m) / s)) for _, _, m, s in ROWS]
-    assert log_feasible(belief(ROWS)).tolist() == pytest.approx(expected)
+def drawn(*edges: Edge) -> Drawn:
+    """Draw row by row: the component first, then objective, metric and limits from it."""
+    dice = np.random.default_rng(7)
+    objectives, kepts, beyonds = [], [], []
+    for row in ROWS:
+        mean_e, sd_e, mean_m, sd_m = np.array(row)[(dice.random(DRAWS) > WEIGHTS[0]).astype(int)].T
+        values = dice.normal(mean_e, sd_e), dice.normal(mean_m, sd_m)
+        over = np.array(
+            [e.sign * (values[e.column] - dice.normal(e.at, e.doubt, DRAWS)) for e in edges]
+        )
+        objectives.append(values[0])
+        kepts.append((over <= 0.0).all(axis=0))
+        beyonds.append(np.maximum(over, 0.0).sum(axis=0))
+    return Drawn(*(np.array(x) for x in (objectives, kepts, beyonds)))
 
 
-def test_a_lower_limit_counts_from_the_other_side() -> None:
-    expected = [math.log(NORMAL.cdf((m + 0.1) / s)) for _, _, m, s in ROWS[:3]]
-    assert log_feasible(belief(ROWS[:3], (-0.1, None))).tolist() == pytest.approx(expected)
+def close(found: Tensor, draws: np.ndarray) -> bool:
+    """Return whether numbers agree with the mean of draws within four of its standard errors."""
+    error = draws.std(axis=1) / np.sqrt(DRAWS)
+    return bool((np.abs(found.numpy() - draws.mean(axis=1)) <= 4.0 * error + 1e-5).all())
 
 
-def test_without_limits_everything_is_feasible() -> None:
-    table = torch.zeros(3, 1, dtype=torch.float64)
-    free = Belief(table, table + 0.1, True, {})
-    assert log_feasible(free).tolist() == [0.0, 0.0, 0.0]
-    assert bool(within(free, 2.0).all())
+def test_a_mixtures_moments_are_those_of_its_draws() -> None:
+    found, draws = belief(), drawn().objective
+    assert close(found.mean[:, 0], draws)
+    assert found.sd[:, 0].numpy() == pytest.approx(draws.std(axis=1), rel=0.01)
+
+
+@pytest.mark.parametrize("edges", [(UPPER,), (DOUBTFUL,), (LOWER,), (Edge(0, 1.0, -0.12, 0.0),)])
+def test_chance_and_overshoot_are_those_of_the_draws(edges: tuple[Edge, ...]) -> None:
+    found, draws = belief(*edges), drawn(*edges)
+    assert close(found.chance, draws.kept.astype(float))
+    assert close(found.overshoot, draws.beyond)
 
 
 @pytest.mark.parametrize("best", [0.0, -0.1])
-def test_the_gain_is_expected_improvement_times_feasibility(best: float) -> None:
-    expected = [
-        math.log(improvement(e, s, best)) + math.log(NORMAL.cdf((0.1 - m) / w))
-        for e, s, m, w in ROWS
-    ]
-    assert log_gain(belief(ROWS), best).tolist() == pytest.approx(expected, rel=1e-5)
+@pytest.mark.parametrize("edge", [UPPER, DOUBTFUL, LOWER])
+def test_the_gain_is_what_draws_that_keep_the_limit_save(edge: Edge, best: float) -> None:
+    draws = drawn(edge)
+    saved = np.maximum(best - draws.objective, 0.0) * draws.kept
+    assert close(belief(edge).gain(best), saved)
 
 
-def test_maximizing_mirrors_minimizing() -> None:
-    mirrored = [(-e, s, m, w) for e, s, m, w in ROWS]
-    up = log_gain(belief(mirrored, minimize=False), 0.1)
-    assert up.tolist() == pytest.approx(log_gain(belief(ROWS), -0.1).tolist())
+def test_limits_on_both_sides_of_a_metric_are_both_kept() -> None:
+    edges = Edge(1, 1.0, 0.06, 0.0), Edge(1, -1.0, -0.35, 0.0)
+    upper, lower, both = (belief(*e) for e in (edges[:1], edges[1:], edges))
+    assert bool((both.chance <= torch.minimum(upper.chance, lower.chance)).all())
+    assert torch.allclose(both.overshoot, upper.overshoot + lower.overshoot)
+    assert close(both.overshoot, drawn(*edges).beyond)
 
 
-def test_what_breaks_the_limit_gains_nothing_however_good() -> None:
-    gain = log_gain(belief(ROWS), 0.0)
-    assert int(gain.argmax()) == 0
-    assert float(gain[1]) < math.log(1e-4)
+def test_without_limits_everything_keeps_them() -> None:
+    free = belief()
+    assert free.chance.tolist() == pytest.approx([1.0] * len(ROWS))
+    assert not free.overshoot.any()
 
 
-def test_the_objective_may_be_limited_itself() -> None:
-    table = torch.tensor(ROWS, dtype=torch.float64)
-    own = Belief(table[:, [0, 2]], table[:, [1, 3]], True, {0: (None, -0.1), 1: (None, 0.1)})
-    more = [math.log(NORMAL.cdf((-0.1 - e) / s)) for e, s, _, _ in ROWS]
-    expected = [g + m for g, m in zip(log_gain(belief(ROWS), -0.1).tolist(), more, strict=True)]
-    assert log_gain(own, -0.1).tolist() == pytest.approx(expected)
+@pytest.mark.parametrize("edges", [(), (UPPER,), (LOWER,)])
+def test_maximizing_mirrors_minimizing(edges: tuple[Edge, ...]) -> None:
+    up, down = belief(*edges, sign=-1.0), belief(*edges)
+    assert up.gain(0.1).tolist() == pytest.approx(down.gain(-0.1).tolist())
+    assert up.chance.tolist() == down.chance.tolist()
 
 
-def test_a_margin_of_deviations_is_kept_on_both_sides() -> None:
-    assert within(belief(ROWS), 1.0).tolist() == [True, False, True, True]
-    assert within(belief(ROWS), 3.0).tolist() == [False, False, False, True]
-    assert within(belief(ROWS, (-0.1, None)), 1.0).tolist() == [True, True, True, False]
+def test_what_surely_breaks_the_limit_gains_nothing_however_good() -> None:
+    table = component(1.0, [(-0.9, 0.05, 0.9, 0.02), (-0.05, 0.01, 0.0, 0.02)])
+    gain = Belief([table], 1.0, (UPPER,)).gain(0.0)
+    assert float(gain[0]) < 1e-12 < float(gain[1])
+
+
+def test_an_objective_may_be_limited_itself() -> None:
+    own = Edge(0, 1.0, -0.1, 0.0)
+    free, limited = belief(UPPER), belief(UPPER, own)
+    assert bool((limited.chance < free.chance).all())
+    assert bool((limited.gain(-0.1) < free.gain(-0.1)).all())
+    assert int(limited.gain(-0.1).argmax()) == int(free.gain(-0.1).argmax())
+
+
+def test_a_wide_guess_promises_no_more_than_a_guess() -> None:
+    rows = [(0.0, 5.0, 0.0, 0.1), (0.0, 0.5, 0.0, 0.1)]
+    wild, tame = Belief([component(1.0, rows)], 1.0, ()).gain(0.0).tolist()
+    assert wild <= tame < 0.2
+
+
+def test_a_window_teaches_where_the_readings_disagree_alike() -> None:
+    """The first row is in doubt: in one component it keeps the limit, in the other it does not."""
+    one = component(0.5, [(0, 0.1, 0.0, 0.1), (0, 0.1, -0.2, 0.01), (0, 0.1, -0.2, 0.01)])
+    two = component(0.5, [(0, 0.1, 0.3, 0.1), (0, 0.1, 0.0, 0.01), (0, 0.1, -0.2, 0.01)])
+    doubted = Belief([one, two], 1.0, (UPPER,))
+    lesson = taught(doubted, 0, 0.01)
+    assert float(lesson[1]) > 0.0 == float(lesson[2])
+    blurred = taught(doubted, 0, 0.5)
+    assert float(blurred[1]) < 0.5 * float(lesson[1])
+
+
+def test_the_most_doubtful_limit_is_the_one_to_learn_about() -> None:
+    """Of two limits the first is kept anyway; only the last row tells of the second."""
+    rows = [[(0.0, 0.1, -1.0, 0.1, 0.1 + d, 0.1), (0.0, 0.1, d, 0.1, -1.0, 0.1)] for d in (-1, 1)]
+    rows[0].append((0.0, 0.1, -1.0, 0.1, -0.5, 0.1))
+    rows[1].append((0.0, 0.1, -1.0, 0.1, 0.5, 0.1))
+    both = Belief([component(0.5, half) for half in rows], 1.0, (UPPER, Edge(2, 1.0, 0.1, 0.0)))
+    lesson = taught(both, 0, 0.01)
+    assert float(lesson[1]) == 0.0 < float(lesson[2])
 
 
 def test_the_argmax_is_allowed_and_highest() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import SPACE, setting
-from tuner.bo.encoding import enumerate_grid, scaled, span
-from tuner.core import InvalidInput, Knob, Setting, Space, Value, setting_key
+from tuner.bo.encoding import enumerate_grid, grid_of, multiples, scaled
+from tuner.core import Knob, Setting, Space, Value, setting_key
 
 ascending = (
     st.lists(st.integers(-1000, 100_000), min_size=1, max_size=6, unique=True)
@@ -75,12 +75,34 @@ def test_a_wide_range_is_scaled_by_factors_and_a_narrow_one_by_differences() -> 
 @pytest.mark.parametrize("values", [("eager", "graph", "fused"), (False, True, "auto")])
 def test_what_is_no_number_lies_evenly(values: tuple[Value, ...]) -> None:
     assert scaled(values) == (0.0, 0.5, 1.0)
-    assert span(values) == 1.0
 
 
-def test_a_span_is_the_logarithm_of_a_factor() -> None:
-    assert span((210, 700, 2100)) == pytest.approx(math.log(10))
-    assert span((0, 5)) == 1.0
+@given(spaces())
+def test_ratios_are_one_at_the_baseline_and_always_positive(space: Space) -> None:
+    grid = enumerate_grid(space)
+    assert grid.ratios.shape == grid.points.shape
+    assert bool((grid.ratios > 0.0).all())
+    assert bool((grid.ratios[grid.row(space.default)] == 1.0).all())
+
+
+def test_positive_numbers_are_multiples_of_the_default_and_the_rest_count_up_to_e() -> None:
+    assert multiples((300, 600, 1200), 600) == (0.5, 1.0, 2.0)
+    assert multiples(("eager", "graph", "fused"), "eager") == pytest.approx(
+        (1.0, math.sqrt(math.e), math.e)
+    )
+    assert multiples((0, 10), 10) == pytest.approx((1.0 / math.e, 1.0))
+
+
+@given(spaces(), st.data())
+def test_some_settings_of_a_space_lie_where_they_lie_in_the_whole(
+    space: Space, data: st.DataObject
+) -> None:
+    whole = enumerate_grid(space)
+    rows = data.draw(st.lists(st.integers(0, space.size - 1), min_size=1, unique=True))
+    some = grid_of(space, [whole.settings[row] for row in rows])
+    assert torch.equal(some.points, whole.points[rows])
+    assert torch.equal(some.ratios, whole.ratios[rows])
+    assert [some.row(whole.settings[row]) for row in rows] == list(range(len(rows)))
 
 
 def test_a_knob_with_one_value_is_no_dimension() -> None:
@@ -89,7 +111,7 @@ def test_a_knob_with_one_value_is_no_dimension() -> None:
     assert grid.settings[0]["fan"] == 3
 
 
-def test_a_space_too_large_to_enumerate_is_refused_with_what_to_do() -> None:
-    knobs = tuple(Knob(f"k{i}", tuple(range(22)), 0) for i in range(3))
-    with pytest.raises(InvalidInput, match=r"10648 settings.*leave out knobs"):
-        enumerate_grid(Space(knobs))
+def test_switches_are_not_taken_for_numbers_that_compare_equal() -> None:
+    enumerate_grid(Space((Knob("graph", (0, 1), 0),)))
+    grid = enumerate_grid(Space((Knob("graph", (False, True), False),)))
+    assert [type(s["graph"]) for s in grid.settings] == [bool, bool]

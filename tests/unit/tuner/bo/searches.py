@@ -1,0 +1,88 @@
+"""Searches whose beliefs are given by hand, so that one decision at a time can be looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tests.builders import setting, trial, window
+from tests.contracts.policy import asked
+from tuner.bo.acquisition import Belief, Edge
+from tuner.bo.beliefs import View, believe
+from tuner.bo.encoding import enumerate_grid
+from tuner.bo.search import Search
+from tuner.bo.surrogate import Component, Scale
+from tuner.core import (
+    Knob,
+    Phase,
+    Safety,
+    Setting,
+    Space,
+    Study,
+    Trial,
+    TrialState,
+    weigh,
+)
+
+CLOCKS = (500, 600, 700, 800, 900, 1000)
+LADDER = Space((Knob("gpu.clock_mhz", CLOCKS, 1000), Knob("batch_size", (1,), 1)))
+LIMIT = math.log(1.2)
+Belief4 = tuple[float, float, float, float]
+"""Energy and its deviation, latency and its deviation: logarithms relative to the baseline."""
+NOTHING: Belief4 = (0.0, 0.001, 0.0, 0.001)
+HOPELESS: Belief4 = (0.3, 0.001, 1.0, 0.001)
+
+
+def ladder(count: int = 20, safety: Safety = Safety.BALANCED, **changes: Any) -> Study:  # noqa: ANN401
+    """Return a study of six clocks, or of what else the changes say."""
+    at = asked(count, **{"space": LADDER, **changes})
+    return replace(at, terms=replace(at.terms, safety=safety))
+
+
+def at_baseline(at: Study) -> list[Trial]:
+    return [trial(n, at.baseline, window(), phase=Phase.BASELINE) for n in (1, 2)]
+
+
+def idle(at: Study, count: int = 10) -> list[Trial]:
+    """Return tuning trials spent at the baseline, which show nothing new."""
+    seen = trial(1, at.baseline, state=TrialState.CONTAMINATED)
+    return [replace(seen, number=n) for n in range(100, 100 + count)]
+
+
+def measured(number: int, mhz: int, energy_j: float = 9.0, latency_ms: float = 110.0) -> Trial:
+    return trial(number, setting(mhz), window(energy_j, latency_ms))
+
+
+def seen(
+    at: Study, trials: Sequence[Trial], within: Callable[[Setting], bool] | None = None
+) -> Search:
+    """Return the search with what is really believed after some trials."""
+    evidence = weigh(at, trials)
+    assert evidence.limits is not None
+    grid = enumerate_grid(at.space)
+    view = believe(at, evidence, evidence.limits, grid)
+    return Search(at, tuple(trials), evidence, evidence.limits, grid, view, within)
+
+
+def told(
+    at: Study,
+    trials: Sequence[Trial],
+    *worlds: Mapping[int, Belief4],
+    rest: Belief4 = HOPELESS,
+    limited: bool = True,
+) -> Search:
+    """Return a search that is told what to believe of each clock, in one or more likely worlds."""
+    found = seen(at, trials)
+    components = []
+    for world in worlds:
+        rows = [world.get(int(s["gpu.clock_mhz"]), rest) for s in found.grid.settings]
+        table = torch.tensor(rows, dtype=torch.float64)
+        components.append(Component(1.0 / len(worlds), table[:, ::2], table[:, 1::2]))
+    edges = (Edge(1, 1.0, LIMIT, 0.0),) if limited else ()
+    scales = {"energy_j": Scale(10.0, True), "latency_p99_ms": Scale(100.0, True)}
+    view = View(Belief(components, 1.0, edges), scales, found.view.measured)
+    return replace(found, view=view)

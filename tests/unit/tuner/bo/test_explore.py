@@ -1,0 +1,223 @@
+"""One decision at a time: what is measured next where one thing or another is believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import setting, trial
+from tests.unit.tuner.bo.searches import (
+    HOPELESS,
+    LADDER,
+    NOTHING,
+    Belief4,
+    at_baseline,
+    idle,
+    ladder,
+    measured,
+    told,
+)
+from tuner.bo.explore import explore, worth
+from tuner.bo.search import Search
+from tuner.core import Cost, Knob, Safety, Space, Trial, TrialState
+
+EVERYONE = tuple(Safety)
+GREAT: Belief4 = (-0.4, 0.01, 0.0, 0.01)
+GOOD: Belief4 = (-0.1, 0.01, 0.0, 0.01)
+TINY: Belief4 = (-0.001, 0.0002, 0.0, 0.001)
+LIKELY: Belief4 = (-0.2, 0.01, 0.13, 0.05)
+"""It keeps the limit with a chance of five in six."""
+EVEN: Belief4 = (-0.2, 0.01, 0.185, 0.05)
+
+
+def after(
+    *worlds: dict[int, Belief4],
+    safety: Safety = Safety.BALANCED,
+    rest: Belief4 = HOPELESS,
+    trials: tuple[Trial, ...] = (),
+    late: bool = True,
+) -> Search:
+    """Return a search told what to believe; `late` where the look around is over."""
+    at = ladder(safety=safety)
+    past = [*at_baseline(at), *trials, *(idle(at) if late else ())]
+    return told(at, past, *({1000: NOTHING, **w} for w in worlds), rest=rest)
+
+
+def chosen(search: Search) -> object:
+    """Return the clock that is measured next, None where nothing is."""
+    answer = explore(search)
+    return None if answer is None else answer.setting["gpu.clock_mhz"]
+
+
+@pytest.mark.parametrize("safety", EVERYONE)
+def test_what_surely_saves_most_is_measured(safety: Safety) -> None:
+    assert chosen(after({700: GREAT, 800: GOOD}, safety=safety)) == 700
+
+
+@pytest.mark.parametrize("safety", EVERYONE)
+def test_what_surely_breaks_the_limit_is_not_measured_however_much_it_saves(
+    safety: Safety,
+) -> None:
+    assert chosen(after({500: (-2.0, 0.01, 0.5, 0.01), 800: GOOD}, safety=safety)) == 800
+
+
+@pytest.mark.parametrize("safety", EVERYONE)
+def test_where_nothing_is_to_be_gained_the_search_ends(safety: Safety) -> None:
+    assert chosen(after({}, safety=safety)) is None
+    assert chosen(after({}, rest=(0.3, 0.01, 0.0, 0.01), safety=safety)) is None
+
+
+def test_an_early_model_is_not_trusted_that_nothing_is_to_be_gained() -> None:
+    rest = (0.0, 0.001, 0.0, 0.05)
+    assert chosen(after({}, rest=rest, late=True)) is None
+    assert chosen(after({}, rest=rest, late=False)) is not None
+
+
+@pytest.mark.parametrize("safety", EVERYONE)
+def test_of_two_alike_the_safer_is_measured(safety: Safety) -> None:
+    safer = -0.2, 0.01, 0.0, 0.05
+    assert chosen(after({600: LIKELY, 800: safer}, safety=safety)) == 800
+
+
+def test_only_a_bold_search_risks_what_is_no_more_than_likely() -> None:
+    assert chosen(after({600: LIKELY}, safety=Safety.OFF)) == 600
+    assert chosen(after({600: LIKELY}, safety=Safety.BALANCED)) == 600
+    assert chosen(after({600: LIKELY}, safety=Safety.STRICT)) is None
+
+
+def test_a_bold_search_cares_for_the_saving_and_a_shy_one_for_the_risk() -> None:
+    world = {600: EVEN, 800: (-0.05, 0.01, 0.0, 0.01)}
+    assert chosen(after(world, safety=Safety.OFF)) == 600
+    assert chosen(after(world, safety=Safety.STRICT)) == 800
+
+
+def test_breaking_a_limit_by_far_is_worse_than_by_little() -> None:
+    near, far = (-0.2, 0.01, 0.0, 0.1), (-0.2, 0.01, -1.5, 1.0)
+    both = after({600: near, 700: far})
+    chance = both.chance.tolist()
+    assert abs(chance[1] - chance[2]) < 0.02
+    assert chosen(both) == 600
+
+
+def test_a_shy_search_goes_towards_a_limit_in_strides() -> None:
+    """Both are as good as certain to keep the limit, but one uses up nearly all the slack."""
+    edge, half = (-0.5, 0.01, 0.16, 0.004), (-0.1, 0.01, 0.05, 0.004)
+    world = {500: edge, 800: half}
+    assert chosen(after(world, safety=Safety.BALANCED)) == 500
+    assert chosen(after(world, safety=Safety.STRICT)) == 800
+    nearer = {**world, 800: (-0.1, 0.001, 0.14, 0.001)}
+    went = after(nearer, safety=Safety.STRICT, trials=(measured(3, 800, 9.0, 115.0),))
+    assert chosen(went) == 500
+
+
+@pytest.mark.parametrize("safety", EVERYONE)
+def test_while_nothing_keeps_the_limits_the_likeliest_is_measured(safety: Safety) -> None:
+    at = ladder(safety=safety)
+    broken = -0.4, 0.01, 0.3, 0.001
+    worlds = {1000: HOPELESS, 600: broken, 900: (0.2, 0.01, 0.25, 0.1)}
+    search = told(at, [*at_baseline(at), *idle(at)], worlds)
+    answer = explore(search)
+    assert answer is not None
+    assert answer.setting == setting(900)
+    assert "nothing keeps every limit yet" in answer.why
+
+
+def test_with_everything_measured_and_nothing_kept_the_search_ends() -> None:
+    at = ladder()
+    measurements = [measured(n, 400 + 100 * n, 9.0, 119.0) for n in range(1, 6)]
+    search = told(at, [*at_baseline(at), *measurements], {})
+    assert explore(search) is None
+
+
+def test_what_may_not_be_tried_is_passed_over_for_the_next_best() -> None:
+    world = {600: GREAT, 800: GOOD}
+    running = trial(3, setting(600), state=TrialState.RUNNING)
+    assert chosen(after(world, trials=(running,))) == 800
+    broken = measured(3, 600, 5.0, 200.0)
+    assert chosen(after(world, trials=(broken,))) == 800
+
+
+def test_what_failed_once_is_tried_again_only_after_its_like() -> None:
+    failed = trial(3, setting(600), state=TrialState.FAILED)
+    world = {600: GREAT, 800: (-0.35, 0.01, 0.0, 0.01)}
+    assert chosen(after(world)) == 600
+    assert chosen(after(world, trials=(failed,))) == 800
+    assert chosen(after({600: GREAT}, trials=(failed,), safety=Safety.OFF)) == 600
+    twice = failed, trial(4, setting(600), state=TrialState.FAILED)
+    assert chosen(after({600: GREAT}, trials=twice, safety=Safety.OFF)) is None
+
+
+def test_what_is_promising_but_not_trusted_yet_is_measured_again() -> None:
+    doubted = measured(3, 600, 6.0, 118.0)
+    search = after({600: (-0.4, 0.01, 0.16, 0.05)}, trials=(doubted,))
+    answer = explore(search)
+    assert answer is not None
+    assert answer.setting == setting(600)
+    assert "measured again" in answer.why
+
+
+def test_before_the_end_the_best_setting_is_made_firm() -> None:
+    world = {600: (-0.4, 0.01, 0.14, 0.04)}
+    once = measured(3, 600, 6.0, 115.0)
+    search = after(world, trials=(once,))
+    assert search.deployable[0] == 1
+    assert chosen(search) == 600
+    often = tuple(measured(n, 600, 6.0, 115.0) for n in range(3, 8))
+    assert chosen(after(world, trials=often)) is None
+    firm = {600: (-0.4, 0.01, 0.0, 0.01)}
+    assert chosen(after(firm, trials=(once,))) is None
+
+
+def test_small_gains_are_collected_where_they_are_safe() -> None:
+    assert chosen(after({900: TINY})) == 900
+    assert chosen(after({900: (-0.001, 0.0002, 0.12, 0.05)})) is None
+
+
+def test_a_safe_window_tells_whether_a_promising_setting_keeps_its_limits() -> None:
+    """In one world slowing down costs much time, in the other little: 900 tells which."""
+    slow = {500: (-0.08, 0.002, 0.6, 0.02), 900: (0.01, 0.001, 0.10, 0.005)}
+    fast = {500: (-0.08, 0.002, 0.1, 0.02), 900: (0.01, 0.001, 0.02, 0.005)}
+    search = after(slow, fast)
+    answer = explore(search)
+    assert answer is not None
+    assert answer.setting == setting(900)
+    assert "promising" in answer.why
+    assert explore(after(slow)) is None
+
+
+def test_a_metric_that_nothing_is_known_of_is_no_place_to_go() -> None:
+    wild = -0.4, 0.01, -1.0, 1.0
+    assert chosen(after({500: wild, 800: GOOD})) == 800
+
+
+def test_a_knob_nobody_needs_to_wait_for_is_turned_first() -> None:
+    """The same promise, but one takes a quarter of an hour to come into force."""
+    slow = Knob("batch_size", (1, 2), 1, cost=Cost(900.0))
+    at = ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow)))
+    search = told(at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 700: GREAT})
+    answer = explore(search)
+    assert answer is not None
+    assert answer.setting == setting(700, 1)
+
+
+def test_equals_are_drawn_by_the_seed() -> None:
+    def picked(seed: int) -> object:
+        at = ladder(seed=seed)
+        return chosen(told(at, [*at_baseline(at), *idle(at)], {1000: NOTHING}, rest=GREAT))
+
+    assert len({picked(seed) for seed in range(8)}) > 1
+    assert picked(3) == picked(3)
+
+
+def test_without_limits_only_the_saving_counts() -> None:
+    at = ladder(constraints=(), safety=Safety.STRICT)
+    world = {1000: NOTHING, 500: (-0.5, 0.01, 3.0, 2.0), 800: GOOD}
+    search = told(at, [*at_baseline(at), *idle(at)], world, limited=False)
+    assert chosen(search) == 500
+
+
+def test_what_is_worth_most_is_what_is_chosen() -> None:
+    search = after({600: GREAT, 700: GOOD, 800: LIKELY})
+    net = worth(search)
+    assert int(net.argmax()) == 1
+    assert float(net[2]) > 0.0
+    assert float(net[0]) == float("-inf")

@@ -1,0 +1,162 @@
+"""Spaces too large to enumerate: what is looked at of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.builders import trial, window
+from tests.contracts.policy import asked, past
+from tuner.bo import suggest as suggesting
+from tuner.bo.acquisition import Belief
+from tuner.bo.beliefs import View
+from tuner.bo.encoding import MOST_ROWS, Grid
+from tuner.bo.nearby import searched
+from tuner.bo.search import Search
+from tuner.bo.suggest import suggest
+from tuner.bo.surrogate import Component, Scale
+from tuner.core import (
+    Done,
+    Knob,
+    Phase,
+    Setting,
+    Space,
+    Study,
+    Trial,
+    Try,
+    setting_key,
+    weigh,
+)
+
+VALUES = (1, 2, 3, 4)
+HUGE = Space(tuple(Knob(f"k{i}", VALUES, 4) for i in range(10)))
+BEST = {f"k{i}": VALUES[i % 3] for i in range(10)}
+
+
+def wrong(at: Setting) -> int:
+    """Return how many knobs are not at their best value."""
+    return sum(value != BEST[name] for name, value in at.items())
+
+
+def free(space: Space, **changes: object) -> Study:
+    return replace(asked(10, constraints=(), **changes), space=space)
+
+
+def at_baseline(at: Study) -> list[Trial]:
+    return [trial(n, at.baseline, window(), phase=Phase.BASELINE) for n in (1, 2)]
+
+
+def found(at: Study, trials: list[Trial]) -> Search:
+    """Return the search where each knob at its best is believed to save alike, and surely."""
+    evidence = weigh(at, trials)
+
+    def look(grid: Grid) -> Search:
+        costs = torch.tensor([[0.05 * wrong(s)] for s in grid.settings], dtype=torch.float64)
+        component = Component(1.0, costs, torch.full_like(costs, 0.001))
+        measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
+        view = View(Belief([component], 1.0, ()), {"energy_j": Scale(10.0, True)}, measured)
+        return Search(at, tuple(trials), evidence, (), grid, view)
+
+    return searched(at, evidence, look)
+
+
+def test_what_comes_near_the_best_of_a_million_is_found_among_few() -> None:
+    at = free(HUGE)
+    assert HUGE.size > 1_000_000
+    search = found(at, at_baseline(at))
+    assert len(search.grid.settings) < MOST_ROWS
+    assert min(wrong(s) for s in search.grid.settings) <= 1
+    for one in search.grid.settings:
+        HUGE.check(one)
+
+
+def test_no_setting_is_looked_at_twice() -> None:
+    at = free(HUGE)
+    keys = [setting_key(s) for s in found(at, at_baseline(at)).grid.settings]
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_baseline_what_was_measured_and_their_neighbours_are_looked_at() -> None:
+    at = free(HUGE)
+    odd = {**at.baseline, "k0": 2, "k7": 1, "k9": 3}
+    grid = found(at, [*at_baseline(at), trial(3, odd, window())]).grid
+    for known in (at.baseline, odd):
+        assert grid.row(known) is not None
+        for knob in HUGE.knobs:
+            for value in knob.values:
+                assert grid.row({**known, knob.name: value}) is not None
+
+
+def test_the_seed_decides_what_is_looked_at() -> None:
+    def keys(seed: int) -> list[object]:
+        at = free(HUGE, seed=seed)
+        return [setting_key(s) for s in found(at, at_baseline(at)).grid.settings]
+
+    assert keys(1) == keys(1)
+    assert set(keys(1)) != set(keys(2))
+
+
+def test_of_a_listed_space_only_what_is_listed_is_looked_at() -> None:
+    def even(at: Setting) -> bool:
+        return sum(int(v) for v in at.values()) % 2 == 0
+
+    small = Space(HUGE.knobs[:7])
+    only = tuple(s for s in small.grid() if even(s))
+    at = free(Space(small.knobs, only))
+    grid = found(at, at_baseline(at)).grid
+    assert all(even(s) for s in grid.settings)
+    assert len(grid.settings) > 100
+
+
+def cost(at: Setting) -> float:
+    """Return a smooth cost that is least away from the baseline."""
+    return 10.0 * math.exp(0.02 * sum((int(v) - 2) ** 2 for v in at.values()))
+
+
+def played(at: Study, surface: Callable[[Setting], float], most: int) -> list[Trial]:
+    trials = [
+        trial(n, at.baseline, window(surface(at.baseline)), phase=Phase.BASELINE) for n in (1, 2)
+    ]
+    while len(trials) < most + 2 and isinstance(answer := suggest(past(at, trials)), Try):
+        at.space.check(answer.setting)
+        trials.append(trial(len(trials) + 1, answer.setting, window(surface(answer.setting))))
+    return trials
+
+
+def test_a_search_through_a_million_settings_saves_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at = replace(free(HUGE), terms=asked(4).terms)
+    monkeypatch.setattr("tuner.bo.physics.DRAWS", 16)
+    monkeypatch.setattr("tuner.bo.nearby.STARTS", 64)
+    trials = played(at, cost, 3)
+    answer = suggest(past(at, trials))
+    assert isinstance(answer, Try | Done)
+    assert min(cost(t.setting) for t in trials) < 0.9 * cost(at.baseline)
+    assert suggest(past(at, trials)) == answer
+
+
+def test_what_need_not_be_enumerated_is_found_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same space, enumerated and searched locally: both expect alike much of their choice."""
+    space = Space(
+        (
+            Knob("gpu.clock_mhz", tuple(range(400, 1001, 50)), 1000),
+            Knob("batch_size", (1, 2, 4, 8), 1),
+        )
+    )
+    at = free(space)
+    trials = played(at, lambda s: 10.0 * (float(s["gpu.clock_mhz"]) / 1000.0) ** 0.5, 2)
+    whole = suggest(past(at, trials))
+    monkeypatch.setattr(suggesting, "MOST_ROWS", 10)
+    part = suggest(past(at, trials))
+    assert isinstance(whole, Try)
+    assert isinstance(part, Try)
+    assert part.predicted["energy_j"].mean == pytest.approx(
+        whole.predicted["energy_j"].mean, rel=0.02
+    )

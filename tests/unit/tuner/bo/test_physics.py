@@ -1,0 +1,181 @@
+"""Laws drawn at random keep what every law of physics keeps, whatever their constants."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tuner.bo.physics import Laws, Quantity, Role, draw_laws, quantity, role
+
+ROLES = {
+    "gpu.clock_mhz": Role.CORE_CLOCK,
+    "gpu.mem_clock_mhz": Role.MEMORY_CLOCK,
+    "cpu.clock_mhz": Role.CPU_CLOCK,
+    "gpu.power_limit_w": Role.POWER_LIMIT,
+    "batch_size": Role.BATCH,
+    "threads": Role.PARALLEL,
+    "fan": Role.NONE,
+}
+EVERY = tuple(ROLES)
+RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
+
+
+def alone(name: str, values: Tensor = RISING) -> Laws:
+    """Return the laws over one knob, from its least to its greatest value."""
+    return draw_laws([name], values[:, None])
+
+
+def rises(laws: Tensor) -> bool:
+    return bool((laws.diff(dim=1) >= -1e-9).all())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *ROLES.items(),
+        ("gpu_clock_mhz", Role.CORE_CLOCK),
+        ("clock_mhz", Role.CORE_CLOCK),
+        ("gpu.freq_khz", Role.CORE_CLOCK),
+        ("emc.freq_khz", Role.MEMORY_CLOCK),
+        ("mem_clock_mhz", Role.MEMORY_CLOCK),
+        ("cpu_freq_khz", Role.CPU_CLOCK),
+        ("power_limit_w", Role.POWER_LIMIT),
+        ("power_cap_w", Role.POWER_LIMIT),
+        ("max_num_seqs", Role.BATCH),
+        ("num_gpus", Role.PARALLEL),
+        ("cpu.cores", Role.PARALLEL),
+        ("instances", Role.PARALLEL),
+        ("precision", Role.NONE),
+        ("attention", Role.NONE),
+        ("k0", Role.NONE),
+    ],
+)
+def test_a_knobs_name_tells_what_it_does(name: str, expected: Role) -> None:
+    assert role(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("latency_p99_ms", Quantity.TIME),
+        ("makespan_s", Quantity.TIME),
+        ("throughput_per_s", Quantity.RATE),
+        ("power_w", Quantity.POWER),
+        ("energy_j", Quantity.ENERGY),
+        ("accuracy", Quantity.NONE),
+        ("dropped", Quantity.NONE),
+    ],
+)
+def test_a_metrics_name_tells_what_it_is(metric: str, expected: Quantity) -> None:
+    assert quantity(metric) is expected
+
+
+@pytest.mark.parametrize("metric", ["tokens_per_j", "throughput_per_w"])
+def test_work_per_energy_is_no_energy(metric: str) -> None:
+    assert quantity(metric) not in (Quantity.ENERGY, Quantity.POWER)
+
+
+@pytest.mark.parametrize("names", [*((n,) for n in EVERY), EVERY, ("threads", "num_gpus")])
+def test_at_the_baseline_every_law_is_one(names: tuple[str, ...]) -> None:
+    laws = draw_laws(names, torch.ones(1, len(names), dtype=torch.float64))
+    for part in (laws.work, laws.step, laws.power):
+        assert float(part.abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.clock_mhz", "power_limit_w"]
+)
+def test_more_clock_or_power_never_makes_work_slower(name: str) -> None:
+    laws = alone(name)
+    assert rises(-laws.work)
+    assert rises(-laws.step)
+
+
+@pytest.mark.parametrize("name", ["gpu.clock_mhz", "gpu.mem_clock_mhz", "power_limit_w"])
+def test_more_clock_or_allowance_never_draws_less_power(name: str) -> None:
+    assert rises(alone(name).power)
+
+
+def test_a_clock_that_is_halved_costs_every_law_time_and_some_of_them_little() -> None:
+    half = alone("gpu.clock_mhz", torch.tensor([0.5], dtype=torch.float64)).work.exp()
+    assert float(half.max()) <= 2.0 + 1e-9
+    assert 1.0 <= float(half.min()) < 1.3 < float(half.max())
+
+
+def test_laws_disagree_where_half_a_clock_saves_energy() -> None:
+    half = alone("gpu.clock_mhz", torch.tensor([0.5], dtype=torch.float64))
+    energy = half.of(Quantity.ENERGY, stepwise=False)
+    assert bool((energy < 0.0).any())
+    assert bool((energy > 0.0).any())
+
+
+def test_a_larger_batch_never_shortens_its_step() -> None:
+    assert rises(alone("batch_size").step)
+
+
+def test_a_batchs_time_is_shared_by_its_items() -> None:
+    laws = alone("batch_size")
+    assert torch.allclose(laws.work, laws.step - RISING.log())
+
+
+def test_without_a_batch_an_item_is_a_step() -> None:
+    laws = draw_laws(["gpu.clock_mhz", "threads"], torch.rand(5, 2, dtype=torch.float64) + 0.5)
+    assert torch.equal(laws.work, laws.step)
+
+
+def test_some_laws_gain_nothing_from_more_threads_and_some_are_slowed_down() -> None:
+    work = alone("threads", torch.tensor([0.25, 0.5], dtype=torch.float64)).work
+    assert bool((work > 0.5).any())
+    assert bool((work < 0.05).any())
+    assert bool((work < -0.01).any())
+
+
+def test_nobody_knows_whether_an_odd_knob_helps() -> None:
+    laws = alone("k0", torch.tensor([2.0], dtype=torch.float64))
+    for part in (laws.work, laws.power):
+        assert 0.3 < float((part > 0.0).double().mean()) < 0.7
+
+
+def test_a_quantity_follows_from_time_and_power() -> None:
+    laws = draw_laws(EVERY, torch.rand(6, len(EVERY), dtype=torch.float64) + 0.5)
+    energy = laws.power + laws.work
+    assert torch.equal(laws.of(Quantity.ENERGY, stepwise=True), energy)
+    assert torch.equal(laws.of(Quantity.POWER, stepwise=False), laws.power)
+    assert torch.equal(laws.of(Quantity.RATE, stepwise=True), -laws.work)
+    assert torch.equal(laws.of(Quantity.TIME, stepwise=False), laws.work)
+    assert torch.equal(laws.of(Quantity.TIME, stepwise=True), laws.step)
+
+
+ratio = st.floats(0.02, 50.0)
+
+
+@given(
+    st.lists(st.sampled_from([*EVERY, "num_gpus", "emc.freq_khz"]), min_size=1, max_size=5).flatmap(
+        lambda names: st.tuples(
+            st.just(names), st.lists(st.tuples(*[ratio] * len(names)), min_size=1, max_size=4)
+        )
+    )
+)
+def test_laws_are_finite_and_each_setting_has_its_own(
+    drawn: tuple[list[str], list[tuple[float, ...]]],
+) -> None:
+    names, rows = drawn
+    ratios = torch.tensor(rows, dtype=torch.float64)
+    laws = draw_laws(names, ratios)
+    first = draw_laws(names, ratios[:1])
+    for part, own in ((laws.work, first.work), (laws.step, first.step), (laws.power, first.power)):
+        assert bool(torch.isfinite(part).all())
+        assert torch.allclose(part[:, :1], own, atol=1e-12)
+
+
+def test_laws_are_always_the_same_and_nobody_elses_draws_move() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first, again = alone("gpu.clock_mhz"), alone("gpu.clock_mhz")
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(first.work, again.work)
+    assert torch.equal(first.power, again.power)

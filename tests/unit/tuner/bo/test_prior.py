@@ -1,0 +1,109 @@
+"""What is believed before anything was measured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tuner.bo.encoding import Grid, enumerate_grid
+from tuner.bo.prior import Hypothesis, hypotheses, power_laws
+from tuner.core import Knob, Space
+
+CLOCK = Knob("gpu.clock_mhz", (600, 800, 1000, 1200), 1000)
+BATCH = Knob("batch_size", (1, 2, 4), 2)
+MODE = Knob("mode", ("eager", "graph"), "graph")
+GRID = enumerate_grid(Space((CLOCK, BATCH, MODE)))
+UNBATCHED = enumerate_grid(Space((CLOCK, MODE)))
+BASELINE = GRID.settings.index({"gpu.clock_mhz": 1000, "batch_size": 2, "mode": "graph"})
+ROWS = len(GRID.settings)
+METRICS = ("energy_j", "latency_ms", "accuracy")
+
+
+def believed() -> tuple[Hypothesis, ...]:
+    return hypotheses(GRID, METRICS, (True, True, True))
+
+
+def test_every_hypothesis_covers_every_metric_at_every_row() -> None:
+    for prior in believed():
+        assert prior.centres.shape[1] == prior.features.shape[1] == len(METRICS) * ROWS
+        assert prior.centres.dtype == prior.features.dtype == torch.float64
+        assert bool(torch.isfinite(prior.centres).all())
+        assert bool(torch.isfinite(prior.features).all())
+
+
+def test_nothing_is_believed_to_differ_from_the_baseline_at_the_baseline() -> None:
+    for prior in believed():
+        for place in range(len(METRICS)):
+            at = place * ROWS + BASELINE
+            assert float(prior.centres[:, at].abs().max()) < 1e-9
+            assert float(prior.features[:, at].abs().max()) < 1e-9
+
+
+def test_a_metric_whose_name_tells_nothing_follows_power_laws_alone() -> None:
+    laws = power_laws(GRID, [True])
+    for prior in believed():
+        block = prior.features[:, 2 * ROWS :]
+        assert not prior.centres[:, 2 * ROWS :].any()
+        assert torch.allclose(block.T @ block, laws.T @ laws)
+
+
+def test_where_no_name_tells_anything_power_laws_are_all_there_is() -> None:
+    (only,) = hypotheses(GRID, ("accuracy", "dropped"), (True, True))
+    assert not only.centres.any()
+    assert torch.equal(only.features, power_laws(GRID, [True, True]))
+
+
+def test_a_metric_that_is_no_factor_follows_no_physics() -> None:
+    for prior in hypotheses(GRID, ("energy_j", "latency_ms"), (True, False)):
+        assert not prior.centres[:, ROWS:].any()
+
+
+@pytest.mark.parametrize(
+    ("grid", "metrics"),
+    [
+        (UNBATCHED, ("energy_j", "latency_ms")),
+        (GRID, ("energy_j", "power_w")),
+        (GRID, ("energy_j", "throughput_per_s")),
+    ],
+)
+def test_only_a_time_beside_a_batch_may_be_an_items_or_a_batchs(
+    grid: Grid, metrics: tuple[str, ...]
+) -> None:
+    both = len(hypotheses(GRID, ("energy_j", "latency_ms"), (True, True)))
+    assert len(hypotheses(grid, metrics, (True, True))) < both
+
+
+def test_a_larger_batch_may_make_a_time_longer_or_shorter() -> None:
+    at = ROWS + GRID.settings.index({"gpu.clock_mhz": 1000, "batch_size": 4, "mode": "graph"})
+    laws = [p.centres[:, at].mean() for p in believed() if len(p.centres) > 1]
+    assert float(min(laws)) < -0.1
+    assert float(max(laws)) > 0.1
+
+
+def test_in_every_law_energy_is_power_times_time() -> None:
+    for prior in hypotheses(GRID, ("energy_j", "power_w", "throughput_per_s"), (True,) * 3):
+        energy, power, rate = prior.centres.reshape(-1, 3, ROWS).unbind(dim=1)
+        assert torch.allclose(energy, power - rate, atol=1e-9)
+
+
+def test_a_normal_distribution_has_the_moments_of_the_laws() -> None:
+    _, drawn, normal = hypotheses(UNBATCHED, ("energy_j", "latency_ms"), (True, True))
+    centred = drawn.centres - drawn.centres.mean(dim=0)
+    assert torch.allclose(normal.centres[0], drawn.centres.mean(dim=0))
+    assert torch.allclose(
+        normal.features.T @ normal.features, centred.T @ centred / len(drawn.centres), atol=1e-9
+    )
+
+
+def test_power_laws_are_sure_near_the_baseline_and_vague_far_away() -> None:
+    clocks = enumerate_grid(Space((Knob("gpu.clock_mhz", (250, 500, 900, 1000), 1000),)))
+    spread = power_laws(clocks, [True]).square().sum(dim=0)
+    assert spread.tolist() == sorted(spread, reverse=True)
+    assert float(spread[-1]) == 0.0
+
+
+def test_power_laws_of_several_metrics_know_nothing_of_each_other() -> None:
+    both = power_laws(GRID, [True, True])
+    shared = both.T @ both
+    assert not shared[:ROWS, ROWS:].any()
+    assert power_laws(GRID, [False, False]).shape == (0, 2 * ROWS)

@@ -1,0 +1,186 @@
+"""What may be tried, what may be deployed, and what a trial takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builders import setting, trial, window
+from tests.unit.tuner.bo.searches import (
+    CLOCKS,
+    HOPELESS,
+    LADDER,
+    NOTHING,
+    at_baseline,
+    ladder,
+    measured,
+    seen,
+    told,
+)
+from tuner.bo.search import MOST_WINDOWS, Search
+from tuner.core import (
+    Cost,
+    Knob,
+    Limit,
+    Safety,
+    Setting,
+    Space,
+    Trial,
+    TrialState,
+)
+
+STUDY = ladder()
+BASELINE = at_baseline(STUDY)
+ALL = set(CLOCKS)
+
+
+def allowed(*trials: Trial) -> set[object]:
+    """Return the clocks that may be tried after some trials."""
+    return clocks(seen(STUDY, [*BASELINE, *trials]))
+
+
+def clocks(search: Search) -> set[object]:
+    marked = zip(search.grid.settings, search.allowed.tolist(), strict=True)
+    return {s["gpu.clock_mhz"] for s, free in marked if free}
+
+
+def ended(state: TrialState, *numbers: int) -> list[Trial]:
+    return [trial(n, setting(700), state=state) for n in numbers]
+
+
+def test_at_first_everything_may_be_tried() -> None:
+    assert allowed() == ALL
+
+
+def test_what_runs_may_not_be_tried() -> None:
+    assert allowed(*ended(TrialState.RUNNING, 3)) == ALL - {700}
+
+
+def test_what_failed_may_be_tried_once_more_and_no_more() -> None:
+    assert allowed(*ended(TrialState.FAILED, 3)) == ALL
+    assert allowed(*ended(TrialState.FAILED, 3, 4)) == ALL - {700}
+
+
+def test_what_was_ended_from_outside_may_be_tried_as_often_as_one_likes() -> None:
+    assert allowed(*ended(TrialState.ABORTED, 3, 4, 5, 6, 7, 8, 9, 10)) == ALL
+
+
+def test_what_has_shown_a_limit_broken_may_not_be_tried() -> None:
+    assert allowed(measured(3, 500, 4.0, 200.0)) == ALL - {500}
+
+
+def test_what_was_measured_often_may_not_be_tried() -> None:
+    often = [measured(3 + i, 700) for i in range(MOST_WINDOWS)]
+    assert allowed(*often[:-1]) == ALL
+    assert allowed(*often) == ALL - {700}
+
+
+def test_a_stage_of_a_search_stays_within_its_own() -> None:
+    def slow(at: Setting) -> bool:
+        return at["gpu.clock_mhz"] in (500, 600)
+
+    assert clocks(seen(STUDY, [*BASELINE, measured(3, 800)], slow)) == {500, 600}
+
+
+def test_a_failure_makes_it_less_likely_to_come_out_well() -> None:
+    before = seen(STUDY, BASELINE).chance
+    after = seen(STUDY, [*BASELINE, *ended(TrialState.FAILED, 3)]).chance
+    row = CLOCKS.index(700)
+    assert 0.0 < float(after[row]) < float(before[row])
+    others = [r for r in range(len(CLOCKS)) if r != row]
+    assert after[others].tolist() == before[others].tolist()
+
+
+def test_only_tuning_trials_that_came_to_their_own_end_are_spent() -> None:
+    trials = [measured(3, 800), *ended(TrialState.FAILED, 4), *ended(TrialState.ABORTED, 5)]
+    search = seen(STUDY, [*BASELINE, *trials])
+    assert search.spent == 2
+    assert search.left == STUDY.terms.trials - 2
+
+
+def deployable(
+    *trials: Trial, believed: dict[int, tuple[float, float, float, float]], safety: Safety
+) -> Sequence[object]:
+    at = ladder(safety=safety)
+    search = told(at, [*BASELINE, *trials], {1000: NOTHING, **believed})
+    return [search.grid.settings[row]["gpu.clock_mhz"] for row in search.deployable]
+
+
+SURE = -0.1, 0.01, 0.0, 0.01
+BETTER = -0.2, 0.01, 0.0, 0.01
+RISKY = -0.3, 0.01, 0.18, 0.5
+WORSE = 0.1, 0.01, 0.0, 0.01
+
+
+def test_what_may_be_deployed_is_measured_trusted_and_better_best_first() -> None:
+    trials = [measured(3 + i, mhz) for i, mhz in enumerate((500, 600, 700, 800))]
+    believed = {500: RISKY, 600: SURE, 700: BETTER, 800: WORSE, 900: BETTER}
+    found = deployable(*trials, believed=believed, safety=Safety.BALANCED)
+    assert found == [700, 600, 1000]
+
+
+def test_with_nothing_else_the_baseline_is_deployed() -> None:
+    assert deployable(believed={500: BETTER}, safety=Safety.BALANCED) == [1000]
+
+
+def test_what_has_shown_a_limit_broken_is_not_deployed_whatever_is_believed() -> None:
+    broken = measured(3, 500, 4.0, 200.0)
+    assert deployable(broken, believed={500: BETTER}, safety=Safety.OFF) == [1000]
+
+
+def test_what_was_only_cut_short_is_not_deployed() -> None:
+    limit = Limit("latency_p99_ms", "<=", 120.0)
+    cut = trial(3, setting(500), window(4.0, 121.0, relative=0.05), broke=limit)
+    assert deployable(cut, believed={500: BETTER}, safety=Safety.OFF) == [1000]
+
+
+def test_what_is_deployed_by_the_shy_is_deployed_by_the_bold() -> None:
+    trials = [measured(3 + i, mhz) for i, mhz in enumerate(CLOCKS[:-1])]
+    believed = {
+        mhz: (-0.2, 0.01, 0.18 - slack, 0.02)
+        for mhz, slack in zip(CLOCKS, (-0.02, 0.0, 0.016, 0.02, 0.05), strict=False)
+    }
+    shy, balanced, bold = (
+        set(deployable(*trials, believed=believed, safety=s))
+        for s in (Safety.STRICT, Safety.BALANCED, Safety.OFF)
+    )
+    assert shy <= balanced <= bold
+    assert len(bold) > 1
+
+
+def test_a_knob_that_takes_long_to_change_makes_trials_dearer() -> None:
+    slow = Knob("batch_size", (1, 2), 1, cost=Cost(90.0))
+    search = seen(ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow))), BASELINE)
+    effort = {
+        (s["gpu.clock_mhz"], s["batch_size"]): float(e)
+        for s, e in zip(search.grid.settings, search.effort, strict=True)
+    }
+    assert effort[1000, 1] == pytest.approx(1.0)
+    assert effort[500, 1] == pytest.approx(effort[900, 1])
+    assert effort[500, 2] > 1.3 * effort[500, 1]
+
+
+def test_what_is_expected_is_told_in_words_and_figures() -> None:
+    search = told(STUDY, BASELINE, {1000: NOTHING, 500: (-0.105, 1e-4, 0.0, 0.001)}, rest=HOPELESS)
+    row = CLOCKS.index(500)
+    assert search.outlook(row) == (
+        "energy_j should be 10.0% below the baseline, with a chance of 100% to keep every limit"
+    )
+    answer = search.attempt(row, "because")
+    assert answer.setting == setting(500)
+    assert answer.why == "because"
+    assert answer.predicted["energy_j"].mean == pytest.approx(9.0, rel=0.01)
+    assert "energy_j should be 35" in search.outlook(CLOCKS.index(600))
+    assert "0% to keep" in search.outlook(CLOCKS.index(600))
+
+
+def test_without_limits_nothing_is_said_of_them() -> None:
+    free = ladder(constraints=())
+    assert "limit" not in seen(free, BASELINE).outlook(0)
+
+
+def test_windows_of_every_phase_are_counted() -> None:
+    search = seen(STUDY, [*BASELINE, measured(3, 700), *ended(TrialState.FAILED, 4)])
+    assert search.windows[CLOCKS.index(700)] == 1
+    assert search.windows[search.baseline] == len(BASELINE)
