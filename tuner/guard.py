@@ -68,7 +68,7 @@ CAUTION: Mapping[Safety, Caution] = {
         look_chance=0.66,
         daring=math.inf,
         refused_chance=0.25,
-        stride=math.inf,
+        stride=0.5,
         deploy_chance=0.75,
     ),
     Safety.BALANCED: Caution(
