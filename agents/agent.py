@@ -282,7 +282,7 @@ class DeviceAgent:
         )
         renewal = Renewal(device=self.device.id, token=order.token)
         with LeaseKeeper(self._around.link, renewal, order.lease_s) as lease:
-            with self._holder.set_aside():
+            with self._holder.set_aside(lend=True):
                 outcome = self._measured(order, lease)
             try:
                 self.put_back()

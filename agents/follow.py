@@ -52,9 +52,8 @@ class Follower:
         tell = self._pair.pulse
         if self._holder.current is None or tell is None:
             return
-        if self._holder.is_aside:
-            self._load.pause()
-            self._rent.settle()
+        if self._holder.is_lent:
+            self._pause()
             return
         try:
             self._follow(tell())
@@ -69,9 +68,12 @@ class Follower:
 
     def _follow(self, pulse: Pulse) -> None:
         now = self._clock.monotonic()
-        self._load.see(now, pulse)
         if self._holder.take_up(pulse.incarnation):
             log.warning("event=workload_restarted device=%s", self._device)
+        if self._holder.is_aside:
+            self._pause()
+            return
+        self._load.see(now, pulse)
         hold = self._holder.current
         if hold is None or hold.order.plan.by not in self.context:
             return
@@ -82,6 +84,10 @@ class Follower:
         elif self._rent.due(now, _gain(plan, hold.row, row), self._cost_s(plan, hold.row, row)):
             self._rent.settle()
             self._holder.follow(hold, row)
+
+    def _pause(self) -> None:
+        self._load.pause()
+        self._rent.settle()
 
     def _cost_s(self, plan: Plan, row: int, wanted: int) -> float:
         before: Setting = plan.rows[row].setting

@@ -110,6 +110,7 @@ class Holder:
         self._hold = self._load()
         self._lock = threading.RLock()
         self._aside = False
+        self._lent = False
         self._incarnation = ""
         self._void = ""
 
@@ -180,19 +181,27 @@ class Holder:
             self._confirm()
 
     @contextmanager
-    def set_aside(self) -> Iterator[None]:
-        """Leave the device to a trial or a window: nobody follows the hold within the block."""
+    def set_aside(self, *, lend: bool = False) -> Iterator[None]:
+        """Leave the device to a trial or a window: nobody follows the hold's plan within the block.
+
+        What is lent, to a trial, is not even put back into a workload that was started again.
+        """
         with self._lock:
-            self._aside = True
+            self._aside, self._lent = True, lend
         try:
             yield
         finally:
-            self._aside = False
+            self._aside = self._lent = False
 
     @property
     def is_aside(self) -> bool:
         """Whether a trial or a window has the device."""
         return self._aside
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether a trial has the device."""
+        return self._lent
 
     def take_up(self, incarnation: str) -> bool:
         """Put the held setting in force in a workload that was started (again); return whether it was.
@@ -201,7 +210,7 @@ class Holder:
             ActuationError: it could not be; ask again.
         """
         with self._lock:
-            if self._aside or self.current is None or incarnation == self._incarnation:
+            if self._lent or self.current is None or incarnation == self._incarnation:
                 return False
             again = bool(self._incarnation)
             self.enforce()

@@ -128,7 +128,7 @@ def test_a_trial_is_left_alone(scene: Scene) -> None:
     scene.holder.take(order(plan=PLAN))
     scene.depth = 2.0
     tried = {"gpu.clock_mhz": 400, "batch_size": 1}
-    with scene.holder.set_aside():
+    with scene.holder.set_aside(lend=True):
         scene.rig.pair.apply(tried)
         scene.incarnation = "second"
         scene.depth = 500.0
@@ -138,6 +138,17 @@ def test_a_trial_is_left_alone(scene: Scene) -> None:
     scene.pass_s(2)
     assert scene.follower.context == {QUANTITY: 2.0}
     scene.until_held(HELD)
+
+
+def test_a_workload_started_again_in_a_window_gets_the_hold_at_once(scene: Scene) -> None:
+    """A window may wait long for a quiet machine; what is held must not wait for it."""
+    scene.holder.take(order(plan=PLAN))
+    scene.pass_s(2)
+    with scene.holder.set_aside():
+        scene.incarnation = "second"
+        scene.rig.work.now["batch_size"] = 1
+        scene.pass_s(1)
+        assert scene.rig.setting == HELD
 
 
 def test_a_plan_by_something_else_or_no_hold_is_not_its_business(scene: Scene) -> None:
