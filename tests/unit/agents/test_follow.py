@@ -148,7 +148,7 @@ def test_a_workload_started_again_in_a_window_gets_the_hold_at_once(scene: Scene
         scene.incarnation = "second"
         scene.rig.work.now["batch_size"] = 1
         scene.pass_s(1)
-        assert scene.rig.setting == HELD
+        assert scene.rig.setting == BUSY
 
 
 def test_a_plan_by_something_else_or_no_hold_is_not_its_business(scene: Scene) -> None:
