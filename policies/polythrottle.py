@@ -10,9 +10,9 @@ Two ways to go about it. `Polythrottle` searches all knobs together. `TwoPhase` 
 the CPU clock first and by itself, as affecting pre-processing alone, then the others together. What
 each achieves on simulated boards: `jouletune bench devices`.
 
-Not public, and so our own choice, described where it is made (`tuner.bo`): surrogate, kernel and
-noise model, acquisition function, first trials, number of trials, when to stop, and that a setting
-is proven before it is deployed. EI × P(feasible) on logarithms is what neighbouring published work
+Not public, and so our own choice, described where it is made (`tuner.bo`): surrogate, prior and
+noise model, acquisition function, what a broken limit costs (`tuner.guard`), number of trials, when
+to stop. EI × P(feasible) on logarithms is what neighbouring published work
 uses (Mitra and Biessmann, arXiv 2407.05788). Nor is public how long the CPU's phase lasts.
 
 Left out: the paper's scheduler for fine-tuning beside inference is no part of a policy; it is
@@ -54,7 +54,6 @@ class Polythrottle:
         """Return what to do next.
 
         Raises:
-            InvalidInput: the space is too large to search.
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
@@ -73,7 +72,6 @@ class TwoPhase:
         """Return what to do next.
 
         Raises:
-            InvalidInput: the space is too large to search.
             MetricUnavailable: no trial measured a metric that the study aims at or limits.
         """
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
