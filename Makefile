@@ -23,7 +23,7 @@ check: lint types layers
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q tests/chaos
 
-# Every tuner on the measured surfaces: about an hour on 2 cores; `make bench SEEDS=1` for a look.
+# Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look.
 bench: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/jouletune bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
