@@ -140,11 +140,11 @@ def _spread(component: Component, edge: Edge) -> Tensor:
     return (component.sd[:, edge.column] ** 2 + edge.doubt**2).sqrt()
 
 
-def taught(belief: Belief, row: int, noise: float) -> Tensor:
+def taught(belief: Belief, row: int, noise: Sequence[float]) -> Tensor:
     """Return how much a window at each row would teach about a row's most doubtful limit.
 
     The variance by which the components' disagreement there would shrink; `noise` is a window's
-    deviation.
+    deviation, metric by metric.
     """
     means = torch.stack([c.mean for c in belief.components])
     weights = torch.tensor([c.weight for c in belief.components], dtype=torch.float64)
@@ -152,7 +152,7 @@ def taught(belief: Belief, row: int, noise: float) -> Tensor:
     column = means[:, :, edge.column]
     away = column - weights @ column
     shared = (weights[:, None] * away * away[:, [row]]).sum(dim=0)
-    return shared**2 / (belief.sd[:, edge.column] ** 2 + noise**2)
+    return shared**2 / (belief.sd[:, edge.column] ** 2 + noise[edge.column] ** 2)
 
 
 def _slack(belief: Belief, edge: Edge, row: int) -> float:

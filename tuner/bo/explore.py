@@ -186,11 +186,14 @@ class _Choice:
     def _try(self, row: int, why: str) -> Try:
         return self.search.attempt(row, why)
 
-    def _usual_noise(self) -> float:
-        """Return the deviation of a window of the objective, in its model's units."""
-        metric = self.search.study.objective.metric
-        scale = self.search.view.scales[metric]
-        shown = [
-            c.estimates[metric] for c in self.search.view.measured.values() if metric in c.estimates
+    def _usual_noise(self) -> list[float]:
+        """Return the largest deviation of what was measured, metric by metric, in the models' units."""
+        view = self.search.view
+        return [
+            max(
+                scale.width(c.estimates[metric])
+                for c in view.measured.values()
+                if metric in c.estimates
+            )
+            for metric, scale in view.scales.items()
         ]
-        return max(scale.width(e) for e in shown)

@@ -137,9 +137,9 @@ def test_a_window_teaches_where_the_readings_disagree_alike() -> None:
     one = component(0.5, [(0, 0.1, 0.0, 0.1), (0, 0.1, -0.2, 0.01), (0, 0.1, -0.2, 0.01)])
     two = component(0.5, [(0, 0.1, 0.3, 0.1), (0, 0.1, 0.0, 0.01), (0, 0.1, -0.2, 0.01)])
     doubted = Belief([one, two], 1.0, (UPPER,))
-    lesson = taught(doubted, 0, 0.01)
+    lesson = taught(doubted, 0, [0.01] * 3)
     assert float(lesson[1]) > 0.0 == float(lesson[2])
-    blurred = taught(doubted, 0, 0.5)
+    blurred = taught(doubted, 0, [0.5] * 3)
     assert float(blurred[1]) < 0.5 * float(lesson[1])
 
 
@@ -149,7 +149,7 @@ def test_the_most_doubtful_limit_is_the_one_to_learn_about() -> None:
     rows[0].append((0.0, 0.1, -1.0, 0.1, -0.5, 0.1))
     rows[1].append((0.0, 0.1, -1.0, 0.1, 0.5, 0.1))
     both = Belief([component(0.5, half) for half in rows], 1.0, (UPPER, Edge(2, 1.0, 0.1, 0.0)))
-    lesson = taught(both, 0, 0.01)
+    lesson = taught(both, 0, [0.01] * 3)
     assert float(lesson[1]) == 0.0 < float(lesson[2])
 
 
