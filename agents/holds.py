@@ -177,7 +177,10 @@ class Holder:
             if hold is None:
                 return
             self._journal_first()
+            # Before: a restart in between is then seen as one.
+            incarnation = self._pulse()
             self._pair.apply(hold.setting)
+            self._incarnation = incarnation
             self._confirm()
 
     @contextmanager
@@ -212,10 +215,13 @@ class Holder:
         with self._lock:
             if self._lent or self.current is None or incarnation == self._incarnation:
                 return False
-            again = bool(self._incarnation)
             self.enforce()
-            self._incarnation = incarnation
-            return again
+            return True
+
+    @property
+    def incarnation(self) -> str:
+        """The start of the workload in which the hold was last put in force; empty where it tells none."""
+        return self._incarnation
 
     def follow(self, seen: Hold, row: int) -> None:
         """Change to another row of the plan that was `seen` in force; quietly nothing where it is not.
@@ -311,6 +317,10 @@ class Holder:
         if hold is not None:
             left_s = hold.left_s(self._host, self._now(), self._clock.monotonic())
             self._pair.hold(hold.setting, hold.order.study, hold.order.revision, left_s)
+
+    def _pulse(self) -> str:
+        tell = self._pair.pulse
+        return "" if tell is None else tell().incarnation
 
     def _journal_first(self) -> None:
         self._journal.record(self._device, self._pair, Level.HOLD, self._host.boot, self._attached)

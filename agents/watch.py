@@ -109,7 +109,10 @@ class Watch:
             max_window_s=order.window_s,
         )
         began = self._bench.clock.monotonic()
+        incarnation = self._holder.incarnation
         seen = self._bench.window(hold.setting, ask, self._check, self._rng, began)
+        if self._started_again(incarnation):
+            return
         if seen.changed:
             self.end(seen.changed)
             return
@@ -132,6 +135,25 @@ class Watch:
             )
         if why:
             self.end(why)
+
+    def _started_again(self, incarnation: str) -> bool:
+        """Whether the workload is not the start of it that the window began with: nobody's change.
+
+        What is held is put in force in it, where the follower has not done so.
+
+        Raises:
+            ActuationError: it does not answer, or cannot be set yet; the follower tries again.
+        """
+        tell = self._bench.pair.pulse
+        if tell is None:
+            return False
+        now = tell().incarnation
+        if now != incarnation:
+            self._holder.take_up(now)
+            log.warning(
+                "event=window_spoilt device=%s why='the workload was restarted'", self._device
+            )
+        return now != incarnation
 
 
 def ended_report(device: str, hold: Hold) -> HoldReport:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agents.attached import Pulse
 from tests.fakes import Rig, refusal, refused, steady
 from tuner.core import (
     Estimate,
@@ -357,6 +358,31 @@ def test_a_hold_that_somebody_else_changes_ends(rig: Rig) -> None:
     while not ends(rig):
         agent.step()
     assert "gpu.clock_mhz became 1000" in ends(rig)[0]
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_workload_started_again_in_a_window_is_nobodys_change(rig: Rig, knows: bool) -> None:
+    """Where it tells its start: the hold goes on, and is in force again when the window is over."""
+    start = {"word": "first"}
+    rig.pulse = (lambda: Pulse(start["word"], 0, 0.0)) if knows else None
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    held = rig.setting
+
+    def restarts(began: float, now: float) -> Mapping[str, float | Estimate]:
+        start["word"] = "second"
+        rig.work.now["batch_size"] = 1
+        return steady()(began, now)
+
+    rig.shows = restarts
+    agent.step()
+    if knows:
+        assert ends(rig) == []
+        assert rig.setting == held
+    else:
+        assert "somebody else set it too" in ends(rig)[0]
+        assert rig.setting == ORIGINAL
 
 
 def test_a_window_that_shows_nothing_ends_no_hold(rig: Rig) -> None:

@@ -120,6 +120,7 @@ def test_one_that_was_started_again_as_another_version_ends_the_hold(scene: Scen
     scene.pass_s(1)
     assert scene.holder.lapsed() == "the workload changed from 1 to 2"
     scene.holder.end(scene.holder.lapsed())
+    scene.gone = None  # attached anew
     scene.holder.take(order(revision=2, plan=PLAN))
     assert scene.holder.lapsed() == ""
 
