@@ -27,7 +27,6 @@ from itertools import takewhile
 from tuner.core import (
     Candidate,
     Past,
-    Phase,
     Setting,
     Study,
     Suggestion,
@@ -38,6 +37,7 @@ from tuner.core import (
     Wait,
     counted,
     setting_key,
+    trials_spent,
     weigh,
 )
 
@@ -81,7 +81,7 @@ class TwoPhase:
             return suggest(past)
         trials = [t for t in counted(study, past.trials) if t.state is not TrialState.ABORTED]
         first = list(takewhile(lambda t: _turns_cpu_only(study, t.setting), trials))
-        spent = sum(t.phase is Phase.TUNING for t in first)
+        spent = trials_spent(first)
         if len(first) == len(trials) and spent < CPU_TRIALS:
             answer = suggest(past, within=lambda setting: _turns_cpu_only(study, setting))
             if isinstance(answer, Try | Wait):

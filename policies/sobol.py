@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from tuner.core import (
     Done,
     Past,
-    Phase,
     Plan,
     Setting,
     SettingKey,
@@ -23,6 +22,7 @@ from tuner.core import (
     counted,
     incumbent,
     setting_key,
+    trials_spent,
     weigh,
 )
 
@@ -40,7 +40,7 @@ class Sobol:
         if evidence.limits is None or study.objective.metric not in evidence.baseline:
             return Wait("the baseline has not been measured yet")
         tried = {setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED}
-        spent = sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
+        spent = trials_spent(trials)
         if spent < study.terms.trials:
             for setting in spread(study.space, study.seed):
                 if setting_key(setting) not in tried:

@@ -15,15 +15,14 @@ from tuner.core import (
     Limit,
     Objective,
     Past,
-    Phase,
     Plan,
     Setting,
     SettingKey,
-    Trial,
     TrialState,
     Wait,
     counted,
     setting_key,
+    trials_spent,
     weigh,
 )
 
@@ -82,7 +81,7 @@ def observed(past: Past) -> Observed | Wait | Done:
                 deployable.append(found)
     tried = {setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED}
     untried = tuple(s for s in study.space.grid() if setting_key(s) not in tried)
-    spent = _spent(trials)
+    spent = trials_spent(trials)
     if spent < study.terms.trials and untried:
         return Observed(study.baseline, seen, untried, spent)
     if any(t.state is TrialState.RUNNING for t in trials):
@@ -92,10 +91,6 @@ def observed(past: Past) -> Observed | Wait | Done:
     if best is None:
         return Done(Plan.single(study.baseline), f"{why}; none was observed to keep the limits")
     return Done(Plan.single(best.setting), f"{why}; the best observed to keep the limits")
-
-
-def _spent(trials: tuple[Trial, ...]) -> int:
-    return sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
 
 
 def _observation(

@@ -35,6 +35,7 @@ from tuner.core import (
     render_setting,
     same_band,
     setting_key,
+    trials_spent,
     weigh,
 )
 
@@ -131,7 +132,7 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
         return Rest(suggestion.why)
     if isinstance(suggestion, Done):
         return _proposal(study, evidence, trials, suggestion.plan, suggestion.why)
-    spent = sum(t.phase is Phase.TUNING for t in trials)
+    spent = trials_spent(trials)
     refusal = guard.objection(study, evidence, trials, suggestion.setting) or guard.risk(
         study, evidence.limits, suggestion.predicted
     )

@@ -15,7 +15,6 @@ from tuner.bo.encoding import Grid
 from tuner.core import (
     Evidence,
     Limit,
-    Phase,
     Setting,
     Study,
     Trial,
@@ -23,6 +22,7 @@ from tuner.core import (
     Try,
     Verdict,
     setting_key,
+    trials_spent,
 )
 from tuner.guard import CAUTION, Caution
 
@@ -158,9 +158,3 @@ class Search:
         """Return the row of every trial in one of some states."""
         rows = [self.grid.row(t.setting) for t in self.trials if t.state in states]
         return [row for row in rows if row is not None]
-
-
-def trials_spent(trials: tuple[Trial, ...]) -> int:
-    """Return how many of the counted trials were spent on tuning."""
-    tuning = [t for t in trials if t.phase is Phase.TUNING]
-    return sum(t.state is not TrialState.ABORTED for t in tuning)

@@ -8,8 +8,19 @@ from tuner.bo.beliefs import believe
 from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid
 from tuner.bo.explore import explore
 from tuner.bo.nearby import searched
-from tuner.bo.search import Search, trials_spent
-from tuner.core import Done, Past, Plan, Setting, Suggestion, TrialState, Wait, counted, weigh
+from tuner.bo.search import Search
+from tuner.core import (
+    Done,
+    Past,
+    Plan,
+    Setting,
+    Suggestion,
+    TrialState,
+    Wait,
+    counted,
+    trials_spent,
+    weigh,
+)
 
 
 def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> Suggestion:

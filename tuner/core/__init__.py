@@ -41,6 +41,7 @@ from tuner.core.evidence import (
     rate_of,
     same_band,
     trial_verdict,
+    trials_spent,
     weigh,
 )
 from tuner.core.goals import (
@@ -249,6 +250,7 @@ __all__ = [
     "setting_key",
     "student_t95",
     "trial_verdict",
+    "trials_spent",
     "weakest",
     "weigh",
     "worst",

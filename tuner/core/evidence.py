@@ -13,7 +13,7 @@ from tuner.core.knobs import Setting, SettingKey, setting_key
 from tuner.core.measurements import Estimate, pooled
 from tuner.core.studies import Study
 from tuner.core.tails import pooled_tail, quantile_of
-from tuner.core.trials import Trial, TrialState
+from tuner.core.trials import Phase, Trial, TrialState
 
 RATE_BAND = 0.2
 """Windows whose arrival rates differ by more than this share are not compared with each other."""
@@ -24,6 +24,11 @@ def counted(study: Study, trials: Iterable[Trial]) -> tuple[Trial, ...]:
     return tuple(
         sorted((t for t in trials if t.number >= study.since_trial), key=lambda t: t.number)
     )
+
+
+def trials_spent(trials: Iterable[Trial]) -> int:
+    """Return how many trials were spent on tuning; those ended from outside do not count."""
+    return sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
 
 
 def rate_of(trial: Trial) -> float:
