@@ -19,4 +19,4 @@ class BotorchPlain:
         sofar = observed(past)
         if not isinstance(sofar, Observed):
             return sofar
-        return Try(*choose(past.study.space, sofar, past.study.seed))
+        return Try(*choose(sofar, past.study.seed))

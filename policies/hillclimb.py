@@ -8,7 +8,7 @@ local optimum the nearest untried setting is next.
 
 from __future__ import annotations
 
-from tuner.core import Knob, Past, Setting, Space, Suggestion, Try, setting_key
+from tuner.core import Knob, Past, Setting, Suggestion, Try, setting_key
 from tuner.observed import Observation, Observed, observed
 
 FIRST_STRIDE = 8
@@ -23,7 +23,7 @@ class Hillclimb:
         sofar = observed(past)
         if not isinstance(sofar, Observed):
             return sofar
-        climb = _Climb(past.study.space, sofar)
+        climb = _Climb(sofar)
         step = climb.step()
         if step is not None:
             return Try(step, "a step along one knob from the best so far")
@@ -33,11 +33,10 @@ class Hillclimb:
 class _Climb:
     """The climb from the default, walked anew along what was observed up to the first unknown."""
 
-    def __init__(self, space: Space, sofar: Observed) -> None:
-        self._space, self._sofar = space, sofar
-        self._untried = {setting_key(s) for s in sofar.untried}
-        self._known = {setting_key(s) for s in space.grid()}
-        self._at = sofar.baseline
+    def __init__(self, sofar: Observed) -> None:
+        self._space, self._sofar = sofar.space, sofar
+        self._listed = {setting_key(s) for s in sofar.space.only}
+        self._at = sofar.space.default
 
     def step(self) -> Setting | None:
         """Return the first setting the climb needs that is untried, None at a local optimum."""
@@ -60,18 +59,14 @@ class _Climb:
 
     def nearest(self) -> Setting:
         """Return the untried setting fewest rungs away."""
-        knobs = self._space.knobs
-
-        def rungs(setting: Setting) -> int:
-            return sum(abs(k.index(setting[k.name]) - k.index(self._at[k.name])) for k in knobs)
-
-        return min(self._sofar.untried, key=rungs)
+        nearest, _ = self._sofar.nearest(self._at, {k.name: 1 for k in self._space.knobs})
+        return nearest
 
     def _walk(self, knob: Knob, way: int, stride: int) -> Setting | None:
         """Walk along one knob while it helps; return what must be measured to go on."""
         while stride >= 1:
             there = self._there(knob, way * stride)
-            if there is not None and setting_key(there) in self._untried:
+            if there is not None and self._sofar.untried(there):
                 return there
             if there is not None and self._better(there):
                 self._at, stride = there, stride * 2
@@ -85,7 +80,7 @@ class _Climb:
         if not 0 <= at < len(knob.values):
             return None
         there = {**self._at, knob.name: knob.values[at]}
-        return there if setting_key(there) in self._known else None
+        return there if not self._listed or setting_key(there) in self._listed else None
 
     def _better(self, there: Setting) -> bool:
         """Return whether a setting keeps the limits and beats where the climb stands."""

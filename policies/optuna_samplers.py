@@ -4,15 +4,15 @@ Optuna (Akiba et al., KDD 2019) is a library and keeps its own memory; here its 
 in memory, from the trials at every suggestion, so that the same past gives the same suggestion. Each
 knob is an integer, the place of its value on the ladder; objective and limits go in as logarithms
 where they are positive. A sampled point that the space does not have, or that was tried, stands for
-the nearest untried setting; where that is further than a rung of the longest ladder away, Optuna is
-asked again, twice at most. The first trials are random, fewer than Optuna's ten, since a study here
-has few: our own choice.
+the nearest untried setting, every ladder counting as equally long; where that is further than a rung
+of the longest ladder away, Optuna is asked again, twice at most. The first trials are random, fewer
+than Optuna's ten, since a study here has few: our own choice.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tuner.core import InvalidInput, Knob, Past, Setting, Suggestion, Try
 from tuner.observed import Observation, Observed, observed
@@ -25,51 +25,47 @@ if TYPE_CHECKING:
 ASKED = 3
 """How often a point is sampled before the nearest setting is taken."""
 TINY = 1e-9
-TPE_STARTUP = 5
-GP_STARTUP = 4
-"""Trials, the baseline among them, before the sampler uses its model."""
 
 
-class OptunaTpe:
+class _Sampled:
+    """Asks one of Optuna's samplers.
+
+    `startup` is how many trials there are, the baseline among them, before it uses its model.
+    """
+
+    sampler: ClassVar[str]
+    startup: ClassVar[int]
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return the sampler's next setting, or the best feasible one at the end.
+
+        Raises:
+            InvalidInput: Optuna is not installed.
+        """
+        sofar = observed(past)
+        if not isinstance(sofar, Observed):
+            return sofar
+        kind = getattr(_optuna().samplers, self.sampler)
+        seed = (past.study.seed + sofar.spent) % 2**32
+        return _ask(sofar, kind(seed=seed, n_startup_trials=self.startup))
+
+
+class OptunaTpe(_Sampled):
     """Tree-structured Parzen estimators, with constraints (Watanabe and Hutter 2022)."""
 
-    def suggest(self, past: Past) -> Suggestion:
-        """Return TPE's next setting, or the best feasible one at the end.
-
-        Raises:
-            InvalidInput: Optuna is not installed.
-        """
-        sofar = observed(past)
-        if not isinstance(sofar, Observed):
-            return sofar
-        seed = _seed(past, sofar)
-        sampler = _optuna().samplers.TPESampler(seed=seed, n_startup_trials=TPE_STARTUP)
-        return _ask(past, sofar, sampler)
+    sampler, startup = "TPESampler", 5
 
 
-class OptunaGp:
+class OptunaGp(_Sampled):
     """Gaussian processes with constrained log-EI, Optuna's own."""
 
-    def suggest(self, past: Past) -> Suggestion:
-        """Return the GP's next setting, or the best feasible one at the end.
-
-        Raises:
-            InvalidInput: Optuna is not installed.
-        """
-        sofar = observed(past)
-        if not isinstance(sofar, Observed):
-            return sofar
-        seed = _seed(past, sofar)
-        sampler = _optuna().samplers.GPSampler(seed=seed, n_startup_trials=GP_STARTUP)
-        return _ask(past, sofar, sampler)
+    sampler, startup = "GPSampler", 4
 
 
-def _ask(past: Past, sofar: Observed, sampler: optuna.samplers.BaseSampler) -> Suggestion:
+def _ask(sofar: Observed, sampler: optuna.samplers.BaseSampler) -> Suggestion:
     """Rebuild the study from the trials and ask it for the next setting."""
     optuna = _optuna()
-    knobs = [k for k in past.study.space.knobs if len(k.values) > 1]
-    if not knobs or len(sofar.untried) == 1:
-        return Try(sofar.untried[0], "the only setting left")
+    knobs = [k for k in sofar.space.knobs if len(k.values) > 1]
     distributions = {
         k.name: optuna.distributions.IntDistribution(0, len(k.values) - 1) for k in knobs
     }
@@ -83,10 +79,12 @@ def _ask(past: Past, sofar: Observed, sampler: optuna.samplers.BaseSampler) -> S
                 constraints={f"limit {i}": b for i, b in enumerate(observation.breaches)},
             )
         )
-    rung = 1.0 / (max(len(k.values) for k in knobs) - 1)
+    lengths = {k.name: max(1, len(k.values) - 1) for k in sofar.space.knobs}
+    rung = 1.0 / max(lengths.values())
     for _ in range(ASKED):
         trial = study.ask(dict(distributions))
-        setting, away = _nearest(knobs, sofar, trial.params)
+        sampled = {k.name: k.values[trial.params[k.name]] for k in knobs}
+        setting, away = sofar.nearest({**sofar.space.default, **sampled}, lengths)
         if away <= rung + TINY:
             break
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
@@ -97,24 +95,9 @@ def _places(knobs: list[Knob], setting: Setting) -> dict[str, int]:
     return {k.name: k.index(setting[k.name]) for k in knobs}
 
 
-def _nearest(knobs: list[Knob], sofar: Observed, places: dict[str, int]) -> tuple[Setting, float]:
-    """Return the untried setting nearest to some places, and how far; each ladder has length 1."""
-
-    def away(setting: Setting) -> float:
-        own = _places(knobs, setting)
-        return sum(abs(own[k.name] - places[k.name]) / (len(k.values) - 1) for k in knobs)
-
-    nearest = min(sofar.untried, key=away)
-    return nearest, away(nearest)
-
-
 def _value(observation: Observation) -> float:
     """Return the loss on a logarithmic scale, as it is where it is not positive."""
     return math.log(observation.loss) if observation.loss > 0.0 else observation.loss
-
-
-def _seed(past: Past, sofar: Observed) -> int:
-    return (past.study.seed + sofar.spent) % 2**32
 
 
 def _optuna() -> ModuleType:

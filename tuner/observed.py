@@ -6,8 +6,10 @@ The policies that others' tuners are made into choose by it; they differ only in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from random import Random
 
 from tuner.core import (
     Candidate,
@@ -18,6 +20,7 @@ from tuner.core import (
     Plan,
     Setting,
     SettingKey,
+    Space,
     TrialState,
     Wait,
     counted,
@@ -50,15 +53,58 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen so far, and what is left to try: never empty.
+    """What was seen so far, and what was tried: never the whole space.
 
-    `seen` begins with the baseline. `spent` is how many trials there were.
+    `seen` begins with the baseline. `tried` are settings of the space, those that run included.
+    `spent` is how many trials there were.
     """
 
-    baseline: Setting
+    space: Space
     seen: Mapping[SettingKey, Observation]
-    untried: tuple[Setting, ...]
+    tried: frozenset[SettingKey]
     spent: int
+
+    def untried(self, setting: Setting) -> bool:
+        """Return whether a setting of the space is left to try."""
+        return setting_key(setting) not in self.tried
+
+    def some_untried(self, most: int, seed: int) -> list[Setting]:
+        """Return what is left to try in the grid's order; of a larger space `most` drawn at random."""
+        if self.space.size <= most:
+            return [s for s in self.space.grid() if self.untried(s)]
+        enough = min(self.space.size, most + len(self.tried))
+        drawn = Random(seed).sample(range(self.space.size), enough)
+        return [s for i in drawn if self.untried(s := _numbered(self.space, i))][:most]
+
+    def nearest(self, at: Setting, lengths: Mapping[str, int]) -> tuple[Setting, float]:
+        """Return the setting left to try that is nearest to a place, and how far it is.
+
+        The distance is the sum over the knobs of the rungs between, each knob's divided by its
+        length; of several, the first in the grid's order. Only a space that lists its settings is
+        gone through, any other walked outwards, past no more settings than were tried.
+        """
+        knobs = self.space.knobs
+        start = [k.index(at[k.name]) for k in knobs]
+
+        def away(places: Sequence[int]) -> float:
+            rungs = zip(knobs, places, start, strict=True)
+            return sum((abs(place - own) / lengths[k.name] for k, place, own in rungs), 0.0)
+
+        if self.space.only:
+            left = [s for s in self.space.only if self.untried(s)]
+            far = [away([k.index(s[k.name]) for k in knobs]) for s in left]
+            least = min(range(len(left)), key=far.__getitem__)
+            return left[least], far[least]
+        ahead, met = [(0.0, tuple(start))], {tuple(start)}
+        while True:
+            distance, places = heappop(ahead)
+            setting = {k.name: k.values[place] for k, place in zip(knobs, places, strict=True)}
+            if self.untried(setting):
+                return setting, distance
+            for further in _further(self.space, start, places):
+                if further not in met:
+                    met.add(further)
+                    heappush(ahead, (away(further), further))
 
 
 def observed(past: Past) -> Observed | Wait | Done:
@@ -79,18 +125,41 @@ def observed(past: Past) -> Observed | Wait | Done:
             seen[setting_key(candidate.setting)] = found
             if candidate.deployable and found.feasible:
                 deployable.append(found)
-    tried = {setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED}
-    untried = tuple(s for s in study.space.grid() if setting_key(s) not in tried)
+    tried = frozenset(setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED)
+    left = study.space.size > len(tried)
     spent = trials_spent(trials)
-    if spent < study.terms.trials and untried:
-        return Observed(study.baseline, seen, untried, spent)
+    if spent < study.terms.trials and left:
+        return Observed(study.space, seen, tried, spent)
     if any(t.state is TrialState.RUNNING for t in trials):
         return Wait("the last trial is still running")
     best = min(deployable, key=lambda o: o.loss, default=None)
-    why = "every setting was tried" if not untried else "all trials are used"
+    why = "every setting was tried" if not left else "all trials are used"
     if best is None:
         return Done(Plan.single(study.baseline), f"{why}; none was observed to keep the limits")
     return Done(Plan.single(best.setting), f"{why}; the best observed to keep the limits")
+
+
+def _further(
+    space: Space, start: Sequence[int], places: tuple[int, ...]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the places one rung further from the start, along each knob."""
+    for i, knob in enumerate(space.knobs):
+        ways = (-1, 1) if places[i] == start[i] else (1 if places[i] > start[i] else -1,)
+        for way in ways:
+            if 0 <= places[i] + way < len(knob.values):
+                yield (*places[:i], places[i] + way, *places[i + 1 :])
+
+
+def _numbered(space: Space, number: int) -> Setting:
+    """Return the setting at a place of the grid's order."""
+    if space.only:
+        return space.only[number]
+    places: list[int] = []
+    for knob in reversed(space.knobs):
+        number, place = divmod(number, len(knob.values))
+        places.append(place)
+    order = zip(space.knobs, reversed(places), strict=True)
+    return {knob.name: knob.values[place] for knob, place in order}
 
 
 def _observation(

@@ -27,7 +27,8 @@ from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from tuner.core import Knob, Setting, Space, setting_key
+from tuner.bo.encoding import MOST_ROWS
+from tuner.core import Knob, Setting, Space, Value
 from tuner.observed import Observed
 
 STARTS = 2
@@ -36,13 +37,15 @@ SPREAD = 8
 """Of so many Sobol points the one farthest from what was seen is a start."""
 
 
-def choose(space: Space, sofar: Observed, seed: int) -> tuple[Setting, str]:
-    """Return the next setting to try and why. Pure: torch's own random state is left as it was."""
-    settings = [dict(s) for s in space.grid()]
-    rows = {setting_key(s): i for i, s in enumerate(settings)}
-    points = _points(space, settings)
-    untried = [rows[setting_key(s)] for s in sofar.untried]
-    seen = [rows[key] for key in sofar.seen]
+def choose(sofar: Observed, seed: int) -> tuple[Setting, str]:
+    """Return the next setting to try and why. Pure: torch's own random state is left as it was.
+
+    Of a space too large to enumerate, one of a sample that is drawn anew for every trial.
+    """
+    known = [o.setting for o in sofar.seen.values()]
+    settings = [*known, *sofar.some_untried(MOST_ROWS, seed + sofar.spent)]
+    points = _points(sofar.space, settings)
+    seen, untried = list(range(len(known))), list(range(len(known), len(settings)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if sofar.spent < STARTS or len(sofar.seen) < STARTS:
@@ -104,15 +107,17 @@ def _fitted(points: Tensor, values: Tensor) -> SingleTaskGP:
 
 def _points(space: Space, settings: Sequence[Setting]) -> Tensor:
     """Return the settings in the unit cube, one column per knob with more than one value."""
-    knobs = [k for k in space.knobs if len(k.values) > 1]
-    columns = [[_place(k, s) for s in settings] for k in knobs]
-    raw = torch.tensor(columns, dtype=torch.float64).reshape(len(knobs), len(settings)).T
-    least = raw.min(dim=0).values
-    return (raw - least) / (raw.max(dim=0).values - least)
+    columns: list[list[float]] = []
+    for knob in space.knobs:
+        raw = [_scaled(knob, value) for value in knob.values]
+        least, span = min(raw), max(raw) - min(raw)
+        if span > 0.0:
+            place = {v: (r - least) / span for v, r in zip(knob.values, raw, strict=True)}
+            columns.append([place[s[knob.name]] for s in settings])
+    return torch.tensor(columns, dtype=torch.float64).reshape(len(columns), len(settings)).T
 
 
-def _place(knob: Knob, setting: Setting) -> float:
-    value = setting[knob.name]
+def _scaled(knob: Knob, value: Value) -> float:
     if isinstance(value, bool | str):
         return float(knob.index(value))
     return math.log(value) if all(_positive(v) for v in knob.values) else float(value)

@@ -18,7 +18,6 @@ from tuner.core import (
     Measurement,
     MeasurementError,
     MetricUnavailable,
-    Part,
     Phase,
     Setting,
     Space,
@@ -245,19 +244,3 @@ def test_a_relative_limit_waits_for_the_baseline_of_a_late_metric() -> None:
     assert "baseline" in answer.why
     again = [*late, trial(4, at.baseline, queued(at.baseline))]
     assert isinstance(ask(at, again), Try)
-
-
-@pytest.mark.timeout(120)
-def test_a_million_settings_are_searched_and_not_enumerated() -> None:
-    tens = tuple(range(100, 1001, 100))
-    names = ("gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.clock_mhz", "fabric.clock_mhz", "cap_w")
-    batch = Knob("batch_size", tuple(range(1, 11)), 1, Part.WORKLOAD)
-    space = Space((*(Knob(name, tens, 1000) for name in names), batch))
-    assert space.size == 10**6
-    at = replace(asked(3), space=space)
-    trials, done = to_the_end(at, baseline(at), surface)
-    tried = {setting_key(t.setting) for t in trials[2:]}
-    assert len(tried) == 3
-    assert not holds_baseline(at, done)
-    limit = 1.2 * surface(at.baseline).estimates["latency_p99_ms"].mean
-    assert surface(done.plan.rows[0].setting).estimates["latency_p99_ms"].high <= limit
