@@ -20,7 +20,6 @@ from tuner.core import (
     Trial,
     TrialState,
     Verdict,
-    incumbent,
     weigh,
 )
 
@@ -82,16 +81,6 @@ def history(store: Store, question: Question) -> tuple[Row, ...]:
         if _asked(row, question)
     ]
     return tuple(sorted(rows, key=lambda row: (row.started_at, row.study, row.number)))
-
-
-def best(store: Store, study: str) -> Candidate | None:
-    """Return the best feasible setting of a study, None where there is none yet.
-
-    Raises:
-        NotFound: there is no such study.
-    """
-    found = store.studies.get(study)
-    return incumbent(found, weigh(found, store.trials.list(study)))
 
 
 def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from db.exports import as_csv, as_json
-from db.history import Question, best, history, pareto
+from db.history import Question, history, pareto
 from tests.builders import START, completed, setting, study, window
 from tuner.core import (
     Constraint,
@@ -88,7 +88,7 @@ class HistoryContract:
         assert self._told(store, question) == told
 
     def test_an_unknown_study_is_not_found(self, store: Store) -> None:
-        for ask in (lambda: history(store, Question(study="no")), lambda: best(store, "no")):
+        for ask in (lambda: history(store, Question(study="no")), lambda: pareto(store, "no")):
             with pytest.raises(NotFound, match="'no'"):
                 ask()
 
@@ -117,11 +117,6 @@ class HistoryContract:
         rows = history(store, Question(study="s1"))
         assert [row.verdict for row in rows[:2]] == [None, None]
         assert rows[0].metrics
-
-    def test_the_best_keeps_the_limits(self, store: Store) -> None:
-        found = best(store, "s1")
-        assert found is not None and found.setting == setting(800)
-        assert best(store, "s2") is None
 
     def test_the_front_has_no_setting_that_another_beats(self, store: Store) -> None:
         front = [c.setting for c in pareto(store, "s1")]
