@@ -48,6 +48,8 @@ from tuner.wire import (
 
 log = logging.getLogger(__name__)
 
+TUNER = "tuner"
+"""Who made a revision that no operator asked for."""
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
 
@@ -221,13 +223,13 @@ class Loop:
             return self.move(fresh, Phase.BASELINE, why)
         self.note("afresh", why, study.id)
         return self.store.studies.revise(
-            replace(fresh, phase_since=fresh.since_trial), "tuner", why, self.now()
+            replace(fresh, phase_since=fresh.since_trial), TUNER, why, self.now()
         )
 
     def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
         """Bring a study into another phase, with an event for the operator."""
         moved = self.entering(study.moved(phase, plan))
-        stored = self.store.studies.revise(moved, "tuner", why, self.now())
+        stored = self.store.studies.revise(moved, TUNER, why, self.now())
         self.note(str(phase), why, study.id)
         return stored
 

@@ -116,14 +116,14 @@ class Operations:
         return self.study(study)
 
     def resume(self, study: str, change: Change) -> StudyView:
-        """Go on where a paused study was."""
+        """Go on in the phase a paused study was in; what is counted by phase counts anew."""
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
             why = change.why or f"resumed by {change.who}"
             resumed = found.resumed()
             if not self._entitled(resumed):
-                resumed = self.loop.entering(resumed.moved(Phase.TUNING))
-            self._revise(resumed, change.who, why)
+                resumed = resumed.moved(Phase.TUNING)
+            self._revise(self.loop.entering(resumed), change.who, why)
         return self.study(study)
 
     def stop(self, study: str, change: Change) -> StudyView:

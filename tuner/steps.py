@@ -1,7 +1,8 @@
 """What a study does next, derived from its trials alone: after a crash the same step comes out.
 
 BASELINE measures the default until it is known, TUNING asks the policy, CONFIRMING pits the proposed
-setting against the baseline in alternating windows, HOLDING rests.
+setting against the baseline in alternating windows, HOLDING rests. Where trials fail in a row, and
+one of them is the baseline's, whatever is wrong is not the setting: the study is PAUSED.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
 CONFIRM_MOST = 24
+FAILED_IN_A_ROW = 4
+"""After so many failed trials in a row the baseline has to show that anything works: our choice."""
 RATE_CHANGED = 2
 """So many trials in a row at another rate mean that the load is not the baseline's any more."""
 
@@ -80,6 +83,9 @@ def next_step(past: Past, policy: Policy) -> Step:
     """Return the study's next step. Call it only while no trial is running."""
     study, trials = past.study, counted(past.study, past.trials)
     trials = tuple(t for t in trials if t.state is not TrialState.ABORTED)
+    doubt = _doubt(study, trials)
+    if doubt is not None:
+        return doubt
     if study.phase is Phase.BASELINE:
         return _baseline(study, trials)
     if study.phase is Phase.TUNING:
@@ -102,6 +108,24 @@ def needed_metrics(study: Study) -> tuple[str, ...]:
 def _of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials made since the study last came to its phase."""
     return [t for t in trials if t.phase is study.phase and t.number >= study.phase_since]
+
+
+def _doubt(study: Study, trials: Sequence[Trial]) -> Step | None:
+    """Return what to do where one trial after the other fails: ask the baseline, then pause.
+
+    A device that somebody has to see to (it is lost, or the actuator has paused it) fails at any
+    setting, and would fail at every further one.
+    """
+    latest = _of_this_phase(study, trials)[-FAILED_IN_A_ROW:]
+    if len(latest) < FAILED_IN_A_ROW or any(t.state is not TrialState.FAILED for t in latest):
+        return None
+    why = f"{FAILED_IN_A_ROW} trials in a row failed"
+    if any(t.tries(study.baseline) for t in latest):
+        said = latest[-1].reason or "no reason given"
+        return Move(Phase.PAUSED, f"{why}, at the baseline too; the last: {said}")
+    if study.phase is Phase.TUNING and trials_spent(trials) >= study.terms.trials:
+        return None
+    return Assign(study.baseline, f"{why}: does the baseline still work?")
 
 
 def _baseline(study: Study, trials: Sequence[Trial]) -> Step:

@@ -16,11 +16,13 @@ from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Outcome, Result, outcome
 from tuner.cli.runfile import Job, RunRecord, write_run
 from tuner.core import Conflict, Device, NotFound, Phase, StoreError
+from tuner.loop import TUNER
 from tuner.wire import Change
 
 if TYPE_CHECKING:
     from tuner.cli.desk import Desk
     from tuner.cli.display import Display
+    from tuner.wire import StudyView
 
 LOOK_S = 1.0
 """How often a study is looked at: seldom enough not to disturb what is being measured."""
@@ -142,11 +144,18 @@ class _Work:
             if (now := (view.phase, view.revision, view.trials)) != seen:
                 self.display.update(title, view, desk.trials(study))
                 seen = now
-            if view.phase in SETTLED:
+            if settled(desk, view):
                 ended = outcome(desk, study, self.job, self.device)
                 _stop(desk, study, "the run has reported it")
                 return ended
             time.sleep(LOOK_S)
+
+
+def settled(desk: Desk, view: StudyView) -> bool:
+    """Return whether a study goes no further: it holds, was stopped, or the tuner itself paused it."""
+    if view.phase is Phase.PAUSED:
+        return desk.revisions(view.id)[-1].who == TUNER
+    return view.phase in SETTLED
 
 
 def _stop(desk: Desk, study: str, why: str) -> bool:

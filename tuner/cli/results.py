@@ -30,8 +30,10 @@ class Outcome:
     @property
     def held(self) -> Setting:
         """The setting the study ended with: the confirmed one, else the baseline."""
-        plan = self.report.study.plan
-        return plan.rows[-1].setting if plan is not None else self.report.study.baseline.setting
+        study = self.report.study
+        if study.plan is None or study.phase is Phase.PAUSED:  # what was proposed is not held
+            return study.baseline.setting
+        return study.plan.rows[-1].setting
 
     @property
     def won(self) -> bool:

@@ -25,8 +25,11 @@ from tuner.core import (
     Try,
 )
 from tuner.loop import Loop
+from tuner.operations import Operations
+from tuner.steps import FAILED_IN_A_ROW
 from tuner.wire import (
     Assignment,
+    Change,
     HoldOrder,
     HoldReport,
     Idle,
@@ -292,6 +295,31 @@ def test_a_policy_that_fails_pauses_its_study_with_the_reason(world: World) -> N
     assert isinstance(world.ask(), Release)
     assert world.store.studies.get("s1").phase is Phase.PAUSED
     assert "no idea" in world.store.events.list(study="s1")[-1].text
+
+
+PAUSED = Outcome(state=TrialState.FAILED, reason="GPU-1 is paused: somebody else set gpu.clock_mhz")
+
+
+@pytest.mark.parametrize("after", [0, 2, 3, 4, 6])
+def test_a_device_that_fails_whatever_is_tried_is_soon_asked_no_more(
+    world: World, after: int
+) -> None:
+    world.start()
+    for count in range(20):
+        order = world.ask()
+        if isinstance(order, Release):
+            break
+        assert isinstance(order, Assignment), order
+        world.report(order, truth(order.setting) if count < after else PAUSED)
+    assert isinstance(order, Release), order
+    assert len(world.store.trials.list("s1")) <= after + 2 * FAILED_IN_A_ROW
+    at = world.store.studies.get("s1")
+    assert at.phase is Phase.PAUSED
+    assert "somebody else set gpu.clock_mhz" in world.store.events.list(study="s1")[-1].text
+    assert isinstance(world.ask(), Release)
+
+    Operations(world.loop).resume("s1", Change(who="ann"))
+    assert world.run(truth).plan == Plan.single(setting(600))
 
 
 def test_a_hold_of_the_baseline_has_no_limit_to_break(world: World) -> None:

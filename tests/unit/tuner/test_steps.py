@@ -19,13 +19,14 @@ from tuner.core import (
     Setting,
     Study,
     Suggestion,
+    Terms,
     Trial,
     TrialState,
     Try,
     Wait,
     setting_key,
 )
-from tuner.steps import CONFIRM_MOST, Assign, Move, Rest, next_step
+from tuner.steps import CONFIRM_MOST, FAILED_IN_A_ROW, Assign, Move, Rest, next_step
 
 
 @dataclass
@@ -59,15 +60,59 @@ def test_the_baseline_is_measured_twice_before_tuning() -> None:
 
 
 def test_a_baseline_that_cannot_be_measured_is_held_with_the_reason() -> None:
-    failed = [
-        trial(n, phase=Phase.BASELINE, state=TrialState.FAILED, reason="meter gone")
+    spoilt = [
+        trial(n, phase=Phase.BASELINE, state=TrialState.CONTAMINATED, reason="others compute")
         for n in range(1, 7)
     ]
-    move = step(study(Phase.BASELINE), failed)
+    move = step(study(Phase.BASELINE), spoilt)
     assert isinstance(move, Move)
     assert move.phase is Phase.HOLDING
     assert move.plan == Plan.single(study().baseline)
-    assert "meter gone" in move.why
+    assert "others compute" in move.why
+
+
+def failed(first: int, *at: Setting, phase: Phase = Phase.TUNING) -> list[Trial]:
+    return [
+        trial(n, tried, phase=phase, state=TrialState.FAILED, reason=f"lost {n}")
+        for n, tried in enumerate(at, first)
+    ]
+
+
+def test_a_baseline_that_fails_again_and_again_pauses_the_study() -> None:
+    trials = failed(1, *[setting()] * FAILED_IN_A_ROW, phase=Phase.BASELINE)
+    assert isinstance(step(study(Phase.BASELINE), trials[:-1]), Assign)
+    move = step(study(Phase.BASELINE), trials)
+    assert isinstance(move, Move)
+    assert (move.phase, move.plan) == (Phase.PAUSED, None)
+    assert "lost 4" in move.why
+
+
+ALL_FAIL = [setting(800), setting(600), setting(800, 2), setting(600, 2)]
+
+
+def test_after_failures_in_a_row_the_baseline_decides_whether_to_go_on() -> None:
+    known = [base(1), base(2), *failed(3, *ALL_FAIL)]
+    at = study(terms=Terms(trials=10))
+    assert step(at, known[:-1], Try(setting(400), "next")) == Assign(setting(400), "next")
+    check = step(at, known, Try(setting(400), "next"))
+    assert isinstance(check, Assign)
+    assert check.setting == at.baseline
+    works = [*known, trial(7, setting(), window())]
+    assert step(at, works, Try(setting(400), "next")) == Assign(setting(400), "next")
+    broken = step(at, [*known, *failed(7, setting())], Try(setting(400), "next"))
+    assert isinstance(broken, Move)
+    assert broken.phase is Phase.PAUSED
+    assert "lost 7" in broken.why
+
+
+def test_failures_before_the_phase_began_or_after_the_last_trial_ask_for_nothing() -> None:
+    known = [base(1), base(2), *failed(3, *ALL_FAIL)]
+    resumed = study(terms=Terms(trials=10), phase_since=7)
+    assert step(resumed, known, Try(setting(400), "next")) == Assign(setting(400), "next")
+    spent = study(terms=Terms(trials=len(ALL_FAIL)))
+    done = step(spent, known, Done(Plan.single(spent.baseline), "all trials are used"))
+    assert isinstance(done, Move)
+    assert done.phase is Phase.HOLDING
 
 
 def test_tuning_does_what_the_policy_says() -> None:
@@ -157,8 +202,16 @@ def test_at_most_three_settings_are_confirmed() -> None:
     assert end.plan == Plan.single(setting())
 
 
-@pytest.mark.parametrize("state", [TrialState.CONTAMINATED, TrialState.FAILED])
-def test_confirming_ends_whatever_the_windows_do(state: TrialState) -> None:
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [
+        (TrialState.CONTAMINATED, (Phase.HOLDING, Plan.single(setting()))),
+        (TrialState.FAILED, (Phase.PAUSED, None)),
+    ],
+)
+def test_confirming_ends_whatever_the_windows_do(
+    state: TrialState, end: tuple[Phase, Plan | None]
+) -> None:
     trials = list(TUNED)
     for _ in range(CONFIRM_MOST + 2):
         answer = step(PROPOSED, trials)
@@ -168,7 +221,7 @@ def test_confirming_ends_whatever_the_windows_do(state: TrialState) -> None:
         bad = trial(len(trials) + 1, answer.setting, phase=Phase.CONFIRMING, state=state)
         trials.append(bad)
     assert isinstance(answer, Move)
-    assert answer.plan == Plan.single(setting())
+    assert (answer.phase, answer.plan) == end
 
 
 def test_the_same_past_gives_the_same_step() -> None:

@@ -290,7 +290,7 @@ def test_an_agent_tries_holds_and_releases_through_it(
     assert states == ["completed", "completed"]
 
 
-def test_a_foreign_change_contaminates_the_trial_and_stays(
+def test_a_foreign_change_contaminates_the_trial_fails_the_next_and_stays(
     house: House, remote: RemoteKnobs, tmp_path: Path
 ) -> None:
     rig = rig_of(remote, tmp_path / "agent", lambda: house.set(LIMIT, 222))
@@ -298,11 +298,14 @@ def test_a_foreign_change_contaminates_the_trial_and_stays(
     agent.begin()
     rig.tuner.orders.append(trial(setting=TRIED, baseline={CLOCK: 1410, LIMIT: 400}))
     agent.step()
+    rig.tuner.orders.append(trial(2, setting=TRIED, baseline={CLOCK: 1410, LIMIT: 400}))
     agent.step()
-    (report,) = [m["outcome"] for m in rig.tuner.told("/trials/report")]
-    assert report["state"] == "contaminated"
-    assert "somebody else set gpu.power_limit_w to 222, we had set 250" in report["reason"]
-    assert f"jouletune actuator restore {GPU}" in report["reason"]
+    agent.step()
+    reports = [m["outcome"] for m in rig.tuner.told("/trials/report")]
+    assert [report["state"] for report in reports] == ["contaminated", "failed"]
+    for report in reports:
+        assert "somebody else set gpu.power_limit_w to 222, we had set 250" in report["reason"]
+        assert f"jouletune actuator restore {GPU}" in report["reason"]
     assert house.values == {**FACTORY, LIMIT: 222}
 
 

@@ -13,13 +13,15 @@ from rich.console import Console
 from tests.builders import device
 from tests.unit.tuner.cli import worlds
 from tuner.cli import results
+from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
 from tuner.cli.report import bill_lines, next_steps, print_report
 from tuner.cli.results import Outcome, Result, document
 from tuner.cli.runfile import Job
 from tuner.cli.score import Score, score
-from tuner.core import Bill, Constraint, Objective, Setting
-from tuner.wire import Change
+from tuner.core import Bill, Constraint, Objective, Phase, Plan, Setting, TrialState
+from tuner.core import Outcome as Ended
+from tuner.wire import Change, Release
 
 
 def true_values(at: Setting) -> Mapping[str, float]:
@@ -125,6 +127,35 @@ def test_a_study_stopped_too_early_held_nothing() -> None:
     assert main.score is None, "what was never measured is not scored"
     text = told(Result(job=job, board="A100", cannot={}, main=main))
     assert "No baseline, so nothing was tuned" in text
+
+
+def test_a_study_that_the_tuner_paused_goes_no_further_and_held_nothing() -> None:
+    left = iter([True] * 4)
+
+    def lost_while_confirming(at: Setting) -> Ended:
+        if next(left, False):
+            return worlds.slope(at)
+        return Ended(state=TrialState.FAILED, reason="the device is lost")
+
+    verbs = worlds.operations()
+    study = worlds.created(verbs)
+    worlds.tune(verbs, lost_while_confirming, until=Release)
+    view = verbs.study(study)
+    assert (view.phase, view.plan) == (Phase.PAUSED, Plan.single(worlds.BEST))
+    assert settled(verbs, view)
+    job = Job(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+    assert not main.won, "what was proposed was never confirmed"
+    text = told(Result(job=job, board="A100", cannot={}, main=main))
+    assert "No setting won: the baseline stays. 4 trials in a row failed" in text
+    assert "the device is lost" in text
+
+
+def test_a_study_that_an_operator_paused_may_go_on() -> None:
+    verbs = worlds.operations()
+    study = worlds.created(verbs)
+    assert not settled(verbs, verbs.study(study))
+    assert not settled(verbs, verbs.pause(study, Change(who="ann")))
 
 
 def test_an_unknown_energy_is_not_called_zero() -> None:

@@ -12,7 +12,7 @@ from tests.unit.tuner.test_loop import Descend
 from tuner.core import Device, InvalidInput, Outcome, Policy, Setting, Store, TrialState
 from tuner.loop import Loop
 from tuner.operations import Operations
-from tuner.wire import Assignment, HoldOrder, Poll, StudyDraft, TrialReport
+from tuner.wire import Assignment, HoldOrder, Poll, Release, StudyDraft, TrialReport
 
 FILE = "tuned.sqlite"
 LIMIT = "latency_p99_ms <= 1.2x baseline"
@@ -55,11 +55,15 @@ def created(verbs: Operations, policy: str = "scripted") -> str:
     return verbs.create(draft).id
 
 
-def tune(verbs: Operations, surface: Surface = slope) -> None:
-    """Play the agent of `sim` until the study holds."""
+def tune(
+    verbs: Operations,
+    surface: Surface = slope,
+    until: type[HoldOrder] | type[Release] = HoldOrder,
+) -> None:
+    """Play the agent of `sim` until the study holds, or until it is paused."""
     for _ in range(40):
         order = verbs.loop.order("sim", Poll(agent="host", applied=applied()))
-        if isinstance(order, HoldOrder):
+        if isinstance(order, until):
             return
         assert isinstance(order, Assignment), order
         verbs.loop.record(
@@ -72,7 +76,7 @@ def tune(verbs: Operations, surface: Surface = slope) -> None:
                 outcome=surface(order.setting),
             )
         )
-    raise AssertionError("the study does not come to hold")
+    raise AssertionError("the study does not come to an end")
 
 
 def held(surface: Surface = slope) -> tuple[Operations, str]:
