@@ -150,7 +150,7 @@ class PolicyContract:
         assert isinstance(answer, Try)
         assert setting_key(answer.setting) != setting_key(setting(400))
 
-    def test_a_constant_objective_ends_without_claiming_anything(self, policy: Policy) -> None:
+    def test_a_constant_objective_ends_with_what_was_measured(self, policy: Policy) -> None:
         at = asked(6)
         trials = baseline(at, window())
         for _ in range(10):
@@ -160,6 +160,8 @@ class PolicyContract:
             assert isinstance(answer, Try)
             trials.append(trial(len(trials) + 1, answer.setting, window()))
         assert isinstance(answer, Done)
+        measured = {setting_key(t.setting) for t in trials}
+        assert {setting_key(row.setting) for row in answer.plan.rows} <= measured
 
     def test_where_nothing_is_feasible_it_ends_with_the_baseline(self, policy: Policy) -> None:
         at = asked(6, constraints=("latency_p99_ms <= 1",))
@@ -188,8 +190,10 @@ class PolicyContract:
         assert {setting_key(t.setting) for t in trials} <= allowed
 
     def test_no_constraint_is_no_trouble(self, policy: Policy) -> None:
-        _, done = self.play(policy, asked(10, constraints=()))
-        assert isinstance(done, Done)
+        trials, done = self.play(policy, asked(11, constraints=()))
+        least = min(surface(t.setting).estimates["energy_j"].mean for t in trials)
+        held = surface(done.plan.rows[0].setting).estimates["energy_j"].mean
+        assert held == pytest.approx(least)
 
     def test_an_objective_to_maximize_is_maximized(self, policy: Policy) -> None:
         at = replace(asked(11, constraints=()), objective=Objective("energy_j", "maximize"))

@@ -117,8 +117,9 @@ def test_text_that_postgresql_cannot_keep_is_bad_input(store: Store) -> None:
 
 def test_a_dropped_connection_is_made_anew(store: Store, server: str) -> None:
     store.ping()
-    drop_connections(server, "contracts")
+    assert drop_connections(server, "contracts") >= 1
     store.ping()
+    assert store.studies.list() == ()
 
 
 def test_a_server_that_refuses_is_named_and_forgiven(store: Store, server: str) -> None:
@@ -138,9 +139,11 @@ def test_a_database_that_is_not_there_is_a_store_error(server: str) -> None:
         open_store(make_url(server).set(database="nowhere").render_as_string())
 
 
-def drop_connections(server: str, database: str) -> None:
+def drop_connections(server: str, database: str) -> int:
+    """End all connections to a database and return how many there were."""
     with postgres.connection(server) as connection:
-        connection.execute(
+        ended = connection.execute(
             text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"),
             {"name": database},
         )
+        return len(ended.all())

@@ -186,6 +186,7 @@ def test_a_study_comes_to_holding_although_the_agent_is_killed_in_a_trial(site: 
     site.until(lambda: site.gpu == ORIGINAL, "a dead agent's trial stays", LEASE_S + 1.0)
     site.until(lambda: site.phase() == "holding", "no hold", 240.0)
     site.until(site.held, "the winner is not in force", 20.0)
+    assert site.phase() == "holding"
 
 
 def test_a_hold_outlives_the_tuner(site: Site) -> None:
@@ -221,6 +222,7 @@ def test_prometheus_finds_what_is_held(site: Site) -> None:
     told = f'jouletune_device_level{{device="{A100}",level="hold"}} 1'
     file = "/run/jouletune-metrics/jouletune.prom"
     site.until(lambda: told in site.machine.call("cat", file).stdout, "no figures", 40.0)
+    assert told in site.machine.call("cat", file).stdout
 
 
 def test_a_killed_actuator_puts_back_and_is_asked_again(site: Site) -> None:

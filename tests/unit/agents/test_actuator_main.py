@@ -92,6 +92,10 @@ class Site:
         fake_knobs.save(self.hardware, state)
 
     @property
+    def mode(self) -> int:
+        return self.socket.stat().st_mode & 0o777
+
+    @property
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
@@ -199,7 +203,9 @@ def test_systemd_is_told(site: Site) -> None:
 
 def test_the_socket_is_its_groups_alone(site: Site) -> None:
     site.serve()
-    site.until(lambda: site.socket.stat().st_mode & 0o777 == 0o660)
+    assert site.socket.is_socket()
+    site.until(lambda: site.mode == 0o660)  # it is there a moment before
+    assert site.mode == 0o660
 
 
 def test_the_console_shows_what_it_does(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

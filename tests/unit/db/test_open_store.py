@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from db import open_store
+from tests.builders import device
 from tests.contracts.killed_writer import ROOT
 from tuner.core import ConfigError, StoreError
 
@@ -104,6 +105,8 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_store_answers_again_after_it_was_closed(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/tuner.db")
+    store.devices.put(device())
     store.close()
     store.ping()
+    assert store.devices.list() == (device(),)
     store.close()
