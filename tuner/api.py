@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -86,7 +87,8 @@ def create_app(operations: Operations, token: str, hosts: frozenset[str], versio
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(_agent_routes(operations), prefix="/v1", tags=["agents"])
     app.include_router(_study_routes(operations), prefix="/v1", tags=["studies"])
-    app.include_router(_question_routes(operations), prefix="/v1", tags=["questions"])
+    app.include_router(_result_routes(operations), prefix="/v1", tags=["questions"])
+    app.include_router(_fleet_routes(operations), prefix="/v1", tags=["questions"])
     return app
 
 
@@ -305,33 +307,41 @@ def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change
     return change_study
 
 
-def _question_routes(operations: Operations) -> APIRouter:
-    router = APIRouter()
+def _result_routes(operations: Operations) -> APIRouter:
+    """Return what is asked of one study: how it came about, what it tried and what it found."""
+    router = APIRouter(prefix="/studies/{study}")
 
-    @router.get("/studies/{study}/revisions", response_model=list[RevisionView])
+    @router.get("/revisions", response_model=list[RevisionView])
     def revisions(study: str) -> Response:
         """Tell who changed the study, when and why."""
         return _many(operations.revisions(study))
 
-    @router.get("/studies/{study}/trials", response_model=list[TrialView])
+    @router.get("/trials", response_model=list[TrialView])
     def trials(study: str) -> Response:
         """List the study's trials."""
         return _many(operations.trials(study))
 
-    @router.get("/studies/{study}/best", response_model=SettingView)
+    @router.get("/best", response_model=SettingView)
     def best(study: str) -> Response:
         """Show what is held, or the best feasible setting measured."""
         return _one(operations.best(study))
 
-    @router.get("/studies/{study}/pareto", response_model=list[SettingView])
+    @router.get("/pareto", response_model=list[SettingView])
     def pareto(study: str) -> Response:
         """List the settings that none other beats in objective and constraints at once."""
         return _many(operations.pareto(study))
 
-    @router.get("/studies/{study}/report", response_model=StudyReport)
+    @router.get("/report", response_model=StudyReport)
     def report(study: str) -> Response:
         """Report what the study gained and cost."""
         return _one(operations.report(study))
+
+    return router
+
+
+def _fleet_routes(operations: Operations) -> APIRouter:
+    """Return what is asked over all studies: devices, events and history."""
+    router = APIRouter()
 
     @router.get("/devices", response_model=list[DeviceView])
     def devices() -> Response:
@@ -346,14 +356,8 @@ def _question_routes(operations: Operations) -> APIRouter:
     ) -> list[dict[str, Any]]:
         """List the latest events."""
         return [
-            {
-                "at": e.at.isoformat(),
-                "kind": e.kind,
-                "text": e.text,
-                "study": e.study,
-                "device": e.device,
-            }
-            for e in operations.events(study, device, last)
+            {**asdict(event), "at": event.at.isoformat()}
+            for event in operations.events(study, device, last)
         ]
 
     @router.get("/history")

@@ -13,7 +13,8 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from tuner.bench.runs import Result
+    from tuner.bench.contest import Standings, Terms
+    from tuner.bench.runs import Job, Result
 
 LINES = 20
 """How many lines tell the progress where there is no terminal."""
@@ -65,12 +66,8 @@ def surfaces(
     budget. Captured is the share of the best possible saving; 0 where what is deployed breaks the
     limit.
     """
-    from tuner.bench.contest import Terms, jobs_of, standings
-    from tuner.bench.plot import draw
+    from tuner.bench.contest import Terms, standings
     from tuner.bench.runs import run_all
-    from tuner.bench.surfaces import left_out, load_problems
-    from tuner.cli.output import echo_json, json_text
-    from tuner.cli.standings import markdown
 
     terms = Terms(
         tuners=_listed("tuners", tuners, str),
@@ -81,13 +78,32 @@ def surfaces(
         own_baseline=own_baseline,
     )
     _check_files(plot, output)
+    todo = _studies(folder, terms)
+    with _progress(len(todo)) as done:
+        found = standings(todo, run_all(todo, jobs, done), terms)
+    _tell(found, plot, output, as_json)
+    if found.failures:
+        typer.echo(f"error: {len(found.failures)} of {len(todo)} studies broke down", err=True)
+        raise typer.Exit(1)
+
+
+def _studies(folder: Path, terms: Terms) -> list[Job]:
+    """Return the studies of a comparison; what the folder has and is left out is told on stderr."""
+    from tuner.bench.contest import jobs_of
+    from tuner.bench.surfaces import left_out, load_problems
+
     problems = load_problems(folder)
     for remark in left_out(folder):
         typer.echo(f"left out {remark}", err=True)
-    todo = jobs_of(problems, terms)
-    with _progress(len(todo)) as done:
-        results = run_all(todo, jobs, done)
-    found = standings(todo, results, terms)
+    return jobs_of(problems, terms)
+
+
+def _tell(found: Standings, plot: Path | None, output: Path | None, as_json: bool) -> None:
+    """Print the standings, and write the files asked for."""
+    from tuner.bench.plot import draw
+    from tuner.cli.output import echo_json, json_text
+    from tuner.cli.standings import markdown
+
     if as_json:
         echo_json(found)
     else:
@@ -96,9 +112,6 @@ def surfaces(
         output.write_text(json_text(found) + "\n", encoding="utf-8")
     if plot is not None:
         draw(found.rows, plot)
-    if found.failures:
-        typer.echo(f"error: {len(found.failures)} of {len(todo)} studies broke down", err=True)
-        raise typer.Exit(1)
 
 
 def _check_files(plot: Path | None, output: Path | None) -> None:

@@ -86,9 +86,8 @@ def run(
 
     Starts one tuner and one agent as local processes and ends them afterwards.
     """
-    from tuner.cli.conduct import drop_leftovers, sole
+    from tuner.cli.conduct import sole
     from tuner.cli.jobs import Wishes
-    from tuner.cli.runfile import read_run, write_run
     from tuner.core import ConfigError, Safety
 
     wishes = Wishes(
@@ -102,20 +101,13 @@ def run(
         seed=seed,
         safety=None if safety is None else Safety(safety),
     )
-    asked = None if resume else _asked(wishes, db, state_dir)
     if resume and (db or wishes != Wishes()):
         raise ConfigError(
             "--resume goes on with the run as it began", hint="give only --state-dir and --json"
         )
+    asked = None if resume else _asked(wishes, db, state_dir)
     with sole(state_dir):
-        last = read_run(state_dir)
-        if asked is None:
-            record = _unfinished(last, state_dir)
-        else:
-            if last is not None:
-                drop_leftovers(last, lambda text: typer.echo(text, err=True))
-            record = asked
-            write_run(state_dir, record)
+        record = _unfinished(state_dir) if asked is None else _begun(asked, state_dir)
         _carry_out(record, state_dir, as_json)
 
 
@@ -128,10 +120,24 @@ def _asked(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
     return RunRecord(db=url, seed=wishes.seed or 0, jobs=asked_jobs(wishes))
 
 
-def _unfinished(last: RunRecord | None, state_dir: Path) -> RunRecord:
+def _begun(asked: RunRecord, state_dir: Path) -> RunRecord:
+    """Return a run that begins: written down, the studies of an interrupted one before it stopped."""
+    from tuner.cli.conduct import drop_leftovers
+    from tuner.cli.runfile import read_run, write_run
+
+    last = read_run(state_dir)
+    if last is not None:
+        drop_leftovers(last, lambda text: typer.echo(text, err=True))
+    write_run(state_dir, asked)
+    return asked
+
+
+def _unfinished(state_dir: Path) -> RunRecord:
     """Return the run to go on with. Raises NotFound where there is none."""
+    from tuner.cli.runfile import read_run
     from tuner.core import NotFound
 
+    last = read_run(state_dir)
     if last is None or last.finished:
         what = "the last run is finished" if last else "there was no run"
         raise NotFound(
