@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tuner.core import (
     Applied,
     Constraint,
     Device,
+    Done,
     Estimate,
+    InvalidInput,
     Knob,
     Level,
     Limit,
@@ -21,13 +24,18 @@ from tuner.core import (
     Origin,
     Outcome,
     Part,
+    Past,
     Phase,
+    Plan,
+    Policy,
     Setting,
     Space,
     Study,
+    Suggestion,
     Terms,
     Trial,
     TrialState,
+    Try,
 )
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -134,6 +142,45 @@ def study(
         "created_at": START,
     }
     return Study(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def surface(at: Setting) -> Measurement:
+    """Return a window on a smooth surface: slower clocks save until idling eats the saving."""
+    clock, batch = float(at["gpu.clock_mhz"]) / 1000.0, float(at["batch_size"])
+    energy_j = (2.0 + 2.0 / clock + 6.0 * clock**2) / batch**0.3
+    return window(energy_j, 100.0 * batch**0.2 / clock**0.4)
+
+
+def past(at: Study, trials: Sequence[Trial]) -> Past:
+    return Past(study=at, trials=tuple(trials), now=START)
+
+
+def baseline(at: Study, seen: Measurement | None = None) -> list[Trial]:
+    """Return the two windows of a study's baseline."""
+    found = seen or surface(at.baseline)
+    return [trial(n, at.baseline, found, phase=Phase.BASELINE) for n in (1, 2)]
+
+
+def asked(count: int, **changes: Any) -> Study:  # noqa: ANN401
+    """Return a study of so many trials."""
+    return study(terms=Terms(trials=count, window_s=10.0, max_window_s=30.0), **changes)
+
+
+class Descend:
+    """A policy that tries 800 and 600 MHz, then proposes the latter."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        tried = sum(t.phase is Phase.TUNING for t in past.trials)
+        if tried < 2:
+            return Try(setting((800, 600)[tried]), f"step {tried + 1}")
+        return Done(Plan.single(setting(600)), "that is low enough")
+
+
+def policies(name: str) -> Policy:
+    """Return the one policy there is: `scripted`."""
+    if name != "scripted":
+        raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
+    return Descend()
 
 
 def device(name: str = "sim", **changes: object) -> Device:

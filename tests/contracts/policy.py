@@ -4,50 +4,35 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from tests.builders import CLOCKS, SPACE, START, setting, study, trial, window
+from tests.builders import (
+    CLOCKS,
+    SPACE,
+    asked,
+    baseline,
+    past,
+    setting,
+    surface,
+    trial,
+    window,
+)
 from tuner.core import (
     Done,
     Knob,
     Limit,
-    Measurement,
     Objective,
-    Past,
     Phase,
     Policy,
-    Setting,
     Space,
     Study,
-    Terms,
     Trial,
     TrialState,
     Try,
     Wait,
     setting_key,
 )
-
-
-def surface(at: Setting) -> Measurement:
-    """Return a window on a smooth surface: slower clocks save until idling eats the saving."""
-    clock, batch = float(at["gpu.clock_mhz"]) / 1000.0, float(at["batch_size"])
-    energy_j = (2.0 + 2.0 / clock + 6.0 * clock**2) / batch**0.3
-    return window(energy_j, 100.0 * batch**0.2 / clock**0.4)
-
-
-def past(at: Study, trials: list[Trial]) -> Past:
-    return Past(study=at, trials=tuple(trials), now=START)
-
-
-def baseline(at: Study, seen: Measurement | None = None) -> list[Trial]:
-    found = seen or surface(at.baseline)
-    return [trial(n, at.baseline, found, phase=Phase.BASELINE) for n in (1, 2)]
-
-
-def asked(count: int, **changes: Any) -> Study:  # noqa: ANN401
-    return study(terms=Terms(trials=count, window_s=10.0, max_window_s=30.0), **changes)
 
 
 class PolicyContract:

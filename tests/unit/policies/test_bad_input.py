@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from policies.polythrottle import Polythrottle
-from tests.builders import SPACE, setting, trial, window
-from tests.contracts.policy import asked, baseline, past, surface
+from tests.builders import SPACE, asked, baseline, past, setting, surface, trial, window
 from tuner.core import (
     Done,
     Estimate,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies import POLICIES, load_policy
-from tests.builders import trial
-from tests.contracts.policy import asked, baseline, past, surface
+from tests.builders import asked, baseline, past, surface, trial
 from tuner.core import Done, Knob, Part, Space, Try, setting_key
 
 pytestmark = pytest.mark.timeout(120)

@@ -12,12 +12,11 @@ import pytest
 from agents.attached import Attached
 from agents.devices.catalogue import known_truth, open_device, oracle
 from policies import load_policy
-from tests.builders import START, study
+from tests.builders import START, past, study
 from tuner.core import (
     Limit,
     Measurement,
     Outcome,
-    Past,
     Phase,
     Setting,
     Study,
@@ -61,7 +60,7 @@ class Bench:
         )
         policy = load_policy(self.policy)
         while at.phase is not Phase.HOLDING:
-            step = next_step(Past(study=at, trials=tuple(self.trials), now=START), policy)
+            step = next_step(past(at, self.trials), policy)
             if isinstance(step, Move):
                 moved = at.moved(step.phase, step.plan)
                 at = replace(moved, phase_since=len(self.trials) + 1)
@@ -120,8 +119,8 @@ def test_after_a_crash_the_same_steps_come_out() -> None:
     tuning = [t for t in whole.trials if t.phase is Phase.TUNING]
     cut = tuning[6].number
     at = replace(study(), space=whole.device.space, seed=3, terms=Terms(trials=20))
-    past = Past(study=at, trials=tuple(whole.trials[: cut - 1]), now=START + timedelta(days=1))
-    step = next_step(past, load_policy("polythrottle"))
+    later = replace(past(at, whole.trials[: cut - 1]), now=START + timedelta(days=1))
+    step = next_step(later, load_policy("polythrottle"))
     assert isinstance(step, Assign)
     assert setting_key(step.setting) == setting_key(tuning[6].setting)
 

@@ -12,7 +12,7 @@ import pytest
 
 from agents.workloads.reference.knobs import knob_space
 from policies.packrat import Packrat
-from tests.builders import START, study, trial
+from tests.builders import START, past, study, trial
 from tuner.core import (
     Done,
     Estimate,
@@ -23,12 +23,10 @@ from tuner.core import (
     Objective,
     Outcome,
     Part,
-    Past,
     Phase,
     Plan,
     Setting,
     Space,
-    Study,
     Terms,
     Trial,
     TrialState,
@@ -133,10 +131,6 @@ class Course:
 
     def tried(self) -> list[Trial]:
         return [t for t in self.trials if t.phase is Phase.TUNING]
-
-
-def past(at: Study, trials: list[Trial]) -> Past:
-    return Past(study=at, trials=tuple(trials), now=START)
 
 
 def true_best(machine: Machine, demand: int) -> float:

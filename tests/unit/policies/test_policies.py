@@ -8,8 +8,8 @@ from policies import POLICIES, load_policy
 from policies.packrat import Packrat
 from policies.polythrottle import Polythrottle, TwoPhase
 from policies.sobol import Sobol
-from tests.builders import CLOCKS, SPACE
-from tests.contracts.policy import PolicyContract, asked, baseline, past
+from tests.builders import CLOCKS, SPACE, asked, baseline, past
+from tests.contracts.policy import PolicyContract
 from tuner.core import InvalidInput, Policy, Try, setting_key
 
 

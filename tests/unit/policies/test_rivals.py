@@ -9,9 +9,9 @@ import pytest
 
 from policies import load_policy
 from policies.hillclimb import Hillclimb
-from tests.builders import START, trial, window
-from tests.contracts.policy import PolicyContract, asked, baseline, past, surface
-from tuner.core import Done, InvalidInput, Knob, Past, Setting, Space, Study, Try, setting_key
+from tests.builders import asked, baseline, past, surface, trial, window
+from tests.contracts.policy import PolicyContract
+from tuner.core import Done, InvalidInput, Knob, Setting, Space, Study, Try, setting_key
 
 LADDER = tuple(range(1, 33))
 LONG = Space((Knob("clock_mhz", LADDER, 32), Knob("mem_mhz", (1, 2, 3), 3)))
@@ -30,7 +30,7 @@ def walked(count: int) -> list[Setting]:
     at = asked(count, space=LONG)
     trials = baseline(at, window(*valley(LONG.default), relative=0.0))
     while True:
-        answer = Hillclimb().suggest(Past(study=at, trials=tuple(trials), now=START))
+        answer = Hillclimb().suggest(past(at, trials))
         if isinstance(answer, Done):
             return [t.setting for t in trials[2:]]
         assert isinstance(answer, Try)

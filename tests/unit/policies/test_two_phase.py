@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from policies.polythrottle import CPU_CLOCK, CPU_TRIALS, TwoPhase
-from tests.builders import SPACE, trial, window
-from tests.contracts.policy import asked, baseline, past
+from tests.builders import SPACE, asked, baseline, past, trial, window
 from tuner.core import (
     Done,
     Knob,

@@ -12,10 +12,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from db.memory import MemoryStore
-from tests.builders import Time, applied, device, setting, window
-from tests.unit.tuner.test_loop import Descend
+from tests.builders import Time, applied, device, policies, setting, window
 from tuner.api import create_app
-from tuner.core import Estimate, InvalidInput, Metric, Origin, Outcome, TrialState
+from tuner.core import Estimate, Metric, Origin, Outcome, TrialState
 from tuner.loop import Loop
 from tuner.operations import ROWS, Operations
 from tuner.wire import (
@@ -35,12 +34,6 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json
 DRAFT = StudyDraft(
     devices=("sim",), constraints=("latency_p99_ms <= 1.2x baseline",), policy="scripted"
 )
-
-
-def policies(name: str) -> Descend:
-    if name != "scripted":
-        raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
-    return Descend()
 
 
 @pytest.fixture

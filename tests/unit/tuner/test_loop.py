@@ -9,9 +9,8 @@ from datetime import timedelta
 import pytest
 
 from db.memory import MemoryStore
-from tests.builders import Time, applied, completed, device, setting, study, window
+from tests.builders import Descend, Time, applied, completed, device, setting, study, window
 from tuner.core import (
-    Done,
     NotFound,
     Outcome,
     Past,
@@ -22,7 +21,6 @@ from tuner.core import (
     Study,
     Suggestion,
     TrialState,
-    Try,
 )
 from tuner.loop import Loop
 from tuner.operations import Operations
@@ -38,17 +36,6 @@ from tuner.wire import (
     Renewal,
     TrialReport,
 )
-
-
-@dataclass
-class Descend:
-    """Tries clocks downwards as many times as the terms allow, then proposes 600 MHz."""
-
-    def suggest(self, past: Past) -> Suggestion:
-        tried = sum(t.phase is Phase.TUNING for t in past.trials)
-        if tried < 2:
-            return Try(setting((800, 600)[tried]), f"step {tried + 1}")
-        return Done(Plan.single(setting(600)), "that is low enough")
 
 
 @dataclass

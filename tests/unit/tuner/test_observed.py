@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import SPACE, setting, study, trial, window
-from tests.contracts.policy import asked, baseline, past
+from tests.builders import SPACE, asked, baseline, past, setting, study, trial, window
 from tuner.core import (
     Done,
     Knob,

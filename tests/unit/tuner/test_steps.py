@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.builders import START, setting, study, trial, window
+from tests.builders import past, setting, study, trial, window
 from tuner.core import (
     Done,
     Measurement,
@@ -41,7 +41,7 @@ class Scripted:
 
 def step(at: Study, trials: list[Trial], answer: Suggestion | None = None) -> object:
     policy = Scripted(answer or Wait("nothing"))
-    return next_step(Past(study=at, trials=tuple(trials), now=START), policy)
+    return next_step(past(at, trials), policy)
 
 
 def base(number: int) -> Trial:

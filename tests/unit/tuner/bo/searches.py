@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.builders import setting, trial, window
-from tests.contracts.policy import asked
+from tests.builders import asked, setting, trial, window
 from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import enumerate_grid

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.builders import trial, window
-from tests.contracts.policy import asked, past
+from tests.builders import asked, past, trial, window
+from tests.unit.tuner.bo.searches import at_baseline
 from tuner.bo import suggest as suggesting
 from tuner.bo.acquisition import Belief
 from tuner.bo.beliefs import View
@@ -44,10 +44,6 @@ def wrong(at: Setting) -> int:
 
 def free(space: Space, **changes: object) -> Study:
     return replace(asked(10, constraints=(), **changes), space=space)
-
-
-def at_baseline(at: Study) -> list[Trial]:
-    return [trial(n, at.baseline, window(), phase=Phase.BASELINE) for n in (1, 2)]
 
 
 def found(at: Study, trials: list[Trial]) -> Search:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import START, setting, study, trial, window
-from tests.contracts.policy import asked, baseline, past, surface
+from tests.builders import asked, baseline, past, setting, study, surface, trial, window
 from tests.unit.tuner.bo.searches import seen
 from tuner import guard
 from tuner.bo.search import MOST_FAILURES
@@ -19,7 +18,6 @@ from tuner.core import (
     Limit,
     Measurement,
     MetricUnavailable,
-    Past,
     Phase,
     Safety,
     Setting,
@@ -273,7 +271,7 @@ def test_a_space_of_one_setting_is_done_at_once() -> None:
 def test_trials_that_no_longer_count_are_not_used() -> None:
     at = replace(fine(), since_trial=5)
     stale = [*baseline(at), *(trial(n, setting(800)) for n in (3, 4))]
-    assert isinstance(suggest(Past(study=at, trials=tuple(stale), now=START)), Wait)
+    assert isinstance(suggest(past(at, stale)), Wait)
 
 
 def test_a_stage_limits_what_is_tried_and_forgets_no_evidence() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from db import open_store
 from db.memory import MemoryStore
-from tests.builders import Time, applied, completed, device, setting
-from tests.unit.tuner.test_loop import Descend
-from tuner.core import Device, InvalidInput, Outcome, Policy, Setting, Store, TrialState
+from tests.builders import Time, applied, completed, device, policies, setting
+from tuner.core import Device, Outcome, Setting, Store, TrialState
 from tuner.loop import Loop
 from tuner.operations import Operations
 from tuner.wire import Assignment, HoldOrder, Poll, Release, StudyDraft, TrialReport
@@ -18,12 +17,6 @@ FILE = "tuned.sqlite"
 LIMIT = "latency_p99_ms <= 1.2x baseline"
 
 Surface = Callable[[Setting], Outcome]
-
-
-def policies(name: str) -> Policy:
-    if name != "scripted":
-        raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
-    return Descend()
 
 
 def slope(at: Setting) -> Outcome:
