@@ -21,14 +21,16 @@ JOULETUNE = [sys.executable, "-c", "import sys; from tuner.cli.app import main; 
 DEADLINE_S = 60.0
 
 
-def until(what: Callable[[], bool], why: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait until something is true; a test that waits in vain fails with `why`."""
+def until(
+    what: Callable[[], bool], why: str | Callable[[], str], deadline_s: float = DEADLINE_S
+) -> None:
+    """Wait until something is true; a test that waits in vain fails with `why`, asked at the end."""
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
         if what():
             return
         time.sleep(0.05)
-    raise AssertionError(f"{why}: not within {deadline_s:g} s")
+    raise AssertionError(f"{why if isinstance(why, str) else why()}: not within {deadline_s:g} s")
 
 
 def free_port() -> int:
@@ -132,7 +134,7 @@ class Stage:
 
     def device(self) -> str:
         """Return the id of the one device, once it is registered."""
-        until(lambda: bool(self.call("GET", "/devices")), f"no device: {self.log('agent')}")
+        until(lambda: bool(self.call("GET", "/devices")), lambda: f"no device: {self.log('agent')}")
         return str(self.call("GET", "/devices")[0]["device"]["id"])
 
     def create(self, **draft: object) -> str:

@@ -64,7 +64,10 @@ def test_a_hold_outlives_everybody(played: Stage) -> None:
     toy = start(played)
     study = played.create(**DRAFT)
     played.await_phase(study, "holding")
-    until(lambda: batch_size(toy) != 1, "the winner is not applied")
+    until(
+        lambda: batch_size(toy) != 1,
+        lambda: f"no winner: {played.call('GET', f'/studies/{study}/report')}",
+    )
     held = batch_size(toy)
     assert_light(played)
     before = json.dumps(played.call("GET", f"/studies/{study}/report"), sort_keys=True)
@@ -84,11 +87,11 @@ def test_a_hold_outlives_everybody(played: Stage) -> None:
     assert batch_size(toy) == held
     httpx.put(f"http://127.0.0.1:{toy}/knobs", json={"batch_size": 1})
     played.start_agent("cpu", f"http://127.0.0.1:{toy}")
-    until(lambda: batch_size(toy) == held, f"the hold is not taken up: {played.log('agent')}")
+    until(lambda: batch_size(toy) == held, lambda: f"not taken up: {played.log('agent')}")
 
     played.kill("toy")
     played.start_toy(toy)
-    until(lambda: batch_size(toy) == held, f"the workload is left alone: {played.log('agent')}")
+    until(lambda: batch_size(toy) == held, lambda: f"left alone: {played.log('agent')}")
 
 
 def assert_light(played: Stage) -> None:

@@ -13,7 +13,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PAUSES_MS = {1: 4.0, 2: 3.0, 4: 2.0, 8: 5.0}
+PAUSES_MS = {1: 16.0, 2: 12.0, 4: 6.0, 8: 20.0}
 KNOB = {
     "name": "batch_size",
     "values": list(PAUSES_MS),
