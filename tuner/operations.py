@@ -24,7 +24,6 @@ from tuner.core import (
     Space,
     Study,
     TrialState,
-    Verdict,
     draw_up,
     incumbent,
     setting_key,
@@ -232,7 +231,6 @@ class Operations:
             ),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
-            violations=sum(v.verdict is Verdict.INFEASIBLE for v in views),
         )
 
     def devices(self) -> list[DeviceView]:

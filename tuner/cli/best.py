@@ -26,7 +26,7 @@ def best(
     from tuner.cli.desk import open_desk
     from tuner.cli.figures import shown
     from tuner.cli.output import echo_json, echo_table
-    from tuner.cli.trial import asked_metrics, described
+    from tuner.cli.trial import asked_metrics, described, gained
     from tuner.core import render_setting
 
     with open_desk(tuner, token_file, db) as desk:
@@ -50,3 +50,5 @@ def best(
         )  # fmt: skip
     else:
         typer.echo(described(found[0], view))
+        if saved := gained(view):
+            typer.echo(f"saves {saved} against the baseline")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from tuner.cli.figures import change, figure, percent, shown
 from tuner.cli.output import table
 from tuner.cli.trial import asked_metrics, remark, row
-from tuner.core import Phase, TrialState
+from tuner.core import Phase, TrialState, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -148,13 +148,14 @@ def line(trial: TrialView, view: StudyView) -> str:
 
 def best_so_far(view: StudyView) -> str:
     """Return the best so far against the baseline."""
-    metric = asked_metrics(view)[0]
-    base = view.baseline.metrics.get(metric)
-    best = view.best.metrics.get(metric) if view.best is not None else None
-    if best is None or base is None or base.mean == 0.0 or view.best is None:
+    metric, best = asked_metrics(view)[0], view.best
+    if best is None or best.verdict is not Verdict.FEASIBLE:
         return "nothing feasible yet"
-    share = percent((best.mean - base.mean) / base.mean)
+    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
+    if base is None or found is None or base.mean == 0.0:
+        return "nothing to compare yet"
+    share = percent((found.mean - base.mean) / base.mean)
     return (
-        f"best so far {figure(metric, best.mean, best.stderr)} "
-        f"({share} against the baseline) at {change(view.best.setting, view.baseline.setting)}"
+        f"best so far {figure(metric, found.mean, found.stderr)} "
+        f"({share} against the baseline) at {change(best.setting, view.baseline.setting)}"
     )

@@ -149,7 +149,7 @@ def _write(rows: Sequence[Row], chosen: Format, output: Path | None) -> None:
 
 
 def _table(rows: Sequence[Row]) -> None:
-    from tuner.cli.figures import joined, shown
+    from tuner.cli.figures import joined, shown, when
     from tuner.cli.output import echo_table
     from tuner.core import render_setting
 
@@ -160,7 +160,7 @@ def _table(rows: Sequence[Row]) -> None:
         *(f">{m}" for m in columns or metrics[:2]), "setting", "remark",
         rows=(
             (
-                row.started_at.astimezone().isoformat(" ", "seconds")[:19],
+                when(row.started_at),
                 row.study,
                 str(row.number),
                 joined(row.devices),

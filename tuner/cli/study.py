@@ -128,7 +128,8 @@ def show(
     What is asked, where it stands, its baseline, its best and its revisions.
     """
     from tuner.cli.desk import open_desk
-    from tuner.cli.output import echo_json, plain
+    from tuner.cli.figures import when
+    from tuner.cli.output import echo_json
 
     with open_desk(tuner, token_file, db) as desk:
         view = desk.study(study)
@@ -140,7 +141,7 @@ def show(
         typer.echo(f"{name:<12}{text}")
     typer.echo("revisions")
     for r in revisions:
-        typer.echo(f"  {r.revision:>3}  {plain(r.at)}  {r.who}: {r.phase}, {r.why}")
+        typer.echo(f"  {r.revision:>3}  {when(r.at)}  {r.who}: {r.phase}, {r.why}")
 
 
 @commands.command()
@@ -239,8 +240,8 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
 
 def _facts(view: StudyView) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
-    from tuner.cli.figures import figure, joined, percent
-    from tuner.cli.trial import described
+    from tuner.cli.figures import figure, joined
+    from tuner.cli.trial import broken, described, gained
 
     limits = joined(
         (f"{limit.metric} {limit.op} {figure(limit.metric, limit.value)}" for limit in view.limits),
@@ -256,16 +257,12 @@ def _facts(view: StudyView) -> list[tuple[str, str]]:
         ("limits", limits),
         ("phase", f"{view.phase} (revision {view.revision}): {view.phase_why}"),
         ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
+        ("violations", broken(view)),
         ("baseline", described(view.baseline, view)),
         ("best", described(view.best, view) if view.best else "none is feasible yet"),
     ]
-    metric = _metric(view)
-    if view.best and metric in view.best.metrics and metric in view.baseline.metrics:
-        from tuner.steps import saving
-
-        sign = -1.0 if view.objective.startswith("maximize") else 1.0
-        gain = saving(view.baseline.metrics[metric], view.best.metrics[metric], sign)
-        facts.append(("saving", f"{percent(gain.mean, gain.stderr)} of {metric}"))
+    if saved := gained(view):
+        facts.append(("saving", saved))
     return facts
 
 

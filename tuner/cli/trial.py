@@ -41,7 +41,8 @@ def list_(
     metrics = asked_metrics(view)
     echo_table(
         ">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark",
-        rows=(row(t, view, metrics) for t in trials),
+        "why it was tried",
+        rows=([*row(t, view, metrics), t.why] for t in trials),
         nothing=f"study {study} has no trials yet",
     )  # fmt: skip
 
@@ -76,8 +77,36 @@ def remark(trial: TrialView) -> str:
 def described(found: SettingView, view: StudyView) -> str:
     """Return a setting with what it showed of the metrics asked for, in one line."""
     from tuner.cli.figures import shown
-    from tuner.core import render_setting
+    from tuner.core import Verdict, render_setting
 
     metrics = [f"{m} {shown(m, found.metrics)}" for m in asked_metrics(view) if m in found.metrics]
     numbers = ", ".join(metrics) or "not measured yet"
-    return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows)"
+    doubt = "" if found.verdict in (None, Verdict.FEASIBLE) else f", {found.verdict}"
+    return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows{doubt})"
+
+
+def gained(view: StudyView) -> str:
+    """Return what the best so far saves of the objective; nothing where that is the baseline."""
+    from tuner.cli.figures import THE_BASELINE, change, percent
+    from tuner.steps import saving
+
+    metric, best = asked_metrics(view)[0], view.best
+    if best is None or change(best.setting, view.baseline.setting) == THE_BASELINE:
+        return ""
+    before, after = view.baseline.metrics.get(metric), best.metrics.get(metric)
+    if before is None or after is None:
+        return ""
+    gain = saving(before, after, -1.0 if view.objective.startswith("maximize") else 1.0)
+    return f"{percent(gain.mean, gain.stderr)} of {metric}"
+
+
+def broken(view: StudyView) -> str:
+    """Return how often, and for how long, what was tried broke a limit."""
+    from tuner.cli.figures import duration, percent
+
+    found = view.violations
+    if found.rate is None:
+        return "nothing was tried"
+    lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
+    of = f"{found.broken} of {found.tried} windows away from the baseline"
+    return f"{of} broke a limit ({percent(found.rate)}){lasting}"

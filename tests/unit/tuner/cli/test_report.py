@@ -19,7 +19,7 @@ from tuner.cli.results import Outcome, Result, document
 from tuner.cli.runfile import Job
 from tuner.cli.score import Score, score
 from tuner.core import Bill, Constraint, Objective, Setting
-from tuner.wire import Change
+from tuner.wire import Change, StudyDraft
 
 
 def true_values(at: Setting) -> Mapping[str, float]:
@@ -81,7 +81,8 @@ def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
         "energy_j is 40.0 ± 0.6 % better; compared in alternating windows",
         "best      gpu.clock_mhz=600 batch_size=1",
         "latency_p99_ms <= 120.0 ms: kept (95 % bound 111.",
-        "trials    8 completed (2 baseline, 2 tuning, 4 confirming; 0 beyond a limit)",
+        "trials    8 completed (2 baseline, 2 tuning, 4 confirming)",
+        "          0 of 4 windows away from the baseline broke a limit (0.0 %)",
         "origin    measured (energy_j, latency_p99_ms, power_w, throughput_per_s)",
         "not here  gpu.fan: nobody lets us",
         "truth     40.0 % saved, 66.7 % of the best possible",
@@ -98,9 +99,31 @@ def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
 
 def test_a_report_without_a_winner_says_so_plainly() -> None:
     text = told(result(worlds.flat))
-    assert "No setting won: the baseline stays. no setting was confirmed" in text
+    assert "No setting won, the baseline stays: no setting was confirmed" in text
+    assert "limit     latency_p99_ms <= 120.0 ms: kept by the baseline" in text
     assert "it is not paid back" in text
     assert not result(worlds.flat).main.won
+
+
+def test_every_broken_limit_is_counted_with_its_time() -> None:
+    found = result(worlds.steep)
+    text = told(found)
+    assert "1 of 4 windows away from the baseline broke a limit (25.0 %), for 1 s in all" in text
+    made = document(found)
+    assert (made["violations"], made["violation_rate"]) == (1, 0.25)
+    assert made["seconds_above_limit"] == 1.0
+
+
+def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), constraints=("latency_p99_ms <= 50",), policy="scripted")
+    study = verbs.create(draft).id
+    worlds.tune(verbs)
+    job = Job(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+    text = told(Result(job=job, board="A100", cannot={}, main=main))
+    assert "limit     latency_p99_ms <= 50.00 ms: BROKEN by the baseline" in text
+    assert "best so far" not in shown_lines(main)
 
 
 def test_failures_are_told_with_their_reasons() -> None:
