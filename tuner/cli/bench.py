@@ -68,7 +68,7 @@ def surfaces(
     from tuner.bench.contest import Terms, jobs_of, standings
     from tuner.bench.plot import draw
     from tuner.bench.runs import run_all
-    from tuner.bench.surfaces import left_out, load_problems
+    from tuner.bench.surfaces import load_problems, remarks
     from tuner.cli.output import echo_json, json_text
     from tuner.cli.standings import markdown
 
@@ -82,8 +82,8 @@ def surfaces(
     )
     _check_files(plot, output)
     problems = load_problems(folder)
-    for remark in left_out(folder):
-        typer.echo(f"left out {remark}", err=True)
+    for remark in remarks(folder):
+        typer.echo(remark, err=True)
     todo = jobs_of(problems, terms)
     with _progress(len(todo)) as done:
         results = run_all(todo, jobs, done)
