@@ -19,4 +19,6 @@ class BotorchPlain:
         sofar = observed(past)
         if not isinstance(sofar, Observed):
             return sofar
+        if not sofar.seen:  # a metric nobody has measured yet: no model has anything to go by
+            return Try(sofar.untried[0], "nothing to compare with was measured yet; the first left")
         return Try(*choose(past.study.space, sofar, past.study.seed))
