@@ -106,7 +106,7 @@ def broken(view: StudyView) -> str:
 
     found = view.violations
     if found.rate is None:
-        return "nothing was tried"
+        return "nothing but the baseline was tried"
     lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
     of = f"{found.broken} of {found.tried} windows away from the baseline"
-    return f"{of} broke a limit ({percent(found.rate)}){lasting}"
+    return f"{of} break today's limits ({percent(found.rate)}){lasting}"

@@ -68,7 +68,7 @@ def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> 
     _, out, _ = ask("study", "show", study)
     assert "latency_p99_ms <= 120.0 ms" in out
     assert "saving      40.0 ± 0.5 % of energy_j" in out
-    assert "violations  0 of 4 windows away from the baseline broke a limit (0.0 %)" in out
+    assert "violations  0 of 4 windows away from the baseline break today's limits (0.0 %)" in out
     assert found["study"]["violations"] == {"tried": 4, "broken": 0, "rate": 0.0, "seconds": 0.0}
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ann: baseline, created", out)
 
