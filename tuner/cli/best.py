@@ -30,7 +30,8 @@ def best(
     from tuner.core import render_setting
 
     with open_desk(tuner, token_file, db) as desk:
-        view = desk.study(study)
+        report = desk.report(study)
+        view = report.study
         found = list(desk.pareto(study)) if pareto else [desk.best(study)]
     if as_json:
         echo_json(found if pareto else found[0])
@@ -50,5 +51,5 @@ def best(
         )  # fmt: skip
     else:
         typer.echo(described(found[0], view))
-        if saved := gained(view):
-            typer.echo(f"saves {saved} against the baseline")
+        if saved := gained(report):
+            typer.echo(f"saves {saved}")

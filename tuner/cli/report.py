@@ -111,29 +111,27 @@ def account(result: Result) -> Iterator[str]:
     more = len(main.report.failures) - MOST_FAILURES
     if more > 0:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
-    yield from bill_lines(main.report.bill)
+    yield f"bill      {billed(main.report.bill)}"
     if main.score is not None:
         yield f"truth     {true_worth(main.score)}"
     if result.control is not None:
         yield f"control   {_control(result.control)}"
 
 
-def bill_lines(bill: Bill) -> Iterator[str]:
-    """Yield what exploring cost and when it pays."""
+def billed(bill: Bill) -> str:
+    """Return what exploring cost, when it pays, and what was saved since."""
     spent = f"exploring took {duration(bill.seconds)}"
     if bill.explored_j is None:
-        yield f"bill      {spent}; its energy is unknown: no meter saw all of it"
-        return
+        return f"{spent}; its energy is unknown: no meter saw all of it"
     origin = f" ({bill.origin})" if bill.origin is not None else ""
-    text = f"bill      {spent} and {figure('energy_j', bill.explored_j)}{origin}"
-    if bill.break_even_s is not None and bill.saving_w is not None:
-        text += (
-            f"; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
-            f"so it is paid back after {duration(bill.break_even_s)}"
-        )
-    else:
-        text += "; it is not paid back: the best saves nothing"
-    yield text
+    text = f"{spent} and {figure('energy_j', bill.explored_j)}{origin}"
+    if bill.break_even_s is None or bill.saving_w is None:
+        return f"{text}; it is not paid back: the best saves nothing"
+    since = "" if bill.saved_j is None else f"; saved since: {figure('energy_j', bill.saved_j)}"
+    return (
+        f"{text}; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
+        f"so it is paid back after {duration(bill.break_even_s)}{since}"
+    )
 
 
 def true_worth(worth: Score) -> str:

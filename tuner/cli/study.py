@@ -13,7 +13,7 @@ from tuner.cli.options import AsJson, Db, SafetyName, StudyId, TokenFile, TunerU
 if TYPE_CHECKING:
     from tuner.cli.desk import Desk
     from tuner.core import Knob, Value
-    from tuner.wire import StudyView
+    from tuner.wire import StudyReport, StudyView
 
 commands = typer.Typer(help="Create, list, show and end studies.")
 
@@ -125,19 +125,20 @@ def show(
 ) -> None:
     """Show one study.
 
-    What is asked, where it stands, its baseline, its best and its revisions.
+    What is asked, where it stands, its baseline, its best, what that saves and what finding it cost.
     """
     from tuner.cli.desk import open_desk
     from tuner.cli.figures import when
     from tuner.cli.output import echo_json
 
     with open_desk(tuner, token_file, db) as desk:
-        view = desk.study(study)
+        report = desk.report(study)
         revisions = desk.revisions(study)
     if as_json:
-        echo_json({"study": view, "revisions": revisions})
+        found = {"study": report.study, "saving": report.saving, "bill": report.bill}
+        echo_json({**found, "revisions": revisions})
         return
-    for name, text in _facts(view):
+    for name, text in _facts(report):
         typer.echo(f"{name:<12}{text}")
     typer.echo("revisions")
     for r in revisions:
@@ -238,11 +239,13 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
         typer.echo(text)
 
 
-def _facts(view: StudyView) -> list[tuple[str, str]]:
+def _facts(report: StudyReport) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
     from tuner.cli.figures import figure, joined
+    from tuner.cli.report import billed
     from tuner.cli.trial import broken, described, gained
 
+    view = report.study
     limits = joined(
         (f"{limit.metric} {limit.op} {figure(limit.metric, limit.value)}" for limit in view.limits),
         "not known before the baseline" if view.constraints else "none",
@@ -261,8 +264,9 @@ def _facts(view: StudyView) -> list[tuple[str, str]]:
         ("baseline", described(view.baseline, view)),
         ("best", described(view.best, view) if view.best else "none is feasible yet"),
     ]
-    if saved := gained(view):
+    if saved := gained(report):
         facts.append(("saving", saved))
+    facts.append(("bill", billed(report.bill)))
     return facts
 
 

@@ -10,7 +10,7 @@ import typer
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
-    from tuner.wire import SettingView, StudyView, TrialView
+    from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
 commands = typer.Typer(help="List the trials of a study.")
 
@@ -85,19 +85,17 @@ def described(found: SettingView, view: StudyView) -> str:
     return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows{doubt})"
 
 
-def gained(view: StudyView) -> str:
+def gained(report: StudyReport) -> str:
     """Return what the best so far saves of the objective; nothing where that is the baseline."""
     from tuner.cli.figures import THE_BASELINE, change, percent
-    from tuner.steps import saving
 
-    metric, best = asked_metrics(view)[0], view.best
-    if best is None or change(best.setting, view.baseline.setting) == THE_BASELINE:
+    view, gain = report.study, report.saving
+    if view.best is None or gain is None:
         return ""
-    before, after = view.baseline.metrics.get(metric), best.metrics.get(metric)
-    if before is None or after is None:
+    if change(view.best.setting, view.baseline.setting) == THE_BASELINE:
         return ""
-    gain = saving(before, after, -1.0 if view.objective.startswith("maximize") else 1.0)
-    return f"{percent(gain.mean, gain.stderr)} of {metric}"
+    how = "in alternating windows" if report.alternating else "over all windows"
+    return f"{percent(gain.mean, gain.stderr)} of {asked_metrics(view)[0]}, {how}"
 
 
 def broken(view: StudyView) -> str:

@@ -67,7 +67,10 @@ def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> 
     assert found["revisions"][0]["who"] == "ann"
     _, out, _ = ask("study", "show", study)
     assert "latency_p99_ms <= 120.0 ms" in out
-    assert "saving      40.0 ± 0.5 % of energy_j" in out
+    assert "saving      40.0 ± 0.6 % of energy_j, in alternating windows" in out
+    assert "bill        exploring took" in out
+    assert found["saving"]["mean"] == pytest.approx(0.4)
+    assert found["bill"]["explored_j"] > 0.0
     assert "violations  0 of 4 windows away from the baseline break today's limits (0.0 %)" in out
     assert found["study"]["violations"] == {"tried": 4, "broken": 0, "rate": 0.0, "seconds": 0.0}
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ann: baseline, created", out)
@@ -87,7 +90,7 @@ def test_the_best_and_the_front(ask: Ask, study: str) -> None:
     assert best["setting"]["gpu.clock_mhz"] == 600
     front = parsed(ask("best", study, "--pareto", "--json"))
     assert [f["setting"]["gpu.clock_mhz"] for f in front] == [600, 800, 1000]
-    assert "saves 40.0 ± 0.5 % of energy_j" in ask("best", study)[1]
+    assert "saves 40.0 ± 0.6 % of energy_j, in alternating windows" in ask("best", study)[1]
     assert "feasible" in ask("best", study, "--pareto")[1]
 
 

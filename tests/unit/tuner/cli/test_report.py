@@ -14,7 +14,7 @@ from tests.builders import device
 from tests.unit.tuner.cli import worlds
 from tuner.cli import results
 from tuner.cli.display import Lines, LiveTable, open_display
-from tuner.cli.report import bill_lines, next_steps, print_report
+from tuner.cli.report import billed, next_steps, print_report
 from tuner.cli.results import Outcome, Result, document
 from tuner.cli.runfile import Job
 from tuner.cli.score import Score, score
@@ -108,7 +108,10 @@ def test_a_report_without_a_winner_says_so_plainly() -> None:
 def test_every_broken_limit_is_counted_with_its_time() -> None:
     found = result(worlds.steep)
     text = told(found)
-    assert "1 of 4 windows away from the baseline break today's limits (25.0 %), for 1 s in all" in text
+    assert (
+        "1 of 4 windows away from the baseline break today's limits (25.0 %), for 1 s in all"
+        in text
+    )
     made = document(found)
     assert (made["violations"], made["violation_rate"]) == (1, 0.25)
     assert made["seconds_above_limit"] == 1.0
@@ -151,8 +154,13 @@ def test_a_study_stopped_too_early_held_nothing() -> None:
 
 
 def test_an_unknown_energy_is_not_called_zero() -> None:
-    (line,) = bill_lines(Bill(trials=3, seconds=90.0))
-    assert line == "bill      exploring took 1.5 min; its energy is unknown: no meter saw all of it"
+    line = billed(Bill(trials=3, seconds=90.0))
+    assert line == "exploring took 1.5 min; its energy is unknown: no meter saw all of it"
+
+
+def test_what_was_saved_since_is_on_the_bill() -> None:
+    bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, saved_j=5e3, seconds=90.0)
+    assert billed(bill).endswith("paid back after 3.33 min; saved since: 5.000 kJ")
 
 
 def test_what_to_type_next_leads_to_the_same_database() -> None:
