@@ -18,6 +18,7 @@ from tuner.cli import (
     constraint,
     device,
     doctor,
+    finetune,
     history,
     packrat,
     run,
@@ -55,6 +56,7 @@ app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(packrat.commands, name="packrat")
+app.add_typer(finetune.commands, name="finetune")
 app.add_typer(bench.commands, name="bench")
 bench.commands.command("devices")(bench_devices.devices)
 app.command("doctor")(doctor.doctor)
