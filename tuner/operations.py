@@ -15,6 +15,7 @@ from tuner.core import (
     Device,
     Estimate,
     Event,
+    IllegalTransition,
     InvalidInput,
     MetricUnavailable,
     NotFound,
@@ -151,7 +152,10 @@ class Operations:
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
             if not found.active:
-                found.moved(Phase.TUNING)  # says why a stopped study does not change
+                raise IllegalTransition(
+                    f"study {study} is stopped: it keeps its last constraints",
+                    hint="create a new study",
+                )
             for device in (self._device(name) for name in found.devices):
                 for constraint in constraints:
                     _require(device, constraint.metric, found)

@@ -257,6 +257,8 @@ def test_an_operator_pauses_resumes_stops_and_deletes(client: TestClient, study:
     assert problem(client.delete(path)) == (409, "conflict")
     assert client.post(f"{path}/stop", json={}).json()["phase"] == "stopped"
     assert problem(client.post(f"{path}/resume", json={})) == (409, "illegal_transition")
+    late = client.put(f"{path}/constraints", json={"constraints": ["latency_p99_ms <= 80"]})
+    assert problem(late) == (409, "illegal_transition")
     revisions = client.get(f"{path}/revisions").json()
     assert [r["phase"] for r in revisions] == ["baseline", "paused", "baseline", "stopped"]
     assert revisions[1]["who"] == "eve"
