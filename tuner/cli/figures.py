@@ -59,8 +59,9 @@ def when(at: datetime) -> str:
 
 
 def change(setting: Setting, baseline: Setting) -> str:
-    """Return only the knobs that differ from the baseline: `gpu.clock_mhz=624 batch_size=4`."""
-    moved = [f"{name}={value}" for name, value in setting.items() if baseline.get(name) != value]
+    """Return only the knobs that differ from the baseline, in its order: `gpu.clock_mhz=624`."""
+    names = [n for n in dict.fromkeys((*baseline, *setting)) if n in setting]
+    moved = [f"{n}={setting[n]}" for n in names if baseline.get(n) != setting[n]]
     return " ".join(moved) or THE_BASELINE
 
 
