@@ -15,17 +15,20 @@ from tuner.cli.jobs import CONTROL, draft
 from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Outcome, Result, outcome
 from tuner.cli.runfile import Job, RunRecord, write_run
-from tuner.core import Conflict, Device, NotFound, Phase, StoreError
+from tuner.core import Conflict, Device, NotFound, Phase, StoreError, TuningError
 from tuner.wire import Change
 
 if TYPE_CHECKING:
     from tuner.cli.desk import Desk
     from tuner.cli.display import Display
+    from tuner.wire import StudyView
 
 LOOK_S = 1.0
 """How often a study is looked at: seldom enough not to disturb what is being measured."""
 RELEASE_S = 30.0
 EMPTY_LOOKS = 4
+TUNER = "tuner"
+"""Who revises a study that nobody asked to change."""
 SETTLED = (Phase.HOLDING, Phase.STOPPED)
 
 
@@ -146,7 +149,19 @@ class _Work:
                 ended = outcome(desk, study, self.job, self.device)
                 _stop(desk, study, "the run has reported it")
                 return ended
+            _refuse_broken(desk, view)
             time.sleep(LOOK_S)
+
+
+def _refuse_broken(desk: Desk, view: StudyView) -> None:
+    """Return quietly unless the tuner itself paused the study: nobody will resume it.
+
+    Raises:
+        TuningError: it did, since the policy failed.
+    """
+    if view.phase is Phase.PAUSED and desk.revisions(view.id)[-1].who == TUNER:
+        _stop(desk, view.id, "the run gave up")
+        raise TuningError(view.phase_why)
 
 
 def _stop(desk: Desk, study: str, why: str) -> bool:
