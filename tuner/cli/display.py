@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tuner.cli.figures import change, figure, percent, shown
-from tuner.cli.output import table
+from tuner.cli.output import TABLE_WIDTH, table
 from tuner.cli.trial import asked_metrics, remark, row
 from tuner.core import Phase, TrialState, Verdict
 
@@ -89,7 +89,8 @@ class LiveTable:
     def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
         """Redraw."""
         self._live.start()
-        self._live.update(picture(title, view, trials), refresh=True)
+        wide = self._live.console.width >= TABLE_WIDTH
+        self._live.update(picture(title, view, trials, wide=wide), refresh=True)
 
     def say(self, text: str) -> None:
         """Print a line above the table."""
@@ -100,8 +101,10 @@ class LiveTable:
         self._live.stop()
 
 
-def picture(title: str, view: StudyView, trials: Sequence[TrialView]) -> RenderableType:
-    """Return the live table of one study."""
+def picture(
+    title: str, view: StudyView, trials: Sequence[TrialView], *, wide: bool
+) -> RenderableType:
+    """Return the live table of one study; lines where there is no room for a table."""
     from rich.console import Group
     from rich.text import Text
 
@@ -111,9 +114,10 @@ def picture(title: str, view: StudyView, trials: Sequence[TrialView]) -> Rendera
             metrics.append(extra)
     columns = (">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark")
     rows = [row(t, view, metrics) for t in trials[-ROWS:]]
+    lines = Text("\n".join(f"  {line(t, view)}" for t in trials[-ROWS:]))
     return Group(
         Text(title, style="bold"),
-        table(*columns, rows=rows),
+        table(*columns, rows=rows) if wide else lines,
         Text(status(view, trials)),
         Text(best_so_far(view), style="green"),
     )

@@ -30,13 +30,18 @@ def list_(
 ) -> None:
     """List every trial of a study, with its verdict under today's constraints."""
     from tuner.cli.desk import open_desk
-    from tuner.cli.output import echo_json, echo_table
+    from tuner.cli.display import line
+    from tuner.cli.output import TABLE_WIDTH, console, echo_json, echo_table
 
     with open_desk(tuner, token_file, db) as desk:
         view = desk.study(study)
         trials = desk.trials(study)
     if as_json:
         echo_json(trials)
+        return
+    if trials and console().width < TABLE_WIDTH:
+        for trial in trials:
+            typer.echo(f"{line(trial, view)} ({trial.why})")
         return
     metrics = asked_metrics(view)
     echo_table(

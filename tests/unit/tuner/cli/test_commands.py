@@ -85,6 +85,17 @@ def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
     assert "step 1" in out, "why it was tried"
 
 
+def test_a_narrow_terminal_gets_trials_as_lines(
+    ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = ask("trial", "list", study)
+    assert len(out.splitlines()) == 8
+    third = "trial 3 completed, gpu.clock_mhz=800, energy_j 8.000 ± 0.080 J, latency_p99_ms"
+    assert out.splitlines()[2].startswith(third)
+    assert out.splitlines()[2].endswith(", feasible (step 1)")
+
+
 def test_the_best_and_the_front(ask: Ask, study: str) -> None:
     best = parsed(ask("best", study, "--json"))
     assert best["setting"]["gpu.clock_mhz"] == 600

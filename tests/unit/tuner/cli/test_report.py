@@ -14,6 +14,7 @@ from tests.builders import device
 from tests.unit.tuner.cli import worlds
 from tuner.cli import results
 from tuner.cli.display import Lines, LiveTable, open_display
+from tuner.cli.output import TABLE_WIDTH
 from tuner.cli.report import billed, next_steps, print_report
 from tuner.cli.results import Outcome, Result, document
 from tuner.cli.runfile import Job
@@ -190,9 +191,10 @@ def test_plain_lines_tell_every_trial_once() -> None:
     assert text.rstrip().splitlines()[-1].startswith("  holding: confirmed")
 
 
-def test_a_terminal_gets_a_live_table() -> None:
+@pytest.mark.parametrize("width", [160, 100])
+def test_a_terminal_gets_a_live_table_or_lines(width: int) -> None:
     out = io.StringIO()
-    console = Console(file=out, width=160, height=40, force_terminal=True, highlight=False)
+    console = Console(file=out, width=width, height=40, force_terminal=True, highlight=False)
     display = open_display(console)
     assert isinstance(display, LiveTable)
     main = result().main
@@ -200,5 +202,7 @@ def test_a_terminal_gets_a_live_table() -> None:
     display.say("a line that stays")
     display.close()
     text = out.getvalue()
-    for part in ("study one", "confirming", "best so far 6.000", "a line that stays", "trial 2 of"):
+    for part in ("study one", "best so far 6.000", "a line that stays", "trial 2 of"):
         assert part in text
+    assert ("trial 8 completed, gpu.clock_mhz=600" in text) == (width < TABLE_WIDTH)
+    assert ("confirming   completed" in text) == (width >= TABLE_WIDTH)
