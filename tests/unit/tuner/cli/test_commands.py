@@ -94,6 +94,9 @@ def test_a_narrow_terminal_gets_trials_as_lines(
     third = "trial 3 completed, gpu.clock_mhz=800, energy_j 8.000 ± 0.080 J, latency_p99_ms"
     assert out.splitlines()[2].startswith(third)
     assert out.splitlines()[2].endswith(", feasible (step 1)")
+    lines = ask("history")[1].splitlines()
+    assert len(lines) == 8
+    assert f", {study}, 3, sim, tuning, completed, feasible, 8.000 ± 0.080 J, " in lines[2]
 
 
 def test_the_best_and_the_front(ask: Ask, study: str) -> None:
