@@ -105,8 +105,8 @@ class Actuator:
             writer.write(_line(refusal(InvalidInput(f"a request is at most {LONGEST_LINE} bytes"))))
         except TuningError as error:
             writer.write(_line(refusal(error)))
-        except (EOFError, OSError, asyncio.CancelledError) as error:
-            log.info("event=connection_ended peer=%s why=%r", peer, str(error))
+        except (EOFError, OSError, asyncio.CancelledError):
+            log.info("event=connection_ended peer=%s", peer)
         finally:
             self._inside -= 1
             writer.close()

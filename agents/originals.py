@@ -63,7 +63,7 @@ class Originals:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-            raise StoreError(f"the journal {path} cannot be read: {error!r}") from error
+            raise StoreError(f"the journal {path} cannot be read: {error}") from error
 
     def save(self, record: Record) -> None:
         """Put a record on the disk, or drop one without knobs; no power cut undoes what returned.

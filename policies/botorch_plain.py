@@ -19,4 +19,7 @@ class BotorchPlain:
         sofar = observed(past)
         if not isinstance(sofar, Observed):
             return sofar
+        if not sofar.seen:  # a metric nobody has measured yet: no model has anything to go by
+            first = sofar.some_untried(1, past.study.seed)[0]
+            return Try(first, "nothing to compare with was measured yet; the first left")
         return Try(*choose(sofar, past.study.seed))

@@ -50,7 +50,8 @@ class Sobol:
         best = incumbent(study, evidence)
         held = best.setting if best is not None else study.baseline
         why = "every setting was tried" if spent < study.terms.trials else "all trials are used"
-        return Done(Plan.single(held), f"{why}; the best that is proven feasible")
+        proven = "the best that is" if best is not None else "none is"
+        return Done(Plan.single(held), f"{why}; {proven} proven to keep the limits")
 
 
 def spread(space: Space, seed: int) -> Iterator[Setting]:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 from tuner import orders, steps
 from tuner.core import (
+    Conflict,
     Device,
     Event,
     NotFound,
@@ -52,6 +53,8 @@ TUNER = "tuner"
 """Who made a revision that no operator asked for."""
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
+MOST_MET = 8
+"""So many starts of a device's agents are remembered."""
 
 Orders = Assignment | HoldOrder | Idle | Release
 
@@ -75,6 +78,8 @@ class Loop:
         default_factory=lambda: defaultdict(threading.RLock)
     )
 
+    _agents: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
     def __post_init__(self) -> None:
         self._up_since = self.now()
 
@@ -96,8 +101,13 @@ class Loop:
         return Registered(lease_s=self.lease_s)
 
     def order(self, device: str, poll: Poll) -> Orders:
-        """Return what a device is to do now. Asking again after a crash gives the same trial."""
+        """Return what a device is to do now. Asking again after a crash gives the same trial.
+
+        Raises:
+            Conflict: a second agent serves the device, and this one is the first of the two.
+        """
         self.store.devices.get(device)
+        self._meet(device, poll.agent)
         self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
         study = self.store.studies.of(device)
         if study is None:
@@ -114,6 +124,21 @@ class Loop:
                 if answer is not None:
                     return answer
         return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
+
+    def _meet(self, device: str, agent: str) -> None:
+        """Remember who asks for a device. Who was followed by another and asks again never died.
+
+        Left alone, two agents would take every trial from each other until it fails.
+        """
+        met = self._agents[device]
+        if agent in met[:-1]:
+            raise Conflict(
+                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
+                hint="stop one of them, then start the other again",
+            )
+        if agent not in met:
+            met.append(agent)
+            del met[:-MOST_MET]
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or StaleToken: the agent must stop."""

@@ -15,6 +15,7 @@ from tuner.core import (
     Device,
     Estimate,
     Event,
+    IllegalTransition,
     InvalidInput,
     MetricUnavailable,
     NotFound,
@@ -24,7 +25,7 @@ from tuner.core import (
     Space,
     Study,
     TrialState,
-    Verdict,
+    counted,
     draw_up,
     incumbent,
     setting_key,
@@ -122,7 +123,7 @@ class Operations:
             why = change.why or f"resumed by {change.who}"
             resumed = found.resumed()
             if not self._entitled(resumed):
-                resumed = resumed.moved(Phase.TUNING)
+                resumed = self._tuning_on(resumed)
             self._revise(self.loop.entering(resumed), change.who, why)
         return self.study(study)
 
@@ -144,13 +145,17 @@ class Operations:
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
         """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
 
-        A held plan that is still the best feasible one stays; otherwise the study tunes on.
+        A held plan that is still the best feasible one stays; otherwise the study tunes on, with as
+        many trials ahead as it was given at first.
         """
         constraints = tuple(Constraint.parse(text) for text in change.constraints)
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
             if not found.active:
-                found.moved(Phase.TUNING)  # says why a stopped study does not change
+                raise IllegalTransition(
+                    f"study {study} is stopped: it keeps its last constraints",
+                    hint="create a new study",
+                )
             for device in (self._device(name) for name in found.devices):
                 for constraint in constraints:
                     _require(device, constraint.metric, found)
@@ -158,8 +163,7 @@ class Operations:
             why = change.why or f"constraints: {', '.join(change.constraints) or 'none'}"
             if not self._entitled(changed):
                 self.loop.abort(found, "the constraints changed")
-                tuning = self.loop.entering(changed.moved(Phase.TUNING))
-                self._revise(tuning, change.who, why)
+                self._revise(self._tuning_on(changed), change.who, why)
             else:
                 self._revise(changed, change.who, why, kind="constraints")
         return self.study(study)
@@ -232,7 +236,6 @@ class Operations:
             ),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
-            violations=sum(v.verdict is Verdict.INFEASIBLE for v in views),
         )
 
     def devices(self) -> list[DeviceView]:
@@ -264,6 +267,14 @@ class Operations:
     def _revise(self, study: Study, who: str, why: str, kind: str = "") -> None:
         self.loop.store.studies.revise(study, who, why, self.loop.now())
         self.loop.note(kind or str(study.phase), why, study.id)
+
+    def _tuning_on(self, study: Study) -> Study:
+        """Return the study tuning again: what it tried counts, its first number of trials is ahead."""
+        trials = counted(study, self.loop.store.trials.list(study.id))
+        spent = sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
+        given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
+        terms = replace(study.terms, trials=max(study.terms.trials, spent + given))
+        return self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
 
     def _entitled(self, study: Study) -> bool:
         """Return whether a study may stay in its phase: its plan is what its history would choose."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tuner.core import (
@@ -15,7 +16,7 @@ from tuner.core import (
     incumbent,
     weigh,
 )
-from tuner.wire import SettingView, StudyView, TrialView
+from tuner.wire import SettingView, StudyView, TrialView, Violations
 
 
 def chosen(study: Study, evidence: Evidence) -> Candidate | None:
@@ -49,8 +50,22 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         trials={str(s): states.count(s) for s in TrialState if s in states},
         baseline=setting_view(evidence, study.baseline),
         best=candidate_view(best) if best else None,
+        violations=violations(study, trials, evidence),
         plan=study.plan,
         created_at=study.created_at,
+    )
+
+
+def violations(study: Study, trials: Sequence[Trial], evidence: Evidence) -> Violations:
+    """Return how often, and for how long, what was tried broke a limit as they are today."""
+    judged = [(t, evidence.verdict(t)) for t in trials if not t.tries(study.baseline)]
+    tried = [(t, verdict) for t, verdict in judged if verdict is not None]
+    windows = [t.measurement for t, verdict in tried if verdict is Verdict.INFEASIBLE]
+    return Violations(
+        tried=len(tried),
+        broken=len(windows),
+        rate=len(windows) / len(tried) if tried else None,
+        seconds=math.fsum(w.seconds for w in windows if w is not None),
     )
 
 

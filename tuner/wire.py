@@ -253,6 +253,19 @@ class TrialView(Message):
     reason: str = ""
 
 
+class Violations(Message):
+    """How often a study broke its limits: `broken` of `tried` windows away from the baseline.
+
+    A window counts as broken where it alone proves that a limit was; `seconds` is how long these
+    windows lasted. `rate` is None before anything was tried.
+    """
+
+    tried: int = 0
+    broken: int = 0
+    rate: float | None = None
+    seconds: float = 0.0
+
+
 class StudyView(Message):
     """A study as operators see it: what is asked, where it stands, and the best so far."""
 
@@ -272,6 +285,7 @@ class StudyView(Message):
     trials: dict[str, int]
     baseline: SettingView
     best: SettingView | None = None
+    violations: Violations = Violations()
     plan: Plan | None = None
     created_at: datetime
 
@@ -293,8 +307,6 @@ class StudyReport(Message):
     bill: Bill
     origins: dict[str, str]
     failures: tuple[TrialView, ...] = ()
-    violations: int = 0
-    """Tried settings whose own window proved a limit broken."""
 
 
 class RevisionView(Message):

@@ -22,6 +22,7 @@ from tuner.core import (
     Done,
     Knob,
     Limit,
+    MetricUnavailable,
     Objective,
     Phase,
     Policy,
@@ -147,6 +148,30 @@ class PolicyContract:
         assert isinstance(answer, Done)
         measured = {setting_key(t.setting) for t in trials}
         assert {setting_key(row.setting) for row in answer.plan.rows} <= measured
+
+    @pytest.mark.parametrize("clock", [1000, 800])
+    def test_two_hundred_windows_of_one_setting_are_survived(
+        self, policy: Policy, clock: int
+    ) -> None:
+        at = asked(220)
+        same = [trial(n, setting(clock), surface(setting(clock))) for n in range(3, 203)]
+        answer = policy.suggest(past(at, [*baseline(at), *same]))
+        assert isinstance(answer, Try)
+        assert setting_key(answer.setting) != setting_key(setting(clock))
+
+    def test_a_limit_on_what_nobody_measured_yet_is_answered(self, policy: Policy) -> None:
+        at = asked(3, constraints=("queue_ms <= 3",))
+        trials = baseline(at)
+        try:
+            while isinstance(answer := policy.suggest(past(at, trials)), Try):
+                SPACE.check(answer.setting)
+                trials.append(trial(len(trials) + 1, answer.setting, surface(answer.setting)))
+        except MetricUnavailable as refused:
+            assert "queue_ms" in str(refused)
+        else:
+            assert isinstance(answer, Done)
+            assert [row.setting for row in answer.plan.rows] == [at.baseline]
+            assert answer.why
 
     def test_where_nothing_is_feasible_it_ends_with_the_baseline(self, policy: Policy) -> None:
         at = asked(6, constraints=("latency_p99_ms <= 1",))

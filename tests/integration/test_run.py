@@ -154,6 +154,17 @@ def test_a_table_is_replayed_by_its_own_metrics(folder: Folder) -> None:
     assert found["truth"]["oracle"]["setting"] == {"clock_mhz": 1500}
 
 
+def test_a_policy_that_fails_ends_the_run_with_its_reason(folder: Folder) -> None:
+    table = folder.path / "table.csv"
+    rows = "".join(f"s,d,w,{clock},{clock / 100},{100 / clock}\n" for clock in (500, 1000))
+    table.write_text("surface,device,workload,clock_mhz,energy_j,latency_s\n" + rows)
+    code, _, err = folder.ask("run", "--device", f"replay:{table}", "--policy", "packrat")
+    assert code == 1
+    assert "policy packrat failed: packrat sets instances, threads, batch_size" in err
+    phases = json.loads(folder.ask("study", "list", "--json")[1])
+    assert [study["phase"] for study in phases] == ["stopped"]
+
+
 def test_an_interrupted_run_says_how_to_go_on_and_goes_on(folder: Folder) -> None:
     run = folder.start(*PLAIN, "--trials", "12")
     until(lambda: folder.trials() >= 3)

@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.devices.replay.table import ROLES_FILE, Surface, load_surfaces
+from agents.devices.replay.table import ROLES_FILE, Surface, load_surfaces, presumed
 from tuner.core import ConfigError, InvalidInput, Limit, Objective, Setting, setting_key
 
 WORTH_TUNING = 0.03
@@ -91,28 +91,43 @@ def load_problems(folder: Path) -> tuple[Problem, ...]:
     if not found:
         raise InvalidInput(
             f"{folder / ROLES_FILE} names no table with anything to tune",
-            hint="name each CSV file of measured surfaces in it",
+            hint="; ".join(remarks(folder)) or "a surface needs two settings that differ",
         )
     return found
 
 
-def left_out(folder: Path) -> list[str]:
-    """Return what is no source, and why: tables nobody names, names without a table."""
+def remarks(folder: Path) -> list[str]:
+    """Return what is not as one may think: tables and names left out, columns taken for knobs.
+
+    Raises as `load_problems`.
+    """
     sections, tables = _sections(folder), {path.stem for path in folder.glob("*.csv")}
-    unnamed = [f"{name}.csv: {ROLES_FILE} does not name it" for name in tables - sections]
-    missing = [f"{name}: there is no {name}.csv" for name in sections - tables]
-    return sorted(unnamed + missing)
+    unnamed = [f"left out {name}.csv: {ROLES_FILE} does not name it" for name in tables - sections]
+    missing = [f"left out {name}: there is no {name}.csv" for name in sections - tables]
+    guessed = [
+        f"{name}.csv: {', '.join(columns)} taken for knobs: {ROLES_FILE} gives them no role"
+        for name in sorted(sections & tables)
+        if (columns := presumed(folder / f"{name}.csv"))
+    ]
+    return [*sorted(unnamed + missing), *guessed]
 
 
 def _sections(folder: Path) -> set[str]:
     """Return the names in a folder's `surfaces.toml`. Raises InvalidInput, ConfigError."""
     file = folder / ROLES_FILE
+    if not folder.is_dir():
+        raise InvalidInput(f"there is no folder {str(folder)!r}", hint="name one with CSV files")
     if not file.is_file():
         raise InvalidInput(
             f"there is no {ROLES_FILE} in {str(folder)!r}",
             hint="name a folder of measured surfaces, one CSV file per source",
         )
     try:
-        return set(tomllib.loads(file.read_text(encoding="utf-8")))
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {file}: {error}", hint="mend it") from error
+    return {
+        name
+        for name, section in found.items()
+        if isinstance(section, dict) or (folder / f"{name}.csv").exists()
+    }

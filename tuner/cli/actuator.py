@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -73,14 +74,19 @@ def status(
         echo_json({"devices": devices})
         return
     for device in devices:
+        spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
         values = {k: "as found" if v is None else v for k, v in device["values"].items()}
         wrong = device["paused"] or device["trouble"]
         typer.echo(
             f"{device['uuid']} ({device['board']}): {device['level']} {render_setting(values)}"
             f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
         )
+        typer.echo(f"  may be set: {', '.join(spans) or 'nothing is granted'}")
     if not devices:
         typer.echo("the actuator has no device")
+    if socket is None:
+        for pattern in _idle(config, [device["uuid"] for device in devices]):
+            typer.echo(f"no device matches {pattern!r} of {config}: its grants are for nothing")
 
 
 @commands.command()
@@ -134,6 +140,14 @@ def _asked(config: Path, socket: Path | None) -> list[dict[str, Any]]:
             devices.append(about | NOTHING | {"trouble": str(error)})
     line.close()
     return devices
+
+
+def _idle(config: Path, devices: Sequence[str]) -> list[str]:
+    """Return the patterns in actuator.toml that no device matches. Raises ConfigError."""
+    from agents.grants import load_config
+
+    patterns = [d.match for d in load_config(config).devices]
+    return [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
 
 
 def _line(config: Path, socket: Path | None) -> Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from tuner.cli import (
     constraint,
     device,
     doctor,
+    finetune,
     history,
     packrat,
     run,
@@ -38,7 +39,6 @@ USAGE_ERROR = cast(
 # Plain help: rich's would double the time of `jouletune --help`.
 app = typer.Typer(
     name="jouletune",
-    help="Tune hardware and runtime knobs for least energy while your limits hold.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -55,9 +55,27 @@ app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(packrat.commands, name="packrat")
+app.add_typer(finetune.commands, name="finetune")
 app.add_typer(bench.commands, name="bench")
 bench.commands.command("devices")(bench_devices.devices)
 app.command("doctor")(doctor.doctor)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"jouletune {version('jouletune')}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the release.")
+    ] = False,
+) -> None:
+    """Tune hardware and runtime knobs for least energy while your limits hold."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

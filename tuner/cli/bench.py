@@ -90,11 +90,11 @@ def surfaces(
 def _studies(folder: Path, terms: Terms) -> list[Job]:
     """Return the studies of a comparison; what the folder has and is left out is told on stderr."""
     from tuner.bench.contest import jobs_of
-    from tuner.bench.surfaces import left_out, load_problems
+    from tuner.bench.surfaces import load_problems, remarks
 
     problems = load_problems(folder)
-    for remark in left_out(folder):
-        typer.echo(f"left out {remark}", err=True)
+    for remark in remarks(folder):
+        typer.echo(remark, err=True)
     return jobs_of(problems, terms)
 
 

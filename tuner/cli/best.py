@@ -26,11 +26,12 @@ def best(
     from tuner.cli.desk import open_desk
     from tuner.cli.figures import shown
     from tuner.cli.output import echo_json, echo_table
-    from tuner.cli.trial import asked_metrics, described
+    from tuner.cli.trial import asked_metrics, described, gained
     from tuner.core import render_setting
 
     with open_desk(tuner, token_file, db) as desk:
-        view = desk.study(study)
+        report = desk.report(study)
+        view = report.study
         found = list(desk.pareto(study)) if pareto else [desk.best(study)]
     if as_json:
         echo_json(found if pareto else found[0])
@@ -50,3 +51,5 @@ def best(
         )  # fmt: skip
     else:
         typer.echo(described(found[0], view))
+        if saved := gained(report):
+            typer.echo(f"saves {saved}")

@@ -15,7 +15,7 @@ from tuner.cli.jobs import CONTROL, draft
 from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Outcome, Result, outcome
 from tuner.cli.runfile import Job, RunRecord, write_run
-from tuner.core import Conflict, Device, NotFound, Phase, StoreError
+from tuner.core import Conflict, Device, NotFound, Phase, StoreError, TuningError
 from tuner.loop import TUNER
 from tuner.wire import Change
 
@@ -145,6 +145,7 @@ class _Work:
                 self.display.update(title, view, desk.trials(study))
                 seen = now
             if settled(desk, view):
+                _refuse_broken(desk, view)
                 ended = outcome(desk, study, self.job, self.device)
                 _stop(desk, study, "the run has reported it")
                 return ended
@@ -156,6 +157,17 @@ def settled(desk: Desk, view: StudyView) -> bool:
     if view.phase is Phase.PAUSED:
         return desk.revisions(view.id)[-1].who == TUNER
     return view.phase in SETTLED
+
+
+def _refuse_broken(desk: Desk, view: StudyView) -> None:
+    """Return quietly unless the tuner itself paused the study before anything was proposed.
+
+    Raises:
+        TuningError: it did, since the policy or every trial failed.
+    """
+    if view.phase is Phase.PAUSED and view.plan is None:
+        _stop(desk, view.id, "the run gave up")
+        raise TuningError(view.phase_why)
 
 
 def _stop(desk: Desk, study: str, why: str) -> bool:

@@ -54,8 +54,8 @@ def list_(
 ) -> None:
     """List the constraints of a study and every earlier version of them."""
     from tuner.cli.desk import open_desk
-    from tuner.cli.figures import figure, joined
-    from tuner.cli.output import echo_json, echo_table, plain
+    from tuner.cli.figures import figure, joined, when
+    from tuner.cli.output import echo_json, echo_table
 
     with open_desk(tuner, token_file, db) as desk:
         view = desk.study(study)
@@ -68,7 +68,7 @@ def list_(
     echo_table(
         ">revision", "when", "who", "constraints", "why",
         rows=(
-            (str(r.revision), str(plain(r.at)), r.who, joined(r.constraints), r.why)
+            (str(r.revision), when(r.at), r.who, joined(r.constraints), r.why)
             for r in revisions
         ),
         nothing=f"study {study} has no revisions",

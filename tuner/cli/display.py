@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tuner.cli.figures import change, figure, percent, shown
-from tuner.cli.output import table
+from tuner.cli.output import TABLE_WIDTH, table
 from tuner.cli.trial import asked_metrics, remark, row
-from tuner.core import Phase, TrialState
+from tuner.core import Phase, TrialState, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -89,7 +89,8 @@ class LiveTable:
     def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
         """Redraw."""
         self._live.start()
-        self._live.update(picture(title, view, trials), refresh=True)
+        wide = self._live.console.width >= TABLE_WIDTH
+        self._live.update(picture(title, view, trials, wide=wide), refresh=True)
 
     def say(self, text: str) -> None:
         """Print a line above the table."""
@@ -100,8 +101,10 @@ class LiveTable:
         self._live.stop()
 
 
-def picture(title: str, view: StudyView, trials: Sequence[TrialView]) -> RenderableType:
-    """Return the live table of one study."""
+def picture(
+    title: str, view: StudyView, trials: Sequence[TrialView], *, wide: bool
+) -> RenderableType:
+    """Return the live table of one study; lines where there is no room for a table."""
     from rich.console import Group
     from rich.text import Text
 
@@ -111,9 +114,10 @@ def picture(title: str, view: StudyView, trials: Sequence[TrialView]) -> Rendera
             metrics.append(extra)
     columns = (">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark")
     rows = [row(t, view, metrics) for t in trials[-ROWS:]]
+    lines = Text("\n".join(f"  {line(t, view)}" for t in trials[-ROWS:]))
     return Group(
         Text(title, style="bold"),
-        table(*columns, rows=rows),
+        table(*columns, rows=rows) if wide else lines,
         Text(status(view, trials)),
         Text(best_so_far(view), style="green"),
     )
@@ -148,13 +152,14 @@ def line(trial: TrialView, view: StudyView) -> str:
 
 def best_so_far(view: StudyView) -> str:
     """Return the best so far against the baseline."""
-    metric = asked_metrics(view)[0]
-    base = view.baseline.metrics.get(metric)
-    best = view.best.metrics.get(metric) if view.best is not None else None
-    if best is None or base is None or base.mean == 0.0 or view.best is None:
+    metric, best = asked_metrics(view)[0], view.best
+    if best is None or best.verdict is not Verdict.FEASIBLE:
         return "nothing feasible yet"
-    share = percent((best.mean - base.mean) / base.mean)
+    base, found = view.baseline.metrics.get(metric), best.metrics.get(metric)
+    if base is None or found is None or base.mean == 0.0:
+        return "nothing to compare yet"
+    share = percent((found.mean - base.mean) / base.mean)
     return (
-        f"best so far {figure(metric, best.mean, best.stderr)} "
-        f"({share} against the baseline) at {change(view.best.setting, view.baseline.setting)}"
+        f"best so far {figure(metric, found.mean, found.stderr)} "
+        f"({share} against the baseline) at {change(best.setting, view.baseline.setting)}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from tuner.core import Estimate, Setting
 
@@ -16,6 +17,8 @@ _LADDERS: Mapping[str, tuple[tuple[str, float], ...]] = {
     "_s": (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)),
     "_mhz": (("MHz", 1.0),),
 }
+THE_BASELINE = "the baseline"
+
 _DURATIONS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -50,10 +53,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / size:.3g} {unit}"
 
 
+def when(at: datetime) -> str:
+    """Return a time as this machine's clock shows it: `2026-11-21 13:25:34`."""
+    return at.astimezone().isoformat(" ", "seconds")[:19]
+
+
 def change(setting: Setting, baseline: Setting) -> str:
-    """Return only the knobs that differ from the baseline: `gpu.clock_mhz=624 batch_size=4`."""
-    moved = [f"{name}={value}" for name, value in setting.items() if baseline.get(name) != value]
-    return " ".join(moved) or "the baseline"
+    """Return only the knobs that differ from the baseline, in its order: `gpu.clock_mhz=624`."""
+    names = [n for n in dict.fromkeys((*baseline, *setting)) if n in setting]
+    moved = [f"{n}={setting[n]}" for n in names if baseline.get(n) != setting[n]]
+    return " ".join(moved) or THE_BASELINE
 
 
 def joined(items: Iterable[str], nothing: str = "none") -> str:

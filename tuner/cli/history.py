@@ -149,29 +149,35 @@ def _write(rows: Sequence[Row], chosen: Format, output: Path | None) -> None:
 
 
 def _table(rows: Sequence[Row]) -> None:
-    from tuner.cli.figures import joined, shown
-    from tuner.cli.output import echo_table
+    from tuner.cli.figures import joined, shown, when
+    from tuner.cli.output import TABLE_WIDTH, console, echo_table
     from tuner.core import render_setting
 
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    columns = [m for m in ("energy_j", "cpu_time_ms", "latency_p99_ms") if m in metrics]
+    shown_metrics = [m for m in ("energy_j", "cpu_time_ms", "latency_p99_ms") if m in metrics]
+    columns = shown_metrics or metrics[:2]
+    cells = [
+        (
+            when(row.started_at),
+            row.study,
+            str(row.number),
+            joined(row.devices),
+            str(row.phase),
+            str(row.state),
+            str(row.verdict or "–"),
+            *(shown(m, row.metrics) for m in columns),
+            render_setting(row.setting),
+            row.reason,
+        )
+        for row in rows
+    ]
+    if cells and console().width < TABLE_WIDTH:
+        for line in cells:
+            typer.echo(", ".join(cell for cell in line if cell not in ("", "–")))
+        return
     echo_table(
         "started", "study", ">#", "device", "phase", "state", "verdict",
-        *(f">{m}" for m in columns or metrics[:2]), "setting", "remark",
-        rows=(
-            (
-                row.started_at.astimezone().isoformat(" ", "seconds")[:19],
-                row.study,
-                str(row.number),
-                joined(row.devices),
-                str(row.phase),
-                str(row.state),
-                str(row.verdict or "–"),
-                *(shown(m, row.metrics) for m in columns or metrics[:2]),
-                render_setting(row.setting),
-                row.reason,
-            )
-            for row in rows
-        ),
+        *(f">{m}" for m in columns), "setting", "remark",
+        rows=cells,
         nothing="nothing was tried yet, or nothing fits the filters",
     )  # fmt: skip

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_WIDTH = 240
+TABLE_WIDTH = 120
+"""A narrower terminal gets lines: there a table of trials would break its words."""
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 

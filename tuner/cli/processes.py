@@ -49,8 +49,10 @@ class Child:
         if code == 2 and last:
             raise ConfigError(last)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        said = f": {last}" if last else ""
-        raise TuningError(f"the {self.name} {how}{said}", hint=f"its log is {self.log}")
+        said = f": {last}" if last and code > 0 else ""
+        raise TuningError(
+            f"the {self.name} {how}{said}", hint=f"its log is {self.log}; --resume goes on"
+        )
 
     def end(self) -> None:
         """End the child and all it started: ask, wait, then kill the group."""

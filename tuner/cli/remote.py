@@ -179,14 +179,15 @@ class RemoteDesk:
         message: BaseModel | None = None,
         query: Mapping[str, str] | None = None,
     ) -> T:
+        request = self._client.build_request(
+            method,
+            path,
+            content=message.model_dump_json() if message is not None else None,
+            headers={"Content-Type": "application/json"} if message is not None else {},
+            params=query,
+        )
         try:
-            answer = self._client.request(
-                method,
-                path,
-                content=message.model_dump_json() if message is not None else None,
-                headers={"Content-Type": "application/json"} if message is not None else {},
-                params=query,
-            )
+            answer = self._sent(request)
         except httpx.UnsupportedProtocol:
             raise ConfigError(
                 f"{self._url!r} is no http URL", hint="check --tuner, e.g. http://127.0.0.1:8790"
@@ -205,6 +206,18 @@ class RemoteDesk:
                 f"{self._url}{path} answered something else than a tuner does",
                 hint="check the URL, or bring both sides to the same release",
             ) from None
+
+    def _sent(self, request: httpx.Request) -> httpx.Response:
+        """Return the answer; a mere question is asked again where its connection broke.
+
+        A server closes idle connections, and now and then just as one is used again.
+        """
+        try:
+            return self._client.send(request)
+        except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+            if request.method != "GET":
+                raise
+            return self._client.send(request)
 
 
 def _path(study: str, verb: str = "") -> str:

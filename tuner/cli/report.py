@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.figures import change, duration, figure, joined, percent, shown
 from tuner.cli.output import table
-from tuner.cli.trial import asked_metrics
+from tuner.cli.trial import asked_metrics, broken
 from tuner.core import Bill, render_setting
 from tuner.steps import saving
 
@@ -63,7 +63,8 @@ def verdict(main: Outcome) -> Iterator[str]:
         yield f"No baseline, so nothing was tuned: {main.why}"
         return
     if not main.won:
-        yield f"No setting won: the baseline stays. {main.why}"
+        yield f"No setting won, the baseline stays: {main.why}"
+        yield from _limits(report, " by the baseline")
         return
     yield f"best      {render_setting(main.held)}"
     if report.saving is not None:
@@ -78,9 +79,11 @@ def verdict(main: Outcome) -> Iterator[str]:
     yield from _limits(report)
 
 
-def _limits(report: StudyReport) -> Iterator[str]:
+def _limits(report: StudyReport, by: str = "") -> Iterator[str]:
     best = report.best.metrics if report.best else {}
-    kept = {True: "kept", False: "BROKEN", None: "not proven either way"}[report.limit_kept]
+    kept = {True: f"kept{by}", False: f"BROKEN{by}", None: "not proven either way"}[
+        report.limit_kept
+    ]
     for limit in report.study.limits:
         found = best.get(limit.metric)
         bound = ""
@@ -97,9 +100,10 @@ def account(result: Result) -> Iterator[str]:
     phases = Counter(str(t.phase) for t in main.trials)
     yield (
         f"trials    {joined(f'{n} {state}' for state, n in states.items())} "
-        f"({joined(f'{n} {phase}' for phase, n in phases.items())}; "
-        f"{main.report.violations} beyond a limit)"
+        f"({joined(f'{n} {phase}' for phase, n in phases.items())})"
     )
+    if main.report.study.constraints:
+        yield f"          {broken(main.report.study)}"
     baseline = main.report.study.baseline.setting
     for trial in main.report.failures[:MOST_FAILURES]:
         where, why = change(trial.setting, baseline), trial.reason or "no reason given"
@@ -107,29 +111,27 @@ def account(result: Result) -> Iterator[str]:
     more = len(main.report.failures) - MOST_FAILURES
     if more > 0:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
-    yield from bill_lines(main.report.bill)
+    yield f"bill      {billed(main.report.bill)}"
     if main.score is not None:
         yield f"truth     {true_worth(main.score)}"
     if result.control is not None:
         yield f"control   {_control(result.control)}"
 
 
-def bill_lines(bill: Bill) -> Iterator[str]:
-    """Yield what exploring cost and when it pays."""
+def billed(bill: Bill) -> str:
+    """Return what exploring cost, when it pays, and what was saved since."""
     spent = f"exploring took {duration(bill.seconds)}"
     if bill.explored_j is None:
-        yield f"bill      {spent}; its energy is unknown: no meter saw all of it"
-        return
+        return f"{spent}; its energy is unknown: no meter saw all of it"
     origin = f" ({bill.origin})" if bill.origin is not None else ""
-    text = f"bill      {spent} and {figure('energy_j', bill.explored_j)}{origin}"
-    if bill.break_even_s is not None and bill.saving_w is not None:
-        text += (
-            f"; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
-            f"so it is paid back after {duration(bill.break_even_s)}"
-        )
-    else:
-        text += "; it is not paid back: the best saves nothing"
-    yield text
+    text = f"{spent} and {figure('energy_j', bill.explored_j)}{origin}"
+    if bill.break_even_s is None or bill.saving_w is None:
+        return f"{text}; it is not paid back: the best saves nothing"
+    since = "" if bill.saved_j is None else f"; saved since: {figure('energy_j', bill.saved_j)}"
+    return (
+        f"{text}; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
+        f"so it is paid back after {duration(bill.break_even_s)}{since}"
+    )
 
 
 def true_worth(worth: Score) -> str:

@@ -16,7 +16,7 @@ def markdown(found: Standings) -> str:
         rows = [r for r in found.rows if r.slack == slack]
         above = [s for s in found.seconds_above_limit if s.slack == slack]
         parts += [
-            f"Limit {slack:g} × the true baseline, {rows[0].surfaces} surfaces:",
+            f"Limit {slack:g} × the true baseline, {_count(rows[0].surfaces)}:",
             _main_table(rows, above),
         ]
         duels = [p for p in found.pairs if p.slack == slack]
@@ -84,6 +84,10 @@ def _controls_table(controls: Sequence[Control]) -> str:
             for c in controls
         ],
     )  # fmt: skip
+
+
+def _count(surfaces: int) -> str:
+    return f"{surfaces} surface{'' if surfaces == 1 else 's'}"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

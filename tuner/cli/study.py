@@ -13,7 +13,7 @@ from tuner.cli.options import AsJson, Db, SafetyName, StudyId, TokenFile, TunerU
 if TYPE_CHECKING:
     from tuner.cli.desk import Desk
     from tuner.core import Knob, Value
-    from tuner.wire import StudyView
+    from tuner.wire import StudyReport, StudyView
 
 commands = typer.Typer(help="Create, list, show and end studies.")
 
@@ -125,22 +125,24 @@ def show(
 ) -> None:
     """Show one study.
 
-    What is asked, where it stands, its baseline, its best and its revisions.
+    What is asked, where it stands, its baseline, its best, what that saves and what finding it cost.
     """
     from tuner.cli.desk import open_desk
-    from tuner.cli.output import echo_json, plain
+    from tuner.cli.figures import when
+    from tuner.cli.output import echo_json
 
     with open_desk(tuner, token_file, db) as desk:
-        view = desk.study(study)
+        report = desk.report(study)
         revisions = desk.revisions(study)
     if as_json:
-        echo_json({"study": view, "revisions": revisions})
+        found = {"study": report.study, "saving": report.saving, "bill": report.bill}
+        echo_json({**found, "revisions": revisions})
         return
-    for name, text in _facts(view):
+    for name, text in _facts(report):
         typer.echo(f"{name:<12}{text}")
     typer.echo("revisions")
     for r in revisions:
-        typer.echo(f"  {r.revision:>3}  {plain(r.at)}  {r.who}: {r.phase}, {r.why}")
+        typer.echo(f"  {r.revision:>3}  {when(r.at)}  {r.who}: {r.phase}, {r.why}")
 
 
 @commands.command()
@@ -237,11 +239,13 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
         typer.echo(text)
 
 
-def _facts(view: StudyView) -> list[tuple[str, str]]:
+def _facts(report: StudyReport) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
-    from tuner.cli.figures import figure, joined, percent
-    from tuner.cli.trial import described
+    from tuner.cli.figures import figure, joined
+    from tuner.cli.report import billed
+    from tuner.cli.trial import broken, described, gained
 
+    view = report.study
     limits = joined(
         (f"{limit.metric} {limit.op} {figure(limit.metric, limit.value)}" for limit in view.limits),
         "not known before the baseline" if view.constraints else "none",
@@ -256,16 +260,13 @@ def _facts(view: StudyView) -> list[tuple[str, str]]:
         ("limits", limits),
         ("phase", f"{view.phase} (revision {view.revision}): {view.phase_why}"),
         ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
+        ("violations", broken(view)),
         ("baseline", described(view.baseline, view)),
         ("best", described(view.best, view) if view.best else "none is feasible yet"),
     ]
-    metric = _metric(view)
-    if view.best and metric in view.best.metrics and metric in view.baseline.metrics:
-        from tuner.steps import saving
-
-        sign = -1.0 if view.objective.startswith("maximize") else 1.0
-        gain = saving(view.baseline.metrics[metric], view.best.metrics[metric], sign)
-        facts.append(("saving", f"{percent(gain.mean, gain.stderr)} of {metric}"))
+    if saved := gained(report):
+        facts.append(("saving", saved))
+    facts.append(("bill", billed(report.bill)))
     return facts
 
 

@@ -10,7 +10,7 @@ import typer
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
-    from tuner.wire import SettingView, StudyView, TrialView
+    from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
 commands = typer.Typer(help="List the trials of a study.")
 
@@ -30,7 +30,8 @@ def list_(
 ) -> None:
     """List every trial of a study, with its verdict under today's constraints."""
     from tuner.cli.desk import open_desk
-    from tuner.cli.output import echo_json, echo_table
+    from tuner.cli.display import line
+    from tuner.cli.output import TABLE_WIDTH, console, echo_json, echo_table
 
     with open_desk(tuner, token_file, db) as desk:
         view = desk.study(study)
@@ -38,10 +39,15 @@ def list_(
     if as_json:
         echo_json(trials)
         return
+    if trials and console().width < TABLE_WIDTH:
+        for trial in trials:
+            typer.echo(f"{line(trial, view)} ({trial.why})")
+        return
     metrics = asked_metrics(view)
     echo_table(
         ">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark",
-        rows=(row(t, view, metrics) for t in trials),
+        "why it was tried",
+        rows=([*row(t, view, metrics), t.why] for t in trials),
         nothing=f"study {study} has no trials yet",
     )  # fmt: skip
 
@@ -76,8 +82,34 @@ def remark(trial: TrialView) -> str:
 def described(found: SettingView, view: StudyView) -> str:
     """Return a setting with what it showed of the metrics asked for, in one line."""
     from tuner.cli.figures import shown
-    from tuner.core import render_setting
+    from tuner.core import Verdict, render_setting
 
     metrics = [f"{m} {shown(m, found.metrics)}" for m in asked_metrics(view) if m in found.metrics]
     numbers = ", ".join(metrics) or "not measured yet"
-    return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows)"
+    doubt = "" if found.verdict in (None, Verdict.FEASIBLE) else f", {found.verdict}"
+    return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows{doubt})"
+
+
+def gained(report: StudyReport) -> str:
+    """Return what the best so far saves of the objective; nothing where that is the baseline."""
+    from tuner.cli.figures import THE_BASELINE, change, percent
+
+    view, gain = report.study, report.saving
+    if view.best is None or gain is None:
+        return ""
+    if change(view.best.setting, view.baseline.setting) == THE_BASELINE:
+        return ""
+    how = "in alternating windows" if report.alternating else "over all windows"
+    return f"{percent(gain.mean, gain.stderr)} of {asked_metrics(view)[0]}, {how}"
+
+
+def broken(view: StudyView) -> str:
+    """Return how often, and for how long, what was tried broke a limit."""
+    from tuner.cli.figures import duration, percent
+
+    found = view.violations
+    if found.rate is None:
+        return "nothing but the baseline was tried"
+    lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
+    of = f"{found.broken} of {found.tried} windows away from the baseline"
+    return f"{of} break today's limits ({percent(found.rate)}){lasting}"

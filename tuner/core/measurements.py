@@ -16,6 +16,9 @@ Z95 = 1.6448536269514722
 NEVER_NEGATIVE = ("_j", "_w", "_s", "_ms", "_per_s")
 """Units whose metrics cannot be below zero: joules, watts, times, rates."""
 
+ABSURD = 1e100
+"""No meter of anything reads so much: whoever sends it is broken, and its square is no number."""
+
 
 class Origin(StrEnum):
     """Where a number comes from, from the strongest to the weakest claim."""
@@ -53,7 +56,8 @@ class Estimate:
     bound it. `n` is the number of independent observations behind the mean.
 
     Raises:
-        MeasurementError: not a number, a negative spread, or bounds that do not enclose the mean.
+        MeasurementError: not a number, an absurd one, a negative spread, or bounds that do not enclose
+            the mean.
     """
 
     mean: float
@@ -65,9 +69,9 @@ class Estimate:
     scope: Scope = Scope.BOARD
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.mean):
+        if not abs(self.mean) < ABSURD:
             raise MeasurementError(f"an estimate cannot have the mean {self.mean}")
-        if not (math.isfinite(self.stderr) and self.stderr >= 0.0):
+        if not 0.0 <= self.stderr < ABSURD:
             raise MeasurementError(f"an estimate cannot have the standard error {self.stderr}")
         if self.n < 1:
             raise MeasurementError(f"an estimate needs at least one observation, not {self.n}")
@@ -171,11 +175,11 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate:
         raise MeasurementError("there is no estimate to pool")
     if len(estimates) == 1:
         return estimates[0]
-    known = all(e.stderr > 0.0 for e in estimates)
-    weights = [1.0 / e.stderr**2 if known else 1.0 for e in estimates]
+    least = min(e.stderr for e in estimates)
+    weights = [(least / e.stderr) ** 2 if least > 0.0 else 1.0 for e in estimates]
     total = math.fsum(weights)
     mean = math.fsum(w * e.mean for w, e in zip(weights, estimates, strict=True)) / total
-    implied = 1.0 / total if known else 0.0
+    implied = least**2 / total
     freedom = len(estimates) - 1
     squares = math.fsum(w * (e.mean - mean) ** 2 for w, e in zip(weights, estimates, strict=True))
     scatter = squares / total / freedom

@@ -61,7 +61,7 @@ def chosen(rest: str, found: list[str]) -> str:
     if rest.startswith("MIG-"):
         hint = "clocks, power and energy belong to the whole board: name that"
     else:
-        hint = f"there are {', '.join(found)}" if found else "no NVIDIA driver shows a GPU"
+        hint = f"there are {', '.join(found)}" if found else "see `jouletune doctor`"
     raise InvalidInput(f"there is no NVIDIA GPU {rest!r}", hint=hint)
 
 

@@ -103,7 +103,7 @@ def load_surface(spec: str) -> Surface:
             f"{path} has {asked}", hint=f"write {file}#SURFACE with one of: {', '.join(names)}"
         )
     chosen = [row for row in rows if row["surface"] == wanted]
-    roles = _roles(path, list(rows[0]))
+    roles = _roles(path, rows)
     surface = _surface(path, chosen, roles, [c for c in rows[0] if roles.metric(c)])
     if not surface.space.knobs:
         raise InvalidInput(
@@ -123,7 +123,7 @@ def load_surfaces(path: Path) -> tuple[Surface, ...]:
         ConfigError: `surfaces.toml` is wrong.
     """
     rows = _rows(path)
-    roles = _roles(path, list(rows[0]))
+    roles = _roles(path, rows)
     columns = list(dict.fromkeys([roles.objective, roles.constrained]))
     missing = [c for c in columns if c not in rows[0]]
     if missing:
@@ -138,10 +138,22 @@ def load_surfaces(path: Path) -> tuple[Surface, ...]:
     return tuple(surface for surface in found if surface.space.knobs)
 
 
+def presumed(path: Path) -> list[str]:
+    """Return the columns that are taken for resources although `surfaces.toml` lists others only.
+
+    A measurement that is neither energy, latency nor power looks like a knob. Raises as
+    `load_surfaces`.
+    """
+    rows = _rows(path)
+    resources, listed = _roles(path, rows).resources, _section(path).get("resources")
+    others = resources[len(listed) :] if isinstance(listed, list) else ()
+    return [c for c in others if _numeric(rows, c) and len({row[c] for row in rows}) > 1]
+
+
 def _rows(path: Path) -> list[dict[str, str]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
+            reader = csv.DictReader(file, strict=True, skipinitialspace=True)
             columns = reader.fieldnames or []
             rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -149,6 +161,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
             f"cannot read the measured table {str(path)!r}: {error}",
             hint="name a CSV file of measured surfaces",
         ) from error
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise InvalidInput(f"{path} has two columns {', '.join(twice)}", hint="rename one of them")
     missing = [name for name in LABELS if name not in columns]
     if missing or not any(name in columns for name in METRICS):
         lacking = ", ".join(missing) or f"any of {', '.join(METRICS)}"
@@ -183,8 +198,8 @@ def _section(path: Path) -> dict[str, object]:
     return section
 
 
-def _roles(path: Path, columns: Sequence[str]) -> Roles:
-    section, file = _section(path), path.with_name(ROLES_FILE)
+def _roles(path: Path, rows: Sequence[Row]) -> Roles:
+    section, file, columns = _section(path), path.with_name(ROLES_FILE), list(rows[0])
     aims = {"objective": "energy_j", "constrained": "latency_s"}
     for key in aims:
         name = section.get(key, aims[key])
@@ -205,6 +220,12 @@ def _roles(path: Path, columns: Sequence[str]) -> Roles:
                 f"{file}, {path.stem}.{key}: {names!r} is no list of knobs of {path.name}",
                 hint=f"the knobs are: {', '.join(knobs)}",
             )
+        for name in names:
+            if not _numeric(rows, name):
+                raise ConfigError(
+                    f"{file}, {path.stem}.{key}: {name} of {path.name} holds no numbers",
+                    hint="write its levels as numbers, or give it no role",
+                )
         listed[key] = names
     # A knob that nobody gave a role is a resource like the others, after them.
     rest = [c for c in knobs if c not in listed["resources"] and c not in listed["batch"]]
@@ -292,7 +313,7 @@ def _number(path: Path, row: Row, column: str) -> float:
     if not math.isfinite(value):
         raise InvalidInput(
             f"{path}, surface {row['surface']!r}: {column} = {row[column]!r} is no finite number",
-            hint="mend or remove the row",
+            hint=_mend(row),
         )
     return value
 
@@ -302,9 +323,13 @@ def _positive(path: Path, row: Row, column: str) -> float:
     if value <= 0.0:
         raise InvalidInput(
             f"{path}, surface {row['surface']!r}: {column} = {row[column]!r} is not above zero",
-            hint="mend or remove the row",
+            hint=_mend(row),
         )
     return value
+
+
+def _mend(row: Row) -> str:
+    return f"mend or remove the row {','.join(row.values())}"
 
 
 def _numeric(rows: Sequence[Row], column: str) -> bool:

@@ -215,6 +215,12 @@ def test_the_console_shows_what_it_does(site: Site, capsys: pytest.CaptureFixtur
     assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
     shown = capsys.readouterr().out
     assert "GPU-1" in shown and "trial" in shown and "gpu.clock_mhz=810" in shown
+    assert "may be set: gpu.clock_mhz 630 to 1410, gpu.power_limit_w 150 to 350" in shown
+    assert "no device matches" not in shown
+    with site.config.open("a") as file:
+        file.write('[[device]]\nmatch = "GPU-7*"\n')
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    assert "no device matches 'GPU-7*'" in capsys.readouterr().out
     assert jouletune(["actuator", "status", "--socket", str(site.socket), "--json"]) == 0
     (device,) = json.loads(capsys.readouterr().out)["devices"]
     assert (device["level"], device["values"][LIMIT]) == ("trial", 250)

@@ -33,6 +33,9 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     [
         {"mean": math.nan},
         {"mean": math.inf},
+        {"mean": 1e300},
+        {"mean": -1e100},
+        {"mean": 1.0, "stderr": 1e300},
         {"mean": 1.0, "stderr": -0.1},
         {"mean": 1.0, "stderr": math.nan},
         {"mean": 1.0, "n": 0},
@@ -202,6 +205,13 @@ def test_a_pool_lies_between_its_members(members: list[tuple[float, float]]) -> 
     estimates = [Estimate.of_mean(mean, stderr) for mean, stderr in members]
     mean = pooled(estimates).mean
     assert min(m for m, _ in members) - 1e-9 <= mean <= max(m for m, _ in members) + 1e-9
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-12, 1e99])
+def test_a_pool_does_not_depend_on_the_unit(size: float) -> None:
+    ones = [Estimate.of_mean(1.0, 0.1), Estimate.of_mean(1.3, 0.3)]
+    scaled = [Estimate.of_mean(e.mean * size, e.stderr * size) for e in ones]
+    assert pooled(scaled).mean == pytest.approx(pooled(ones).mean * size)
 
 
 def test_there_is_nothing_to_pool_in_nothing() -> None:

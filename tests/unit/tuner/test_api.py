@@ -250,6 +250,8 @@ def test_an_operator_pauses_resumes_stops_and_deletes(client: TestClient, study:
     assert problem(client.delete(path)) == (409, "conflict")
     assert client.post(f"{path}/stop", json={}).json()["phase"] == "stopped"
     assert problem(client.post(f"{path}/resume", json={})) == (409, "illegal_transition")
+    late = client.put(f"{path}/constraints", json={"constraints": ["latency_p99_ms <= 80"]})
+    assert problem(late) == (409, "illegal_transition")
     revisions = client.get(f"{path}/revisions").json()
     assert [r["phase"] for r in revisions] == ["baseline", "paused", "baseline", "stopped"]
     assert revisions[1]["who"] == "eve"
@@ -294,6 +296,7 @@ def test_a_loosened_constraint_sends_a_held_study_back_to_tuning_only_if_needed(
     tighter = client.put(f"{path}/constraints", json={"constraints": ["latency_p99_ms <= 107"]})
     assert tighter.json()["phase"] == "tuning"
     assert tighter.json()["best"]["setting"] == setting(800)
+    assert tighter.json()["terms"]["trials"] == 2 + study.terms.trials, "as many ahead as at first"
 
 
 def test_the_long_poll_returns_at_once_when_there_is_something_to_do(

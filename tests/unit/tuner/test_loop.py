@@ -11,6 +11,7 @@ import pytest
 from db.memory import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, setting, study, window
 from tuner.core import (
+    Conflict,
     NotFound,
     Outcome,
     Past,
@@ -134,6 +135,16 @@ def test_the_same_agent_asking_after_a_crash_gets_the_same_trial(world: World) -
     assert (again.trial, again.setting) == (first.trial, first.setting)
     assert again.attempt == 2
     assert again.token > first.token
+
+
+def test_of_two_agents_at_one_device_the_first_is_told(world: World) -> None:
+    world.start()
+    world.assigned(agent="host/1")
+    taken = world.assigned(agent="host/2")
+    with pytest.raises(Conflict, match="two agents: host/2 took it over from host/1"):
+        world.ask(agent="host/1")
+    assert world.assigned(agent="host/2") == taken, "the other works on, undisturbed"
+    assert world.assigned(agent="host/3").attempt == 3, "and may crash in its turn"
 
 
 def test_another_agent_does_not_get_a_trial_that_is_at_work(world: World) -> None:

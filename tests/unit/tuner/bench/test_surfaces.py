@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tuner.bench.tables import FLAT, HEADER, ROLES, STEEP, at, steep, write_tables
-from tuner.bench.surfaces import left_out, load_problems
+from tuner.bench.surfaces import load_problems, remarks
 from tuner.core import ConfigError, InvalidInput, Limit
 
 
@@ -100,7 +100,7 @@ def test_an_unlisted_column_of_numbers_is_a_knob_at_its_most_in_the_baseline(
     assert problem.surface.space.size == 12
 
 
-def test_a_surface_of_one_configuration_and_tables_nobody_named_or_gave_are_left_out(
+def test_a_surface_of_one_configuration_and_tables_nobody_named_or_gave_are_remarks(
     tmp_path: Path,
 ) -> None:
     write_tables(tmp_path)
@@ -110,11 +110,34 @@ def test_a_surface_of_one_configuration_and_tables_nobody_named_or_gave_are_left
     assert [p.surface.name for p in load_problems(tmp_path)] == ["T|w", "F|w"]
     with (tmp_path / "surfaces.toml").open("a") as roles:
         roles.write("[more]\n")
+    roles_file = tmp_path / "surfaces.toml"
+    roles_file.write_text(f"version = 2\n{roles_file.read_text()}")
     assert [p.surface.name for p in load_problems(tmp_path)] == ["T|w", "F|w"]
-    assert left_out(tmp_path) == [
-        "more: there is no more.csv",
-        "other.csv: surfaces.toml does not name it",
+    assert remarks(tmp_path) == [
+        "left out more: there is no more.csv",
+        "left out other.csv: surfaces.toml does not name it",
     ]
+
+
+def test_a_column_that_was_given_no_role_is_taken_for_a_knob_aloud(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    header, *rows = (HEADER + STEEP).splitlines()
+    lines = [f"{header},throughput_per_s,note", *(f"{r},{n},good" for n, r in enumerate(rows))]
+    (tmp_path / "tiny.csv").write_text("\n".join(lines) + "\n")
+    assert remarks(tmp_path) == [
+        "tiny.csv: throughput_per_s taken for knobs: surfaces.toml gives them no role"
+    ]
+    (tmp_path / "surfaces.toml").write_text("[tiny]\n")
+    assert remarks(tmp_path) == []
+
+
+def test_blanks_after_the_commas_change_nothing(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    before = load_problems(tmp_path)
+    path = tmp_path / "tiny.csv"
+    path.write_text(path.read_text().replace(",", ", "))
+    after = load_problems(tmp_path)
+    assert [p.surface.values for p in after] == [p.surface.values for p in before]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +149,8 @@ def test_a_surface_of_one_configuration_and_tables_nobody_named_or_gave_are_left
         (HEADER + STEEP.replace("10,1.0", "10,"), "latency_s = ''"),
         (HEADER + STEEP.replace("1000,2,10", ",2,10"), "gpu_clock_mhz = ''"),
         (HEADER + STEEP.replace("0.9", "-0.9"), "latency_s = '-0.9'"),
+        (HEADER + STEEP.replace("0.9", "-0.9"), r"mend or remove the row T\|w,T,w,"),
+        (HEADER.replace("latency_s", "energy_j") + STEEP, "two columns energy_j"),
         (HEADER, "no rows"),
         (HEADER + FLAT.splitlines()[0] + "\n", "nothing|anything to tune"),
     ],
@@ -150,19 +175,24 @@ def test_a_table_that_cannot_be_used_is_named_with_the_cell(
         (ROLES.replace("energy_j", "joules"), "joules"),
         (ROLES.replace("latency_s", "p99"), "p99"),
         (ROLES.replace('["gpu_clock_mhz"]', '["clock"]'), "clock"),
+        (ROLES.replace('["gpu_clock_mhz"]', '["mode"]'), "mode of tiny.csv holds no numbers"),
     ],
 )
 def test_a_wrong_roles_file_is_named_with_the_key(tmp_path: Path, roles: str, words: str) -> None:
     write_tables(tmp_path)
+    header, *rows = (HEADER + STEEP).splitlines()
+    lines = [f"{header},mode", *(f"{r},{'eco' if n else 'max'}" for n, r in enumerate(rows))]
+    (tmp_path / "tiny.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "surfaces.toml").write_text(roles)
     with pytest.raises(ConfigError, match=words):
         load_problems(tmp_path)
 
 
 def test_a_folder_without_a_roles_file_is_refused(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(InvalidInput, match=r"no surfaces\.toml"):
-            load_problems(folder)
+    with pytest.raises(InvalidInput, match=r"no surfaces\.toml"):
+        load_problems(tmp_path)
+    with pytest.raises(InvalidInput, match="there is no folder"):
+        load_problems(tmp_path / "nowhere")
 
 
 @pytest.mark.surfaces
@@ -172,7 +202,7 @@ def test_every_measured_surface_is_a_problem() -> None:
     if not folder.is_dir():
         pytest.skip("no measured surfaces: set JOULETUNE_SURFACES to their folder")
     problems = load_problems(folder)
-    assert not left_out(folder)
+    assert not remarks(folder)
     for problem in problems:
         default = problem.surface.space.default
         assert problem.excess(default, 1.0) == 0.0

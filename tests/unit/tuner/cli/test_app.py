@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -41,13 +42,18 @@ def test_help_loads_nothing_heavy() -> None:
         "run", "tuner serve", "agent serve", "agent revert", "study create", "study list",
         "study show", "study pause", "study resume", "study stop", "study delete", "trial list",
         "history", "best", "constraint set", "constraint list", "device list", "packrat plan",
-        "bench surfaces",
+        "bench surfaces", "bench devices", "finetune admit", "actuator status",
         "doctor",
     ],
 )  # fmt: skip
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main([*command.split(), "--help"]) == 0
     assert f"jouletune {command} [OPTIONS]" in capsys.readouterr().out
+
+
+def test_it_tells_its_release(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jouletune {version('jouletune')}\n"
 
 
 def test_without_arguments_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

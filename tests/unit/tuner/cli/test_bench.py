@@ -71,7 +71,7 @@ def test_tables_are_markdown_and_the_files_are_written(
     options = ("--tuners", "ours,sobol", "--seeds", "1", "--budgets", "2", "--slack", "1.1")
     assert bench(folder, *options, "--jobs", "1", *files) == 0
     out = capsys.readouterr().out
-    assert "Limit 1.1 × the true baseline, 1 surfaces:" in out
+    assert "Limit 1.1 × the true baseline, 1 surface:" in out
     assert "| tuner | captured @2 |" in out
     assert "Ours against each rival" in out
     assert "Flat surfaces, after confirming:" in out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -66,8 +67,13 @@ def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> 
     assert found["revisions"][0]["who"] == "ann"
     _, out, _ = ask("study", "show", study)
     assert "latency_p99_ms <= 120.0 ms" in out
-    assert "saving" in out
-    assert "40.0" in out
+    assert "saving      40.0 ± 0.6 % of energy_j, in alternating windows" in out
+    assert "bill        exploring took" in out
+    assert found["saving"]["mean"] == pytest.approx(0.4)
+    assert found["bill"]["explored_j"] > 0.0
+    assert "violations  0 of 4 windows away from the baseline break today's limits (0.0 %)" in out
+    assert found["study"]["violations"] == {"tried": 4, "broken": 0, "rate": 0.0, "seconds": 0.0}
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ann: baseline, created", out)
 
 
 def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
@@ -75,7 +81,22 @@ def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
     assert [t["phase"] for t in trials][:3] == ["baseline", "baseline", "tuning"]
     assert {t["verdict"] for t in trials} == {"feasible"}
     _, out, _ = ask("trial", "list", study)
-    assert out.count("confirming") == 4
+    assert out.count("confirming:") == 4
+    assert "step 1" in out, "why it was tried"
+
+
+def test_a_narrow_terminal_gets_trials_as_lines(
+    ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = ask("trial", "list", study)
+    assert len(out.splitlines()) == 8
+    third = "trial 3 completed, gpu.clock_mhz=800, energy_j 8.000 ± 0.080 J, latency_p99_ms"
+    assert out.splitlines()[2].startswith(third)
+    assert out.splitlines()[2].endswith(", feasible (step 1)")
+    lines = ask("history")[1].splitlines()
+    assert len(lines) == 8
+    assert f", {study}, 3, sim, tuning, completed, feasible, 8.000 ± 0.080 J, " in lines[2]
 
 
 def test_the_best_and_the_front(ask: Ask, study: str) -> None:
@@ -83,7 +104,7 @@ def test_the_best_and_the_front(ask: Ask, study: str) -> None:
     assert best["setting"]["gpu.clock_mhz"] == 600
     front = parsed(ask("best", study, "--pareto", "--json"))
     assert [f["setting"]["gpu.clock_mhz"] for f in front] == [600, 800, 1000]
-    assert "energy_j" in ask("best", study)[1]
+    assert "saves 40.0 ± 0.6 % of energy_j, in alternating windows" in ask("best", study)[1]
     assert "feasible" in ask("best", study, "--pareto")[1]
 
 

@@ -53,3 +53,4 @@ def test_shares_durations_and_changes() -> None:
     assert duration(2 * 86400.0) == "2 days"
     assert change({"a": 1, "b": 2}, {"a": 1, "b": 3}) == "b=2"
     assert change({"a": 1}, {"a": 1}) == "the baseline"
+    assert change({"b": 2, "a": 1}, {"a": 0, "b": 3}) == "a=1 b=2"

@@ -57,12 +57,16 @@ def test_another_end_names_the_log(tmp_path: Path) -> None:
 
 
 def test_a_killed_child_is_told(tmp_path: Path) -> None:
-    child = spawn(tmp_path, "import time; time.sleep(60)")
+    child = spawn(tmp_path, "import time; print('INFO at work', flush=True); time.sleep(60)")
     child.check()
+    while not child.log.read_text():
+        time.sleep(0.05)
     child.process.kill()
     child.process.wait()
-    with pytest.raises(TuningError, match="killed by signal 9"):
+    with pytest.raises(TuningError, match=r"the tuner was killed by signal 9") as ended:
         child.check()
+    assert ended.value.message.endswith("signal 9"), "what it last did did not end it"
+    assert "--resume goes on" in ended.value.hint
     child.end()
 
 

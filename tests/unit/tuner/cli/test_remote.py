@@ -165,6 +165,23 @@ def test_what_is_no_tuner_is_told(
         desk.studies()
 
 
+def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_not() -> None:
+    asked: list[str] = []
+
+    def server(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        if len(asked) % 2:
+            raise httpx.ReadError("[Errno 104] Connection reset by peer")
+        return httpx.Response(200, json=[])
+
+    with RemoteDesk(URL, TOKEN, httpx.MockTransport(server)) as desk:
+        assert not desk.studies()
+        assert asked == ["GET", "GET"]
+        with pytest.raises(LinkError, match="Connection reset by peer"):
+            desk.pause("s1", Change())
+    assert asked == ["GET", "GET", "POST"]
+
+
 def test_a_tuner_that_does_not_answer_is_not_ready() -> None:
     with RemoteDesk(URL, TOKEN, httpx.MockTransport(refusing)) as desk:
         assert not desk.ready()

@@ -15,13 +15,14 @@ from tests.unit.tuner.cli import worlds
 from tuner.cli import results
 from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
-from tuner.cli.report import bill_lines, next_steps, print_report
+from tuner.cli.output import TABLE_WIDTH
+from tuner.cli.report import billed, next_steps, print_report
 from tuner.cli.results import Outcome, Result, document
 from tuner.cli.runfile import Job
 from tuner.cli.score import Score, score
 from tuner.core import Bill, Constraint, Objective, Phase, Plan, Setting, TrialState
 from tuner.core import Outcome as Ended
-from tuner.wire import Change, Release
+from tuner.wire import Change, Release, StudyDraft
 
 
 def true_values(at: Setting) -> Mapping[str, float]:
@@ -83,7 +84,8 @@ def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
         "energy_j is 40.0 ± 0.6 % better; compared in alternating windows",
         "best      gpu.clock_mhz=600 batch_size=1",
         "latency_p99_ms <= 120.0 ms: kept (95 % bound 111.",
-        "trials    8 completed (2 baseline, 2 tuning, 4 confirming; 0 beyond a limit)",
+        "trials    8 completed (2 baseline, 2 tuning, 4 confirming)",
+        "          0 of 4 windows away from the baseline break today's limits (0.0 %)",
         "origin    measured (energy_j, latency_p99_ms, power_w, throughput_per_s)",
         "not here  gpu.fan: nobody lets us",
         "truth     40.0 % saved, 66.7 % of the best possible",
@@ -100,9 +102,34 @@ def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
 
 def test_a_report_without_a_winner_says_so_plainly() -> None:
     text = told(result(worlds.flat))
-    assert "No setting won: the baseline stays. no setting was confirmed" in text
+    assert "No setting won, the baseline stays: no setting was confirmed" in text
+    assert "limit     latency_p99_ms <= 120.0 ms: kept by the baseline" in text
     assert "it is not paid back" in text
     assert not result(worlds.flat).main.won
+
+
+def test_every_broken_limit_is_counted_with_its_time() -> None:
+    found = result(worlds.steep)
+    text = told(found)
+    assert (
+        "1 of 4 windows away from the baseline break today's limits (25.0 %), for 1 s in all"
+        in text
+    )
+    made = document(found)
+    assert (made["violations"], made["violation_rate"]) == (1, 0.25)
+    assert made["seconds_above_limit"] == 1.0
+
+
+def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), constraints=("latency_p99_ms <= 50",), policy="scripted")
+    study = verbs.create(draft).id
+    worlds.tune(verbs)
+    job = Job(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+    text = told(Result(job=job, board="A100", cannot={}, main=main))
+    assert "limit     latency_p99_ms <= 50.00 ms: BROKEN by the baseline" in text
+    assert "best so far" not in shown_lines(main)
 
 
 def test_failures_are_told_with_their_reasons() -> None:
@@ -159,8 +186,13 @@ def test_a_study_that_an_operator_paused_may_go_on() -> None:
 
 
 def test_an_unknown_energy_is_not_called_zero() -> None:
-    (line,) = bill_lines(Bill(trials=3, seconds=90.0))
-    assert line == "bill      exploring took 1.5 min; its energy is unknown: no meter saw all of it"
+    line = billed(Bill(trials=3, seconds=90.0))
+    assert line == "exploring took 1.5 min; its energy is unknown: no meter saw all of it"
+
+
+def test_what_was_saved_since_is_on_the_bill() -> None:
+    bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, saved_j=5e3, seconds=90.0)
+    assert billed(bill).endswith("paid back after 3.33 min; saved since: 5.000 kJ")
 
 
 def test_what_to_type_next_leads_to_the_same_database() -> None:
@@ -190,9 +222,10 @@ def test_plain_lines_tell_every_trial_once() -> None:
     assert text.rstrip().splitlines()[-1].startswith("  holding: confirmed")
 
 
-def test_a_terminal_gets_a_live_table() -> None:
+@pytest.mark.parametrize("width", [160, 100])
+def test_a_terminal_gets_a_live_table_or_lines(width: int) -> None:
     out = io.StringIO()
-    console = Console(file=out, width=160, height=40, force_terminal=True, highlight=False)
+    console = Console(file=out, width=width, height=40, force_terminal=True, highlight=False)
     display = open_display(console)
     assert isinstance(display, LiveTable)
     main = result().main
@@ -200,5 +233,7 @@ def test_a_terminal_gets_a_live_table() -> None:
     display.say("a line that stays")
     display.close()
     text = out.getvalue()
-    for part in ("study one", "confirming", "best so far 6.000", "a line that stays", "trial 2 of"):
+    for part in ("study one", "best so far 6.000", "a line that stays", "trial 2 of"):
         assert part in text
+    assert ("trial 8 completed, gpu.clock_mhz=600" in text) == (width < TABLE_WIDTH)
+    assert ("confirming   completed" in text) == (width >= TABLE_WIDTH)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from db import open_store
 from db.memory import MemoryStore
-from tests.builders import Time, applied, completed, device, policies, setting
-from tuner.core import Device, Outcome, Setting, Store, TrialState
+from tests.builders import Time, applied, completed, device, policies, setting, window
+from tuner.core import Device, Limit, Outcome, Setting, Store, TrialState
 from tuner.loop import Loop
 from tuner.operations import Operations
 from tuner.wire import Assignment, HoldOrder, Poll, Release, StudyDraft, TrialReport
@@ -29,6 +30,14 @@ def broken_at_800(at: Setting) -> Outcome:
     if at["gpu.clock_mhz"] == 800:
         return Outcome(state=TrialState.FAILED, reason="the clock was refused")
     return slope(at)
+
+
+def steep(at: Setting) -> Outcome:
+    """800 MHz wins; 600 MHz breaks the limit and is cut short after a second."""
+    if at["gpu.clock_mhz"] != 600:
+        return slope(at)
+    cut = window(5.0, 200.0, seconds=1.0)
+    return replace(completed(), measurement=cut, broke=Limit("latency_p99_ms", "<=", 120.0))
 
 
 def flat(_: Setting) -> Outcome:
