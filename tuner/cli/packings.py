@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 
 from policies.packrat.interference import Window, fit
 from policies.packrat.packing import Group, best_packing
+from policies.packrat.policy import PROVEN
 from policies.packrat.profile import Cell, Point, Profile
 from policies.packrat.profiling import open_points
 
 TRIES = 4
 """How often a window that others disturbed is measured again before the quietest one is taken."""
-PROVEN = 2.0
-"""Standard errors by which a packing must beat the fat instance to be chosen, as in a live study."""
 
 Shapes = Sequence[tuple[int, int]]
 """Threads and items of each instance of a packing."""

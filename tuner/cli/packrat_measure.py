@@ -235,8 +235,8 @@ def _csv_rows(shown: ModelShown) -> Iterator[tuple[object, ...]]:
 def _draw(path: Path, found: Sequence[ModelShown]) -> None:
     """Draw each model into a file of its own. Raises ConfigError, StoreError."""
     from policies.packrat.profile import Profile
-    from tuner.cli.packrat import Asked
     from tuner.cli.packrat_plot import draw
+    from tuner.cli.plans import Asked
     from tuner.cli.profiles import Measured
 
     for shown in found:
