@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.figures import change, duration, figure, joined, percent, shown
 from tuner.cli.output import table
-from tuner.cli.trial import asked_metrics
+from tuner.cli.trial import asked_metrics, plan_rows
 from tuner.core import Bill, render_setting
 from tuner.steps import saving
 
@@ -66,6 +66,14 @@ def verdict(main: Outcome) -> Iterator[str]:
         yield f"No setting won: the baseline stays. {main.why}"
         return
     yield f"best      {render_setting(main.held)}"
+    plan = report.study.plan
+    if plan is not None and len(plan.rows) > 1:
+        rows = plan_rows(plan, report.baseline.setting)
+        yield f"plan      {next(rows)}"
+        yield from (f"          {row}" for row in rows)
+        yield f"held      {main.why}"
+    if main.proposed:
+        yield f"search    {main.proposed}"
     if report.saving is not None:
         gain = percent(report.saving.mean, report.saving.stderr)
         metric = asked_metrics(report.study)[0]

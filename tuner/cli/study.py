@@ -240,7 +240,8 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
 def _facts(view: StudyView) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
     from tuner.cli.figures import figure, joined, percent
-    from tuner.cli.trial import described
+    from tuner.cli.trial import described, plan_rows
+    from tuner.core import Phase
 
     limits = joined(
         (f"{limit.metric} {limit.op} {figure(limit.metric, limit.value)}" for limit in view.limits),
@@ -259,6 +260,9 @@ def _facts(view: StudyView) -> list[tuple[str, str]]:
         ("baseline", described(view.baseline, view)),
         ("best", described(view.best, view) if view.best else "none is feasible yet"),
     ]
+    if view.plan is not None and len(view.plan.rows) > 1:
+        name = "proposed" if view.phase is Phase.CONFIRMING else "plan"
+        facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
     metric = _metric(view)
     if view.best and metric in view.best.metrics and metric in view.baseline.metrics:
         from tuner.steps import saving

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,6 +10,7 @@ import typer
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
+    from tuner.core import Plan, Setting
     from tuner.wire import SettingView, StudyView, TrialView
 
 commands = typer.Typer(help="List the trials of a study.")
@@ -81,3 +82,16 @@ def described(found: SettingView, view: StudyView) -> str:
     metrics = [f"{m} {shown(m, found.metrics)}" for m in asked_metrics(view) if m in found.metrics]
     numbers = ", ".join(metrics) or "not measured yet"
     return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows)"
+
+
+def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
+    """Yield the rows of a plan that chooses by a quantity: from where to where, which setting."""
+    from tuner.cli.figures import change
+
+    lower = 0.0
+    for row in plan.rows:
+        span = f"{lower:g} to {row.below:g}" if row is not plan.rows[-1] else f"from {lower:g} on"
+        if lower == 0.0:
+            span = f"below {row.below:g}"
+        yield f"{plan.by} {span}: {change(row.setting, baseline)}"
+        lower = row.below

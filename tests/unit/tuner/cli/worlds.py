@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,21 @@ from db import open_store
 from db.memory import MemoryStore
 from tests.builders import Time, applied, completed, device, setting
 from tests.unit.tuner.test_loop import Descend
-from tuner.core import Device, InvalidInput, Outcome, Policy, Setting, Store, TrialState
+from tuner.core import (
+    Device,
+    Done,
+    InvalidInput,
+    Outcome,
+    Past,
+    Plan,
+    Policy,
+    Row,
+    Setting,
+    Store,
+    Suggestion,
+    TrialState,
+    Try,
+)
 from tuner.loop import Loop
 from tuner.operations import Operations
 from tuner.wire import Assignment, HoldOrder, Poll, StudyDraft, TrialReport
@@ -20,10 +35,22 @@ LIMIT = "latency_p99_ms <= 1.2x baseline"
 Surface = Callable[[Setting], Outcome]
 
 
+class ByLoad(Descend):
+    """Proposes what `Descend` does for a low load, and the baseline for a high one."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        answer = super().suggest(past)
+        if isinstance(answer, Try):
+            return answer
+        rows = (Row(3.0, setting(600)), Row(math.inf, past.study.baseline))
+        return Done(Plan(rows, "batch_demand"), "two loads were looked at")
+
+
 def policies(name: str) -> Policy:
-    if name != "scripted":
+    known = {"scripted": Descend(), "by-load": ByLoad()}
+    if name not in known:
         raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
-    return Descend()
+    return known[name]
 
 
 def slope(at: Setting) -> Outcome:
@@ -75,19 +102,19 @@ def tune(verbs: Operations, surface: Surface = slope) -> None:
     raise AssertionError("the study does not come to hold")
 
 
-def held(surface: Surface = slope) -> tuple[Operations, str]:
+def held(surface: Surface = slope, policy: str = "scripted") -> tuple[Operations, str]:
     """Return the verbs over a memory with one study that holds, and its id."""
     verbs = operations()
-    study = created(verbs)
+    study = created(verbs, policy)
     tune(verbs, surface)
     return verbs, study
 
 
-def database(folder: Path, surface: Surface = slope) -> str:
+def database(folder: Path, surface: Surface = slope, policy: str = "scripted") -> str:
     """Make an SQLite file with one study that holds; return the study's id."""
     store = open_store(f"sqlite:///{folder / FILE}")
     verbs = operations(store)
-    study = created(verbs)
+    study = created(verbs, policy)
     tune(verbs, surface)
     store.close()
     return study
