@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from policies.packrat.interference import Window, fit
+from policies.packrat.interference import Window, fit, predicted
 from policies.packrat.packing import Group, best_packing
 from policies.packrat.policy import PROVEN
 from policies.packrat.profile import Cell, Point, Profile
@@ -18,6 +18,7 @@ TRIES = 4
 
 Shapes = Sequence[tuple[int, int]]
 """Threads and items of each instance of a packing."""
+Packing = tuple[Group, ...]
 Tell = Callable[[str], None]
 
 
@@ -78,9 +79,11 @@ class Gain:
 class Compared:
     """One batch size: the chosen packing against the fat instance.
 
-    `candidate` is the packing that was predicted to be best. Where that is not the fat instance, it
-    is confirmed against it, in turns; `confirming` is what these windows showed, None where there was
-    nothing to confirm. What was not faster beyond noise is not chosen: the fat instance is.
+    `candidate` is the packing that promised most, by what it showed side by side, or else by what
+    profile and interference predict; `predicted_latency_s` is what these predict of it. Where it is not
+    the fat instance, it is confirmed against that in turns; `confirming` is what these windows showed,
+    None where there was nothing to confirm. What was not faster beyond noise is not chosen: the fat
+    instance is.
 
     Everything below is of the windows after that, none of which had a part in the choice: fat and
     chosen in turns, `speedup` the geometric mean of the pairs' ratios, `foreign` the most that others
@@ -89,10 +92,10 @@ class Compared:
     """
 
     batch: int
-    candidate: tuple[Group, ...]
+    candidate: Packing
     predicted_latency_s: float
     confirming: Gain | None
-    plan: tuple[Group, ...]
+    plan: Packing
     fat_latency_s: float
     fat_stderr_s: float
     latency_s: float
@@ -165,15 +168,13 @@ class Bench:
         The windows that choose are not those that are told: the best of several noisy choices looks
         better than it is.
         """
-        profile = Profile(dict(self.points))
-        correction = fit(profile, self.plans, self.threads)
-        packing = best_packing(profile, self.threads, batch, interference=correction)
         fat = (Group(1, self.threads, batch),)
+        candidate, predicted_s = self._promising(batch)
         confirming = None
-        if packing.groups != fat:
-            confirming = _gain(self._turns(packing.groups, batch, "confirming"))
+        if candidate != fat:
+            confirming = _gain(self._turns(candidate, batch, "confirming"))
         if confirming is not None and confirming.is_proven:
-            plan, pairs = packing.groups, self._turns(packing.groups, batch, "fat against chosen")
+            plan, pairs = candidate, self._turns(candidate, batch, "fat against chosen")
             gain, fat_shown, shown = _gain(pairs), *(_mean(w) for w in zip(*pairs, strict=True))
         else:
             point = self.points[self.threads, batch]
@@ -181,8 +182,8 @@ class Bench:
             fat_shown = shown = Shown(point.latency_s, point.stderr_s, 0.0)
         return Compared(
             batch=batch,
-            candidate=packing.groups,
-            predicted_latency_s=packing.latency_s,
+            candidate=candidate,
+            predicted_latency_s=predicted_s,
             confirming=confirming,
             plan=plan,
             fat_latency_s=fat_shown.latency_s,
@@ -193,6 +194,24 @@ class Bench:
             speedup_stderr=gain.stderr,
             foreign=max(fat_shown.foreign, shown.foreign),
         )
+
+    def _promising(self, batch: int) -> tuple[Packing, float]:
+        """Return the packing that should be quickest, and what is predicted of it, in seconds.
+
+        What was measured side by side is known better than by any prediction.
+        """
+        profile = Profile(dict(self.points))
+        correction = fit(profile, self.plans, self.threads)
+        best = best_packing(profile, self.threads, batch, interference=correction)
+        expected: dict[Packing, float] = {best.groups: best.latency_s}
+        predictions = dict(expected)
+        for plan in self.plans:
+            if plan.instances * plan.batch == batch:
+                groups = (Group(plan.instances, plan.threads, plan.batch),)
+                expected[groups] = plan.latency_s
+                predictions[groups] = predicted(profile, correction, plan)
+        quickest = min(expected, key=lambda groups: expected[groups])
+        return quickest, predictions[quickest]
 
     def _turns(self, groups: Sequence[Group], batch: int, what: str) -> list[tuple[Shown, Shown]]:
         """Return windows of the fat instance and of a packing, in pairs, each first in its turn."""

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,18 @@ def test_a_packing_that_is_not_faster_beyond_noise_is_not_chosen(luck: list[floa
     assert [(g.instances, g.threads, g.batch) for g in shown.plan] == [(1, 2, 8)]
     assert shown.is_fat and not shown.is_slower
     assert (shown.speedup, shown.speedup_stderr) == (1.0, 0.0)
+
+
+def test_what_was_measured_side_by_side_comes_before_what_is_predicted() -> None:
+    """Alone on a disturbed core the thin instance looks hopeless; beside its like it does not."""
+    found = bench(Machine())
+    found.profile()
+    found.side_by_side()
+    point = found.points[1, 4]
+    found.points[1, 4] = replace(point, latency_s=3 * point.latency_s)
+    shown = found.compare(8)
+    assert [(g.instances, g.threads, g.batch) for g in shown.candidate] == [(2, 1, 4)]
+    assert shown.predicted_latency_s > 2 * seconds(THIN), "the prediction is told as it was"
 
 
 def test_where_the_fat_instance_is_expected_to_be_best_nothing_is_confirmed() -> None:
