@@ -61,6 +61,8 @@ class Machine:
     callers: int = 16
     slower: float = 0.15
     noise: float = 0.0
+    few: bool = False
+    """Whether a window has too few requests to show a mean latency."""
     rng: random.Random = field(default_factory=lambda: random.Random(0))
 
     def batch_s(self, at: Setting) -> float:
@@ -80,11 +82,14 @@ class Machine:
         shown = {
             "throughput_per_s": Estimate.of_mean(rate, doubt * rate, 20),
             "latency_mean_ms": Estimate.of_mean(mean_ms, doubt * mean_ms, 20),
+            "latency_p50_ms": Estimate.of_mean(mean_ms, doubt * mean_ms, 20),
             "latency_p99_ms": Estimate.of_mean(1.3 * mean_ms, 1.3 * doubt * mean_ms, 500),
             "cpu_time_ms": Estimate.of_mean(
                 1000 * int(at["instances"]) * int(at["threads"]) / rate, 0.1, 20
             ),
         }
+        if self.few:
+            del shown["latency_mean_ms"]
         return Measurement(
             estimates=shown, started_at=START, seconds=10.0, load=Load(rate_per_s, 1000)
         )
@@ -235,6 +240,13 @@ def test_larger_batches_than_the_load_fills_are_left_out() -> None:
     assert max(t.setting["instances"] * t.setting["batch_size"] for t in course.tried()) <= 4  # type: ignore[operator]
     assert "demands up to 4 (4 requests were under way)" in course.account
     assert len(plan.rows) <= 3
+
+
+def test_a_slow_model_whose_windows_show_no_mean_latency_is_planned_all_the_same() -> None:
+    course = Course(Machine(4, gpt2, callers=4, few=True))
+    plan = course.hold()
+    assert "demands up to 4 (4 requests were under way)" in course.account
+    assert plan.by == "batch_demand"
 
 
 def test_settings_beyond_a_limit_are_in_no_row() -> None:
