@@ -299,7 +299,7 @@ class _Search:
         text = (
             f"demands up to {self.demands[-1]} ({most:.0f} requests were under way) from {known} of "
             f"{grid} profile points ({grid - known - unknown} cannot matter{missed}) and "
-            f"{checked} packings side by side"
+            f"{checked} packing{'' if checked == 1 else 's'} side by side"
         )
         learnt = self.outlook.interference
         if learnt.windows:

@@ -252,7 +252,7 @@ def _show(found: Sequence[ModelShown]) -> None:
 
     out = console()
     rows = [row for shown in found for row in _rows(shown)]
-    heads = ("model", ">batch", "chosen", ">fat", ">chosen", ">expected", ">speed-up")
+    heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
     out.print(table(*heads, rows=rows))
     compared = [c for shown in found for c in shown.compared]
     speedups = [c.speedup for c in compared]
@@ -264,7 +264,7 @@ def _show(found: Sequence[ModelShown]) -> None:
     errors = [e for shown in found if (e := shown.error_median) is not None]
     if errors:
         error = 100.0 * statistics.median(errors)
-        lines.append(f"expected  median error {error:.1f} % on plans left out of the fit")
+        lines.append(f"predicted median error {error:.1f} % on plans left out of the fit")
     lines += [line for shown in found for line in _doubts(shown)]
     for line in lines:
         out.print(f"  {line}", soft_wrap=True)
@@ -294,8 +294,8 @@ def _doubts(shown: ModelShown) -> Iterator[str]:
     for c in shown.compared:
         if c.confirming is not None and not c.confirming.is_proven:
             yield (
-                f"{shown.model:<9} batch {c.batch}: {_named(c.candidate)} was expected to be faster and "
-                f"was not, {c.confirming.speedup:.3f} ± {c.confirming.stderr:.3f}: the fat one stays"
+                f"{shown.model:<9} batch {c.batch}: {_named(c.candidate)} promised to be faster and showed "
+                f"{c.confirming.speedup:.3f} ± {c.confirming.stderr:.3f}: the fat one stays"
             )
 
 

@@ -218,7 +218,7 @@ def test_the_command_tells_what_was_not_confirmed_and_what_lost_all_the_same(
     monkeypatch.setattr(FakeTimer, "luck", [1.0] * 8 + [2.0] * 2 + [1.0] * 2 + [2.0] * 2)
     assert main(["packrat", "measure", "--models", "bert", "--windows", "2"]) == 0
     text = capsys.readouterr().out
-    assert "batch 2: 2×⟨1,1⟩ was expected to be faster and was not, 0." in text
+    assert "batch 2: 2×⟨1,1⟩ promised to be faster and showed 0." in text
     assert "1 of 5 slower than the fat instance beyond noise" in text
 
 
