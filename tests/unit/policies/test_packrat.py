@@ -341,6 +341,29 @@ def test_a_point_that_fails_or_shows_nothing_is_not_asked_for_again() -> None:
     assert [r.setting for r in answer.plan.rows] == [at.baseline]
 
 
+def test_packings_are_tried_though_one_thread_alone_was_always_disturbed() -> None:
+    """Others compute on the cores that a thin instance leaves; a packing has them all."""
+    at = study(space=knob_space(2), constraints=(), objective=THROUGHPUT, terms=Terms(trials=12))
+    machine = Machine(2, gpt2, callers=4)
+    trials = [
+        trial(n, at.baseline, machine.window(at.baseline), phase=Phase.BASELINE) for n in (1, 2)
+    ]
+    whys: list[str] = []
+    while isinstance(answer := Packrat().suggest(past(at, trials)), Try):
+        whys.append(answer.why)
+        if int(answer.setting["instances"]) * int(answer.setting["threads"]) < 2:
+            spoilt = trial(len(trials) + 1, answer.setting, state=TrialState.CONTAMINATED)
+            trials.append(spoilt)
+        else:
+            window = machine.window(answer.setting)
+            trials.append(trial(len(trials) + 1, answer.setting, window))
+    assert isinstance(answer, Done)
+    assert len(whys) <= 12
+    assert any("one alone came to nothing" in why for why in whys)
+    held = answer.plan.rows[answer.plan.row({"batch_demand": 4})].setting
+    assert takes(machine, held, 4) <= 1.06 * true_best(machine, 4)
+
+
 def test_it_waits_for_what_is_running() -> None:
     at = study(space=knob_space(4), constraints=(), objective=THROUGHPUT)
     machine = Machine(4, gpt2)
