@@ -22,7 +22,7 @@ from tuner.wire import SettingView, StudyView, TrialView, Violations
 def chosen(study: Study, evidence: Evidence) -> Candidate | None:
     """Return what is held, where that was measured, else the best feasible candidate."""
     if study.held is not None:
-        held = evidence.of(study.held.rows[-1].setting)
+        held = evidence.of(study.held.chief(study.baseline))
         if held is not None:
             return held
     return incumbent(study, evidence)

@@ -40,16 +40,23 @@ class Interference:
 
     `windows` counts what it was learnt from. `errors` are |predicted − measured| / measured of each
     plan by a correction learnt without that plan; empty while there are fewer than two plans.
+    `stderr` is that of the share: `PRIOR_SD` where nothing was learnt.
     """
 
     share: float
     cores: int
     windows: int = 0
     errors: tuple[float, ...] = ()
+    stderr: float = 0.0
 
     def slowdown(self, own: int, busy: int) -> float:
         """Return the factor for an instance with `own` of `busy` threads that compute."""
         return 1.0 + self.share * max(0, busy - own) / self.cores
+
+    def doubt(self, own: int, busy: int) -> float:
+        """Return the standard error of the slowdown, 0 for an instance that computes alone."""
+        others = max(0, busy - own) / self.cores
+        return math.hypot(self.stderr * others, MODEL_SD) if others else 0.0
 
     @property
     def error_median(self) -> float | None:
@@ -65,17 +72,17 @@ def fit(profile: Profile, windows: Sequence[Window], cores: int) -> Interference
     """
     useful = [w for w in windows if w.instances > 1 and (w.threads, w.batch) in profile.points]
     plans = sorted({(w.instances, w.threads, w.batch) for w in useful})
-    share = _share(profile, useful, cores)
+    share, stderr = _share(profile, useful, cores)
     if len(plans) < 2:
-        return Interference(share, cores, len(useful))
+        return Interference(share, cores, len(useful), stderr=stderr)
     errors: list[float] = []
     for plan in plans:
         own = [w for w in useful if (w.instances, w.threads, w.batch) == plan]
         rest = [w for w in useful if (w.instances, w.threads, w.batch) != plan]
-        without = Interference(_share(profile, rest, cores), cores)
+        without = Interference(_share(profile, rest, cores)[0], cores)
         measured = statistics.fmean(w.latency_s for w in own)
         errors.append(abs(predicted(profile, without, own[0]) - measured) / measured)
-    return Interference(share, cores, len(useful), tuple(errors))
+    return Interference(share, cores, len(useful), tuple(errors), stderr)
 
 
 def predicted(profile: Profile, interference: Interference, window: Window) -> float:
@@ -84,7 +91,8 @@ def predicted(profile: Profile, interference: Interference, window: Window) -> f
     return solo * interference.slowdown(window.threads, window.instances * window.threads)
 
 
-def _share(profile: Profile, windows: Sequence[Window], cores: int) -> float:
+def _share(profile: Profile, windows: Sequence[Window], cores: int) -> tuple[float, float]:
+    """Return the share and its standard error."""
     numerator, denominator = 0.0, 1.0 / PRIOR_SD**2
     for window in windows:
         solo = profile.points[window.threads, window.batch]
@@ -96,4 +104,4 @@ def _share(profile: Profile, windows: Sequence[Window], cores: int) -> float:
         others = (window.instances - 1) * window.threads / cores
         numerator += weight * others * (ratio - 1.0)
         denominator += weight * others**2
-    return max(0.0, numerator / denominator)
+    return max(0.0, numerator / denominator), 1.0 / math.sqrt(denominator)

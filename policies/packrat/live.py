@@ -74,11 +74,15 @@ def group_of(setting: Setting) -> Group:
 
 
 def under_way(study: Study, evidence: Evidence) -> float | None:
-    """Return how many requests the load keeps under way; None where no closed loop shows it."""
+    """Return how many requests the load keeps under way; None where no closed loop shows it.
+
+    The median latency stands in for a mean that too few requests show, as with slow models.
+    """
     base = evidence.of(study.baseline)
     if base is None or any(rate_of(t) > 0.0 for t in base.trials):
         return None
-    rate, latency_ms = (base.estimates.get(n) for n in ("throughput_per_s", "latency_mean_ms"))
+    rate = base.estimates.get("throughput_per_s")
+    latency_ms = base.estimates.get("latency_mean_ms", base.estimates.get("latency_p50_ms"))
     if rate is None or latency_ms is None:
         return None
     return rate.mean * latency_ms.mean / 1000.0

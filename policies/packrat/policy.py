@@ -75,7 +75,12 @@ class Packrat:
         packings = tuple(g for g in settings if g.instances * g.batch in demands)
         outlook = Outlook.of(study, evidence, settings)
         search = _Search(study, settings, packings, demands, outlook, shut)
-        return search.point(left) or search.check(left) or search.done(evidence, most)
+        return (
+            search.point(left)
+            or search.check(left)
+            or search.rest(left)
+            or search.done(evidence, most)
+        )
 
 
 def _given_up(setting: Setting, trials: Sequence[Trial]) -> bool:
@@ -125,6 +130,10 @@ class _Search:
         """Return the next point of the profile, None once it is good enough or has had its share."""
         if left <= max(len(self.demands), self.study.terms.trials // 3):
             return None
+        return self.profiled()
+
+    def profiled(self) -> Try | None:
+        """Return the next point of the profile that may still matter."""
         wanted = [c for c in self.open() if Group(1, *c) in self.settings]
         if not wanted:
             return None
@@ -166,6 +175,34 @@ class _Search:
             return None
         gain, demand, group = max(gains, key=lambda g: (g[0], g[1], -g[2].instances))
         return Try(self.settings[group], self.reason(gain, demand, group), self.predicted(group))
+
+    def rest(self, left: int) -> Try | None:
+        """Return what else may matter where nothing that is known promises a gain.
+
+        Points that had no share yet, then packings of an instance that came to nothing alone: beside a
+        single thread others may have computed on the other cores, which a packing has for itself.
+        """
+        if left <= 0:
+            return None
+        if (point := self.profiled()) is not None:
+            return point
+        unknown = [
+            (demand, group)
+            for demand in self.demands
+            for group in self.usable(demand)
+            if group not in self.outlook.measured
+            and Group(1, group.threads, group.batch) in self.shut
+        ]
+        if not unknown:
+            return None
+        demand, group = max(
+            unknown, key=lambda u: (u[0], u[1].instances * u[1].threads, u[1].batch)
+        )
+        return Try(
+            self.settings[group],
+            f"check {group.instances} instances side by side for a demand of {demand}: one alone came to "
+            "nothing, so what to expect is not known",
+        )
 
     def usable(self, demand: int) -> Iterator[Group]:
         """Yield the packings of a demand that have not failed and have broken no limit."""
@@ -299,7 +336,7 @@ class _Search:
         text = (
             f"demands up to {self.demands[-1]} ({most:.0f} requests were under way) from {known} of "
             f"{grid} profile points ({grid - known - unknown} cannot matter{missed}) and "
-            f"{checked} packings side by side"
+            f"{checked} packing{'' if checked == 1 else 's'} side by side"
         )
         learnt = self.outlook.interference
         if learnt.windows:

@@ -68,8 +68,13 @@ class Profile:
 
         A batch that was not profiled costs what the next larger one does; None where there is none.
         """
+        cell = self.fat_cell(threads, items)
+        return None if cell is None else self.points[cell].latency_s
+
+    def fat_cell(self, threads: int, items: int) -> Cell | None:
+        """Return the cell that `fat` goes by, None without any."""
         known = [b for t, b in self.points if t == threads and b >= items]
-        return self.points[threads, min(known)].latency_s if known else None
+        return (threads, min(known)) if known else None
 
     def single(self, threads: int, items: int) -> float | None:
         """Return the seconds of the best single instance on at most `threads`, None without any."""

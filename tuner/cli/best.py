@@ -26,8 +26,8 @@ def best(
     from tuner.cli.desk import open_desk
     from tuner.cli.figures import shown
     from tuner.cli.output import echo_json, echo_table
-    from tuner.cli.trial import asked_metrics, described, gained
-    from tuner.core import render_setting
+    from tuner.cli.trial import asked_metrics, described, gained, plan_rows
+    from tuner.core import Phase, render_setting
 
     with open_desk(tuner, token_file, db) as desk:
         report = desk.report(study)
@@ -53,3 +53,7 @@ def best(
         typer.echo(described(found[0], view))
         if saved := gained(report):
             typer.echo(f"saves {saved}")
+        proposed = view.phase is Phase.CONFIRMING
+        if view.plan is not None and len(view.plan.rows) > 1 and not proposed:
+            for row in plan_rows(view.plan, view.baseline.setting):
+                typer.echo(f"  {row}")

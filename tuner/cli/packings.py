@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from policies.packrat.interference import Window, fit
+from policies.packrat.interference import Window, fit, predicted
 from policies.packrat.packing import Group, best_packing
+from policies.packrat.policy import PROVEN
 from policies.packrat.profile import Cell, Point, Profile
 from policies.packrat.profiling import open_points
 
@@ -17,6 +18,7 @@ TRIES = 4
 
 Shapes = Sequence[tuple[int, int]]
 """Threads and items of each instance of a packing."""
+Packing = tuple[Group, ...]
 Tell = Callable[[str], None]
 
 
@@ -60,28 +62,57 @@ class Quiet:
         return best
 
 
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times as fast as the fat instance, with its standard error, by windows in turns."""
+
+    speedup: float
+    stderr: float
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is faster beyond noise."""
+        return self.speedup - PROVEN * self.stderr > 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One batch size: the chosen packing against the fat instance, windows taken in turns.
+    """One batch size: the chosen packing against the fat instance.
 
-    `speedup` is the geometric mean of the pairs' ratios with its standard error; 1 without any where
-    the fat instance itself was chosen.
+    `candidate` is the packing that promised most, by what it showed side by side, or else by what
+    profile and interference predict; `predicted_latency_s` is what these predict of it. Where it is not
+    the fat instance, it is confirmed against that in turns; `confirming` is what these windows showed,
+    None where there was nothing to confirm. What was not faster beyond noise is not chosen: the fat
+    instance is.
+
+    Everything below is of the windows after that, none of which had a part in the choice: fat and
+    chosen in turns, `speedup` the geometric mean of the pairs' ratios, `foreign` the most that others
+    took of the cores in any of them. Where the fat instance itself was chosen there are none: the
+    speed-up is 1 without a standard error, and the latencies are the profile's.
     """
 
     batch: int
-    plan: tuple[Group, ...]
+    candidate: Packing
+    predicted_latency_s: float
+    confirming: Gain | None
+    plan: Packing
     fat_latency_s: float
     fat_stderr_s: float
     latency_s: float
     stderr_s: float
-    predicted_latency_s: float
     speedup: float
     speedup_stderr: float
+    foreign: float
 
     @property
     def is_fat(self) -> bool:
-        """Whether nothing else than the fat instance was chosen."""
-        return self.speedup_stderr == 0.0 and self.speedup == 1.0
+        """Whether the fat instance itself was chosen."""
+        return self.confirming is None or not self.confirming.is_proven
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the choice was slower than the fat instance beyond noise."""
+        return self.speedup + PROVEN * self.speedup_stderr < 1.0
 
 
 @dataclass(slots=True)
@@ -132,44 +163,70 @@ class Bench:
                 self.plans.append(Window(group.instances, *cell, shown.latency_s, shown.stderr_s))
 
     def compare(self, batch: int) -> Compared:
-        """Choose a packing and measure it against the fat instance, in turns."""
-        profile = Profile(dict(self.points))
-        correction = fit(profile, self.plans, self.threads)
-        packing = best_packing(profile, self.threads, batch, interference=correction)
-        fat = [(self.threads, batch)]
-        chosen = [(g.threads, g.batch) for g in packing.groups for _ in range(g.instances)]
-        if chosen == fat:
-            point = self.points[fat[0]]
-            return Compared(
-                batch=batch,
-                plan=packing.groups,
-                fat_latency_s=point.latency_s,
-                fat_stderr_s=point.stderr_s,
-                latency_s=point.latency_s,
-                stderr_s=point.stderr_s,
-                predicted_latency_s=packing.latency_s,
-                speedup=1.0,
-                speedup_stderr=0.0,
-            )
-        pairs: list[tuple[Shown, Shown]] = []
-        for turn in range(self.windows):
-            self.tell(f"batch {batch}: fat against chosen, turn {turn + 1} of {self.windows}")
-            first, second = (fat, chosen) if turn % 2 == 0 else (chosen, fat)
-            shown = self.timed(first), self.timed(second)
-            pairs.append(shown if turn % 2 == 0 else (shown[1], shown[0]))
-        gain, doubt = _ratio(pairs)
-        fat_shown, shown_here = _mean([p[0] for p in pairs]), _mean([p[1] for p in pairs])
+        """Choose a packing, confirm it against the fat instance, then measure the two once more.
+
+        The windows that choose are not those that are told: the best of several noisy choices looks
+        better than it is.
+        """
+        fat = (Group(1, self.threads, batch),)
+        candidate, predicted_s = self._promising(batch)
+        confirming = None
+        if candidate != fat:
+            confirming = _gain(self._turns(candidate, batch, "confirming"))
+        if confirming is not None and confirming.is_proven:
+            plan, pairs = candidate, self._turns(candidate, batch, "fat against chosen")
+            gain, fat_shown, shown = _gain(pairs), *(_mean(w) for w in zip(*pairs, strict=True))
+        else:
+            point = self.points[self.threads, batch]
+            plan, gain = fat, Gain(1.0, 0.0)
+            fat_shown = shown = Shown(point.latency_s, point.stderr_s, 0.0)
         return Compared(
             batch=batch,
-            plan=packing.groups,
+            candidate=candidate,
+            predicted_latency_s=predicted_s,
+            confirming=confirming,
+            plan=plan,
             fat_latency_s=fat_shown.latency_s,
             fat_stderr_s=fat_shown.stderr_s,
-            latency_s=shown_here.latency_s,
-            stderr_s=shown_here.stderr_s,
-            predicted_latency_s=packing.latency_s,
-            speedup=gain,
-            speedup_stderr=doubt,
+            latency_s=shown.latency_s,
+            stderr_s=shown.stderr_s,
+            speedup=gain.speedup,
+            speedup_stderr=gain.stderr,
+            foreign=max(fat_shown.foreign, shown.foreign),
         )
+
+    def _promising(self, batch: int) -> tuple[Packing, float]:
+        """Return the packing that should be quickest, and what is predicted of it, in seconds.
+
+        What was measured side by side is known better than by any prediction.
+        """
+        profile = Profile(dict(self.points))
+        correction = fit(profile, self.plans, self.threads)
+        best = best_packing(profile, self.threads, batch, interference=correction)
+        expected: dict[Packing, float] = {best.groups: best.latency_s}
+        predictions = dict(expected)
+        for plan in self.plans:
+            if plan.instances * plan.batch == batch:
+                groups = (Group(plan.instances, plan.threads, plan.batch),)
+                expected[groups] = plan.latency_s
+                predictions[groups] = predicted(profile, correction, plan)
+        quickest = min(expected, key=lambda groups: expected[groups])
+        return quickest, predictions[quickest]
+
+    def _turns(self, groups: Sequence[Group], batch: int, what: str) -> list[tuple[Shown, Shown]]:
+        """Return windows of the fat instance and of a packing, in pairs, each first in its turn."""
+        fat = [(self.threads, batch)]
+        packed = [(g.threads, g.batch) for g in groups for _ in range(g.instances)]
+        pairs: list[tuple[Shown, Shown]] = []
+        for turn in range(self.windows):
+            self.tell(f"batch {batch}: {what}, turn {turn + 1} of {self.windows}")
+            if turn % 2 == 0:
+                first = self.timed(fat)
+                pairs.append((first, self.timed(packed)))
+            else:
+                first = self.timed(packed)
+                pairs.append((self.timed(fat), first))
+        return pairs
 
     def _point(self, cell: Cell) -> None:
         self.tell(f"⟨{cell[0]} threads, {cell[1]} items⟩ alone")
@@ -191,15 +248,15 @@ def _mean(windows: Sequence[Shown]) -> Shown:
     return Shown(mean, max(inner, scatter), max(w.foreign for w in windows))
 
 
-def _ratio(pairs: Sequence[tuple[Shown, Shown]]) -> tuple[float, float]:
-    """Return how many times as fast the second ones were, and its standard error."""
-    logs = [math.log(fat.latency_s / chosen.latency_s) for fat, chosen in pairs]
+def _gain(pairs: Sequence[tuple[Shown, Shown]]) -> Gain:
+    """Return how many times as fast the second ones were."""
+    logs = [math.log(fat.latency_s / other.latency_s) for fat, other in pairs]
     inner = math.sqrt(
         math.fsum((w.stderr_s / w.latency_s) ** 2 for pair in pairs for w in pair)
     ) / len(pairs)
     scatter = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
-    gain = math.exp(statistics.fmean(logs))
-    return gain, gain * max(inner, scatter)
+    speedup = math.exp(statistics.fmean(logs))
+    return Gain(speedup, speedup * max(inner, scatter))
 
 
 def _powers(most: int) -> Iterator[int]:

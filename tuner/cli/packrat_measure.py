@@ -17,6 +17,7 @@ from tuner.cli.options import AsJson
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from policies.packrat.packing import Group
     from tuner.cli.packings import Bench, Compared
 
 MODELS = "resnet50,mobilenet,bert,gpt2"
@@ -53,8 +54,9 @@ def measure(
 ) -> None:
     """Profile models on this machine, plan for every batch size, and measure the plan.
 
-    The fat instance (all threads, the whole batch) and the chosen instances are measured in turns;
-    windows in which others computed are thrown away and measured again.
+    A plan is chosen only where it is confirmed against the fat instance (all threads, the whole
+    batch); both are then measured once more, in turns. Windows in which others computed are thrown
+    away and measured again.
     """
     from tuner.cli.output import echo_json
 
@@ -107,6 +109,7 @@ def summary(found: Sequence[ModelShown]) -> dict[str, object]:
         "threads": found[0].bench.threads,
         "speedup_mean": statistics.fmean(speedups),
         "speedup_max": max(speedups),
+        "slower_than_fat": sum(c.is_slower for shown in found for c in shown.compared),
         "prediction_error_median_percent": 100.0 * statistics.median(errors) if errors else None,
         "models": [
             {
@@ -173,7 +176,7 @@ def _model(
 
         timed = Quiet(window, windows.most_foreign)
         bench = Bench(len(cores), batches, windows.count, timed, tell)
-        progress.update(task, total=len(bench.cells) + windows.count * len(batches))
+        progress.update(task, total=len(bench.cells) + 2 * windows.count * len(batches))
         bench.profile()
         bench.side_by_side()
         compared = tuple(bench.compare(batch) for batch in batches)
@@ -232,8 +235,8 @@ def _csv_rows(shown: ModelShown) -> Iterator[tuple[object, ...]]:
 def _draw(path: Path, found: Sequence[ModelShown]) -> None:
     """Draw each model into a file of its own. Raises ConfigError, StoreError."""
     from policies.packrat.profile import Profile
-    from tuner.cli.packrat import Asked
     from tuner.cli.packrat_plot import draw
+    from tuner.cli.plans import Asked
     from tuner.cli.profiles import Measured
 
     for shown in found:
@@ -249,37 +252,55 @@ def _show(found: Sequence[ModelShown]) -> None:
 
     out = console()
     rows = [row for shown in found for row in _rows(shown)]
-    heads = ("model", ">batch", "plan", ">fat", ">chosen", ">expected", ">speed-up")
+    heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
     out.print(table(*heads, rows=rows))
-    speedups = [c.speedup for shown in found for c in shown.compared]
+    compared = [c for shown in found for c in shown.compared]
+    speedups = [c.speedup for c in compared]
+    slower = sum(c.is_slower for c in compared)
+    lines = [
+        f"speed-up  mean {statistics.fmean(speedups):.2f}, at most {max(speedups):.2f}; "
+        f"{slower or 'none'} of {len(compared)} slower than the fat instance beyond noise"
+    ]
     errors = [e for shown in found if (e := shown.error_median) is not None]
-    lines = [f"speed-up  mean {statistics.fmean(speedups):.2f}, at most {max(speedups):.2f}"]
     if errors:
         error = 100.0 * statistics.median(errors)
-        lines.append(f"expected  median error {error:.1f} % on plans left out of the fit")
-    for shown in found:
-        bench = shown.bench
-        lines.append(
-            f"{shown.model:<9} {len(bench.points)} of {len(bench.cells)} points profiled; "
-            f"{bench.timed.rejected} windows thrown away for foreign load, "
-            f"{bench.timed.disturbed} kept in spite of it (worst {bench.timed.worst:.0%})"
-        )
+        lines.append(f"predicted median error {error:.1f} % on plans left out of the fit")
+    lines += [line for shown in found for line in _doubts(shown)]
     for line in lines:
         out.print(f"  {line}", soft_wrap=True)
 
 
 def _rows(shown: ModelShown) -> Iterator[tuple[str, ...]]:
     for c in shown.compared:
-        plan = " + ".join(f"{g.instances}×⟨{g.threads},{g.batch}⟩" for g in c.plan)
         yield (
             shown.model,
             str(c.batch),
-            "the fat one" if c.is_fat else plan,
+            "the fat one" if c.is_fat else _named(c.plan),
             f"{1000.0 * c.fat_latency_s:.1f} ± {1000.0 * c.fat_stderr_s:.1f} ms",
             "–" if c.is_fat else f"{1000.0 * c.latency_s:.1f} ± {1000.0 * c.stderr_s:.1f} ms",
-            f"{1000.0 * c.predicted_latency_s:.1f} ms",
+            "–" if c.is_fat else f"{1000.0 * c.predicted_latency_s:.1f} ms",
             "1" if c.is_fat else f"{c.speedup:.2f} ± {c.speedup_stderr:.2f}",
         )
+
+
+def _doubts(shown: ModelShown) -> Iterator[str]:
+    """Yield how much was profiled and disturbed, and which packings were not confirmed."""
+    bench = shown.bench
+    yield (
+        f"{shown.model:<9} {len(bench.points)} of {len(bench.cells)} points profiled; "
+        f"{bench.timed.rejected} windows thrown away for foreign load, "
+        f"{bench.timed.disturbed} kept in spite of it (worst {bench.timed.worst:.0%})"
+    )
+    for c in shown.compared:
+        if c.confirming is not None and not c.confirming.is_proven:
+            yield (
+                f"{shown.model:<9} batch {c.batch}: {_named(c.candidate)} promised to be faster and showed "
+                f"{c.confirming.speedup:.3f} ± {c.confirming.stderr:.3f}: the fat one stays"
+            )
+
+
+def _named(plan: Sequence[Group]) -> str:
+    return " + ".join(f"{g.instances}×⟨{g.threads},{g.batch}⟩" for g in plan)
 
 
 def _percent(share: float | None) -> float | None:

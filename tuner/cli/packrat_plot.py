@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tuner.core import ConfigError, InvalidInput, StoreError
 
 if TYPE_CHECKING:
-    from tuner.cli.packrat import Asked
+    from tuner.cli.plans import Asked
 
 
 def draw(path: Path, asked: Asked) -> None:

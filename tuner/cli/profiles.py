@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from tuner.core import InvalidInput, NotFound
 
 COLUMNS = ("model", "threads", "batch_size", "latency_s")
 MEND = "mend or remove the row"
+LEAST, MOST = 1e-12, 1e15
+"""Seconds, joules and bytes outside of these are slips, and would not survive being averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,14 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Return the rows with their line numbers, all with the columns that must be there."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
+            reader = csv.DictReader(file, strict=True, skipinitialspace=True)
             columns = reader.fieldnames or []
             rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"cannot read the profile {path}: {error}", hint="name a CSV file in UTF-8"
+        ) from error
+    except (OSError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidInput(
             f"cannot read the profile {path}: {reason}", hint="name a CSV file"
@@ -113,14 +120,20 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise InvalidInput(
-            f"{path} has no column {', '.join(missing)}", hint=f"it needs {', '.join(COLUMNS)}"
+            f"{path} has no column {', '.join(missing)}",
+            hint=f"it needs {', '.join(COLUMNS)}, in this case and separated by commas",
         )
+    twice = [name for name, count in Counter(columns).items() if count > 1]
+    if twice:
+        raise InvalidInput(f"{path} has the column {twice[0]} twice", hint="remove one of them")
     if not rows:
         raise InvalidInput(f"{path} has no rows", hint="name a file with measurements")
     for number, row in rows:
         # DictReader files surplus cells under None and fills missing ones with None.
         if None in row or None in row.values():
             raise InvalidInput(f"{path}, row {number}: not as many cells as columns", hint=MEND)
+        if not row["model"].strip():
+            raise InvalidInput(f"{path}, row {number}: the model has no name", hint=MEND)
     return rows
 
 
@@ -145,13 +158,15 @@ def _number(where: str, column: str, text: str) -> float:
         value = math.nan
     if not (math.isfinite(value) and value >= 0.0):
         raise InvalidInput(f"{where}: {column} = {text!r} is no finite number from 0 on", hint=MEND)
+    if value > MOST:
+        raise InvalidInput(f"{where}: {column} = {text!r} is above {MOST:g}", hint=MEND)
     return value
 
 
 def _positive(where: str, column: str, text: str) -> float:
     value = _number(where, column, text)
-    if value == 0.0:
-        raise InvalidInput(f"{where}: {column} = {text!r} is not above zero", hint=MEND)
+    if value < LEAST:
+        raise InvalidInput(f"{where}: {column} = {text!r} is not clearly above zero", hint=MEND)
     return value
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.figures import change, duration, figure, joined, percent, shown
 from tuner.cli.output import table
-from tuner.cli.trial import asked_metrics, broken
+from tuner.cli.trial import asked_metrics, broken, plan_rows
 from tuner.core import Bill, render_setting
 from tuner.steps import saving
 
@@ -67,6 +67,14 @@ def verdict(main: Outcome) -> Iterator[str]:
         yield from _limits(report, " by the baseline")
         return
     yield f"best      {render_setting(main.held)}"
+    plan = report.study.plan
+    if plan is not None and len(plan.rows) > 1:
+        rows = plan_rows(plan, report.baseline.setting)
+        yield f"plan      {next(rows)}"
+        yield from (f"          {row}" for row in rows)
+        yield f"held      {main.why}"
+    if main.proposed:
+        yield f"search    {main.proposed}"
     if report.saving is not None:
         gain = percent(report.saving.mean, report.saving.stderr)
         metric = asked_metrics(report.study)[0]

@@ -20,20 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One study at its end, and why it ended so. `score` is None where only measuring can tell."""
+    """One study at its end, and why it ended so.
+
+    `proposed` is what the policy rested its proposal on; empty where it never made one. `score` is None
+    where only measuring can tell.
+    """
 
     report: StudyReport
     why: str
+    proposed: str
     trials: tuple[TrialView, ...]
     score: Score | None = None
 
     @property
     def held(self) -> Setting:
-        """The setting the study ended with: the confirmed one, else the baseline."""
+        """The setting the study ended with: the confirmed one (its plan's chief), else the baseline."""
         study = self.report.study
         if study.plan is None or study.phase is Phase.PAUSED:  # what was proposed is not held
             return study.baseline.setting
-        return study.plan.rows[-1].setting
+        return study.plan.chief(study.baseline.setting)
 
     @property
     def won(self) -> bool:
@@ -58,9 +63,13 @@ class Result:
 def outcome(desk: Desk, study: str, job: Job, device: Device) -> Outcome:
     """Return how a study ended: what it holds, or held until it was stopped."""
     report = desk.report(study)
-    reasons = [r.why for r in desk.revisions(study) if r.phase is Phase.HOLDING]
-    why = reasons[-1] if reasons else report.study.phase_why
-    made = Outcome(report=report, why=why, trials=tuple(desk.trials(study)))
+    reasons = {r.phase: r.why for r in desk.revisions(study)}
+    made = Outcome(
+        report=report,
+        why=reasons.get(Phase.HOLDING, report.study.phase_why),
+        proposed=reasons.get(Phase.CONFIRMING, ""),
+        trials=tuple(desk.trials(study)),
+    )
     truth = known_truth(job.device)
     if truth is None or not report.baseline.metrics:
         return made
@@ -88,8 +97,10 @@ def document(result: Result) -> dict[str, Plain]:
             "settings": view.settings,
             "phase": str(view.phase),
             "why": main.why,
+            "proposed": main.proposed,
         },
         "won": main.won,
+        "plan": plain(view.plan),
         "alternating": main.report.alternating,
         **_compared(main),
         "truth": None if worth is None else _truth(worth),

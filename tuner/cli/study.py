@@ -243,7 +243,8 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
     from tuner.cli.figures import figure, joined
     from tuner.cli.report import billed
-    from tuner.cli.trial import broken, described, gained
+    from tuner.cli.trial import broken, described, gained, plan_rows
+    from tuner.core import Phase
 
     view = report.study
     limits = joined(
@@ -264,6 +265,9 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
         ("baseline", described(view.baseline, view)),
         ("best", described(view.best, view) if view.best else "none is feasible yet"),
     ]
+    if view.plan is not None and len(view.plan.rows) > 1:
+        name = "proposed" if view.phase is Phase.CONFIRMING else "plan"
+        facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
     if saved := gained(report):
         facts.append(("saving", saved))
     facts.append(("bill", billed(report.bill)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,6 +10,7 @@ import typer
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
+    from tuner.core import Plan, Setting
     from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
 commands = typer.Typer(help="List the trials of a study.")
@@ -113,3 +114,16 @@ def broken(view: StudyView) -> str:
     lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
     of = f"{found.broken} of {found.tried} windows away from the baseline"
     return f"{of} break today's limits ({percent(found.rate)}){lasting}"
+
+
+def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
+    """Yield the rows of a plan that chooses by a quantity: from where to where, which setting."""
+    from tuner.cli.figures import change
+
+    lower = 0.0
+    for row in plan.rows:
+        span = f"{lower:g} to {row.below:g}" if row is not plan.rows[-1] else f"from {lower:g} on"
+        if lower == 0.0:
+            span = f"below {row.below:g}"
+        yield f"{plan.by} {span}: {change(row.setting, baseline)}"
+        lower = row.below

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.core.knobs import Setting
+from tuner.core.knobs import Setting, setting_key
 from tuner.errors import InvalidInput
 
 Context = Mapping[str, float]
@@ -59,6 +59,11 @@ class Plan:
     def single(cls, setting: Setting) -> Plan:
         """Return the plan that holds one setting whatever the situation."""
         return cls((Row(math.inf, setting),))
+
+    def chief(self, baseline: Setting) -> Setting:
+        """Return the setting that a plan is told by: of those beside the baseline the highest load's."""
+        others = [r.setting for r in self.rows if setting_key(r.setting) != setting_key(baseline)]
+        return others[-1] if others else self.rows[-1].setting
 
     def row(self, context: Context, current: int | None = None) -> int:
         """Return the index of the row for a situation, staying on `current` near its boundaries.

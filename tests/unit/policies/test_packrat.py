@@ -59,6 +59,8 @@ class Machine:
     callers: int = 16
     slower: float = 0.15
     noise: float = 0.0
+    few: bool = False
+    """Whether a window has too few requests to show a mean latency."""
     rng: random.Random = field(default_factory=lambda: random.Random(0))
 
     def batch_s(self, at: Setting) -> float:
@@ -78,11 +80,14 @@ class Machine:
         shown = {
             "throughput_per_s": Estimate.of_mean(rate, doubt * rate, 20),
             "latency_mean_ms": Estimate.of_mean(mean_ms, doubt * mean_ms, 20),
+            "latency_p50_ms": Estimate.of_mean(mean_ms, doubt * mean_ms, 20),
             "latency_p99_ms": Estimate.of_mean(1.3 * mean_ms, 1.3 * doubt * mean_ms, 500),
             "cpu_time_ms": Estimate.of_mean(
                 1000 * int(at["instances"]) * int(at["threads"]) / rate, 0.1, 20
             ),
         }
+        if self.few:
+            del shown["latency_mean_ms"]
         return Measurement(
             estimates=shown, started_at=START, seconds=10.0, load=Load(rate_per_s, 1000)
         )
@@ -231,6 +236,13 @@ def test_larger_batches_than_the_load_fills_are_left_out() -> None:
     assert len(plan.rows) <= 3
 
 
+def test_a_slow_model_whose_windows_show_no_mean_latency_is_planned_all_the_same() -> None:
+    course = Course(Machine(4, gpt2, callers=4, few=True))
+    plan = course.hold()
+    assert "demands up to 4 (4 requests were under way)" in course.account
+    assert plan.by == "batch_demand"
+
+
 def test_settings_beyond_a_limit_are_in_no_row() -> None:
     machine = Machine(4, gpt2)
     course = Course(machine, constraints=("latency_p99_ms <= 0.5x baseline",))
@@ -321,6 +333,29 @@ def test_a_point_that_fails_or_shows_nothing_is_not_asked_for_again() -> None:
     assert isinstance(answer, Done)
     assert max(map(asked.count, asked)) <= 2, "only a contaminated window is measured once more"
     assert [r.setting for r in answer.plan.rows] == [at.baseline]
+
+
+def test_packings_are_tried_though_one_thread_alone_was_always_disturbed() -> None:
+    """Others compute on the cores that a thin instance leaves; a packing has them all."""
+    at = study(space=knob_space(2), constraints=(), objective=THROUGHPUT, terms=Terms(trials=12))
+    machine = Machine(2, gpt2, callers=4)
+    trials = [
+        trial(n, at.baseline, machine.window(at.baseline), phase=Phase.BASELINE) for n in (1, 2)
+    ]
+    whys: list[str] = []
+    while isinstance(answer := Packrat().suggest(past(at, trials)), Try):
+        whys.append(answer.why)
+        if int(answer.setting["instances"]) * int(answer.setting["threads"]) < 2:
+            spoilt = trial(len(trials) + 1, answer.setting, state=TrialState.CONTAMINATED)
+            trials.append(spoilt)
+        else:
+            window = machine.window(answer.setting)
+            trials.append(trial(len(trials) + 1, answer.setting, window))
+    assert isinstance(answer, Done)
+    assert len(whys) <= 12
+    assert any("one alone came to nothing" in why for why in whys)
+    held = answer.plan.rows[answer.plan.row({"batch_demand": 4})].setting
+    assert takes(machine, held, 4) <= 1.06 * true_best(machine, 4)
 
 
 def test_it_waits_for_what_is_running() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,7 +139,16 @@ class TestInterference:
 
     def test_windows_that_teach_nothing_are_left_out(self) -> None:
         useless = [Window(1, 1, 1, 9.0), Window(2, 3, 1, 9.0)]
-        assert fit(self.PROFILE, useless, 8) == Interference(0.0, 8)
+        found = fit(self.PROFILE, useless, 8)
+        assert (found.share, found.windows) == (0.0, 0)
+        assert found.stderr == pytest.approx(0.15)
+
+    def test_the_doubt_shrinks_with_what_was_measured(self) -> None:
+        none = fit(self.PROFILE, [], 8)
+        some = fit(self.PROFILE, self.windows(0.3, [(8, 1, 1), (4, 2, 2)]), 8)
+        assert none.doubt(1, 8) == pytest.approx(math.hypot(0.15 * 7 / 8, 0.05))
+        assert 0.05 < some.doubt(1, 8) < 0.08
+        assert some.doubt(4, 4) == 0.0
 
     def test_instances_side_by_side_are_never_taken_for_faster(self) -> None:
         assert fit(self.PROFILE, self.windows(-0.3, [(8, 1, 1), (4, 2, 2)]), 8).share == 0.0

@@ -26,6 +26,18 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / worlds.FILE, worlds.database(folder)
 
 
+def test_a_plan_of_several_rows_is_shown_with_the_study_and_its_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = worlds.database(tmp_path, policy="by-load")
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{tmp_path / worlds.FILE}")
+    for command in (["study", "show"], ["best"]):
+        assert main([*command, made]) == 0
+        text = capsys.readouterr().out
+        assert "batch_demand below 3: gpu.clock_mhz=600\n" in text
+        assert "batch_demand from 3 on: the baseline\n" in text
+
+
 @pytest.fixture
 def study(tuned: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     template, made = tuned

@@ -36,8 +36,10 @@ def scored(chosen: Setting) -> Score:
     return score(device().space, true_values, Objective("energy_j"), limit, chosen)
 
 
-def result(surface: worlds.Surface = worlds.slope, *, control: bool = False) -> Result:
-    verbs, study = worlds.held(surface)
+def result(
+    surface: worlds.Surface = worlds.slope, *, control: bool = False, policy: str = "scripted"
+) -> Result:
+    verbs, study = worlds.held(surface, policy)
     job = Job(device="cpu", study=study)
     main = results.outcome(verbs, study, job, device())
     if control:
@@ -130,6 +132,31 @@ def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
     text = told(Result(job=job, board="A100", cannot={}, main=main))
     assert "limit     latency_p99_ms <= 50.00 ms: BROKEN by the baseline" in text
     assert "best so far" not in shown_lines(main)
+
+
+def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
+    """Also where the last row, for the highest load, stays at the baseline."""
+    found = result(policy="by-load")
+    assert found.main.won
+    text = told(found)
+    for part in (
+        "best      gpu.clock_mhz=600 batch_size=1",
+        "energy_j is 40.0 ± 0.6 % better",
+        "plan      batch_demand below 3: gpu.clock_mhz=600\n",
+        "          batch_demand from 3 on: the baseline\n",
+        "held      gpu.clock_mhz=600 batch_size=1: confirmed: energy_j 40.0 ± 0.6 % better",
+        "search    two loads were looked at",
+    ):
+        assert part in text
+    made = json.loads(json.dumps(document(found), allow_nan=False))
+    assert [row["below"] for row in made["plan"]["rows"]] == [3.0, None]
+    assert made["plan"]["by"] == "batch_demand"
+    assert made["study"]["proposed"] == "two loads were looked at"
+
+
+def test_a_plan_of_one_row_is_the_best_setting_and_no_more() -> None:
+    text = told(result())
+    assert "plan  " not in text and "search    that is low enough" in text
 
 
 def test_failures_are_told_with_their_reasons() -> None:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from db import open_store
 from db.memory import MemoryStore
-from tests.builders import Time, applied, completed, device, policies, setting, window
-from tuner.core import Device, Limit, Outcome, Setting, Store, TrialState
+from tests.builders import Descend, Time, applied, completed, device, setting, window
+from tuner.core import (
+    Device,
+    Done,
+    InvalidInput,
+    Limit,
+    Outcome,
+    Past,
+    Plan,
+    Policy,
+    Row,
+    Setting,
+    Store,
+    Suggestion,
+    TrialState,
+    Try,
+)
 from tuner.loop import Loop
 from tuner.operations import Operations
 from tuner.wire import Assignment, HoldOrder, Poll, Release, StudyDraft, TrialReport
@@ -18,6 +34,24 @@ FILE = "tuned.sqlite"
 LIMIT = "latency_p99_ms <= 1.2x baseline"
 
 Surface = Callable[[Setting], Outcome]
+
+
+class ByLoad(Descend):
+    """Proposes what `Descend` does for a low load, and the baseline for a high one."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        answer = super().suggest(past)
+        if isinstance(answer, Try):
+            return answer
+        rows = (Row(3.0, setting(600)), Row(math.inf, past.study.baseline))
+        return Done(Plan(rows, "batch_demand"), "two loads were looked at")
+
+
+def policies(name: str) -> Policy:
+    known = {"scripted": Descend(), "by-load": ByLoad()}
+    if name not in known:
+        raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
+    return known[name]
 
 
 def slope(at: Setting) -> Outcome:
@@ -81,19 +115,19 @@ def tune(
     raise AssertionError("the study does not come to an end")
 
 
-def held(surface: Surface = slope) -> tuple[Operations, str]:
+def held(surface: Surface = slope, policy: str = "scripted") -> tuple[Operations, str]:
     """Return the verbs over a memory with one study that holds, and its id."""
     verbs = operations()
-    study = created(verbs)
+    study = created(verbs, policy)
     tune(verbs, surface)
     return verbs, study
 
 
-def database(folder: Path, surface: Surface = slope) -> str:
+def database(folder: Path, surface: Surface = slope, policy: str = "scripted") -> str:
     """Make an SQLite file with one study that holds; return the study's id."""
     store = open_store(f"sqlite:///{folder / FILE}")
     verbs = operations(store)
-    study = created(verbs)
+    study = created(verbs, policy)
     tune(verbs, surface)
     store.close()
     return study

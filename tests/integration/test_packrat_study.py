@@ -1,0 +1,114 @@
+"""A Packrat study through to its hold, by real processes; the held plan is followed at the edge."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agents.load import HttpCaller, LoadRun, LoadShape
+from tests.integration.batching import seconds
+from tests.integration.stage import Stage, stage, until
+
+pytestmark = pytest.mark.slow
+
+CALLERS = 4
+"""The agent's own closed loop, and the load that the plan is followed under."""
+
+
+class WallClock:
+    monotonic, sleep = staticmethod(time.monotonic), staticmethod(time.sleep)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path) as found:
+        yield found
+
+
+def start_batching(scene: Stage) -> int:
+    """Start the workload and return its port."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.batching", "0"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    scene.processes["batching"] = process
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def in_force(port: int) -> dict[str, int]:
+    """Return what the workload itself says it is set to."""
+    return dict(httpx.get(f"http://127.0.0.1:{port}/knobs", trust_env=False).json()["setting"])
+
+
+@contextmanager
+def loaded(port: int) -> Iterator[None]:
+    """Keep as many requests under way as the study did."""
+    run = LoadRun(
+        lambda: HttpCaller("127.0.0.1", port, "/infer"), LoadShape(CALLERS), clock=WallClock()
+    )
+    try:
+        yield
+    finally:
+        run.stop(grace_s=0.0)
+
+
+def takes(setting: dict[str, int], demand: int) -> float:
+    """Return the seconds that a setting truly takes for items that come at once."""
+    items = min(setting["batch_size"], demand)
+    busy = min(setting["instances"], math.ceil(demand / items))
+    return math.ceil(demand / (busy * items)) * seconds(busy, setting["threads"], items)
+
+
+def setting_for(plan: dict[str, Any], demand: int) -> dict[str, int]:
+    row = next(r for r in plan["rows"] if demand < float(r["below"]))
+    return dict(row["setting"])
+
+
+@pytest.mark.timeout(180)
+def test_a_plan_is_found_confirmed_held_and_followed(scene: Stage) -> None:
+    port = start_batching(scene)
+    scene.start_tuner()
+    scene.start_agent("cpu", f"http://127.0.0.1:{port}")
+    study = scene.create(
+        policy="packrat",
+        objective="maximize throughput_per_s",
+        terms={"trials": 5, "window_s": 0.6, "max_window_s": 1.2},
+    )
+    scene.await_phase(study, "holding")
+
+    trials = scene.trials(study)
+    assert {t["state"] for t in trials} == {"completed"}
+    tuning = [t["why"] for t in trials if t["phase"] == "tuning"]
+    assert any(why.startswith("profile: one instance alone, threads=1") for why in tuning), trials
+    assert any(why.startswith("check 2 instances side by side for a demand of") for why in tuning)
+    assert len(tuning) <= 5
+
+    plan = scene.call("GET", f"/studies/{study}")["plan"]
+    baseline = {"instances": 1, "threads": 2, "batch_size": 1}
+    assert plan["by"] == "batch_demand" and len(plan["rows"]) >= 2
+    held = {demand: setting_for(plan, demand) for demand in (1, CALLERS)}
+    assert held[1] == baseline, "one item alone is done soonest by all threads"
+    assert takes(held[CALLERS], CALLERS) < 0.6 * takes(baseline, CALLERS)
+    confirmed = {tuple(t["setting"].values()) for t in trials if t["phase"] == "confirming"}
+    assert {tuple(r["setting"].values()) for r in plan["rows"]} <= confirmed
+
+    report = scene.call("GET", f"/studies/{study}/report")
+    assert report["alternating"] and report["saving"]["mean"] > 0.6
+
+    # The held plan is executed by the agent: also while there is no tuner.
+    until(lambda: in_force(port) == held[1], "the row for an idle load is not in force")
+    scene.kill("tuner")
+    with loaded(port):
+        until(lambda: in_force(port) == held[CALLERS], f"not the load's row: {scene.log('agent')}")
+    until(lambda: in_force(port) == held[1], "the row does not follow the load down")
