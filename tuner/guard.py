@@ -37,22 +37,26 @@ class Caution:
     """How a search weighs its limits against what it may save. Shares are of the baseline.
 
     `price` is what a trial must promise to save for running into a limit for certain, and
-    `overshoot_price` for each whole limit it is expected to exceed it by; in the `first_trials`,
-    when little is known, that is multiplied by `first_factor`. What keeps the limits less likely
-    than `least_chance` is not tried, but for the first look around, which takes `look_chance`, and
-    what the guard is told to be less likely than
-    `refused_chance` is refused to any policy. `stride` is the share of the remaining slack that the
-    95 % bound of a trial may use up. Before a search ends, what may save `daring` is tried although
-    its price speaks against it. At `deploy_chance` a measured setting is proposed.
+    `overshoot_price` for each whole limit it is expected to exceed it by; in the `first_trials`, when
+    little is known, that is multiplied by `first_factor`. `square_price` is for the expected square of
+    the same. What keeps the limits less likely than `least_chance` is not tried, but for a look around,
+    which takes `look_chance`: by it a search goes on until `looks` trials. What the guard is told to be
+    less likely than `refused_chance` is refused to any policy. `stride` is the share of the remaining
+    slack that the 95 % bound of a trial may use up. Before a search ends, what may save `daring` is
+    tried although its price speaks against it, and what saves it net of its price down to
+    `dare_chance`. At `deploy_chance` a measured setting is proposed.
     """
 
     price: float
     overshoot_price: float
+    square_price: float
     first_factor: float
     first_trials: int
     least_chance: float
     look_chance: float
+    looks: int
     daring: float
+    dare_chance: float
     refused_chance: float
     stride: float
     deploy_chance: float
@@ -62,11 +66,14 @@ CAUTION: Mapping[Safety, Caution] = {
     Safety.STRICT: Caution(
         price=0.1,
         overshoot_price=1.0,
+        square_price=0.3,
         first_factor=3.0,
         first_trials=2,
         least_chance=0.75,
         look_chance=0.66,
+        looks=12,
         daring=math.inf,
+        dare_chance=1.0,
         refused_chance=0.25,
         stride=0.5,
         deploy_chance=0.75,
@@ -74,11 +81,14 @@ CAUTION: Mapping[Safety, Caution] = {
     Safety.BALANCED: Caution(
         price=0.03,
         overshoot_price=0.3,
+        square_price=0.3,
         first_factor=3.0,
         first_trials=2,
         least_chance=0.4,
         look_chance=0.5,
+        looks=6,
         daring=0.01,
+        dare_chance=0.2,
         refused_chance=0.02,
         stride=math.inf,
         deploy_chance=0.75,
@@ -86,11 +96,14 @@ CAUTION: Mapping[Safety, Caution] = {
     Safety.OFF: Caution(
         price=0.0,
         overshoot_price=0.0,
+        square_price=0.0,
         first_factor=1.0,
         first_trials=0,
         least_chance=0.1,
         look_chance=0.1,
+        looks=6,
         daring=0.01,
+        dare_chance=0.1,
         refused_chance=0.0,
         stride=math.inf,
         deploy_chance=0.75,

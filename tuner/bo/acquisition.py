@@ -66,6 +66,11 @@ class Belief:
         """By how much each row is expected to break the limits, in the models' units."""
         return self._mixed([expected_overshoot(c, self.edges) for c in self.components])
 
+    @cached_property
+    def squared_overshoot(self) -> Tensor:
+        """The expected square of the same: what may go far wrong counts for more."""
+        return self._mixed([expected_square(c, self.edges) for c in self.components])
+
     def gain(self, best: float) -> Tensor:
         """Return each row's expected improvement on `best` with every limit kept.
 
@@ -128,6 +133,16 @@ def expected_overshoot(component: Component, edges: Sequence[Edge]) -> Tensor:
     for edge in edges:
         beyond = _beyond(component, edge)
         found = found + _spread(component, edge) * (phi(beyond) + beyond * ndtr(beyond))
+    return found
+
+
+def expected_square(component: Component, edges: Sequence[Edge]) -> Tensor:
+    """Return the expected square of by how much each row breaks the limits."""
+    found = torch.zeros(len(component.mean), dtype=torch.float64)
+    for edge in edges:
+        beyond = _beyond(component, edge)
+        parts = (1.0 + beyond.square()) * ndtr(beyond) + beyond * phi(beyond)
+        found = found + _spread(component, edge).square() * parts
     return found
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.bo.acquisition import Belief, Edge
+from tuner.bo.calibration import calibrated
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import doubt, tightened
+from tuner.bo.physics import Quantity, Role, quantity, role, waits_for_batch
 from tuner.bo.prior import hypotheses
 from tuner.bo.surrogate import Reading, Scale, posterior
 from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Study
@@ -53,8 +55,13 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
         for row, candidate in measured.items()
         if metric in candidate.estimates
     ]
-    priors = hypotheses(grid, tuple(metrics), tuple(s.log for s in scales.values()))
-    components = posterior(grid, len(metrics), readings, priors)
+    logarithmic = tuple(scale.log for scale in scales.values())
+    priors = hypotheses(grid, tuple(metrics), logarithmic, _stepwise(study, evidence, metrics))
+    components = calibrated(
+        posterior(grid, len(metrics), readings, priors),
+        readings,
+        {metrics.index(limit.metric) for limit in limits},
+    )
     edges = tuple(
         Edge(
             column=metrics.index(limit.metric),
@@ -65,6 +72,15 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
         for constraint, limit in zip(study.constraints, limits, strict=True)
     )
     return View(Belief(components, study.objective.sign, edges), scales, measured)
+
+
+def _stepwise(study: Study, evidence: Evidence, metrics: Sequence[str]) -> tuple[bool, ...]:
+    """Return whether times may be a batch's: as the baseline tells, both where it does not."""
+    sizes = [k.default for k in study.space.knobs if role(k.name) is Role.BATCH]
+    batch = math.prod(float(size) for size in sizes if isinstance(size, int | float))
+    shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
+    told = {waits_for_batch(shown, m, batch) for m in metrics if quantity(m) is Quantity.TIME}
+    return (True,) if told == {True} else (False,) if told == {False} else (False, True)
 
 
 def _scale(study: Study, evidence: Evidence, metric: str, candidates: Iterable[Candidate]) -> Scale:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tuner.bo.acquisition import argmax, taught
 from tuner.bo.search import Search
-from tuner.core import Try
+from tuner.core import Z95, Try
 
 WORTH = 0.002
 """An expected gain, net of its risk, below this share of the baseline is not worth a trial. Our
@@ -22,11 +22,8 @@ PROMISE = 0.004
 SCRAPS = 0.0005
 """What surely keeps the limits is tried for as little as this."""
 
-SURE, SAFE, EVEN, OPEN = 0.9, 0.85, 0.5, 0.3
+SURE, SAFE, EVEN, OPEN = 0.9, 0.9, 0.5, 0.3
 """Chances to keep every limit: for scraps, for lessons, for a first look around, to be of interest."""
-
-FIRST_LOOKS = 6
-"""The search does not end by itself before so many trials: early models are too sure."""
 
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
@@ -34,6 +31,13 @@ AGAIN = 0.7
 FIRM_CHANCE = 0.95
 FIRM_WINDOWS = 4
 """Before a search ends, its best setting is measured until it is so likely to keep its limits."""
+
+FIRST_LOOKS = 6
+"""So many trials are spent whatever they promise, while something is likely enough to keep its limits:
+early models are too sure."""
+
+GLIMMER = 1e-4
+"""What a later look around must promise."""
 
 LOST = 0.45
 """A limited metric less certain than this (log units) is no place to go, unless surely kept."""
@@ -104,7 +108,8 @@ class _Choice:
         wild = torch.zeros_like(self._unmeasured)
         for edge in self.belief.edges:
             wild |= self.belief.sd[:, edge.column] > LOST
-        return torch.where(self.search.allowed & ~(wild & (self.chance < 0.95)), gain, 0.0)
+        lost = wild & (self.chance < FIRM_CHANCE)
+        return torch.where(self.search.allowed & ~lost, gain, 0.0)
 
     @cached_property
     def priced(self) -> Tensor:
@@ -112,7 +117,9 @@ class _Choice:
         caution = self.search.caution
         early = self.search.spent < caution.first_trials
         price = caution.overshoot_price * (caution.first_factor if early else 1.0)
-        return self.gain - price * self.belief.overshoot - caution.price * (1.0 - self.chance)
+        far = price * self.belief.overshoot
+        farther = caution.square_price * self.belief.squared_overshoot
+        return self.gain - caution.price * (1.0 - self.chance) - far - farther
 
     @cached_property
     def net(self) -> Tensor:
@@ -131,7 +138,7 @@ class _Choice:
         safe = [row for row in self.search.view.measured if self.chance[row] >= SURE]
         for edge in self.belief.edges:
             mean = edge.sign * self.belief.mean[:, edge.column]
-            bound = mean + 1.645 * (self.belief.sd[:, edge.column] ** 2 + edge.doubt**2).sqrt()
+            bound = mean + Z95 * (self.belief.sd[:, edge.column] ** 2 + edge.doubt**2).sqrt()
             limit = edge.sign * edge.at
             reached = max([float(mean[row]) for row in safe] or [limit])
             kept &= bound <= reached + stride * max(0.0, limit - reached)
@@ -148,7 +155,8 @@ class _Choice:
         if target is None or float(self.gain[target]) <= PROMISE:
             return None
         lesson = taught(self.belief, target, self._usual_noise())
-        few = torch.tensor([self.search.windows[row] < 2 for row in range(len(self.chance))])
+        few = torch.ones_like(self._unmeasured)
+        few[[row for row, count in self.search.windows.items() if count > 1]] = False
         row = argmax(lesson, self.search.allowed & few & (self.chance >= SAFE), self.seed)
         if row is None or float(lesson[row]) <= LEAST_LESSON:
             return None
@@ -156,17 +164,21 @@ class _Choice:
         return self._try(row, f"tells whether a more promising setting keeps its limits: {promise}")
 
     def _look_around(self) -> Try | None:
-        if self.search.spent >= FIRST_LOOKS:
+        caution, spent = self.search.caution, self.search.spent
+        if spent >= caution.looks:
             return None
-        rows = (self.chance >= self.search.caution.look_chance) & (self.gain > 0.0)
+        least = 0.0 if spent < FIRST_LOOKS else GLIMMER
+        rows = (self.chance >= caution.look_chance) & (self.gain > least)
         return self._first(self.priced, rows, -math.inf, "; too early to stop")
 
     def _scrap(self) -> Try | None:
         return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SCRAPS)
 
     def _dare(self) -> Try | None:
-        promising = torch.isfinite(self.net) & (self.gain > self.search.caution.daring)
-        return self._first(self.net, promising, -math.inf, "; a risk worth taking")
+        caution = self.search.caution
+        promising = torch.isfinite(self.net) & (self.gain > caution.daring)
+        paying = (self.chance >= caution.dare_chance) & (self.priced > caution.daring)
+        return self._first(self.priced, promising | paying, -math.inf, "; a risk worth taking")
 
     def _firm(self) -> Try | None:
         """Return the best setting once more while a few windows do not make it firm."""

@@ -11,7 +11,7 @@ constants are our choice, wide enough for GPUs, boards and servers alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +23,9 @@ DRAWS = 256
 
 SEED = 20_231_016
 """The laws are the same in every study: what differs is what was measured."""
+
+LEAST_BATCH = 2.0
+"""A smaller batch at the baseline does not tell whose time a latency is."""
 
 ENDLESS = 1e6
 """Into so many pieces falls work that always divides evenly."""
@@ -80,6 +83,24 @@ def quantity(metric: str) -> Quantity:
     return next((q for q, suffixes in SUFFIXES if metric.endswith(suffixes)), Quantity.NONE)
 
 
+def waits_for_batch(shown: Mapping[str, float], latency: str, batch: float) -> bool | None:
+    """Return whether a latency is a whole batch's time rather than one item's; None where nothing tells.
+
+    By Little's law as many items are in flight as their rate times the time each takes, and in
+    proportion that is nearer to `batch`, the size that these metrics were shown at, or to one. The rate
+    is a throughput where one was measured, else power over the energy of an item.
+    """
+    rate = shown.get("throughput_per_s") or _rate(shown.get("power_w"), shown.get("energy_j"))
+    took = shown.get(latency, 0.0) / (1000.0 if latency.endswith("_ms") else 1.0)
+    if rate is None or rate * took <= 0.0 or batch < LEAST_BATCH:
+        return None
+    return (rate * took) ** 2 > batch
+
+
+def _rate(power_w: float | None, energy_j: float | None) -> float | None:
+    return power_w / energy_j if power_w and energy_j else None
+
+
 @dataclass(frozen=True, slots=True)
 class Laws:
     """Random laws over some settings: logarithms relative to the baseline, one row per law.
@@ -117,7 +138,8 @@ def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
     time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
     step = time
     for ratio in columns.get(Role.BATCH, ()):
-        grown, curve = dice.uniform(0.05, 1.0), dice.uniform(0.7, 1.5)
+        # Most of a step is often the model's weights being read, whatever the batch.
+        grown, curve = dice.uniform(0.0, 1.0) ** 3, dice.uniform(0.7, 1.5)
         batch = 1.0 - grown + grown * ratio**curve
         step, time = step * batch, time * batch / ratio
         power = power * (ratio / batch) ** dice.uniform(0.0, 0.35)

@@ -35,7 +35,10 @@ class Hypothesis:
 
 @lru_cache(maxsize=2)
 def hypotheses(
-    grid: Grid, metrics: tuple[str, ...], logarithmic: tuple[bool, ...]
+    grid: Grid,
+    metrics: tuple[str, ...],
+    logarithmic: tuple[bool, ...],
+    stepwise: tuple[bool, ...] = (False, True),
 ) -> tuple[Hypothesis, ...]:
     """Return the priors that the readings decide between.
 
@@ -43,9 +46,9 @@ def hypotheses(
 
     The laws of physics, once one by one and once as a normal distribution with their mean and joint
     covariance, which reaches beyond the laws that were drawn; then power laws without any physics. A
-    time may be that of an item or of a whole batch: where a batch size is a knob and a time is among
-    the metrics, both are there. Metrics whose name tells nothing, or that are not on a logarithmic
-    scale, follow power laws throughout.
+    time may be that of an item or, `stepwise`, of a whole batch: where a batch size is a knob and a
+    time is among the metrics, what `stepwise` lists is there. Metrics whose name tells nothing, or that
+    are not on a logarithmic scale, follow power laws throughout.
     """
     kinds = [
         quantity(m) if log else Quantity.NONE for m, log in zip(metrics, logarithmic, strict=True)
@@ -57,8 +60,8 @@ def hypotheses(
     rest = power_laws(grid, unknown)
     laws = draw_laws(grid.names, grid.ratios)
     batched = Quantity.TIME in kinds and any(role(n) is Role.BATCH for n in grid.names)
-    for stepwise in (False, True) if batched else (False,):
-        draws = torch.cat([_law(laws, kind, stepwise) for kind in kinds], dim=1)
+    for step in stepwise if batched else (False,):
+        draws = torch.cat([_law(laws, kind, step) for kind in kinds], dim=1)
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre) / math.sqrt(len(draws))
         found.append(Hypothesis(draws, rest))

@@ -24,13 +24,10 @@ from tuner.core import (
     setting_key,
     trials_spent,
 )
-from tuner.guard import CAUTION, Caution
+from tuner.guard import CAUTION, MOST_FAILURES, Caution
 
 MOST_WINDOWS = 6
 """No setting is measured more often than this while tuning."""
-
-MOST_FAILURES = 2
-"""A setting that failed so often is given up."""
 
 RETRY_CHANCE = 0.5
 """How likely a setting that failed once is thought to work."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
@@ -91,12 +91,16 @@ class Reading:
 class Component:
     """One way to read the evidence: its share of the probability, and its marginals.
 
-    `mean` and `sd` have one row per setting and one column per metric.
+    `mean` and `sd` have one row per setting and one column per metric. `foretold` is what the other
+    readings say of each reading, `foretold_variance` how surely, its own noise counted in; both are
+    empty where nothing was read.
     """
 
     weight: float
     mean: Tensor
     sd: Tensor
+    foretold: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    foretold_variance: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
 
 
 def posterior(
@@ -212,4 +216,13 @@ class _Met:
         variance = prior - half.square().sum(dim=0) + shares @ (means - mean).square()
         shape = (seen.metrics, seen.rows)
         sd = variance.clamp_min(1e-12).sqrt()
-        return Component(weight, mean.reshape(shape).T, sd.reshape(shape).T)
+        inverse = torch.cholesky_inverse(factor)
+        foretold = seen.value - misses @ inverse / inverse.diagonal()
+        centre = shares @ foretold
+        return Component(
+            weight=weight,
+            mean=mean.reshape(shape).T,
+            sd=sd.reshape(shape).T,
+            foretold=centre,
+            foretold_variance=1.0 / inverse.diagonal() + shares @ (foretold - centre).square(),
+        )

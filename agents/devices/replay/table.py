@@ -116,7 +116,8 @@ def load_surface(spec: str) -> Surface:
 def load_surfaces(path: Path) -> tuple[Surface, ...]:
     """Read every surface of a table with the two metrics that its studies are about.
 
-    Cells of other metrics are not looked at; a surface of one configuration is left out.
+    And with what was measured beside them, where every cell of it can be used; else it is not looked
+    at. A surface of one configuration is left out.
 
     Raises:
         InvalidInput: no such file, a column is missing, or a cell is no usable number.
@@ -134,7 +135,10 @@ def load_surfaces(path: Path) -> tuple[Surface, ...]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row["surface"], []).append(row)
-    found = [_surface(path, group, roles, columns) for group in groups.values()]
+    found = [
+        _surface(path, group, roles, list(dict.fromkeys([*columns, *_beside(group)])))
+        for group in groups.values()
+    ]
     return tuple(surface for surface in found if surface.space.knobs)
 
 
@@ -148,6 +152,18 @@ def presumed(path: Path) -> list[str]:
     resources, listed = _roles(path, rows).resources, _section(path).get("resources")
     others = resources[len(listed) :] if isinstance(listed, list) else ()
     return [c for c in others if _numeric(rows, c) and len({row[c] for row in rows}) > 1]
+
+
+def _beside(rows: Sequence[Row]) -> list[str]:
+    """Return the columns of known metrics that hold numbers above zero throughout."""
+    return [c for c in METRICS if c in rows[0] and all(_is_positive(row[c]) for row in rows)]
+
+
+def _is_positive(cell: str) -> bool:
+    try:
+        return 0.0 < float(cell) < math.inf
+    except ValueError:
+        return False
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

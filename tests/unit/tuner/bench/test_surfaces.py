@@ -77,6 +77,17 @@ def test_what_is_made_least_and_what_is_limited_is_the_roles_files_to_say(tmp_pa
     assert [k.name for k in problem.surface.space.knobs] == ["gpu_clock_mhz", "batch_size"]
 
 
+def test_what_was_measured_beside_is_shown_where_every_cell_of_it_is_a_number(
+    tmp_path: Path,
+) -> None:
+    write_tables(tmp_path)
+    with_power = FLAT.replace(",\n", ",75\n")
+    (tmp_path / "tiny.csv").write_text(HEADER + STEEP + with_power)
+    without, beside = (p.surface for p in load_problems(tmp_path))
+    assert set(without.row(at(500, 1))) == {"energy_j", "latency_ms"}
+    assert beside.row(at(500, 1)) == {"energy_j": 10.02, "latency_ms": 1000.0, "power_w": 75.0}
+
+
 def test_columns_that_are_constant_or_remarks_are_no_knobs(tmp_path: Path) -> None:
     write_tables(tmp_path)
     header, *rows = (HEADER + STEEP).splitlines()

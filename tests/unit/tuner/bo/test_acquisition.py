@@ -81,6 +81,7 @@ def test_chance_and_overshoot_are_those_of_the_draws(edges: tuple[Edge, ...]) ->
     found, draws = belief(*edges), drawn(*edges)
     assert close(found.chance, draws.kept.astype(float))
     assert close(found.overshoot, draws.beyond)
+    assert close(found.squared_overshoot, draws.beyond**2)
 
 
 @pytest.mark.parametrize("best", [0.0, -0.1])

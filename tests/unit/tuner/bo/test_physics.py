@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tuner.bo.physics import Laws, Quantity, Role, draw_laws, quantity, role
+from tuner.bo.physics import Laws, Quantity, Role, draw_laws, quantity, role, waits_for_batch
 
 ROLES = {
     "gpu.clock_mhz": Role.CORE_CLOCK,
@@ -179,3 +179,27 @@ def test_laws_are_always_the_same_and_nobody_elses_draws_move() -> None:
     assert torch.equal(torch.rand(3), expected)
     assert torch.equal(first.work, again.work)
     assert torch.equal(first.power, again.power)
+
+
+@pytest.mark.parametrize(
+    ("shown", "waits"),
+    [
+        # 200 W at 2 J an item are 100 items/s; in 0.32 s 32 of them are under way, one in 10 ms.
+        ({"power_w": 200.0, "energy_j": 2.0, "latency_ms": 320.0}, True),
+        ({"power_w": 200.0, "energy_j": 2.0, "latency_ms": 10.0}, False),
+        ({"throughput_per_s": 100.0, "latency_ms": 250.0}, True),
+        ({"throughput_per_s": 100.0, "power_w": 1.0, "energy_j": 1.0, "latency_ms": 12.0}, False),
+        ({"power_w": 200.0, "latency_ms": 320.0}, None),
+        ({"throughput_per_s": 100.0}, None),
+        ({}, None),
+    ],
+)
+def test_whose_time_a_latency_is_follows_from_littles_law(
+    shown: dict[str, float], waits: bool | None
+) -> None:
+    assert waits_for_batch(shown, "latency_ms", 32.0) is waits
+    in_seconds = {("latency_s" if k == "latency_ms" else k): v for k, v in shown.items()}
+    if "latency_ms" in shown:
+        in_seconds["latency_s"] /= 1000.0
+    assert waits_for_batch(in_seconds, "latency_s", 32.0) is waits
+    assert waits_for_batch(shown, "latency_ms", 1.0) is None

@@ -107,3 +107,15 @@ def test_power_laws_of_several_metrics_know_nothing_of_each_other() -> None:
     shared = both.T @ both
     assert not shared[:ROWS, ROWS:].any()
     assert power_laws(GRID, [False, False]).shape == (0, 2 * ROWS)
+
+
+def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> None:
+    both = believed()
+    item, step = (
+        hypotheses(GRID, METRICS, (True, True, True), (known,)) for known in (False, True)
+    )
+    assert [len(found) for found in (both, item, step)] == [5, 3, 3]
+    for found in (item, step):
+        assert all(any(torch.equal(p.centres, q.centres) for q in both) for p in found)
+    assert not torch.equal(item[1].centres, step[1].centres)
+    assert torch.equal(item[1].centres[:, :ROWS], step[1].centres[:, :ROWS]), "energy is an item's"

@@ -10,7 +10,6 @@ import pytest
 from tests.builders import asked, baseline, past, setting, study, surface, trial, window
 from tests.unit.tuner.bo.searches import seen
 from tuner import guard
-from tuner.bo.search import MOST_FAILURES
 from tuner.bo.suggest import suggest
 from tuner.core import (
     Done,
@@ -30,6 +29,7 @@ from tuner.core import (
     Wait,
     setting_key,
 )
+from tuner.guard import MOST_FAILURES
 
 CLOCKS = tuple(range(400, 1001, 25))
 FINE = Space((Knob("gpu.clock_mhz", CLOCKS, 1000), Knob("batch_size", (1, 2, 4, 8), 1)))
