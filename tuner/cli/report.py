@@ -102,8 +102,7 @@ def account(result: Result) -> Iterator[str]:
         f"trials    {joined(f'{n} {state}' for state, n in states.items())} "
         f"({joined(f'{n} {phase}' for phase, n in phases.items())})"
     )
-    if main.report.study.constraints:
-        yield f"          {broken(main.report.study)}"
+    yield f"          {broken(main.report.study)}"
     baseline = main.report.study.baseline.setting
     for trial in main.report.failures[:MOST_FAILURES]:
         where, why = change(trial.setting, baseline), trial.reason or "no reason given"
