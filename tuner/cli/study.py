@@ -266,7 +266,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
     ]
     if saved := gained(report):
         facts.append(("saving", saved))
-    facts.append(("bill", billed(report.bill)))
+    facts.append(("bill", billed(report.bill, won=bool(saved))))
     return facts
 
 
