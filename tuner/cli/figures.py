@@ -19,13 +19,16 @@ _LADDERS: Mapping[str, tuple[tuple[str, float], ...]] = {
 }
 THE_BASELINE = "the baseline"
 
+EXACT = 1e-9
+"""A doubt below this share of a number is no doubt but rounding."""
+
 _DURATIONS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 def figure(metric: str, mean: float, stderr: float = 0.0) -> str:
     """Return a metric's value with its unit: `12.34 ± 0.12 mJ`; no ± where nothing is in doubt."""
     unit, size = _unit(metric, mean)
-    value, doubt = mean / size, stderr / size
+    value, doubt = mean / size, stderr / size if stderr > EXACT * abs(mean) else 0.0
     digits = _decimals(value, doubt)
     text = f"{value:,.{digits}f}"
     if doubt > 0.0:
@@ -41,7 +44,7 @@ def shown(metric: str, estimates: Mapping[str, Estimate]) -> str:
 
 def percent(share: float, stderr: float = 0.0) -> str:
     """Return a share as a percentage: `23.1 ± 0.8 %`."""
-    doubt = f" ± {100 * stderr:.1f}" if stderr > 0.0 else ""
+    doubt = f" ± {100 * stderr:.1f}" if stderr > EXACT else ""
     return f"{100 * share:.1f}{doubt} %"
 
 

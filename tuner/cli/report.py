@@ -110,8 +110,7 @@ def account(result: Result) -> Iterator[str]:
         f"trials    {joined(f'{n} {state}' for state, n in states.items())} "
         f"({joined(f'{n} {phase}' for phase, n in phases.items())})"
     )
-    if main.report.study.constraints:
-        yield f"          {broken(main.report.study)}"
+    yield f"          {broken(main.report.study)}"
     baseline = main.report.study.baseline.setting
     for trial in main.report.failures[:MOST_FAILURES]:
         where, why = change(trial.setting, baseline), trial.reason or "no reason given"
@@ -119,22 +118,29 @@ def account(result: Result) -> Iterator[str]:
     more = len(main.report.failures) - MOST_FAILURES
     if more > 0:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
-    yield f"bill      {billed(main.report.bill)}"
+    yield f"bill      {billed(main.report.bill, won=main.won)}"
     if main.score is not None:
         yield f"truth     {true_worth(main.score)}"
     if result.control is not None:
         yield f"control   {_control(result.control)}"
 
 
-def billed(bill: Bill) -> str:
-    """Return what exploring cost, when it pays, and what was saved since."""
+def billed(bill: Bill, *, won: bool) -> str:
+    """Return what exploring cost, when it pays, and what was saved since.
+
+    `won` says whether there is a setting better than the baseline.
+    """
     spent = f"exploring took {duration(bill.seconds)}"
     if bill.explored_j is None:
         return f"{spent}; its energy is unknown: no meter saw all of it"
     origin = f" ({bill.origin})" if bill.origin is not None else ""
     text = f"{spent} and {figure('energy_j', bill.explored_j)}{origin}"
-    if bill.break_even_s is None or bill.saving_w is None:
-        return f"{text}; it is not paid back: the best saves nothing"
+    if not won:
+        return f"{text}; it is not paid back: nothing beats the baseline"
+    if bill.saving_w is None:
+        return f"{text}; when it is paid back nobody knows: no throughput was measured"
+    if bill.break_even_s is None:
+        return f"{text}; it is not paid back: the best saves no energy"
     since = "" if bill.saved_j is None else f"; saved since: {figure('energy_j', bill.saved_j)}"
     return (
         f"{text}; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "

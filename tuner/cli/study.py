@@ -270,7 +270,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
         facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
     if saved := gained(report):
         facts.append(("saving", saved))
-    facts.append(("bill", billed(report.bill)))
+    facts.append(("bill", billed(report.bill, won=bool(saved))))
     return facts
 
 

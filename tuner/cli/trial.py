@@ -109,6 +109,8 @@ def broken(view: StudyView) -> str:
     from tuner.cli.figures import duration, percent
 
     found = view.violations
+    if not view.constraints:
+        return "there is no limit to break"
     if found.rate is None:
         return "nothing but the baseline was tried"
     lasting = f", for {duration(found.seconds)} in all" if found.broken else ""

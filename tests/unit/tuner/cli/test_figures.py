@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.cli.figures import change, duration, figure, percent, shown
+from tuner.cli.figures import EXACT, change, duration, figure, percent, shown
 from tuner.core import Estimate
 
 
@@ -21,6 +21,7 @@ from tuner.core import Estimate
         ("throughput_per_s", 1234.5, 10.0, "1,234 ± 10 /s"),
         ("power_w", 250.04, 0.31, "250.04 ± 0.31 W"),
         ("acceptance", 0.75, 0.01, "0.750 ± 0.010"),
+        ("energy_j", 13.8845, 1.8e-15, "13.88 J"),
     ],
 )
 def test_a_figure_has_a_fitting_unit_and_the_digits_that_are_known(
@@ -36,7 +37,7 @@ def test_a_figure_has_a_fitting_unit_and_the_digits_that_are_known(
 )
 def test_any_figure_can_be_written(metric: str, mean: float, stderr: float) -> None:
     text = figure(metric, mean, stderr)
-    assert ("±" in text) == (stderr > 0.0)
+    assert ("±" in text) == (stderr > EXACT * mean)
     assert "e" not in text.lower().replace("/s", "")
 
 

@@ -213,13 +213,27 @@ def test_a_study_that_an_operator_paused_may_go_on() -> None:
 
 
 def test_an_unknown_energy_is_not_called_zero() -> None:
-    line = billed(Bill(trials=3, seconds=90.0))
+    line = billed(Bill(trials=3, seconds=90.0), won=True)
     assert line == "exploring took 1.5 min; its energy is unknown: no meter saw all of it"
 
 
 def test_what_was_saved_since_is_on_the_bill() -> None:
     bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, saved_j=5e3, seconds=90.0)
-    assert billed(bill).endswith("paid back after 3.33 min; saved since: 5.000 kJ")
+    assert billed(bill, won=True).endswith("paid back after 3.33 min; saved since: 5.000 kJ")
+
+
+@pytest.mark.parametrize(
+    ("saving_w", "won", "words"),
+    [
+        (None, True, "nobody knows: no throughput was measured"),
+        (-3.0, True, "it is not paid back: the best saves no energy"),
+        (None, False, "it is not paid back: nothing beats the baseline"),
+    ],
+)
+def test_a_bill_that_is_not_paid_back_says_why(
+    saving_w: float | None, won: bool, words: str
+) -> None:
+    assert billed(Bill(explored_j=2e3, saving_w=saving_w), won=won).endswith(words)
 
 
 def test_what_to_type_next_leads_to_the_same_database() -> None:
