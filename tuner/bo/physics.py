@@ -43,14 +43,17 @@ class Role(StrEnum):
     NONE = "unknown"
 
 
-CLOCK = r"(clock|freq|frequency)(_[kmg]?hz)?$"
+CLOCK = r"((clock|freq|frequency)(_[kmg]?hz)?|_[kmg]?hz)$"
 PATTERNS = (
     (Role.MEMORY_CLOCK, rf"(mem|emc|dram|hbm).*{CLOCK}"),
     (Role.CPU_CLOCK, rf"cpu.*{CLOCK}"),
     (Role.CORE_CLOCK, CLOCK),
-    (Role.POWER_LIMIT, r"power.*(limit|cap)"),
-    (Role.BATCH, r"(^|[._])batch|num_seqs"),
-    (Role.PARALLEL, r"(^|[._])(thread|core|worker|instance|replica|gpu|parallel)s?($|[._])"),
+    (Role.POWER_LIMIT, r"power.*(limit|cap)|(^|[._])tdp|_m?w$"),
+    (Role.BATCH, r"batch|(^|[._])bs($|[._])|num_seqs"),
+    (
+        Role.PARALLEL,
+        r"(^|[._])(n?thread|core|worker|instance|replica|gpu|parallel|process)(es|s)?($|[._])|num_cpus",
+    ),
 )
 
 

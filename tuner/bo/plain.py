@@ -49,10 +49,16 @@ def choose(sofar: Observed, seed: int) -> tuple[Setting, str]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if sofar.spent < STARTS or len(sofar.seen) < STARTS:
-            chosen, why = _quasi_random(points, seen, untried, seed), "a quasi-random start"
+            chosen, why = (
+                _quasi_random(points, seen, untried, seed),
+                "one of the first few, spread evenly over the settings",
+            )
         else:
             gain = _log_gain(points, seen, sofar, untried)
-            chosen, why = untried[int(gain.argmax())], "the greatest constrained log-EI"
+            chosen, why = (
+                untried[int(gain.argmax())],
+                "the greatest expected saving with the limits kept",
+            )
     return settings[chosen], why
 
 

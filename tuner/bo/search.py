@@ -13,6 +13,7 @@ from torch import Tensor
 from tuner.bo.beliefs import View
 from tuner.bo.encoding import Grid
 from tuner.core import (
+    Z95,
     Evidence,
     Limit,
     Setting,
@@ -141,17 +142,27 @@ class Search:
     def outlook(self, row: int) -> str:
         """Return in words what is expected of a row."""
         metric = self.study.objective.metric
-        start = self.evidence.baseline[metric].mean
-        change = self.view.predicted(row)[metric].mean / start - 1.0 if start else 0.0
-        side = "below" if change < 0.0 else "above"
+        start, predicted = self.evidence.baseline[metric].mean, self.view.predicted(row)[metric]
         kept = f", with a chance of {self.percent(row)} to keep every limit" if self.limits else ""
-        return f"{metric} should be {abs(change):.1%} {side} the baseline{kept}"
+        at_best = predicted.mean - self.study.objective.sign * Z95 * predicted.sd
+        worse = self.study.objective.sign * (predicted.mean - start) > 0.0
+        said = f"{metric} should be {_beside(predicted.mean, start)} the baseline"
+        if worse and self.study.objective.sign * (at_best - start) < 0.0:
+            said += f", at best {_beside(at_best, start)} it"
+        return said + kept
 
     def percent(self, row: int) -> str:
         """Return in words how likely a row keeps every limit."""
-        return f"{float(self.chance[row]):.0%}"
+        chance = float(self.chance[row])
+        return "over 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
 
     def _rows(self, *states: TrialState) -> list[int]:
         """Return the row of every trial in one of some states."""
         rows = [self.grid.row(t.setting) for t in self.trials if t.state in states]
         return [row for row in rows if row is not None]
+
+
+def _beside(value: float, start: float) -> str:
+    """Return in words by which share a value lies below or above where it started."""
+    change = value / start - 1.0 if start else 0.0
+    return f"{100.0 * abs(change):.1f} % {'below' if change < 0.0 else 'above'}"

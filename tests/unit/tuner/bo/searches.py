@@ -46,7 +46,7 @@ def at_baseline(at: Study) -> list[Trial]:
     return [trial(n, at.baseline, window(), phase=Phase.BASELINE) for n in (1, 2)]
 
 
-def idle(at: Study, count: int = 10) -> list[Trial]:
+def idle(at: Study, count: int = 12) -> list[Trial]:
     """Return tuning trials spent at the baseline, which show nothing new."""
     seen = trial(1, at.baseline, state=TrialState.CONTAMINATED)
     return [replace(seen, number=n) for n in range(100, 100 + count)]

@@ -23,6 +23,7 @@ from tuner.core import (
     Cost,
     Knob,
     Limit,
+    Objective,
     Safety,
     Setting,
     Space,
@@ -165,14 +166,25 @@ def test_what_is_expected_is_told_in_words_and_figures() -> None:
     search = told(STUDY, BASELINE, {1000: NOTHING, 500: (-0.105, 1e-4, 0.0, 0.001)}, rest=HOPELESS)
     row = CLOCKS.index(500)
     assert search.outlook(row) == (
-        "energy_j should be 10.0% below the baseline, with a chance of 100% to keep every limit"
+        "energy_j should be 10.0 % below the baseline, with a chance of over 99 % to keep every limit"
     )
     answer = search.attempt(row, "because")
     assert answer.setting == setting(500)
     assert answer.why == "because"
     assert answer.predicted["energy_j"].mean == pytest.approx(9.0, rel=0.01)
     assert "energy_j should be 35" in search.outlook(CLOCKS.index(600))
-    assert "0% to keep" in search.outlook(CLOCKS.index(600))
+    assert "0 % to keep" in search.outlook(CLOCKS.index(600))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -> None:
+    at = ladder() if sign > 0.0 else ladder(objective=Objective("energy_j", "maximize"))
+    unsure, surely = (sign * 0.02, 0.05, 0.0, 0.001), (sign * 0.02, 0.001, 0.0, 0.001)
+    search = told(at, at_baseline(at), {1000: NOTHING, 500: unsure, 600: surely}, rest=HOPELESS)
+    worse, better = ("above", "below") if sign > 0.0 else ("below", "above")
+    said = search.outlook(CLOCKS.index(500))
+    assert f" % {worse} the baseline, at best " in said and f" % {better} it" in said
+    assert "at best" not in search.outlook(CLOCKS.index(600))
 
 
 def test_without_limits_nothing_is_said_of_them() -> None:

@@ -201,7 +201,7 @@ def test_a_study_that_the_tuner_paused_goes_no_further_and_held_nothing() -> Non
     main = results.outcome(verbs, study, job, device())
     assert not main.won, "what was proposed was never confirmed"
     text = told(Result(job=job, board="A100", cannot={}, main=main))
-    assert "No setting won: the baseline stays. 4 trials in a row failed" in text
+    assert "No setting won, the baseline stays: 4 trials in a row failed" in text
     assert "the device is lost" in text
 
 
