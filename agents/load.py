@@ -115,6 +115,7 @@ class LoadRun:
         self._max_requests = max_requests
         self._max_s = max_s
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
         self._stopping = threading.Event()
         self._taken = 0
         self._arrived: list[float] = []
@@ -171,11 +172,7 @@ class LoadRun:
         return self.read()
 
     def _work(self, caller: Caller) -> None:
-        while (due := self._take()) is not None:
-            if not self._reach(due):
-                return
-            with self._lock:
-                self._arrived.append(due - self._began)
+        while (due := self._next()) is not None:
             wrong = caller.send()
             now = self._clock.monotonic()
             with self._lock:
@@ -186,6 +183,19 @@ class LoadRun:
                     self._latencies.append(now - due)
             if wrong and self._shape.rate_per_s is None:
                 self._reach(now + PAUSE_S)
+
+    def _next(self) -> float | None:
+        """Return when the next request was due, once it is; None where there is none any more.
+
+        One caller waits for that moment, the others for their turn: many idle ones cost nothing.
+        """
+        with self._turn:
+            due = self._take()
+            if due is None or not self._reach(due):
+                return None
+            with self._lock:
+                self._arrived.append(due - self._began)
+            return due
 
     def _take(self) -> float | None:
         """Return when the next request is due, None where there is none."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agents.load import CUT_OFF, PAUSE_S, UNSENT, HttpCaller, LoadRun, LoadShape
+from agents.load import CUT_OFF, PAUSE_S, STEP_S, UNSENT, HttpCaller, LoadRun, LoadShape
 from tuner.core import InvalidInput
 
 
@@ -182,6 +182,21 @@ def test_arrivals_that_found_no_caller_are_failures_not_forgotten() -> None:
     tally = run.stop(grace_s=0.0)
     assert tally.failures[UNSENT] == pytest.approx(2000, rel=0.1)
     assert len(tally.arrived_at_s) == tally.failures[UNSENT] + 1
+
+
+def test_of_many_idle_callers_one_waits_for_the_next_arrival() -> None:
+    class Counting(WallClock):
+        slept = 0
+
+        def sleep(self, seconds: float) -> None:
+            self.slept += 1
+            super().sleep(seconds)
+
+    clock = Counting()
+    run = LoadRun(lambda: Scripted(well), LoadShape(64, rate_per_s=0.01), clock=clock)
+    time.sleep(0.3)
+    run.stop()
+    assert 1 <= clock.slept <= 0.3 / STEP_S + 2
 
 
 def test_a_run_can_be_read_while_it_goes_on() -> None:
