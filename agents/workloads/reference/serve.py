@@ -94,6 +94,7 @@ class Api:
                 "items": batcher.items,
                 "failed": batcher.failed,
                 "pids": fleet.pids,
+                "spare_pids": fleet.spare_pids,
                 "serving": len(batcher.instances),
                 "incarnation": self._incarnation,
                 "arrived": batcher.arrived,
