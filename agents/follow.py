@@ -7,24 +7,32 @@ import threading
 
 from agents.attached import Pulse, WorkloadChanged
 from agents.demand import LoadEstimator, Rent
-from agents.holds import Holder
+from agents.holds import Hold, Holder
 from agents.pair import Pair
-from tuner.core import Clock, Context, Plan, Setting, TuningError
+from tuner.core import Clock, Context, Plan, SettingKey, TuningError, setting_key
 
 log = logging.getLogger(__name__)
 
+_Change = tuple[SettingKey, SettingKey]
+
 TICK_S = 1.0
+QUICK_TICK_S = 0.2
+"""Where a plan is followed: a look costs the agent and the server a millisecond or half of one each."""
+SURGE = 4.0
+"""So many times what the row in force is made for is no burst any more, but a queue that builds up."""
 QUANTITY = "batch_demand"
 """How many items are asked for at once: what a plan's rows may go by, told nowhere else."""
 
 
 class Follower:
-    """Looks at a workload's pulse every second while something is held, whatever the tuner does.
+    """Looks at a workload's pulse while something is held, whatever the tuner does.
 
     A workload that was started again gets what is held anew. A plan by `batch_demand` is followed: its
-    row is changed once the time lost by staying is as long as the change takes (`Rent`); the change
-    takes what the slowest of the knobs that differ says (`Cost.seconds`). While a trial or a window has
-    the workload nothing is followed: the load is then partly ours.
+    row is changed once the time lost by staying is as long as the change takes (`Rent`), which is what it
+    took the last time, and before that what the slowest of the knobs that differ says (`Cost.seconds`).
+    Ours: down goes by the smoothed demand; up also by the queue of the moment, once it is a `SURGE`, and
+    then each of the requests that wait loses time, so that the change comes as soon as the queue is long.
+    While a trial or a window has the workload nothing is followed: the load is then partly ours.
     """
 
     def __init__(self, device: str, pair: Pair, holder: Holder, clock: Clock) -> None:
@@ -34,6 +42,7 @@ class Follower:
         self._clock = clock
         self._load = LoadEstimator()
         self._rent = Rent()
+        self._took_s: dict[_Change, float] = {}
         self._trouble = ""
 
     @property
@@ -44,8 +53,14 @@ class Follower:
 
     def run(self, stop: threading.Event) -> None:
         """Follow until stopped."""
-        while not stop.wait(TICK_S):
+        while not stop.wait(self.tick_s):
             self.tick()
+
+    @property
+    def tick_s(self) -> float:
+        """How long to wait until the next look."""
+        hold = self._holder.current
+        return QUICK_TICK_S if hold is not None and hold.order.plan.by == QUANTITY else TICK_S
 
     def tick(self) -> None:
         """Take one look, and do what it asks for; what goes wrong is logged once and tried again."""
@@ -78,23 +93,40 @@ class Follower:
         if hold is None or hold.order.plan.by not in self.context:
             return
         plan = hold.order.plan
-        row = plan.row(self.context, hold.row)
+        row, weight = plan.row(self.context, hold.row), 1.0
+        crowd = self._load.latest / plan.rows[hold.row].below
+        if crowd >= SURGE:
+            row, weight = plan.row({QUANTITY: self._load.latest}, hold.row), crowd
         if row == hold.row:
+            self._rent.settle(now)
+        elif self._rent.due(now, weight * _gain(plan, hold.row, row), self._cost_s(hold, row)):
             self._rent.settle()
-        elif self._rent.due(now, _gain(plan, hold.row, row), self._cost_s(plan, hold.row, row)):
-            self._rent.settle()
-            self._holder.follow(hold, row)
+            self._move(hold, row)
+            if weight > 1.0:
+                self._load.rise()
+
+    def _move(self, hold: Hold, row: int) -> None:
+        change, began = _change(hold, row), self._clock.monotonic()
+        self._took_s.pop(change, None)
+        if self._holder.follow(hold, row):
+            self._took_s[change] = self._clock.monotonic() - began
 
     def _pause(self) -> None:
         self._load.pause()
         self._rent.settle()
 
-    def _cost_s(self, plan: Plan, row: int, wanted: int) -> float:
-        before: Setting = plan.rows[row].setting
-        after = plan.rows[wanted].setting
+    def _cost_s(self, hold: Hold, row: int) -> float:
+        took_s = self._took_s.get(_change(hold, row))
+        if took_s is not None:
+            return took_s
+        before, after = hold.setting, hold.order.plan.rows[row].setting
         knobs = self._pair.space.knobs
         changed = [k for k in knobs if before.get(k.name) != after.get(k.name)]
         return max((k.cost.seconds for k in changed), default=0.0)
+
+
+def _change(hold: Hold, row: int) -> _Change:
+    return setting_key(hold.setting), setting_key(hold.order.plan.rows[row].setting)
 
 
 def _gain(plan: Plan, row: int, wanted: int) -> float:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from agents.attached import Pulse, WorkloadChanged
-from agents.follow import QUANTITY, Follower
-from agents.holds import Holder
+from agents.follow import QUANTITY, QUICK_TICK_S, TICK_S, Follower
+from agents.holds import Hold, Holder
 from tests.fakes import Rig, refused
 from tests.unit.agents.test_holds import BUSY, DEVICE, HELD, holder, order
 from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Space
@@ -35,17 +35,17 @@ class Scene:
             raise self.gone
         return Pulse(self.incarnation, 0, self._in_flight_s)
 
-    def pass_s(self, seconds: int) -> None:
-        for _ in range(seconds):
-            self.rig.time.sleep(1.0)
-            self._in_flight_s += self.depth
+    def pass_s(self, seconds: float, step_s: float = 1.0) -> None:
+        for _ in range(round(seconds / step_s)):
+            self.rig.time.sleep(step_s)
+            self._in_flight_s += self.depth * step_s
             self.follower.tick()
 
-    def until_held(self, setting: object) -> int:
-        for waited in range(60):
+    def until_held(self, setting: object, step_s: float = 1.0) -> float:
+        for steps in range(round(60 / step_s)):
             if self.rig.setting == setting:
-                return waited
-            self.pass_s(1)
+                return steps * step_s
+            self.pass_s(step_s, step_s)
         raise AssertionError(f"it is still at {self.rig.setting}")
 
 
@@ -83,6 +83,57 @@ def test_a_row_that_gains_nothing_is_not_worth_a_change(scene: Scene) -> None:
     scene.depth = 2.0
     scene.pass_s(100)
     assert scene.rig.setting == BUSY
+
+
+def slow(scene: Scene, seconds: float) -> None:
+    """Let each change of the workload take so long."""
+
+    def applied(setting: object) -> None:
+        scene.rig.time.sleep(seconds)
+
+    scene.rig.work.refuse = applied
+
+
+@pytest.mark.parametrize("took_s", [1.0, 12.0])
+def test_a_change_costs_what_it_took_the_last_time(scene: Scene, took_s: float) -> None:
+    scene.holder.take(order(plan=PLAN))
+    slow(scene, took_s)
+    scene.depth = 2.0
+    scene.until_held(HELD)
+    scene.holder.follow(current(scene), 1)
+    scene.pass_s(2)
+    assert scene.until_held(HELD) + 1 == pytest.approx(took_s, abs=1.0)
+
+
+def current(scene: Scene) -> Hold:
+    hold = scene.holder.current
+    assert hold is not None
+    return hold
+
+
+def test_a_queue_that_builds_up_is_acted_on_as_soon_as_it_is_long(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.depth = 2.0
+    scene.until_held(HELD)
+    scene.pass_s(20, 0.2)
+    scene.depth = 8.0 * 3.5  # A burst, so far: it goes the way of the smoothed demand.
+    scene.pass_s(0.6, 0.2)
+    assert scene.rig.setting == HELD
+    scene.depth = 8.0 * 8
+    # Of eight times as many requests each loses its time: a cost of 5 s is a queue's of 0.6 s.
+    assert scene.until_held(BUSY, 0.2) == pytest.approx(5.0 / 8, abs=0.2)
+    scene.depth = 0.0
+    scene.pass_s(5, 0.2)
+    assert scene.rig.setting == BUSY, "what was gone up to is not left before a majority says so"
+    scene.until_held(HELD, 0.2)
+
+
+def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(scene: Scene) -> None:
+    assert scene.follower.tick_s == TICK_S
+    scene.holder.take(order(plan=Plan.single(HELD)))
+    assert scene.follower.tick_s == TICK_S
+    scene.holder.take(order(revision=2, plan=PLAN))
+    assert scene.follower.tick_s == QUICK_TICK_S
 
 
 def test_a_change_that_fails_holds_the_former_row_and_is_tried_again(scene: Scene) -> None:
