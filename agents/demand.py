@@ -28,13 +28,14 @@ HYSTERESIS = 0.1
 class LoadEstimator:
     """Follows one workload; `demand` is a power of two, None until two looks have been taken.
 
-    `depth` is smoothed, `latest` the mean depth between the last two looks, 0 where they do not tell it.
+    `depth` is smoothed, `latest` the mean depth between the last two looks, 0 where they do not tell it;
+    `present` the depth at the last look where the workload tells it, else `latest`.
     """
 
     def __init__(self) -> None:
         self.demand: int | None = None
         self.depth: float | None = None
-        self.latest = 0.0
+        self.latest = self.present = 0.0
         self._last: tuple[float, Pulse] | None = None
         self._vote = 1
         self._voted_at = -math.inf
@@ -54,10 +55,11 @@ class LoadEstimator:
         if seconds <= 0.0:
             self._last = last
             return
-        self.latest = 0.0
+        self.latest = self.present = 0.0
         if pulse.incarnation != before.incarnation or grown < 0.0:
             return
         self.latest = depth = grown / seconds
+        self.present = depth if pulse.inside is None else float(pulse.inside)
         if self.depth is None:
             self.depth = depth
         else:
@@ -72,9 +74,9 @@ class LoadEstimator:
             self.demand = _mode(self._votes, self.demand)
 
     def rise(self) -> None:
-        """Take the latest depth for the demand at once, as somebody has acted on it."""
-        self.depth = self.latest
-        self._rise(_power(self.latest, None))
+        """Take the present depth for the demand at once, as somebody has acted on it."""
+        self.depth = self.present
+        self._rise(_power(self.present, None))
 
     def _rise(self, demand: int) -> None:
         """Set the demand; only votes from now on bring it down again."""
@@ -84,7 +86,7 @@ class LoadEstimator:
     def pause(self) -> None:
         """Leave out what happens until the next look: it is no demand."""
         self._last = None
-        self.latest = 0.0
+        self.latest = self.present = 0.0
 
 
 def _power(depth: float, current: int | None) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+from collections.abc import Callable
 
 from agents.attached import Pulse, WorkloadChanged
 from agents.demand import LoadEstimator, Rent
@@ -16,9 +18,11 @@ log = logging.getLogger(__name__)
 _Change = tuple[SettingKey, SettingKey]
 
 TICK_S = 1.0
-QUICK_TICK_S = 0.2
-"""Where a plan is followed: a look costs the agent and the server a millisecond or half of one each."""
-SURGE = 4.0
+CROWDED_TICK_S = 0.05
+"""Between looks that themselves wait until the workload is crowded, for a second at most."""
+ASKED_TICK_S = 0.2
+"""Where a workload cannot wait for that: a look costs the agent a millisecond, and it half of one."""
+SURGE = 6.0
 """So many times what the row in force is made for is no burst any more, but a queue that builds up."""
 QUANTITY = "batch_demand"
 """How many items are asked for at once: what a plan's rows may go by, told nowhere else."""
@@ -31,7 +35,8 @@ class Follower:
     row is changed once the time lost by staying is as long as the change takes (`Rent`), which is what it
     took the last time, and before that what the slowest of the knobs that differ says (`Cost.seconds`).
     Ours: down goes by the smoothed demand; up also by the queue of the moment, once it is a `SURGE`, and
-    then each of the requests that wait loses time, so that the change comes as soon as the queue is long.
+    then each of the requests that wait loses time, so that the change comes the sooner the longer the
+    queue is. A workload that can be asked to tells of the surge itself; the agent sleeps meanwhile.
     While a trial or a window has the workload nothing is followed: the load is then partly ours.
     """
 
@@ -58,20 +63,20 @@ class Follower:
 
     @property
     def tick_s(self) -> float:
-        """How long to wait until the next look."""
-        hold = self._holder.current
-        return QUICK_TICK_S if hold is not None and hold.order.plan.by == QUANTITY else TICK_S
+        """How long to wait before the next look."""
+        if self._surge() is None:
+            return TICK_S
+        return ASKED_TICK_S if self._pair.crowded is None else CROWDED_TICK_S
 
     def tick(self) -> None:
         """Take one look, and do what it asks for; what goes wrong is logged once and tried again."""
-        tell = self._pair.pulse
-        if self._holder.current is None or tell is None:
+        if self._holder.current is None or self._pair.pulse is None:
             return
         if self._holder.is_lent:
             self._pause()
             return
         try:
-            self._follow(tell())
+            self._follow(self._look(self._pair.pulse))
             self._trouble = ""
         except TuningError as error:
             self._rent.settle()
@@ -80,6 +85,10 @@ class Follower:
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 log.error("event=not_followed device=%s why=%r", self._device, self._trouble)
+
+    def _look(self, tell: Callable[[], Pulse]) -> Pulse:
+        surge, crowded = self._surge(), self._pair.crowded
+        return tell() if surge is None or crowded is None else crowded(surge, TICK_S)
 
     def _follow(self, pulse: Pulse) -> None:
         now = self._clock.monotonic()
@@ -93,17 +102,27 @@ class Follower:
         if hold is None or hold.order.plan.by not in self.context:
             return
         plan = hold.order.plan
-        row, weight = plan.row(self.context, hold.row), 1.0
-        crowd = self._load.latest / plan.rows[hold.row].below
-        if crowd >= SURGE:
-            row, weight = plan.row({QUANTITY: self._load.latest}, hold.row), crowd
+        surge, present = self._surge(), self._load.present
+        if surge is not None and present >= surge:
+            row = plan.row({QUANTITY: present}, hold.row)
+            weight = self._load.latest / plan.rows[hold.row].below
+        else:
+            surge, row, weight = None, plan.row(self.context, hold.row), 1.0
         if row == hold.row:
             self._rent.settle(now)
         elif self._rent.due(now, weight * _gain(plan, hold.row, row), self._cost_s(hold, row)):
             self._rent.settle()
             self._move(hold, row)
-            if weight > 1.0:
+            if surge is not None:
                 self._load.rise()
+
+    def _surge(self) -> int | None:
+        """Return how many requests are too many for the row in force; None where nothing says so."""
+        hold = self._holder.current
+        if hold is None or hold.order.plan.by != QUANTITY:
+            return None
+        below = hold.order.plan.rows[hold.row].below
+        return None if math.isinf(below) else math.ceil(SURGE * below)
 
     def _move(self, hold: Hold, row: int) -> None:
         change, began = _change(hold, row), self._clock.monotonic()

@@ -143,11 +143,11 @@ class Live:
         tally = run.stop(GRACE_S)
         return len(tally.latencies_s) / max(tally.completed_at_s)
 
-    def cycle(self, capacity: float) -> Shown:
+    def shown(self, capacity: float, shares: Sequence[float] = SHARES) -> Shown:
         """Go once through the shares of the load."""
         phases: list[Phase] = []
         watch = Switches(self.client)
-        for share in SHARES:
+        for share in shares:
             began, run = self.run(LoadShape(CALLERS, rate_per_s=share * capacity), 60.0)
             time.sleep(PHASE_S)
             tally = run.stop(GRACE_S)
@@ -158,7 +158,7 @@ class Live:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Follow the plan that is held within the block, and leave it where it is."""
+        """Follow the plan that is held within the block."""
         stop = threading.Event()
         thread = threading.Thread(target=self.follower.run, args=(stop,))
         thread.start()
@@ -209,11 +209,15 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
     candidates: list[Setting] = [
-        {"instances": CORES, "threads": 1, "batch_size": batch_size} for batch_size in (1, 4, 8)
+        {"instances": CORES, "threads": 1, "batch_size": size} for size in (1, 2, 4, 8)
     ]
     rates = [live.items_per_s(setting, 64) for setting in candidates]
-    capacity, best = max(zip(rates, candidates, strict=True), key=lambda pair: pair[0])
-    alone = {name: live.items_per_s(s, 1) for name, s in (("fat", FAT), ("one", ONE), ("best", best))}
+    # Capacities within a tenth count as the same; then the smaller batch is the better one.
+    near = [k for k, rate in enumerate(rates) if rate >= 0.9 * max(rates)]
+    capacity, best = rates[near[0]], candidates[near[0]]
+    alone = {
+        name: live.items_per_s(s, 1) for name, s in (("fat", FAT), ("one", ONE), ("best", best))
+    }
     quick = FAT if alone["fat"] > alone["one"] else ONE
     low_gain = 1.0 - alone["best"] / max(alone["fat"], alone["one"])
     bears = live.items_per_s(quick, 64) / capacity
@@ -222,19 +226,24 @@ def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
         Row(math.inf, best, min(1.0, max(0.05, 1.0 - bears))),
     )
     live.holder.take(order(plan=Plan(rows, QUANTITY)))
-    print(f"\ncapacity {capacity:.0f}/s at {best} of {rates}; alone {alone}; {quick} bears {bears:.2f}")
+    print(
+        f"\ncapacity {capacity:.0f}/s at {best} of {rates}; alone {alone}; {quick} bears {bears:.2f}"
+    )
     print(rows)
 
     fixed, followed = Shown((), ()), Shown((), ())
-    for _ in range(ROUNDS):
-        live.put(best)
-        fixed += live.cycle(capacity)
-        live.holder.enforce()
-        with live.following():
-            followed += live.cycle(capacity)
+    with live.following():
+        # What a change takes is learnt from the first one; it does not count.
+        live.shown(capacity, SHARES[:1] * 2)
+        for _ in range(ROUNDS):
+            with live.holder.set_aside():
+                live.put(best)
+                fixed += live.shown(capacity)
+            live.holder.enforce()
+            followed += live.shown(capacity)
     told = live.client.get("/stats").json()
     live.put(FAT)
-    fat = live.cycle(capacity)
+    fat = live.shown(capacity)
 
     limit_ms = 3.0 * fixed.p99_ms(0.1)
     for name, shown in (("best fixed", fixed), ("fat", fat), ("followed", followed)):

@@ -147,7 +147,6 @@ def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
 
 @two_cores
 def test_a_change_to_where_it_was_needs_no_new_process(server: Running) -> None:
-    (first,) = server.workers()
     server.put(instances=2, threads=1)
     processes = set(server.get("/stats")["pids"])
     assert server.put(**DEFAULT).json()["setting"] == DEFAULT

@@ -38,9 +38,9 @@ class Switch:
     """One change of the instances under traffic.
 
     For `starting_s` the new ones loaded (unless spares did) and warmed up while the old ones served, for
-    `draining_s` the old ones finished while the new ones served; both shared the cores all that time. `items` were
-    answered meanwhile, 99 % of them within `latency_p99_ms` of their arrival (None without any), and
-    `failed` were not.
+    `draining_s` the old ones finished while the new ones served; both shared the cores all that time.
+    `items` were answered meanwhile, 99 % of them within `latency_p99_ms` of their arrival (None without
+    any), and `failed` were not.
     """
 
     setting: Setting

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agents.attached import Pulse, WorkloadChanged
-from agents.follow import QUANTITY, QUICK_TICK_S, TICK_S, Follower
+from agents.follow import ASKED_TICK_S, CROWDED_TICK_S, QUANTITY, SURGE, TICK_S, Follower
 from agents.holds import Hold, Holder
 from tests.fakes import Rig, refused
 from tests.unit.agents.test_holds import BUSY, DEVICE, HELD, holder, order
@@ -18,13 +19,15 @@ PLAN = Plan((Row(8.0, HELD), Row(math.inf, BUSY)), QUANTITY, 0.1)
 class Scene:
     """A held workload on the rig's time, in which `depth` requests are at any moment."""
 
-    def __init__(self, folder: Path, cost_s: float = 5.0) -> None:
+    def __init__(self, folder: Path, cost_s: float = 5.0, *, tells: bool = False) -> None:
         self.rig = Rig(folder)
         self.depth = 0.0
         self.incarnation = "first"
         self.gone: ActuationError | None = None
+        self.told: list[int] = []
         self._in_flight_s = 0.0
         self.rig.pulse = self.pulse
+        self.rig.crowded = self.crowded if tells else None
         slow = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD, Cost(seconds=cost_s))
         self.rig.workload_space = Space((slow,))
         self.holder: Holder = holder(self.rig)
@@ -34,6 +37,14 @@ class Scene:
         if self.gone is not None:
             raise self.gone
         return Pulse(self.incarnation, 0, self._in_flight_s)
+
+    def crowded(self, inside: int, within_s: float) -> Pulse:
+        """Wait, as a workload does that can: for a second, or until the depth is that large."""
+        self.told.append(inside)
+        if self.depth < inside:
+            self.rig.time.sleep(within_s)
+            self._in_flight_s += self.depth * within_s
+        return replace(self.pulse(), inside=int(self.depth))
 
     def pass_s(self, seconds: float, step_s: float = 1.0) -> None:
         for _ in range(round(seconds / step_s)):
@@ -116,24 +127,48 @@ def test_a_queue_that_builds_up_is_acted_on_as_soon_as_it_is_long(scene: Scene) 
     scene.depth = 2.0
     scene.until_held(HELD)
     scene.pass_s(20, 0.2)
-    scene.depth = 8.0 * 3.5  # A burst, so far: it goes the way of the smoothed demand.
+    scene.depth = 8.0 * (SURGE - 0.5)  # A burst, so far: it goes the way of the smoothed demand.
     scene.pass_s(0.6, 0.2)
     assert scene.rig.setting == HELD
-    scene.depth = 8.0 * 8
-    # Of eight times as many requests each loses its time: a cost of 5 s is a queue's of 0.6 s.
-    assert scene.until_held(BUSY, 0.2) == pytest.approx(5.0 / 8, abs=0.2)
+    scene.depth = 8.0 * 10.0
+    # Each of ten times as many requests loses its time: a cost of 5 s is that of half a second.
+    assert scene.until_held(BUSY, 0.1) == pytest.approx(5.0 / 10.0, abs=0.1)
     scene.depth = 0.0
     scene.pass_s(5, 0.2)
     assert scene.rig.setting == BUSY, "what was gone up to is not left before a majority says so"
     scene.until_held(HELD, 0.2)
 
 
-def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(scene: Scene) -> None:
+@pytest.mark.parametrize(("tells", "tick_s"), [(False, ASKED_TICK_S), (True, CROWDED_TICK_S)])
+def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(
+    tmp_path: Path, tells: bool, tick_s: float
+) -> None:
+    scene = Scene(tmp_path, tells=tells)
     assert scene.follower.tick_s == TICK_S
     scene.holder.take(order(plan=Plan.single(HELD)))
     assert scene.follower.tick_s == TICK_S
     scene.holder.take(order(revision=2, plan=PLAN))
-    assert scene.follower.tick_s == QUICK_TICK_S
+    assert scene.follower.tick_s == TICK_S, "nothing is more than the last row"
+    scene.depth = 2.0
+    scene.until_held(HELD)
+    assert scene.follower.tick_s == tick_s
+
+
+def test_a_workload_that_can_tells_of_the_crowd_itself(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, tells=True)
+    scene.holder.take(order(plan=PLAN))
+    scene.depth = 2.0
+    scene.until_held(HELD)
+    assert scene.told == []
+    before = scene.rig.time.monotonic()
+    for _ in range(10):
+        scene.follower.tick()
+    assert scene.rig.time.monotonic() == before + 10 * TICK_S
+    assert set(scene.told) == {8 * SURGE}
+    scene.depth = 8.0 * 100.0
+    # A hundred times what the row is for: 5 s are lost in the first twentieth of a second.
+    assert scene.until_held(BUSY, CROWDED_TICK_S) == CROWDED_TICK_S
+    assert scene.follower.context == {QUANTITY: 1024.0}
 
 
 def test_a_change_that_fails_holds_the_former_row_and_is_tried_again(scene: Scene) -> None:

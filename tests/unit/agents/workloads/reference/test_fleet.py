@@ -111,7 +111,8 @@ class Stage:
 
     @property
     def serving(self) -> list[Puppet]:
-        return [p for p in self.puppets if p in self.fleet.batcher.instances]
+        serving = [i.pid for i in self.fleet.batcher.instances]
+        return [p for p in self.puppets if p.pid in serving]
 
     @property
     def spares(self) -> list[Puppet]:
@@ -187,7 +188,7 @@ def test_placements_use_each_core_once_and_what_is_in_place_serves_on(stage: Sta
         assert stage.serving == [first, second]
         assert await stage.fleet.change({"batch_size": 2}) is None
         await stage.fleet.change({"threads": 2})
-        assert sorted(w.placed for w in stage.serving) == [((0, 1), 2), ((2, 3), 2)]
+        assert {w.placed for w in stage.serving} == {((0, 1), 2), ((2, 3), 2)}
         assert all(w.warm_at == 2 for w in stage.serving)
 
     stage.play(scene)
