@@ -116,6 +116,7 @@ class LoadRun:
         self._max_s = max_s
         self._lock = threading.Lock()
         self._turn = threading.Lock()
+        self._busy = 0
         self._stopping = threading.Event()
         self._taken = 0
         self._arrived: list[float] = []
@@ -176,6 +177,7 @@ class LoadRun:
             wrong = caller.send()
             now = self._clock.monotonic()
             with self._lock:
+                self._busy -= 1
                 if wrong:
                     self._failures[wrong] += 1
                 else:
@@ -194,6 +196,7 @@ class LoadRun:
             if due is None or not self._reach(due):
                 return None
             with self._lock:
+                self._busy += 1
                 self._arrived.append(due - self._began)
             return due
 
@@ -225,7 +228,9 @@ class LoadRun:
         """Count the arrivals of an open loop that were due but that no caller was free to take."""
         if self._shape.rate_per_s is None:
             return
-        until = min(until, self._began + self._max_s)
+        # A free caller is about to take what is due just now: that is the stop's doing.
+        spared_s = STEP_S if self._busy < len(self._callers) else 0.0
+        until = min(until, self._began + self._max_s) - spared_s
         while self._taken < self._max_requests and (due := self._next_due(until)) <= until:
             self._taken += 1
             self._due = due
