@@ -42,8 +42,6 @@ GRACE_S = 10.0
 CALLERS = 400
 """As many requests may be under way: the queue of any setting that bears the load is shorter."""
 FAT: Setting = {"instances": 1, "threads": CORES, "batch_size": 1}
-THIN: Setting = {"instances": CORES, "threads": 1, "batch_size": 1}
-ONE: Setting = {"instances": 1, "threads": 1, "batch_size": 1}
 
 pytestmark = [
     pytest.mark.skipif(CORES < 2, reason="needs two cores"),
@@ -224,33 +222,16 @@ def fixed_best(live: Live) -> tuple[float, Setting]:
     return rates[best], candidates[best]
 
 
-def quickest(live: Live, capacity: float, best: Setting) -> tuple[Setting, float]:
-    """Return the setting of the least p99 at the low load, and what share of the mean it saves."""
-    shown: dict[str, Shown] = {}
-    settings = {render_setting(s): s for s in (FAT, ONE, THIN, best)}
-    for name, setting in settings.items():
-        live.put(setting)
-        shown[name] = live.shown(capacity, SHARES[:1])
-        print(f"{name} at 0.1: p99 {shown[name].p99_ms(0.1):.1f} ms")
-    name = min(shown, key=lambda name: shown[name].p99_ms(0.1))
-    saved = 1.0 - shown[name].mean_ms(0.1) / shown[render_setting(best)].mean_ms(0.1)
-    return settings[name], saved
-
-
 def share(gain: float) -> float:
     return min(1.0, max(0.05, gain))
 
 
-@pytest.mark.parametrize("low", ["the quickest", "one core"])
-def test_a_plan_follows_the_load_and_no_request_fails(live: Live, low: str) -> None:
+def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
     capacity, best = fixed_best(live)
-    # One core instead of all of them: what is saved is the others.
-    setting, gain = ONE, 1.0 - 1.0 / CORES
-    if low == "the quickest":
-        setting, gain = quickest(live, capacity, best)
-    bears = live.items_per_s(setting, 64) / capacity
-    print(f"low row: {render_setting(setting)}; bears {100 * bears:.0f} % of the capacity")
-    rows = (Row(1.5, setting, share(gain)), Row(math.inf, best, share(1.0 - bears)))
+    # What the low row saves is all cores but one.
+    low = {**best, "instances": 1}
+    bears = live.items_per_s(low, 64) / capacity
+    rows = (Row(1.5, low, share(1.0 - 1.0 / CORES)), Row(math.inf, best, share(1.0 - bears)))
     live.holder.take(order(plan=Plan(rows, QUANTITY)))
     fixed, followed = Shown(), Shown()
     with live.following():
@@ -267,9 +248,18 @@ def test_a_plan_follows_the_load_and_no_request_fails(live: Live, low: str) -> N
     fat = live.shown(capacity)
 
     limit_ms = 3.0 * fixed.p99_ms(0.1)
-    print(f"capacity {capacity:.0f}/s at {render_setting(best)}; limit {limit_ms:.1f} ms")
+    print(
+        f"capacity {capacity:.0f}/s at {render_setting(best)}, one instance bears "
+        f"{100 * bears:.0f} % of it; limit {limit_ms:.1f} ms"
+    )
     ways = {"best fixed": fixed, "followed": followed, "its first time": learning, "fat": fat}
     for name, shown in ways.items():
         print(f"{name}: {shown}")
     assert followed.failures == {} and learning.failures == {} and failed == 0
-    assert followed.mean_ms(0.8) < fat.mean_ms(0.8)
+    assert len(followed.switches_s) >= 2
+    if fixed.unsent == 0:
+        assert followed.unsent == 0
+    # Where the best fixed one does not keep the limit, the machine is too busy to judge by it.
+    assert followed.p99_ms(0.8) <= max(limit_ms, 1.5 * fixed.p99_ms(0.8))
+    assert followed.p99_ms(0.1) <= max(limit_ms, 1.5 * fixed.p99_ms(0.1))
+    assert followed.mean_ms(0.8) < 0.5 * fat.mean_ms(0.8)

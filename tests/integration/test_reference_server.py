@@ -312,6 +312,9 @@ def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> 
         ("POST", "/infer", b'{"item": -1}', 422, "invalid_input"),
         ("POST", "/infer", b'{"item": "cat"}', 422, "invalid_input"),
         ("DELETE", "/knobs", b"", 405, "method_not_allowed"),
+        ("GET", "/stats?inside=many", b"", 422, "invalid_input"),
+        ("GET", "/stats?inside=2&within_s=-1", b"", 422, "invalid_input"),
+        ("GET", "/stats?inside=nan", b"", 422, "invalid_input"),
         ("GET", "/nowhere", b"", 404, "not_found"),
     ],
 )

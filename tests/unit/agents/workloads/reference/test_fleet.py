@@ -365,6 +365,27 @@ def test_requests_in_the_server_are_integrated_over_time(stage: Stage) -> None:
     stage.play(scene)
 
 
+def test_a_crowd_is_told_as_soon_as_it_is_there_or_not_in_time(stage: Stage) -> None:
+    async def scene() -> None:
+        batcher = stage.fleet.batcher
+        await asyncio.wait_for(batcher.crowded(0, 60.0), 1.0)
+        await asyncio.wait_for(batcher.crowded(1, 0.01), 1.0)
+        told = [asyncio.create_task(batcher.crowded(count, 60.0)) for count in (1, 2, 3)]
+        await moment()
+        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(2)]
+        await moment()
+        assert [task.done() for task in told] == [True, True, False]
+        assert batcher.inside == 2
+        told[2].cancel()
+        for _ in asked:
+            stage.puppets[0].answer()
+            await moment()
+        await asyncio.wait([*asked, *told])
+        assert batcher.inside == 0
+
+    stage.play(scene)
+
+
 def test_a_queue_that_is_full_refuses(stage: Stage) -> None:
     async def scene() -> None:
         asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(MOST_WAITING + 2)]
