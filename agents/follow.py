@@ -15,7 +15,8 @@ from tuner.core import Clock, Context, Plan, SettingKey, TuningError, setting_ke
 
 log = logging.getLogger(__name__)
 
-_Change = tuple[SettingKey, SettingKey]
+_Change = frozenset[SettingKey]
+"""The settings that a change is between, either way: what one took is the best guess of the other."""
 
 TICK_S = 1.0
 CROWDED_TICK_S = 0.05
@@ -145,7 +146,7 @@ class Follower:
 
 
 def _change(hold: Hold, row: int) -> _Change:
-    return setting_key(hold.setting), setting_key(hold.order.plan.rows[row].setting)
+    return frozenset({setting_key(hold.setting), setting_key(hold.order.plan.rows[row].setting)})
 
 
 def _gain(plan: Plan, row: int, wanted: int) -> float:

@@ -124,6 +124,7 @@ def current(scene: Scene) -> Hold:
 
 def test_a_queue_that_builds_up_is_acted_on_as_soon_as_it_is_long(scene: Scene) -> None:
     scene.holder.take(order(plan=PLAN))
+    slow(scene, 5.0)
     scene.depth = 2.0
     scene.until_held(HELD)
     scene.pass_s(20, 0.2)

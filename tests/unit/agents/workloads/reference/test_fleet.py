@@ -265,18 +265,24 @@ def test_one_new_instance_killed_once_it_is_warm_ends_the_others_too(stage: Stag
     stage.play(scene)
 
 
-def test_an_old_instance_is_the_next_change_s_new_one_wherever_it_is_wanted(stage: Stage) -> None:
+def test_an_old_instance_is_a_new_one_again_where_its_threads_are_wanted(stage: Stage) -> None:
     async def scene() -> None:
-        (first,) = stage.puppets
+        (wide,) = stage.puppets
+        stage.available = 2000 * MIB
         await stage.fleet.change({"instances": 2, "threads": 1, "batch_size": 4})
-        assert stage.spares == [first]
+        first, second = stage.serving
+        assert stage.spares == [wide]
         await stage.fleet.change({"instances": 1, "threads": 2})
-        assert stage.serving == [first] and len(stage.puppets) == 3
-        assert (first.placed, first.warm_at) == (((0, 1), 2), 4)
-        second, third = stage.spares
-        await stage.fleet.change({"threads": 1})
-        assert stage.serving == [second], "the one that was there is not taken first"
-        assert stage.spares == [first, third] and len(stage.puppets) == 3
+        (third,) = stage.serving
+        assert stage.spares == [wide, first, second] and third not in (wide, first, second)
+        await stage.fleet.change({"threads": 1, "batch_size": 8})
+        assert stage.serving == [first], "not the one that was there"
+        assert first.warm_at == 8
+        first.die()
+        await moment()
+        assert stage.serving == [second] and second.placed == ((0,), 1), "not pinned anew"
+        await stage.fleet.change({"threads": 4})
+        assert stage.serving == [wide] and len(stage.puppets) == 4
 
     stage.play(scene)
 
@@ -298,18 +304,6 @@ def test_a_spare_that_dies_is_harmless(stage: Stage) -> None:
     stage.play(scene)
 
 
-def test_a_dead_instance_is_replaced_by_a_spare(stage: Stage) -> None:
-    async def scene() -> None:
-        await stage.fleet.change({"instances": 2, "threads": 2})
-        (spare,) = stage.spares
-        dying, other = stage.serving
-        dying.die()
-        await moment()
-        assert set(stage.serving) == {other, spare} and spare.placed == dying.placed
-
-    stage.play(scene)
-
-
 def test_spares_take_a_share_of_the_memory_that_is_left_and_no_more(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
@@ -324,6 +318,22 @@ def test_spares_take_a_share_of_the_memory_that_is_left_and_no_more(stage: Stage
             await stage.fleet.change({"instances": 4})
         await stage.fleet.change({"instances": 2})
         assert len(stage.serving) == 2
+
+    stage.play(scene)
+
+
+def test_spares_that_are_of_no_use_give_way_to_what_needs_their_memory(stage: Stage) -> None:
+    async def scene() -> None:
+        (wide,) = stage.puppets
+        await stage.fleet.change({"instances": 2, "threads": 1})
+        assert stage.spares == [wide]
+        known = iter([150 * MIB, 250 * MIB, 250 * MIB, 250 * MIB])
+        stage.fleet._available = lambda: next(known)
+        await stage.fleet.change({"instances": 4})
+        assert wide.leaving and len(stage.serving) == 4
+        stage.fleet._available = lambda: 50 * MIB
+        with pytest.raises(OutOfRange, match="1 more instances"):
+            await stage.fleet.change({"instances": 1, "threads": 4})
 
     stage.play(scene)
 
