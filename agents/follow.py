@@ -118,9 +118,9 @@ class Follower:
                 self._load.rise()
 
     def _surge(self) -> int | None:
-        """Return how many requests are too many for the row in force; None where nothing says so."""
+        """Return how many requests are too many for the row in force; None where nobody cares."""
         hold = self._holder.current
-        if hold is None or hold.order.plan.by != QUANTITY:
+        if hold is None or hold.order.plan.by != QUANTITY or self._holder.is_aside or self._trouble:
             return None
         below = hold.order.plan.rows[hold.row].below
         return None if math.isinf(below) else math.ceil(SURGE * below)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import httpx
 import pytest
@@ -89,18 +89,18 @@ class Shown:
     def p99_ms(self, share: float) -> float:
         return quantile_estimate(self.latencies_ms(share), 0.99).mean
 
+    def each_p99_ms(self, share: float) -> list[float]:
+        """Return it phase by phase."""
+        latencies = [p.latencies_s for p in self.phases if p.share == share]
+        return [1000.0 * quantile_estimate(found, 0.99).mean for found in latencies]
+
     def mean_ms(self, share: float) -> float:
         return fmean(self.latencies_ms(share))
 
     def __str__(self) -> str:
         each = [
-            f"at {share}: mean {self.mean_ms(share):.1f}, p99 {self.p99_ms(share):.1f} ms (each "
-            + " ".join(
-                f"{1000.0 * quantile_estimate(p.latencies_s, 0.99).mean:.0f}"
-                for p in self.phases
-                if p.share == share
-            )
-            + ")"
+            f"at {share}: mean {self.mean_ms(share):.1f}, p99 {self.p99_ms(share):.1f} ms "
+            f"({', '.join(f'{ms:.0f}' for ms in self.each_p99_ms(share))})"
             for share in sorted(set(SHARES))
         ]
         switches = ", ".join(f"{1000.0 * s:.1f}" for s in self.switches_s) or "none"
@@ -259,7 +259,9 @@ def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
     assert len(followed.switches_s) >= 2
     if fixed.unsent == 0:
         assert followed.unsent == 0
-    # Where the best fixed one does not keep the limit, the machine is too busy to judge by it.
-    assert followed.p99_ms(0.8) <= max(limit_ms, 1.5 * fixed.p99_ms(0.8))
-    assert followed.p99_ms(0.1) <= max(limit_ms, 1.5 * fixed.p99_ms(0.1))
+    # Where the best fixed one does not keep the limit, the machine is too busy to judge by it; and
+    # somebody else's moment in one phase says nothing.
+    for low_or_high in set(SHARES):
+        most_ms = max(limit_ms, 1.5 * median(fixed.each_p99_ms(low_or_high)))
+        assert median(followed.each_p99_ms(low_or_high)) <= most_ms
     assert followed.mean_ms(0.8) < 0.5 * fat.mean_ms(0.8)

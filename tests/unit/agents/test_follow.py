@@ -153,6 +153,14 @@ def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(
     scene.depth = 2.0
     scene.until_held(HELD)
     assert scene.follower.tick_s == tick_s
+    with scene.holder.set_aside():
+        assert scene.follower.tick_s == TICK_S, "a measurement is disturbed"
+    scene.gone = DeviceLost("it does not answer")
+    scene.follower.tick()
+    assert scene.follower.tick_s == TICK_S, "one that is gone is asked at once again"
+    scene.gone = None
+    scene.follower.tick()
+    assert scene.follower.tick_s == tick_s
 
 
 def test_a_workload_that_can_tells_of_the_crowd_itself(tmp_path: Path) -> None:
