@@ -41,12 +41,14 @@ class Pulse:
 
     `incarnation` is another word after each start of it. `arrived` counts requests, `in_flight_s` adds
     up the seconds that each has spent in it so far, waiting or served, so that its growth per second
-    is how many are in it on average; both begin anew with the incarnation.
+    is how many are in it on average; both begin anew with the incarnation. `inside` is how many are in
+    it now, None where it does not tell.
     """
 
     incarnation: str
     arrived: int
     in_flight_s: float
+    inside: int | None = None
 
 
 class Tenure(Protocol):
@@ -76,7 +78,8 @@ class Attached:
     generator, closed loop of 4`); empty: the side's own meter. `tenure` is there where somebody else
     guards the side; `complaint` then says in words what they have against what is in force. `pulse` is
     there where a running workload tells of itself; it raises DeviceLost where that is away, and
-    WorkloadChanged where another one has taken its place.
+    WorkloadChanged where another one has taken its place. `crowded` is there where it can also be told to
+    wait until so many requests are inside, or so many seconds.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and running totals since it was opened, whose names begin with `window_`:
@@ -103,4 +106,5 @@ class Attached:
     tenure: Tenure | None = None
     complaint: Callable[[], str] = no_complaint
     pulse: Callable[[], Pulse] | None = None
+    crowded: Callable[[int, float], Pulse] | None = None
     close: Callable[[], None] = nothing_to_close

@@ -223,8 +223,8 @@ class Holder:
         """The start of the workload in which the hold was last put in force; empty where it tells none."""
         return self._incarnation
 
-    def follow(self, seen: Hold, row: int) -> None:
-        """Change to another row of the plan that was `seen` in force; quietly nothing where it is not.
+    def follow(self, seen: Hold, row: int) -> bool:
+        """Change to another row of the plan that was `seen` in force; return whether it still was.
 
         Raises:
             ActuationError: the row could not be put in force; the former one is held on.
@@ -232,7 +232,7 @@ class Holder:
         """
         with self._lock:
             if self._aside or self.current is not seen:
-                return
+                return False
             log.info("event=plan_row device=%s row=%d", self._device, row)
             self._keep(seen.model_copy(update={"row": row}))
             try:
@@ -240,6 +240,7 @@ class Holder:
             except ActuationError:
                 self._keep(seen)
                 raise
+            return True
 
     def void(self, why: str) -> None:
         """Note from another thread that the hold must end: `lapsed` says so from now on."""

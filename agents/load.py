@@ -115,6 +115,8 @@ class LoadRun:
         self._max_requests = max_requests
         self._max_s = max_s
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._busy = 0
         self._stopping = threading.Event()
         self._taken = 0
         self._arrived: list[float] = []
@@ -171,14 +173,11 @@ class LoadRun:
         return self.read()
 
     def _work(self, caller: Caller) -> None:
-        while (due := self._take()) is not None:
-            if not self._reach(due):
-                return
-            with self._lock:
-                self._arrived.append(due - self._began)
+        while (due := self._next()) is not None:
             wrong = caller.send()
             now = self._clock.monotonic()
             with self._lock:
+                self._busy -= 1
                 if wrong:
                     self._failures[wrong] += 1
                 else:
@@ -186,6 +185,20 @@ class LoadRun:
                     self._latencies.append(now - due)
             if wrong and self._shape.rate_per_s is None:
                 self._reach(now + PAUSE_S)
+
+    def _next(self) -> float | None:
+        """Return when the next request was due, once it is; None where there is none any more.
+
+        One caller waits for that moment, the others for their turn: many idle ones cost nothing.
+        """
+        with self._turn:
+            due = self._take()
+            if due is None or not self._reach(due):
+                return None
+            with self._lock:
+                self._busy += 1
+                self._arrived.append(due - self._began)
+            return due
 
     def _take(self) -> float | None:
         """Return when the next request is due, None where there is none."""
@@ -215,7 +228,9 @@ class LoadRun:
         """Count the arrivals of an open loop that were due but that no caller was free to take."""
         if self._shape.rate_per_s is None:
             return
-        until = min(until, self._began + self._max_s)
+        # A free caller is about to take what is due just now: that is the stop's doing.
+        spared_s = STEP_S if self._busy < len(self._callers) else 0.0
+        until = min(until, self._began + self._max_s) - spared_s
         while self._taken < self._max_requests and (due := self._next_due(until)) <= until:
             self._taken += 1
             self._due = due

@@ -84,6 +84,11 @@ class Pair:
         """How to ask what runs for its pulse, None where it tells none."""
         return (self.workload or self.device).pulse
 
+    @property
+    def crowded(self) -> Callable[[int, float], Pulse] | None:
+        """How to ask it for its pulse once it is crowded, None where it cannot be asked that."""
+        return (self.workload or self.device).crowded
+
     def source(self, metric: str) -> str:
         """Return in words where a metric comes from: the side that lists it, the workload first."""
         sides = list(self.sides.values())[::-1]

@@ -150,6 +150,7 @@ class Rig:
     workload: bool = True
     own_cpu_s: Callable[[], float] = lambda: 0.0
     pulse: Callable[[], Pulse] | None = None
+    crowded: Callable[[int, float], Pulse] | None = None
     log: list[tuple[str, dict[str, Value]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -191,6 +192,7 @@ class Rig:
             meter=self.work_meter,
             source="our load generator",
             pulse=self.pulse,
+            crowded=self.crowded,
             close=lambda: self.closed.append("workload"),
         )
         return Pair(device, workload if self.workload else None)

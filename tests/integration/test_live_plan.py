@@ -1,7 +1,7 @@
 """A live server under an open load that goes 0.1 → 0.8 → 0.1 of what it can bear, three times over.
 
 Prints what each way of running it showed: `pytest -m long -s tests/integration/test_live_plan.py`.
-What is asserted does not depend on how busy the machine is; the figures do.
+The best fixed configuration and the followed plan take turns, so that both meet the same machine.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean, median
 
 import httpx
 import pytest
@@ -24,22 +26,22 @@ from agents.follow import QUANTITY, Follower
 from agents.holds import Holder
 from agents.host import Host, HostClock
 from agents.journal import Journal
-from agents.load import CUT_OFF, UNSENT, HttpCaller, LoadRun, LoadShape
+from agents.load import CUT_OFF, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
 from agents.pair import Pair
 from agents.workloads import open_workload
 from tests.integration.test_reference_server import Running
 from tests.unit.agents.test_holds import order
-from tuner.core import Plan, Row, Setting, quantile_estimate
+from tuner.core import Plan, Row, Setting, quantile_estimate, render_setting
 
 CORES = len(os.sched_getaffinity(0))
 SHARES = (0.1, 0.8, 0.1)
 ROUNDS = 3
-PHASE_S = 16.0
+PHASE_S = 8.0
 GRACE_S = 10.0
 """How long a phase waits for its last answers; what is not answered by then has failed."""
-CALLERS = 64
+CALLERS = 400
+"""As many requests may be under way: the queue of any setting that bears the load is shorter."""
 FAT: Setting = {"instances": 1, "threads": CORES, "batch_size": 1}
-ONE: Setting = {"instances": 1, "threads": 1, "batch_size": 1}
 
 pytestmark = [
     pytest.mark.skipif(CORES < 2, reason="needs two cores"),
@@ -50,24 +52,26 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Phase:
-    """A share of the load: latencies by when they were due, on the wall, and what failed."""
+    """A share of the load: latencies from when each request was due, and what failed."""
 
     share: float
-    due_at: tuple[float, ...]
     latencies_s: tuple[float, ...]
     failures: dict[str, int]
 
 
 class Shown:
-    """What one way of running the server showed; `switches` are spans of time that do not count."""
+    """What one way of running the server showed, and how long its changes of instances took."""
 
-    def __init__(self, phases: Sequence[Phase], switches: Sequence[tuple[float, float]]) -> None:
+    def __init__(self, phases: Sequence[Phase] = (), switches_s: Sequence[float] = ()) -> None:
         self.phases = phases
-        self.switches = switches
+        self.switches_s = switches_s
+
+    def __add__(self, other: Shown) -> Shown:
+        return Shown([*self.phases, *other.phases], [*self.switches_s, *other.switches_s])
 
     @property
     def failures(self) -> Counter[str]:
-        """What the server did not answer well: what a busy machine left unsent is none of it."""
+        """What the server did not answer well: what nobody was free to send is none of it."""
         found: Counter[str] = Counter()
         for phase in self.phases:
             found.update(phase.failures)
@@ -79,22 +83,31 @@ class Shown:
     def unsent(self) -> int:
         return sum(p.failures.get(UNSENT, 0) + p.failures.get(CUT_OFF, 0) for p in self.phases)
 
-    def latencies_s(self, share: float, *, switching: bool) -> list[float]:
-        return [
-            latency
-            for phase in self.phases
-            if phase.share == share
-            for due, latency in zip(phase.due_at, phase.latencies_s, strict=True)
-            if switching is any(a <= due <= b for a, b in self.switches)
+    def latencies_ms(self, share: float) -> list[float]:
+        return [1000.0 * s for p in self.phases if p.share == share for s in p.latencies_s]
+
+    def p99_ms(self, share: float) -> float:
+        return quantile_estimate(self.latencies_ms(share), 0.99).mean
+
+    def each_p99_ms(self, share: float) -> list[float]:
+        """Return it phase by phase."""
+        latencies = [p.latencies_s for p in self.phases if p.share == share]
+        return [1000.0 * quantile_estimate(found, 0.99).mean for found in latencies]
+
+    def mean_ms(self, share: float) -> float:
+        return fmean(self.latencies_ms(share))
+
+    def __str__(self) -> str:
+        each = [
+            f"at {share}: mean {self.mean_ms(share):.1f}, p99 {self.p99_ms(share):.1f} ms "
+            f"({', '.join(f'{ms:.0f}' for ms in self.each_p99_ms(share))})"
+            for share in sorted(set(SHARES))
         ]
-
-    def p99_ms(self, share: float, *, switching: bool = False) -> float:
-        found = self.latencies_s(share, switching=switching)
-        return 1000.0 * quantile_estimate(found, 0.99).mean if found else math.nan
-
-    def mean_ms(self) -> float:
-        found = [s for phase in self.phases for s in phase.latencies_s]
-        return 1000.0 * sum(found) / len(found)
+        switches = ", ".join(f"{1000.0 * s:.1f}" for s in self.switches_s) or "none"
+        return (
+            f"{'; '.join(each)}; failed {dict(self.failures)}, not sent {self.unsent}; "
+            f"switches, ms: {switches}"
+        )
 
 
 class Live:
@@ -120,66 +133,72 @@ class Live:
             now=lambda: datetime.now(UTC),
         )
         self.follower = Follower("cpu", self.pair, self.holder, self.clock)
-        self.stop = threading.Event()
 
     def put(self, setting: Setting) -> None:
         self.client.put("/knobs", json=dict(setting)).raise_for_status()
 
-    def run(self, shape: LoadShape, seconds: float) -> tuple[float, LoadRun]:
+    def run(self, shape: LoadShape, seconds: float) -> Tally:
         port = int(self.url.rpartition(":")[2])
-        began = time.monotonic()
-        caller = lambda: HttpCaller("127.0.0.1", port, "/infer", timeout_s=60.0)  # noqa: E731
-        return began, LoadRun(caller, shape, clock=self.clock, max_s=seconds)
+        run = LoadRun(
+            lambda: HttpCaller("127.0.0.1", port, "/infer", timeout_s=60.0),
+            shape,
+            clock=self.clock,
+            max_s=60.0,
+        )
+        time.sleep(seconds)
+        return run.stop(GRACE_S)
 
     def items_per_s(self, setting: Setting, callers: int) -> float:
         """Return the items per second of a closed loop."""
         self.put(setting)
-        _, run = self.run(LoadShape(callers), 60.0)
-        time.sleep(4.0)
-        tally = run.stop(GRACE_S)
+        tally = self.run(LoadShape(callers), 4.0)
         return len(tally.latencies_s) / max(tally.completed_at_s)
 
-    def schedule(self, capacity: float) -> Shown:
+    def shown(self, capacity: float, shares: Sequence[float] = SHARES) -> Shown:
+        """Go once through the shares of the load."""
         phases: list[Phase] = []
-        watch = Switches(self.client)
-        for share in SHARES * ROUNDS:
-            began, run = self.run(LoadShape(CALLERS, rate_per_s=share * capacity), 60.0)
-            time.sleep(PHASE_S)
-            tally = run.stop(GRACE_S)
-            due = (c - s for c, s in zip(tally.completed_at_s, tally.latencies_s, strict=True))
-            at = tuple(began + moment for moment in due)
-            phases.append(Phase(share, at, tally.latencies_s, dict(tally.failures)))
-        return Shown(phases, watch.close())
+        with switches(self.client) as spans_s:
+            for share in shares:
+                tally = self.run(LoadShape(CALLERS, rate_per_s=share * capacity), PHASE_S)
+                phases.append(Phase(share, tally.latencies_s, dict(tally.failures)))
+        return Shown(phases, spans_s)
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Follow the plan that is held within the block."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self.follower.run, args=(stop,))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def close(self) -> None:
-        self.stop.set()
         self.pair.close()
         self.client.close()
 
 
-class Switches:
-    """Notes when the server switched: its totals tell each switch and how long it took."""
+@contextmanager
+def switches(client: httpx.Client) -> Iterator[list[float]]:
+    """Collect how long each change of instances within the block took, as the server tells it."""
+    found: list[float] = []
+    stop = threading.Event()
 
-    def __init__(self, client: httpx.Client) -> None:
-        self._client = client
-        self._stop = threading.Event()
-        self.spans: list[tuple[float, float]] = []
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        before = self._client.get("/stats").json()["switches"]
-        while not self._stop.wait(0.2):
-            told = self._client.get("/stats").json()
+    def watch() -> None:
+        before = client.get("/stats").json()["switches"]
+        while not stop.wait(0.2):
+            told = client.get("/stats").json()
             if told["switches"] != before:
-                before, now = told["switches"], time.monotonic()
-                length = told["switch"]["starting_s"] + told["switch"]["draining_s"]
-                self.spans.append((now - length - 0.3, now))
+                before = told["switches"]
+                found.append(told["switch"]["starting_s"] + told["switch"]["draining_s"])
 
-    def close(self) -> list[tuple[float, float]]:
-        self._stop.set()
-        self._thread.join()
-        return self.spans
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield found
+    stop.set()
+    thread.join()
 
 
 @pytest.fixture
@@ -191,44 +210,58 @@ def live(tmp_path: Path) -> Iterator[Live]:
     running.close()
 
 
-def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
+def fixed_best(live: Live) -> tuple[float, Setting]:
+    """Return the items per second that the best fixed configuration bears, and which it is."""
     candidates: list[Setting] = [
-        {"instances": CORES, "threads": 1, "batch_size": batch_size} for batch_size in (1, 4, 8)
+        {"instances": CORES, "threads": 1, "batch_size": size} for size in (1, 2, 4, 8)
     ]
-    rates = [live.items_per_s(setting, CALLERS) for setting in candidates]
-    capacity, best = max(zip(rates, candidates, strict=True), key=lambda pair: pair[0])
-    quick = max((FAT, ONE), key=lambda setting: live.items_per_s(setting, 1))
-    share = live.items_per_s(quick, CALLERS) / capacity
-    gain = min(1.0, max(0.05, 1.0 - share))
+    rates = [live.items_per_s(setting, 64) for setting in candidates]
+    # Capacities within a tenth count as the same; then the smaller batch, which waits less, is better.
+    best = next(k for k, rate in enumerate(rates) if rate >= 0.9 * max(rates))
+    print(f"\nitems/s by batch size: {', '.join(f'{rate:.0f}' for rate in rates)}")
+    return rates[best], candidates[best]
 
-    live.put(best)
-    fixed = live.schedule(capacity)
 
-    plan = Plan((Row(1.5, quick, gain), Row(math.inf, best, gain)), QUANTITY)
-    live.holder.take(order(plan=plan))
-    following = threading.Thread(target=live.follower.run, args=(live.stop,))
-    following.start()
-    followed = live.schedule(capacity)
-    live.stop.set()
-    following.join()
-    told = live.client.get("/stats").json()
+def share(gain: float) -> float:
+    return min(1.0, max(0.05, gain))
 
+
+def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
+    capacity, best = fixed_best(live)
+    # What the low row saves is all cores but one.
+    low = {**best, "instances": 1}
+    bears = live.items_per_s(low, 64) / capacity
+    rows = (Row(1.5, low, share(1.0 - 1.0 / CORES)), Row(math.inf, best, share(1.0 - bears)))
+    live.holder.take(order(plan=Plan(rows, QUANTITY)))
+    fixed, followed = Shown(), Shown()
+    with live.following():
+        # What a change takes is learnt from the first ones; they do not count.
+        learning = live.shown(capacity)
+        for _ in range(ROUNDS):
+            with live.holder.set_aside():
+                live.put(best)
+                fixed += live.shown(capacity)
+            live.holder.enforce()
+            followed += live.shown(capacity)
+    failed = live.client.get("/stats").json()["failed"]
     live.put(FAT)
-    fat = live.schedule(capacity)
+    fat = live.shown(capacity)
 
     limit_ms = 3.0 * fixed.p99_ms(0.1)
     print(
-        f"\ncapacity {capacity:.0f}/s at {best}; the fat one bears {100 * (1 - gain):.0f} % of it"
+        f"capacity {capacity:.0f}/s at {render_setting(best)}, one instance bears "
+        f"{100 * bears:.0f} % of it; limit {limit_ms:.1f} ms"
     )
-    for name, shown in (("best fixed", fixed), ("fat", fat), ("followed", followed)):
-        print(
-            f"{name:<10} failed {shown.failures.total()}; too much for it {shown.unsent}; "
-            f"p99 at 0.1: {shown.p99_ms(0.1):.1f} ms, at 0.8: {shown.p99_ms(0.8):.1f} ms; "
-            f"in {len(shown.switches)} switches: "
-            f"{shown.p99_ms(0.1, switching=True):.1f} and {shown.p99_ms(0.8, switching=True):.1f} "
-            f"ms; mean {shown.mean_ms():.1f} ms; limit {limit_ms:.1f} ms"
-        )
-    print(f"the last switch: {told['switch']}")
-    assert followed.failures == {} and told["failed"] == 0
-    assert told["switch"]["failed"] == 0
-    assert len(followed.switches) >= 2
+    ways = {"best fixed": fixed, "followed": followed, "its first time": learning, "fat": fat}
+    for name, shown in ways.items():
+        print(f"{name}: {shown}")
+    assert followed.failures == {} and learning.failures == {} and failed == 0
+    assert len(followed.switches_s) >= 2
+    if fixed.unsent == 0:
+        assert followed.unsent == 0
+    # Where the best fixed one does not keep the limit, the machine is too busy to judge by it; and
+    # somebody else's moment in one phase says nothing.
+    for low_or_high in set(SHARES):
+        most_ms = max(limit_ms, 1.5 * median(fixed.each_p99_ms(low_or_high)))
+        assert median(followed.each_p99_ms(low_or_high)) <= most_ms
+    assert followed.mean_ms(0.8) < 0.5 * fat.mean_ms(0.8)

@@ -55,8 +55,14 @@ class Running:
         return self.client.put("/knobs", json=knobs)
 
     def workers(self) -> list[int]:
-        pids: list[int] = self.get("/stats")["pids"]
-        return [pid for pid in pids if pid != self.process.pid]
+        """The processes that serve, or are to."""
+        told = self.get("/stats")
+        return [p for p in told["pids"] if p not in (self.process.pid, *told["spare_pids"])]
+
+    def kill_spares(self) -> None:
+        for pid in self.get("/stats")["spare_pids"]:
+            os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: self.get("/stats")["spare_pids"] == [])
 
     def load(self, callers: int = 4) -> LoadRun:
         port = int(self.url.rpartition(":")[2])
@@ -118,6 +124,7 @@ def test_it_starts_at_one_instance_on_all_cores(server: Running) -> None:
 
 @two_cores
 def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
+    server.kill_spares()
     (first,) = server.workers()
     before = server.get("/stats")["cpu_s"]
     told = server.put(instances=2, threads=1).json()
@@ -132,9 +139,34 @@ def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
     server.put(instances=1)
     (staying,) = server.workers()
     assert staying in workers
-    assert not any(alive(pid) for pid in [first, *workers] if pid != staying)
+    assert set(server.get("/stats")["spare_pids"]) == {first, *workers} - {staying}
     # Starting a worker takes over half a second of CPU; it still counts when the worker has ended.
+    server.kill_spares()
     assert server.get("/stats")["cpu_s"] > before + 0.5
+
+
+@two_cores
+def test_a_change_to_where_it_was_needs_no_new_process(server: Running) -> None:
+    server.put(instances=2, threads=1)
+    processes = set(server.get("/stats")["pids"])
+    assert server.put(**DEFAULT).json()["setting"] == DEFAULT
+    server.put(instances=2, threads=1)
+    server.put(**DEFAULT)
+    assert set(server.get("/stats")["pids"]) == processes
+    (worker,) = server.workers()
+    tasks = [int(task.name) for task in Path(f"/proc/{worker}/task").iterdir()]
+    assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset(CORES)}
+
+
+@two_cores
+def test_spares_that_are_killed_are_missed_by_nobody(server: Running) -> None:
+    server.put(instances=2, threads=1)
+    run = server.load()
+    assert gets_on(run)
+    server.kill_spares()
+    assert gets_on(run)
+    assert server.put(**DEFAULT).json()["switch"]["failed"] == 0
+    assert run.stop(grace_s=30.0).failures == {}
 
 
 @two_cores
@@ -220,6 +252,7 @@ def test_a_killed_worker_has_its_batch_done_by_another(server: Running) -> None:
 
 @two_cores
 def test_a_new_set_killed_in_mid_switch_leaves_the_old_one_serving(server: Running) -> None:
+    server.kill_spares()
     (old,) = server.workers()
     run = server.load()
     with ThreadPoolExecutor(1) as pool:
@@ -239,6 +272,7 @@ def test_a_new_set_killed_in_mid_switch_leaves_the_old_one_serving(server: Runni
 
 
 def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> None:
+    server.kill_spares()
     (worker,) = server.workers()
     before = server.get("/stats")
     run = server.load()
@@ -278,6 +312,9 @@ def test_a_killed_worker_fails_its_requests_and_is_replaced(server: Running) -> 
         ("POST", "/infer", b'{"item": -1}', 422, "invalid_input"),
         ("POST", "/infer", b'{"item": "cat"}', 422, "invalid_input"),
         ("DELETE", "/knobs", b"", 405, "method_not_allowed"),
+        ("GET", "/stats?inside=many", b"", 422, "invalid_input"),
+        ("GET", "/stats?inside=2&within_s=-1", b"", 422, "invalid_input"),
+        ("GET", "/stats?inside=nan", b"", 422, "invalid_input"),
         ("GET", "/nowhere", b"", 404, "not_found"),
     ],
 )
@@ -307,8 +344,10 @@ def test_a_port_in_use_is_one_clear_line() -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)])
 def test_workers_end_with_their_server(number: signal.Signals, status: int) -> None:
     running = Running()
-    workers = running.workers()
-    assert workers and all(alive(pid) for pid in workers)
+    if len(CORES) > 1:
+        running.put(threads=1)
+    workers = [pid for pid in running.get("/stats")["pids"] if pid != running.process.pid]
+    assert len(workers) == min(2, len(CORES)) and all(alive(pid) for pid in workers)
     os.kill(running.process.pid, number)
     assert running.process.wait(20) == status
     assert eventually(lambda: not any(alive(pid) for pid in workers))

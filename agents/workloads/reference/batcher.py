@@ -63,6 +63,7 @@ class Batcher:
         self.batches = 0
         self._queue: deque[Waiting] = deque()
         self._wake: asyncio.TimerHandle | None = None
+        self._watched: list[tuple[int, asyncio.Future[None]]] = []
         self._inside = 0
         self._in_flight_s = 0.0
         self._counted_at: float | None = None
@@ -72,6 +73,22 @@ class Batcher:
     def queued(self) -> int:
         """How many requests wait for an instance."""
         return len(self._queue)
+
+    @property
+    def inside(self) -> int:
+        """How many requests are in the server, waiting or served."""
+        return self._inside
+
+    async def crowded(self, count: int, within_s: float) -> None:
+        """Return once so many requests are in the server, or after so many seconds."""
+        if self._inside >= count:
+            return
+        watch = (count, asyncio.get_running_loop().create_future())
+        self._watched.append(watch)
+        try:
+            await asyncio.wait([watch[1]], timeout=within_s)
+        finally:
+            self._watched.remove(watch)
 
     @property
     def in_flight_s(self) -> float:
@@ -184,3 +201,6 @@ class Batcher:
             self._in_flight_s += self._inside * (now - self._counted_at)
         self._counted_at = now
         self._inside += more
+        for count, came in self._watched:
+            if self._inside >= count and not came.done():
+                came.set_result(None)

@@ -22,6 +22,7 @@ class Engine:
 
     def __init__(self, model: Model, seed: int, width: int, slab: int, items: int) -> None:
         self._network = build(model, seed, width)
+        self._warm: set[tuple[int, int]] = set()
         labels_at, size = layout(model, items)
         memory = mmap.mmap(slab, size)
         dtype: torch.dtype = getattr(torch, model.dtype)
@@ -45,9 +46,14 @@ class Engine:
             self._labels[:count] = self._network(self._inputs[:count]).argmax(dim=1)
 
     def warm(self, batch_size: int) -> None:
-        """Run every power of two up to a batch size: kernels are prepared anew for each shape."""
+        """Run every power of two up to a batch size that these threads have not run.
+
+        Kernels are prepared anew for each shape and number of threads, and kept.
+        """
         for count in sorted({1 << k for k in range(batch_size.bit_length())} | {batch_size}):
-            self.run(count)
+            if (torch.get_num_threads(), count) not in self._warm:
+                self.run(count)
+                self._warm.add((torch.get_num_threads(), count))
 
     def place(self, cores: Sequence[int], threads: int) -> None:
         """Pin every thread of this process and set how many compute.

@@ -144,6 +144,11 @@ class Instance(asyncio.Protocol):
         self._transport.write(json.dumps(message).encode() + b"\n")
         return reply
 
+    async def rest(self) -> None:
+        """Let the process finish what it was asked; one that hangs is killed over it."""
+        if self._asked:
+            await asyncio.wait([self._asked[-1][0]])
+
     async def leave(self, within_s: float) -> None:
         """Let the process finish what it was asked, and end; kill it where that takes longer."""
         self.leaving = True

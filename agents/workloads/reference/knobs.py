@@ -17,7 +17,7 @@ def knob_space(cores: int) -> Space:
     core wait for each other at every barrier.
     """
     counts = tuple(sorted({2**k for k in range(cores.bit_length())} | {cores}))
-    # Both mean new instances, which load torch beside those that serve.
+    # Both mean new instances, which load torch beside those that serve, unless spares have.
     knobs = (
         Knob("instances", counts, 1, Part.WORKLOAD, Cost(seconds=3.0)),
         Knob("threads", counts, cores, Part.WORKLOAD, Cost(seconds=3.0)),

@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import logging
+import math
 import os
 import secrets
 import signal
@@ -43,6 +44,7 @@ from tuner.core import ActuationError, InvalidInput, Knob, OutOfRange, Setting, 
 
 LOOPBACK = "127.0.0.1"
 LONGEST_BODY = 65536
+LONGEST_WAIT_S = 5.0
 
 
 class Api:
@@ -86,19 +88,25 @@ class Api:
         return JSONResponse({"setting": dict(self._fleet.setting)} | _switch(switch))
 
     async def stats(self, request: Request) -> Response:
-        """Say what has been done, and what it took."""
+        """Say what has been done, and what it took; where asked, once so many requests are here."""
         fleet, batcher = self._fleet, self._fleet.batcher
+        inside = _number(request, "inside")
+        if inside is not None:
+            within_s = _number(request, "within_s") or 0.0
+            await batcher.crowded(math.ceil(inside), min(within_s, LONGEST_WAIT_S))
         return JSONResponse(
             {
                 "cpu_s": fleet.cpu_s(),
                 "items": batcher.items,
                 "failed": batcher.failed,
                 "pids": fleet.pids,
+                "spare_pids": fleet.spare_pids,
                 "serving": len(batcher.instances),
                 "incarnation": self._incarnation,
                 "arrived": batcher.arrived,
                 "batches": batcher.batches,
                 "queued": batcher.queued,
+                "inside": batcher.inside,
                 "in_flight_s": batcher.in_flight_s,
                 "switches": fleet.switches,
             }
@@ -116,6 +124,18 @@ class Api:
         if isinstance(answer, Unserved):
             return _error(503, answer.code, answer.message)
         return Response(b'{"label": %d}' % answer, media_type="application/json")
+
+
+def _number(request: Request, name: str) -> float | None:
+    """Return a number of the query, None where it is not there. Raises InvalidInput."""
+    text = request.query_params.get(name)
+    try:
+        number = None if text is None else float(text)
+    except ValueError:
+        number = math.nan
+    if number is not None and not 0.0 <= number < math.inf:
+        raise InvalidInput(f"{name} is a number from 0 on, not {text!r}")
+    return number
 
 
 def _knob(knob: Knob) -> dict[str, Any]:

@@ -163,7 +163,13 @@ class Heart:
             DeviceLost: the server does not answer.
             WorkloadChanged: it was started again as another version.
         """
-        stats = self._server.stats()
+        return self._told(self._server.stats())
+
+    def crowded(self, inside: int, within_s: float) -> Pulse:
+        """Return the pulse once so many requests are in the server, or after so long; raises alike."""
+        return self._told(self._server.stats(inside, within_s))
+
+    def _told(self, stats: StatsReply) -> Pulse:
         if stats.incarnation != self._incarnation:
             version = self._server.knobs().version
             if version != self._version:
@@ -172,7 +178,7 @@ class Heart:
                     hint="start the agent anew",
                 )
             self._incarnation = stats.incarnation
-        return Pulse(stats.incarnation, stats.arrived or 0, stats.in_flight_s or 0.0)
+        return Pulse(stats.incarnation, stats.arrived or 0, stats.in_flight_s or 0.0, stats.inside)
 
 
 def attach(
@@ -198,7 +204,7 @@ def attach(
         meter.close()
         server.close()
 
-    pulse = Heart(server, reply.version).pulse
+    heart = Heart(server, reply.version)
     latencies = ("latency_p50_ms", "latency_p99_ms", "latency_mean_ms", "throughput_per_s")
     arriving = () if shape.rate_per_s is None else ("arrival_rate_per_s",)
     return Attached(
@@ -214,7 +220,8 @@ def attach(
         actuator=KnobActuator(server, space),
         meter=meter,
         source=f"our load generator, {shape}",
-        pulse=pulse if stats.incarnation else None,
+        pulse=heart.pulse if stats.incarnation else None,
+        crowded=heart.crowded if stats.incarnation and stats.inside is not None else None,
         close=close,
     )
 

@@ -147,12 +147,16 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> A
     except TuningError:
         child.end()
         raise
-    told = attached.pulse
+    told, crowded = attached.pulse, attached.crowded
+    assert told is not None and crowded is not None
 
     def pulse() -> Pulse:
         child.revive()
-        assert told is not None
         return told()
+
+    def pulse_when_crowded(inside: int, within_s: float) -> Pulse:
+        child.revive()
+        return crowded(inside, within_s)
 
     def close() -> None:
         attached.close()
@@ -161,6 +165,7 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> A
     return replace(
         attached,
         actuator=RevivingActuator(child, attached.actuator),
-        pulse=None if told is None else pulse,
+        pulse=pulse,
+        crowded=pulse_when_crowded,
         close=close,
     )

@@ -65,6 +65,7 @@ class StatsReply(BaseModel):
     batches: int | None = Field(default=None, ge=0)
     arrived: int | None = Field(default=None, ge=0)
     in_flight_s: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
+    inside: int | None = Field(default=None, ge=0)
 
 
 ReplyT = TypeVar("ReplyT", bound=BaseModel)
@@ -87,9 +88,10 @@ class Server:
         """Return the knobs and what is in force."""
         return self._parsed(KnobsReply, self._call("GET", "/knobs"))
 
-    def stats(self) -> StatsReply:
-        """Return what the server has done so far."""
-        return self._parsed(StatsReply, self._call("GET", "/stats"))
+    def stats(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
+        """Return what the server has done so far; where it can, once so many requests are in it."""
+        asked = "" if inside is None else f"?inside={inside}&within_s={within_s:g}"
+        return self._parsed(StatsReply, self._call("GET", f"/stats{asked}"))
 
     def put(self, setting: Setting) -> None:
         """Ask for a setting and wait until it is in force."""

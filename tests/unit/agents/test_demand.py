@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,14 +76,53 @@ def test_no_arrivals_are_a_demand_of_one() -> None:
     assert estimator.depth is not None and estimator.depth < 1e-6
 
 
-def test_one_burst_does_not_change_the_demand() -> None:
+def test_more_demand_counts_at_once_and_less_by_the_majority() -> None:
     estimator = LoadEstimator()
-    at = fed([4.0] * 20, estimator)
-    total = 80.0
-    for depth in (60.0, 4.0, 4.0, 4.0):
+    at = fed([1.0] * 20, estimator)
+    demands, total = [], 20.0
+    for depth in [16.0] * 3 + [1.0] * 20:
         at, total = at + 1.0, total + depth
         estimator.see(at, Pulse("a", 0, total))
-        assert estimator.demand == 4
+        demands.append(estimator.demand)
+    assert demands[:4] == [8, 8, 16, 16]
+    down = demands.index(1)
+    assert VOTES // 2 < down <= 3 + 2 * VOTES and set(demands[down:]) == {1}
+
+
+@given(step_s=st.floats(0.05, 1.0))
+def test_how_often_one_looks_does_not_change_how_slowly_it_falls(step_s: float) -> None:
+    estimator, at, total = LoadEstimator(), 0.0, 0.0
+    estimator.see(at, Pulse("a", 0, total))
+    while at < 60.0:
+        at, total = at + step_s, total + (16.0 if at < 20.0 else 0.0) * step_s
+        estimator.see(at, Pulse("a", 0, total))
+        if estimator.demand == 1:
+            break
+    # A vote takes a second and at most a step more.
+    assert 20.0 + VOTES / 2 < at < 20.0 + (VOTES / 2 + 6.0) * (1.0 + step_s) + 1.0
+
+
+def test_a_sudden_load_that_was_acted_on_is_the_demand() -> None:
+    estimator = LoadEstimator()
+    at = fed([1.0] * 20, estimator)
+    estimator.see(at + 0.2, Pulse("a", 0, 20.0 + 0.2 * 40.0))
+    assert estimator.latest == pytest.approx(40.0) and estimator.demand == 1
+    estimator.rise()
+    assert estimator.demand == 32
+    estimator.see(at + 1.2, Pulse("a", 0, 28.0))
+    assert estimator.demand == 32 and estimator.latest == 0.0
+
+
+def test_what_happens_in_a_pause_or_across_a_restart_is_no_load_of_the_moment() -> None:
+    estimator = LoadEstimator()
+    at = fed([30.0] * 3, estimator)
+    assert estimator.latest == 30.0
+    estimator.pause()
+    assert estimator.latest == 0.0
+    estimator.see(at + 5.0, Pulse("a", 0, 1000.0))
+    assert estimator.latest == 0.0
+    estimator.see(at + 6.0, Pulse("b", 0, 2000.0))
+    assert estimator.latest == 0.0
 
 
 def test_a_load_at_a_bound_does_not_make_it_flap() -> None:
@@ -124,3 +164,5 @@ def test_what_gains_nothing_is_never_due_and_settling_forgets() -> None:
     rent.settle()
     assert not rent.due(110.0, 1.0, 5.0)
     assert rent.due(115.0, 1.0, 5.0)
+    rent.settle(120.0)
+    assert rent.due(125.0, 1.0, 5.0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agents.load import CUT_OFF, PAUSE_S, UNSENT, HttpCaller, LoadRun, LoadShape
+from agents.load import CUT_OFF, PAUSE_S, STEP_S, UNSENT, HttpCaller, LoadRun, LoadShape
 from tuner.core import InvalidInput
 
 
@@ -182,6 +182,45 @@ def test_arrivals_that_found_no_caller_are_failures_not_forgotten() -> None:
     tally = run.stop(grace_s=0.0)
     assert tally.failures[UNSENT] == pytest.approx(2000, rel=0.1)
     assert len(tally.arrived_at_s) == tally.failures[UNSENT] + 1
+
+
+@pytest.mark.parametrize(("late_s", "missed"), [(0.9 * STEP_S, 0.0), (2.0, 2.0 - STEP_S)])
+def test_what_is_due_at_the_stop_is_no_failure_while_a_caller_is_free(
+    late_s: float, missed: float
+) -> None:
+    class Stuck(HandClock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asleep, self.wake = threading.Event(), threading.Event()
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if seconds < STEP_S:  # The last sleep before the first arrival.
+                self.asleep.set()
+                self.wake.wait(10)
+
+    clock = Stuck()
+    run = LoadRun(lambda: Scripted(well), LoadShape(2, rate_per_s=1000.0), clock=clock)
+    assert clock.asleep.wait(10)
+    HandClock.sleep(clock, late_s)
+    threading.Timer(0.05, clock.wake.set).start()
+    unsent = run.stop(grace_s=0.0).failures.get(UNSENT, 0)
+    assert unsent == pytest.approx(1000.0 * missed, rel=0.1)
+
+
+def test_of_many_idle_callers_one_waits_for_the_next_arrival() -> None:
+    class Counting(WallClock):
+        slept = 0
+
+        def sleep(self, seconds: float) -> None:
+            self.slept += 1
+            super().sleep(seconds)
+
+    clock, began = Counting(), time.monotonic()
+    run = LoadRun(lambda: Scripted(well), LoadShape(64, rate_per_s=0.01), clock=clock)
+    time.sleep(0.3)
+    run.stop()
+    assert 1 <= clock.slept <= (time.monotonic() - began) / STEP_S + 1
 
 
 def test_a_run_can_be_read_while_it_goes_on() -> None:

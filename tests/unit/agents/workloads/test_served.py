@@ -237,6 +237,22 @@ class TestPulse:
                 workload.pulse()
         workload.close()
 
+    def test_one_that_tells_how_many_are_inside_can_be_asked_to_wait_for_a_crowd(
+        self, server: StandIn
+    ) -> None:
+        server.more = {"incarnation": "a"}
+        workload = attached(server)
+        assert workload.crowded is None
+        workload.close()
+        server.more = {"incarnation": "a", "inside": 3}
+        crowd = {"cpu_s": 1.0, "items": 2, "failed": 0, "pids": [], "incarnation": "a", "inside": 9}
+        server.override("GET /stats?inside=6&within_s=0.5", crowd)
+        workload = attached(server)
+        assert workload.crowded is not None and workload.pulse is not None
+        assert workload.crowded(6, 0.5) == Pulse("a", 0, 0.0, 9)
+        assert workload.pulse() == Pulse("a", 0, 0.0, 3)
+        workload.close()
+
     def test_one_that_is_gone_is_lost(self, server: StandIn) -> None:
         server.more = {"incarnation": "a"}
         workload = attached(server)

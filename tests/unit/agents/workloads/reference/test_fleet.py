@@ -64,6 +64,9 @@ class Puppet:
                 future.set_exception(DeviceLost("killed"))
         self._end()
 
+    async def rest(self) -> None:
+        await asyncio.gather(*(f for _, f in self.batches), return_exceptions=True)
+
     async def leave(self, within_s: float) -> None:
         """Finish the batch under way, as a worker does, and end; a hundred times faster."""
         self.leaving = True
@@ -108,7 +111,12 @@ class Stage:
 
     @property
     def serving(self) -> list[Puppet]:
-        return [puppet for puppet in self.puppets if not puppet.leaving]
+        serving = [i.pid for i in self.fleet.batcher.instances]
+        return [p for p in self.puppets if p.pid in serving]
+
+    @property
+    def spares(self) -> list[Puppet]:
+        return [p for p in self.puppets if p.pid in self.fleet.spare_pids]
 
     def play(self, scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def run() -> None:
@@ -180,7 +188,7 @@ def test_placements_use_each_core_once_and_what_is_in_place_serves_on(stage: Sta
         assert stage.serving == [first, second]
         assert await stage.fleet.change({"batch_size": 2}) is None
         await stage.fleet.change({"threads": 2})
-        assert [w.placed for w in stage.serving] == [((0, 1), 2), ((2, 3), 2)]
+        assert {w.placed for w in stage.serving} == {((0, 1), 2), ((2, 3), 2)}
         assert all(w.warm_at == 2 for w in stage.serving)
 
     stage.play(scene)
@@ -204,13 +212,15 @@ def test_the_old_instances_serve_until_the_new_ones_are_warm_and_finish_what_the
         for new in stage.puppets[1:]:
             new.ready.set_result(None)
         await moment()
-        assert stage.fleet.setting["instances"] == 2 and old.leaving and not change.done()
+        assert stage.fleet.setting["instances"] == 2 and not change.done()
+        assert stage.spares == []
         after = asyncio.create_task(stage.fleet.infer(3))
         await moment()
         assert stage.puppets[1].answer() == [3]
         assert old.answer() == [2]
         assert [await unfinished, await after] == [102, 103]
         switch = await change
+        assert stage.spares == [old]
         assert switch is not None and (switch.items, switch.failed) == (3, 0)
         assert switch.latency_p99_ms is not None and switch.latency_p99_ms > 0.0
         assert stage.fleet.last_switch == switch and stage.fleet.switches == 1
@@ -250,7 +260,80 @@ def test_one_new_instance_killed_once_it_is_warm_ends_the_others_too(stage: Stag
         stage.puppets[2].ready.set_result(None)
         with pytest.raises(DeviceLost, match="ended before it served"):
             await change
-        assert stage.fleet.pids[1:] == [old.pid] and not old.leaving
+        assert stage.serving == [old] and stage.spares == [stage.puppets[2]]
+
+    stage.play(scene)
+
+
+def test_an_old_instance_is_a_new_one_again_where_its_threads_are_wanted(stage: Stage) -> None:
+    async def scene() -> None:
+        (wide,) = stage.puppets
+        stage.available = 2000 * MIB
+        await stage.fleet.change({"instances": 2, "threads": 1, "batch_size": 4})
+        first, second = stage.serving
+        assert stage.spares == [wide]
+        await stage.fleet.change({"instances": 1, "threads": 2})
+        (third,) = stage.serving
+        assert stage.spares == [wide, first, second] and third not in (wide, first, second)
+        await stage.fleet.change({"threads": 1, "batch_size": 8})
+        assert stage.serving == [first], "not the one that was there"
+        assert first.warm_at == 8
+        first.die()
+        await moment()
+        assert stage.serving == [second] and second.placed == ((0,), 1), "not pinned anew"
+        await stage.fleet.change({"threads": 4})
+        assert stage.serving == [wide] and len(stage.puppets) == 4
+
+    stage.play(scene)
+
+
+def test_a_spare_that_dies_is_harmless(stage: Stage) -> None:
+    async def scene() -> None:
+        (first,) = stage.puppets
+        await stage.fleet.change({"threads": 1})
+        first.die()
+        assert stage.spares == [] and len(stage.serving) == 1
+        await stage.fleet.change({"threads": 4})
+        (second,) = stage.spares
+        second.lying = True
+        await stage.fleet.change({"threads": 1})
+        assert second.leaving and second not in stage.serving
+        assert stage.fleet.setting["threads"] == 1 and len(stage.serving) == 1
+        assert totals(stage) == (0, 0)
+
+    stage.play(scene)
+
+
+def test_spares_take_a_share_of_the_memory_that_is_left_and_no_more(stage: Stage) -> None:
+    async def scene() -> None:
+        await stage.fleet.change({"instances": 4, "threads": 1})
+        stage.available = 900 * MIB
+        await stage.fleet.change({"instances": 1})
+        assert len(stage.spares) == 2
+        ended = [p for p in stage.puppets if p.leaving]
+        assert len(ended) == 2
+        # What spares do not cover must fit as ever.
+        stage.available = 100 * MIB
+        with pytest.raises(OutOfRange, match="1 more instances"):
+            await stage.fleet.change({"instances": 4})
+        await stage.fleet.change({"instances": 2})
+        assert len(stage.serving) == 2
+
+    stage.play(scene)
+
+
+def test_spares_that_are_of_no_use_give_way_to_what_needs_their_memory(stage: Stage) -> None:
+    async def scene() -> None:
+        (wide,) = stage.puppets
+        await stage.fleet.change({"instances": 2, "threads": 1})
+        assert stage.spares == [wide]
+        known = iter([150 * MIB, 250 * MIB, 250 * MIB, 250 * MIB])
+        stage.fleet._available = lambda: next(known)
+        await stage.fleet.change({"instances": 4})
+        assert wide.leaving and len(stage.serving) == 4
+        stage.fleet._available = lambda: 50 * MIB
+        with pytest.raises(OutOfRange, match="1 more instances"):
+            await stage.fleet.change({"instances": 1, "threads": 4})
 
     stage.play(scene)
 
@@ -292,6 +375,27 @@ def test_requests_in_the_server_are_integrated_over_time(stage: Stage) -> None:
     stage.play(scene)
 
 
+def test_a_crowd_is_told_as_soon_as_it_is_there_or_not_in_time(stage: Stage) -> None:
+    async def scene() -> None:
+        batcher = stage.fleet.batcher
+        await asyncio.wait_for(batcher.crowded(0, 60.0), 1.0)
+        await asyncio.wait_for(batcher.crowded(1, 0.01), 1.0)
+        told = [asyncio.create_task(batcher.crowded(count, 60.0)) for count in (1, 2, 3)]
+        await moment()
+        asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(2)]
+        await moment()
+        assert [task.done() for task in told] == [True, True, False]
+        assert batcher.inside == 2
+        told[2].cancel()
+        for _ in asked:
+            stage.puppets[0].answer()
+            await moment()
+        await asyncio.wait([*asked, *told])
+        assert batcher.inside == 0
+
+    stage.play(scene)
+
+
 def test_a_queue_that_is_full_refuses(stage: Stage) -> None:
     async def scene() -> None:
         asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(MOST_WAITING + 2)]
@@ -309,6 +413,7 @@ def test_a_queue_that_is_full_refuses(stage: Stage) -> None:
 def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 2, "threads": 2, "batch_size": 2})
+        stage.spares[0].die()
         dying, other = stage.serving
         asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(4)]
         await moment()
