@@ -48,7 +48,7 @@ test-ray: $(VENV)/.installed-ray
 bench-devices: $(VENV)/.installed
 	$(BIN)/jouletune bench devices
 
-# Packrat against one fat instance, four models on this machine: about 15 minutes on two quiet cores.
+# Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
 bench-packrat: $(VENV)/.installed
 	$(BIN)/jouletune packrat measure
 
