@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,9 @@ class Site:
                 self.send_response(answer.status_code)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(answer.content)))
-                self.end_headers()
-                self.wfile.write(answer.content)
+                with suppress(ConnectionError):  # whoever asked may have been killed since
+                    self.end_headers()
+                    self.wfile.write(answer.content)
 
             do_POST = do_PUT = answer
 

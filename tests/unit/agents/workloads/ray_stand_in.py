@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -69,9 +70,10 @@ class RayStandIn:
                     status, content = state.answers.get(route) or state.reply(route, body)
                 self.send_response(status)
                 self.send_header("Transfer-Encoding", "chunked")
-                self.end_headers()
                 chunk = b"%x\r\n%s\r\n" % (len(content), content) if content else b""
-                self.wfile.write(chunk + b"0\r\n\r\n")
+                with suppress(ConnectionError):  # a load's callers may have left
+                    self.end_headers()
+                    self.wfile.write(chunk + b"0\r\n\r\n")
 
             do_GET = do_PUT = do_POST = answer
 
