@@ -29,6 +29,7 @@ from tuner.core import (
     draw_up,
     incumbent,
     setting_key,
+    trials_spent,
     weigh,
 )
 from tuner.loop import Loop
@@ -271,9 +272,8 @@ class Operations:
     def _tuning_on(self, study: Study) -> Study:
         """Return the study tuning again: what it tried counts, its first number of trials is ahead."""
         trials = counted(study, self.loop.store.trials.list(study.id))
-        spent = sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
         given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
-        terms = replace(study.terms, trials=max(study.terms.trials, spent + given))
+        terms = replace(study.terms, trials=max(study.terms.trials, trials_spent(trials) + given))
         return self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
 
     def _entitled(self, study: Study) -> bool:
