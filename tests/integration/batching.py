@@ -14,11 +14,11 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from agents.workloads.reference.knobs import knob_space
+from tests.integration.spoken import Spoken, serve
 
 CORES = 2
 SPACE = knob_space(CORES)
@@ -102,15 +102,10 @@ class Batching(ThreadingHTTPServer):
         return batch
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Spoken):
     """One connection."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
     server: Batching
-
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401
-        """Say nothing."""
 
     def do_GET(self) -> None:
         if self.path == "/knobs":
@@ -135,20 +130,6 @@ class Handler(BaseHTTPRequestHandler):
         self.server.serve()
         self.answer(200, {"label": 1})
 
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-
-    def answer(self, status: int, body: Mapping[str, Any]) -> None:
-        text = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
 
 if __name__ == "__main__":
-    server = Batching(int(sys.argv[1]))
-    sys.stdout.write(f"{server.server_address[1]}\n")
-    sys.stdout.flush()
-    server.serve_forever()
+    serve(Batching(int(sys.argv[1])))

@@ -10,8 +10,9 @@ import json
 import os
 import sys
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
+
+from tests.integration.spoken import Spoken, serve
 
 PAUSES_MS = {1: 16.0, 2: 12.0, 4: 6.0, 8: 20.0}
 KNOB = {
@@ -33,15 +34,10 @@ class Toy(ThreadingHTTPServer):
         self.items = 0
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Spoken):
     """One connection."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
     server: Toy
-
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401
-        """Say nothing."""
 
     def do_GET(self) -> None:
         if self.path == "/knobs":
@@ -64,20 +60,6 @@ class Handler(BaseHTTPRequestHandler):
         self.server.items += 1
         self.answer(200, {"label": 1})
 
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-
-    def answer(self, status: int, body: dict[str, Any]) -> None:
-        text = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
 
 if __name__ == "__main__":
-    toy = Toy(int(sys.argv[1]))
-    sys.stdout.write(f"{toy.server_address[1]}\n")
-    sys.stdout.flush()
-    toy.serve_forever()
+    serve(Toy(int(sys.argv[1])))
