@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import platform
 import time
@@ -45,6 +46,21 @@ class Host:
         except OSError:
             boot = ""
         return cls(platform.node() or "localhost", boot, os.cpu_count() or 1)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector off all that is in memory by now, within the block.
+
+    To look through modules and their like stops every thread for 20 ms in a small server and for 100 ms
+    in an agent: at 400 requests a second that alone breaks a p99. What is made later is still collected.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

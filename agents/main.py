@@ -19,7 +19,7 @@ from agents import durable
 from agents.agent import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment
 from agents.holds import Holder
-from agents.host import Host, HostClock, sole
+from agents.host import Host, HostClock, sole, uncollected
 from agents.journal import Entry, Journal
 from agents.link import Link, connect
 from agents.measure import Bench
@@ -59,7 +59,8 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
         agents = _open_all(config, around)
         notify("READY=1")
         try:
-            failed = _run(agents, stop)
+            with uncollected():
+                failed = _run(agents, stop)
         finally:
             for agent in agents:
                 agent.close()

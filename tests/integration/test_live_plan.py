@@ -24,7 +24,7 @@ import pytest
 from agents.devices.catalogue import open_device
 from agents.follow import QUANTITY, Follower
 from agents.holds import Holder
-from agents.host import Host, HostClock
+from agents.host import Host, HostClock, uncollected
 from agents.journal import Journal
 from agents.load import CUT_OFF, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
 from agents.pair import Pair
@@ -205,7 +205,8 @@ def switches(client: httpx.Client) -> Iterator[list[float]]:
 def live(tmp_path: Path) -> Iterator[Live]:
     running = Running("--width", "32")
     live = Live(tmp_path, running.url)
-    yield live
+    with uncollected():  # as in an agent
+        yield live
     live.close()
     running.close()
 

@@ -35,6 +35,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from agents.host import uncollected
 from agents.workloads.reference.batcher import Unserved
 from agents.workloads.reference.catalogue import DEFAULT, MODELS, model
 from agents.workloads.reference.fleet import Fleet, Switch
@@ -233,7 +234,8 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
         url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
         sys.stdout.write(json.dumps({"ready": True, "url": url, "pid": os.getpid()}) + "\n")
         sys.stdout.flush()
-        await server.serve(sockets=[listener])
+        with uncollected():
+            await server.serve(sockets=[listener])
     finally:
         await fleet.close()
 

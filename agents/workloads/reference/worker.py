@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from agents.host import uncollected
 from agents.workloads.reference.catalogue import model
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def main() -> None:
     loaded: Future[Engine] = Future()
     threading.Thread(target=load, args=(options, loaded), daemon=True).start()
     engine = loaded.result()
-    with suppress(ConnectionError), channel.makefile("rb") as lines:
+    with uncollected(), suppress(ConnectionError), channel.makefile("rb") as lines:
         channel.sendall(b'{"ready": true}\n')
         for line in lines:
             channel.sendall(json.dumps(engine.answer(json.loads(line))).encode() + b"\n")
