@@ -15,7 +15,6 @@ from tuner.core import (
     Done,
     Evidence,
     Past,
-    Phase,
     Plan,
     Prediction,
     Row,
@@ -30,6 +29,7 @@ from tuner.core import (
     counted,
     incumbent,
     setting_key,
+    trials_spent,
     weigh,
 )
 
@@ -66,8 +66,7 @@ class Packrat:
         if any(t.state is TrialState.RUNNING for t in trials):
             return Wait("the last trial is still running")
         shut = {group for group, at in settings.items() if _given_up(at, trials)}
-        spent = sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
-        left = study.terms.trials - spent
+        left = study.terms.trials - trials_spent(trials)
         most = under_way(study, evidence)
         if most is None:
             return _one_by_one(study, evidence, settings, shut, left)
@@ -110,10 +109,11 @@ def _one_by_one(
             "tell how long a batch takes",
         )
     best = incumbent(study, evidence)
+    found = "nothing is proven feasible" if best is None else "the best that is proven feasible"
     return Done(
-        Plan.single(best.setting if best is not None else study.baseline),
-        f"{'all trials are used' if untried else 'every setting was tried'}; the best that is "
-        "proven feasible. For a plan by demand, study it under a closed loop",
+        Plan.single(study.baseline if best is None else best.setting),
+        f"{'all trials are used' if untried else 'every setting was tried'}; {found}. "
+        "For a plan by demand, study it under a closed loop",
     )
 
 

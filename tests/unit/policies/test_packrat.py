@@ -385,6 +385,20 @@ def test_under_an_offered_rate_it_compares_settings_as_they_are() -> None:
     assert "closed loop" in answer.why
 
 
+def test_under_an_offered_rate_it_says_so_where_nothing_keeps_the_limit() -> None:
+    at = study(space=knob_space(2), constraints=("cpu_time_ms <= 0.001",),
+               objective=Objective("cpu_time_ms"), terms=Terms(trials=1))  # fmt: skip
+    seen = Machine(2, gpt2).window(at.baseline, 10.0)
+    trials = [
+        trial(1, at.baseline, seen, phase=Phase.BASELINE),
+        trial(2, at.baseline, seen),
+    ]
+    answer = Packrat().suggest(past(at, trials))
+    assert isinstance(answer, Done)
+    assert answer.plan.rows[0].setting == at.baseline
+    assert "nothing is proven feasible" in answer.why
+
+
 @pytest.mark.parametrize(
     ("knob", "says"),
     [
