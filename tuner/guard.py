@@ -22,7 +22,6 @@ from tuner.core import (
     TuningError,
     Verdict,
     judge,
-    quantile_of,
 )
 
 ABORT_MARGIN = 0.1
@@ -158,16 +157,22 @@ def may_hold(estimates: Mapping[str, Estimate], limits: Sequence[Limit] | None) 
 def may_be_shown(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> bool:
     """Return whether further windows can still show what these leave unsure.
 
-    They narrow the bound of a mean, not that of a tail, and cannot mend what is proven broken.
+    They narrow the bound of a mean, and from the third on that of a tail, but cannot bound a tail of
+    which too few requests were seen, nor mend what is proven broken.
     """
     doubtful = [x for x in limits if x.verdict(estimates.get(x.metric)) is not Verdict.FEASIBLE]
     return all(
         x.metric in estimates
-        and quantile_of(x.metric) is None
+        and math.isfinite(_bound(estimates[x.metric], x))
         and x.verdict(estimates[x.metric]) is Verdict.UNSURE
         and x.holds(estimates[x.metric].mean)
         for x in doubtful
     )
+
+
+def _bound(estimate: Estimate, limit: Limit) -> float:
+    """Return the bound that a limit is judged by."""
+    return estimate.high if limit.sign > 0.0 else estimate.low
 
 
 def objection(

@@ -45,7 +45,7 @@ BASELINE_TRIES = 6
 CONFIRM_WINDOWS = 2
 CONFIRM_TRIES = 5
 CONFIRM_CANDIDATES = 3
-CONFIRM_MOST = 24
+CONFIRM_MOST = 30
 FAILED_IN_A_ROW = 4
 """After so many failed trials in a row the baseline has to show that anything works: our choice."""
 RATE_CHANGED = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_the_search_never_asks_for_what_the_guard_refuses(safety: Safety) -> Non
     assert guard.CAUTION[safety].least_chance >= guard.CAUTION[safety].refused_chance
 
 
-def test_only_means_in_doubt_may_still_be_shown_to_keep_a_limit() -> None:
+def test_what_is_in_doubt_may_still_be_shown_to_keep_a_limit() -> None:
     limit = Limit("energy_j", "<=", 10.0)
 
     def energy(mean: float) -> dict[str, Estimate]:
@@ -152,5 +153,13 @@ def test_only_means_in_doubt_may_still_be_shown_to_keep_a_limit() -> None:
     assert guard.may_be_shown(energy(5.0), [limit])
     assert not guard.may_be_shown(energy(10.05), [limit])
     assert not guard.may_be_shown(energy(12.0), [limit])
-    assert not guard.may_be_shown(p99(90, 80, 101), [LIMIT])
     assert not guard.may_be_shown({}, [limit])
+
+
+def test_a_tail_in_doubt_may_still_be_shown_where_its_windows_bound_it() -> None:
+    assert guard.may_be_shown(p99(90, 80, 101), [LIMIT])
+    assert not guard.may_be_shown(p99(101, 80, 105), [LIMIT])
+    assert not guard.may_be_shown(p99(90, 80, math.inf), [LIMIT])
+    least = Limit("throughput_p01_per_s", ">=", 100.0)
+    unbounded = {"throughput_p01_per_s": Estimate(110.0, 1.0, 300, -math.inf, 120.0)}
+    assert not guard.may_be_shown(unbounded, [least])

@@ -11,6 +11,7 @@ import pytest
 from tests.builders import past, setting, study, trial, window
 from tuner.core import (
     Done,
+    Estimate,
     Measurement,
     Past,
     Phase,
@@ -180,6 +181,32 @@ def test_what_does_not_prove_itself_gives_way_to_the_next_best() -> None:
     asked, end = confirm(PROPOSED, TUNED, table({1000: (10, 100), 600: (6, 119.5), 800: (8, 105)}))
     assert end.plan == Plan.single(setting(800))
     assert setting(600) in asked
+
+
+def tails(*bounds_ms: float) -> Surface:
+    """Return windows of 600 whose p99 has these upper bounds, one after another, then the last."""
+    coming = list(bounds_ms)
+
+    def shown(at: Setting) -> Measurement:
+        if at != setting(600):
+            return window(10.0 if at == setting() else 9.9, 100.0)
+        high = coming.pop(0) if len(coming) > 1 else coming[0]
+        return window(6.0, extra={"latency_p99_ms": Estimate(110.0, 2.0, 500, 105.0, high)})
+
+    return shown
+
+
+def test_a_tail_that_one_window_leaves_unsure_is_bounded_by_more_of_them() -> None:
+    asked, end = confirm(PROPOSED, TUNED, tails(115.0, 130.0, 116.0))
+    assert asked.count(setting(600)) == 3
+    assert end.plan == Plan.single(setting(600))
+
+
+@pytest.mark.parametrize(("bound_ms", "windows"), [(130.0, 5), (math.inf, 2)])
+def test_a_tail_that_stays_unsure_is_not_held(bound_ms: float, windows: int) -> None:
+    asked, end = confirm(PROPOSED, TUNED, tails(bound_ms))
+    assert asked.count(setting(600)) == windows
+    assert end.plan != Plan.single(setting(600))
 
 
 def test_a_gain_that_is_not_proven_is_not_claimed() -> None:
