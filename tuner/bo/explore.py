@@ -44,13 +44,17 @@ LOST = 0.45
 
 LEAST_LESSON = 1e-5
 
+BASELINE_WINDOWS = 3
+"""Before a search gives up, the baseline has been measured so often: every chance rests on it."""
+
 
 def explore(search: Search) -> Try | None:
     """Return the setting that is most worth measuring, None where nothing is.
 
     The likeliest to keep the limits while nothing does. Then, in this order: the greatest expected
     gain net of its risk; a safe window that teaches about a promising row; a look around while little
-    was tried; small gains that are safe; a promising risk; the best setting again until it is firm.
+    was tried; small gains that are safe; a knob not moved yet; the baseline again where nothing beats
+    it; a promising risk; the best setting again until it is firm.
     """
     return _Choice(search).made()
 
@@ -79,6 +83,8 @@ class _Choice:
             or self._lesson()
             or self._look_around()
             or self._scrap()
+            or self._unmoved()
+            or self._steady()
             or self._dare()
             or self._firm()
         )
@@ -173,6 +179,30 @@ class _Choice:
 
     def _scrap(self) -> Try | None:
         return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SCRAPS)
+
+    def _unmoved(self) -> Try | None:
+        """Return a safe row that moves a knob for the first time: what a model says of it is a guess.
+
+        In all other knobs it is like some measured row. Of such rows the one that could be best.
+        """
+        points = self.search.grid.points
+        seen = points[list(self.search.view.measured)]
+        unmoved = (seen == seen[0]).all(dim=0)
+        differs = points[:, None] != seen
+        rows = ((differs.sum(dim=2) == 1) & (differs & unmoved).any(dim=2)).any(dim=1)
+        value = self.belief.sign * self.belief.mean[:, 0] - Z95 * self.belief.sd[:, 0]
+        safe = rows & self.search.allowed & self._unmeasured & (self.chance >= SAFE)
+        row = argmax(-value, safe, self.seed)
+        why = "a knob that no trial has moved yet"
+        return None if row is None else self._try(row, f"{why}; {self.search.outlook(row)}")
+
+    def _steady(self) -> Try | None:
+        """Return the baseline once more where nothing measured beats it and few windows show it."""
+        row = self.search.baseline
+        few = self.search.windows[row] < BASELINE_WINDOWS
+        if not self.belief.edges or self.best != row or not few or not self.search.allowed[row]:
+            return None
+        return self._try(row, "the baseline once more: every chance to keep a limit rests on it")
 
     def _dare(self) -> Try | None:
         caution = self.search.caution

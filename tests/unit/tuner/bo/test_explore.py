@@ -63,13 +63,15 @@ def test_what_surely_breaks_the_limit_is_not_measured_however_much_it_saves(
 @pytest.mark.parametrize("safety", EVERYONE)
 def test_where_nothing_is_to_be_gained_the_search_ends(safety: Safety) -> None:
     assert chosen(after({}, safety=safety)) is None
-    assert chosen(after({}, rest=(0.3, 0.01, 0.0, 0.01), safety=safety)) is None
+    moved = (measured(3, 600, 13.0),)
+    assert chosen(after({}, rest=(0.3, 0.01, 0.0, 0.01), safety=safety, trials=moved)) is None
 
 
 def test_an_early_model_is_not_trusted_that_nothing_is_to_be_gained() -> None:
     rest = (0.0, 0.001, 0.0, 0.05)
-    assert chosen(after({}, rest=rest, late=True)) is None
-    assert chosen(after({}, rest=rest, late=False)) is not None
+    moved = (measured(3, 600, 11.0),)
+    assert chosen(after({}, rest=rest, late=True, trials=moved)) is None
+    assert chosen(after({}, rest=rest, late=False, trials=moved)) is not None
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
@@ -181,7 +183,31 @@ def test_a_safe_window_tells_whether_a_promising_setting_keeps_its_limits() -> N
     assert answer is not None
     assert answer.setting == setting(900)
     assert "promising" in answer.why
-    assert explore(after(slow)) is None
+    assert explore(after(slow, trials=(measured(3, 600, 11.0),))) is None
+
+
+def test_no_search_ends_before_each_knob_was_moved_where_that_is_safe() -> None:
+    """What is believed of a knob that nothing has moved is the prior's word alone."""
+    dull = 0.2, 0.01, 0.0, 0.01
+    answer = explore(after({700: (0.3, 0.1, 0.0, 0.01)}, rest=dull))
+    assert answer is not None
+    assert answer.setting == setting(700), "it could be the best"
+    assert "no trial has moved" in answer.why
+    assert explore(after({}, rest=dull, trials=(measured(3, 600, 11.0),))) is None
+    assert explore(after({}, rest=(0.2, 0.01, 0.13, 0.05))) is None, "that would not be safe"
+
+
+def test_before_it_gives_up_a_search_makes_sure_of_the_baseline() -> None:
+    at = ladder(safety=Safety.STRICT)
+    lost = idle(at)[1:]
+    doubtful = {1000: NOTHING, 800: EVEN}
+    answer = explore(told(at, [*at_baseline(at), *lost], doubtful))
+    assert answer is not None
+    assert answer.setting == at.baseline
+    assert explore(told(at, [*at_baseline(at), *idle(at)], doubtful)) is None
+    moved = measured(3, 600, 13.0)
+    free = told(at, [*at_baseline(at), moved, *lost], {1000: NOTHING}, limited=False)
+    assert explore(free) is None, "nothing rests on it where nothing has a limit"
 
 
 def test_a_metric_that_nothing_is_known_of_is_no_place_to_go() -> None:
