@@ -181,18 +181,22 @@ class _Choice:
         return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SCRAPS)
 
     def _unmoved(self) -> Try | None:
-        """Return a safe row that moves a knob for the first time: what a model says of it is a guess.
+        """Return a row that moves a knob for the first time: what a model says of it is a guess.
 
-        In all other knobs it is like some measured row. Of such rows the one that could be best.
+        In all other knobs it is like some measured row. Of the safe ones the one that could be best;
+        where none is safe, the likeliest to keep the limits, if that may be looked at.
         """
         points = self.search.grid.points
         seen = points[list(self.search.view.measured)]
-        unmoved = (seen == seen[0]).all(dim=0)
-        differs = points[:, None] != seen
-        rows = ((differs.sum(dim=2) == 1) & (differs & unmoved).any(dim=2)).any(dim=1)
+        moved = (seen != seen[0]).any(dim=0)
+        like = ((points[:, None] == seen) | ~moved).all(dim=2).any(dim=1)
+        rows = like & self.search.allowed & self._unmeasured
         value = self.belief.sign * self.belief.mean[:, 0] - Z95 * self.belief.sd[:, 0]
-        safe = rows & self.search.allowed & self._unmeasured & (self.chance >= SAFE)
-        row = argmax(-value, safe, self.seed)
+        row = argmax(-value, rows & (self.chance >= SAFE), self.seed)
+        if row is None:
+            row = argmax(
+                self.chance, rows & (self.chance >= self.search.caution.look_chance), self.seed
+            )
         why = "a knob that no trial has moved yet"
         return None if row is None else self._try(row, f"{why}; {self.search.outlook(row)}")
 

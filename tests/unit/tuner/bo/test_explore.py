@@ -83,7 +83,8 @@ def test_of_two_alike_the_safer_is_measured(safety: Safety) -> None:
 def test_only_a_bold_search_risks_what_is_no_more_than_likely() -> None:
     assert chosen(after({600: LIKELY}, safety=Safety.OFF)) == 600
     assert chosen(after({600: LIKELY}, safety=Safety.BALANCED)) == 600
-    assert chosen(after({600: LIKELY}, safety=Safety.STRICT)) is None
+    moved = (measured(3, 800, 11.0),)
+    assert chosen(after({600: LIKELY}, safety=Safety.STRICT, trials=moved)) is None
 
 
 def test_a_bold_search_cares_for_the_saving_and_a_shy_one_for_the_risk() -> None:
@@ -171,7 +172,8 @@ def test_before_the_end_the_best_setting_is_made_firm() -> None:
 
 def test_small_gains_are_collected_where_they_are_safe() -> None:
     assert chosen(after({900: TINY})) == 900
-    assert chosen(after({900: (-0.001, 0.0002, 0.12, 0.05)})) is None
+    moved = (measured(3, 600, 11.0),)
+    assert chosen(after({900: (-0.001, 0.0002, 0.12, 0.05)}, trials=moved)) is None
 
 
 def test_a_safe_window_tells_whether_a_promising_setting_keeps_its_limits() -> None:
@@ -194,7 +196,21 @@ def test_no_search_ends_before_each_knob_was_moved_where_that_is_safe() -> None:
     assert answer.setting == setting(700), "it could be the best"
     assert "no trial has moved" in answer.why
     assert explore(after({}, rest=dull, trials=(measured(3, 600, 11.0),))) is None
-    assert explore(after({}, rest=(0.2, 0.01, 0.13, 0.05))) is None, "that would not be safe"
+
+
+def test_where_no_new_knob_is_safe_to_move_the_likeliest_is_moved() -> None:
+    wild = 0.2, 0.01, -0.5, 0.6
+    assert chosen(after({600: wild, 700: (0.2, 0.01, 0.13, 0.05)})) == 600
+    assert chosen(after({600: (0.2, 0.01, 0.2, 0.05)})) is None, "not even likely"
+
+
+def test_knobs_that_cannot_be_moved_alone_are_moved_together() -> None:
+    knobs = Knob("gpu.clock_mhz", (800, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    at = ladder(space=Space(knobs, (setting(1000, 1), setting(800, 2))))
+    search = told(at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 800: (0.2, 0.01, 0.0, 0.01)})
+    answer = explore(search)
+    assert answer is not None
+    assert answer.setting == setting(800, 2)
 
 
 def test_before_it_gives_up_a_search_makes_sure_of_the_baseline() -> None:
