@@ -44,6 +44,8 @@ LOST = 0.45
 
 LEAST_LESSON = 1e-5
 
+UNMOVED = "a knob that no trial has moved yet"
+
 BASELINE_WINDOWS = 3
 """Before a search gives up, the baseline has been measured so often: every chance rests on it."""
 
@@ -54,7 +56,8 @@ def explore(search: Search) -> Try | None:
     The likeliest to keep the limits while nothing does. Then, in this order: the greatest expected
     gain net of its risk; a safe window that teaches about a promising row; a look around while little
     was tried; small gains that are safe; a knob not moved yet; the baseline again where nothing beats
-    it; a promising risk; the best setting again until it is firm.
+    it; a promising risk; a knob not moved yet, though not safely; the best setting again until it is
+    firm.
     """
     return _Choice(search).made()
 
@@ -86,6 +89,7 @@ class _Choice:
             or self._unmoved()
             or self._steady()
             or self._dare()
+            or self._likeliest_unmoved()
             or self._firm()
         )
 
@@ -180,25 +184,29 @@ class _Choice:
     def _scrap(self) -> Try | None:
         return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SCRAPS)
 
-    def _unmoved(self) -> Try | None:
-        """Return a row that moves a knob for the first time: what a model says of it is a guess.
-
-        In all other knobs it is like some measured row. Of the safe ones the one that could be best;
-        where none is safe, the likeliest to keep the limits, if that may be looked at.
-        """
+    @cached_property
+    def _fresh(self) -> Tensor:
+        """Which rows move a knob for the first time and are else like some measured row."""
         points = self.search.grid.points
         seen = points[list(self.search.view.measured)]
         moved = (seen != seen[0]).any(dim=0)
         like = ((points[:, None] == seen) | ~moved).all(dim=2).any(dim=1)
-        rows = like & self.search.allowed & self._unmeasured
+        return like & self.search.allowed & self._unmeasured
+
+    def _unmoved(self) -> Try | None:
+        """Return a safe row that moves a knob for the first time: what a model says of it is a guess.
+
+        Of such rows the one that could be best.
+        """
         value = self.belief.sign * self.belief.mean[:, 0] - Z95 * self.belief.sd[:, 0]
-        row = argmax(-value, rows & (self.chance >= SAFE), self.seed)
-        if row is None:
-            row = argmax(
-                self.chance, rows & (self.chance >= self.search.caution.look_chance), self.seed
-            )
-        why = "a knob that no trial has moved yet"
-        return None if row is None else self._try(row, f"{why}; {self.search.outlook(row)}")
+        row = argmax(-value, self._fresh & (self.chance >= SAFE), self.seed)
+        return None if row is None else self._try(row, f"{UNMOVED}; {self.search.outlook(row)}")
+
+    def _likeliest_unmoved(self) -> Try | None:
+        """Return the likeliest to keep the limits of such rows, where none was safe."""
+        likely = self.chance >= self.search.caution.look_chance
+        row = argmax(self.chance, self._fresh & likely, self.seed)
+        return None if row is None else self._try(row, f"{UNMOVED}; {self.search.outlook(row)}")
 
     def _steady(self) -> Try | None:
         """Return the baseline once more where nothing measured beats it and few windows show it."""
