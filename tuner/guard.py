@@ -22,6 +22,7 @@ from tuner.core import (
     TuningError,
     Verdict,
     judge,
+    quantile_of,
 )
 
 ABORT_MARGIN = 0.1
@@ -163,7 +164,7 @@ def may_be_shown(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> 
     doubtful = [x for x in limits if x.verdict(estimates.get(x.metric)) is not Verdict.FEASIBLE]
     return all(
         x.metric in estimates
-        and math.isfinite(_bound(estimates[x.metric], x))
+        and (quantile_of(x.metric) is None or math.isfinite(_bound(estimates[x.metric], x)))
         and x.verdict(estimates[x.metric]) is Verdict.UNSURE
         and x.holds(estimates[x.metric].mean)
         for x in doubtful

@@ -153,6 +153,7 @@ def test_what_is_in_doubt_may_still_be_shown_to_keep_a_limit() -> None:
     assert guard.may_be_shown(energy(5.0), [limit])
     assert not guard.may_be_shown(energy(10.05), [limit])
     assert not guard.may_be_shown(energy(12.0), [limit])
+    assert guard.may_be_shown({"energy_j": Estimate(9.0, 1.0, 1, -math.inf, math.inf)}, [limit])
     assert not guard.may_be_shown({}, [limit])
 
 
