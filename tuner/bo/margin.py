@@ -22,8 +22,8 @@ def usual_gap(evidence: Evidence, limit: Limit) -> float:
 def tightened(evidence: Evidence, limit: Limit) -> float:
     """Return the limit that a true value should keep, so that windows can show the real one kept.
 
-    Only tails need a margin, that of their usual gap: further windows narrow the bound of a mean, not
-    that of a quantile.
+    Only tails need a margin, that of their usual gap: a second window narrows the bound of a mean, but
+    only a third one that of a quantile, and never to nothing.
     """
     gap = usual_gap(evidence, limit) if quantile_of(limit.metric) is not None else 0.0
     return float(limit.value * (1.0 + gap) ** -limit.sign)

@@ -123,7 +123,7 @@ def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
     The mean is weighted by n, never by the apparent spread: a window that missed the slow requests
     looks precise and is wrong. The bound is the j-th smallest of the windows'
     own 95 % bounds, with the least j for which j of k independent ones fail together with at most
-    5 %: two for two to seven windows, so a second window makes the bound safer, not narrower.
+    5 %: two for two to seven windows, so a second window makes the bound safer, and a third narrower.
 
     Raises:
         MeasurementError: there is nothing to pool.
