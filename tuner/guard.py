@@ -39,11 +39,12 @@ class Caution:
     `price` is what a trial must promise to save for running into a limit for certain, and
     `overshoot_price` for each whole limit it is expected to exceed it by; in the `first_trials`, when
     little is known, that is multiplied by `first_factor`. `square_price` is for the expected square of
-    the same. What keeps the limits less likely than `least_chance` is not tried, but for a look around,
-    which takes `look_chance`: by it a search goes on until `looks` trials. What the guard is told to be
-    less likely than `refused_chance` is refused to any policy. `stride` is the share of the remaining
-    slack that the 95 % bound of a trial may use up. Before a search ends, what may save `daring` is
-    tried although its price speaks against it, and what saves it net of its price down to
+    the same. What keeps the limits less likely than `least_chance` is not tried, but for a look around:
+    by it a search goes on until `looks` trials. It takes `look_chance`, or `first_chance` where it
+    moves a knob that no trial has moved yet, and asks no price from `sure_chance` on. What the guard
+    is told to be less likely than `refused_chance` is refused to any policy. `stride` is the share of
+    the remaining slack that the 95 % bound of a trial may use up. Before a search ends, what may save
+    `daring` is tried although its price speaks against it, and what saves it net of its price down to
     `dare_chance`. At `deploy_chance` a measured setting is proposed.
     """
 
@@ -54,6 +55,8 @@ class Caution:
     first_trials: int
     least_chance: float
     look_chance: float
+    first_chance: float
+    sure_chance: float
     looks: int
     daring: float
     dare_chance: float
@@ -70,7 +73,9 @@ CAUTION: Mapping[Safety, Caution] = {
         first_factor=3.0,
         first_trials=2,
         least_chance=0.75,
-        look_chance=0.66,
+        look_chance=0.78,
+        first_chance=0.6,
+        sure_chance=math.inf,
         looks=12,
         daring=math.inf,
         dare_chance=1.0,
@@ -84,8 +89,10 @@ CAUTION: Mapping[Safety, Caution] = {
         square_price=0.3,
         first_factor=3.0,
         first_trials=2,
-        least_chance=0.4,
-        look_chance=0.5,
+        least_chance=0.5,
+        look_chance=0.65,
+        first_chance=0.55,
+        sure_chance=0.9,
         looks=6,
         daring=0.01,
         dare_chance=0.2,
@@ -101,6 +108,8 @@ CAUTION: Mapping[Safety, Caution] = {
         first_trials=0,
         least_chance=0.1,
         look_chance=0.1,
+        first_chance=0.1,
+        sure_chance=0.9,
         looks=6,
         daring=0.01,
         dare_chance=0.1,

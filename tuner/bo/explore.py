@@ -177,20 +177,36 @@ class _Choice:
         caution, spent = self.search.caution, self.search.spent
         if spent >= caution.looks:
             return None
-        least = 0.0 if spent < FIRST_LOOKS else GLIMMER
-        rows = (self.chance >= caution.look_chance) & (self.gain > least)
-        return self._first(self.priced, rows, -math.inf, "; too early to stop")
+        promising = self.gain > (0.0 if spent < FIRST_LOOKS else GLIMMER)
+        sure = promising & (self.chance >= caution.sure_chance)
+        asked = torch.where(self._moving, caution.first_chance, caution.look_chance)
+        likely = promising & (self.chance >= asked)
+        early = "; too early to stop"
+        return self._first(self.gain, sure, 0.0, early) or self._first(
+            self.priced, likely, -math.inf, early
+        )
 
     def _scrap(self) -> Try | None:
         return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SCRAPS)
+
+    @cached_property
+    def _moved(self) -> Tensor:
+        """Which knobs some measured row has moved."""
+        seen = self.search.grid.points[list(self.search.view.measured)]
+        return (seen != seen[0]).any(dim=0)
+
+    @cached_property
+    def _moving(self) -> Tensor:
+        """Which rows move a knob for the first time."""
+        points, row = self.search.grid.points, self.search.baseline
+        return ((points != points[row]) & ~self._moved).any(dim=1)
 
     @cached_property
     def _fresh(self) -> Tensor:
         """Which rows move a knob for the first time and are else like some measured row."""
         points = self.search.grid.points
         seen = points[list(self.search.view.measured)]
-        moved = (seen != seen[0]).any(dim=0)
-        like = ((points[:, None] == seen) | ~moved).all(dim=2).any(dim=1)
+        like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
         return like & self.search.allowed & self._unmeasured
 
     def _unmoved(self) -> Try | None:
@@ -204,7 +220,7 @@ class _Choice:
 
     def _likeliest_unmoved(self) -> Try | None:
         """Return the likeliest to keep the limits of such rows, where none was safe."""
-        likely = self.chance >= self.search.caution.look_chance
+        likely = self.chance >= self.search.caution.first_chance
         row = argmax(self.chance, self._fresh & likely, self.seed)
         return None if row is None else self._try(row, f"{UNMOVED}; {self.search.outlook(row)}")
 
