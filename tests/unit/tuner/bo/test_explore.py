@@ -74,6 +74,21 @@ def test_an_early_model_is_not_trusted_that_nothing_is_to_be_gained() -> None:
     assert chosen(after({}, rest=rest, late=False, trials=moved)) is not None
 
 
+def test_a_look_around_asks_less_of_the_first_move_of_a_knob() -> None:
+    """It keeps the limit with a chance of seven in ten; else the baseline is measured once more."""
+    world = {600: (-0.2, 0.01, 0.156, 0.05)}
+    assert chosen(after(world, safety=Safety.STRICT, late=False)) == 600
+    moved = (measured(3, 800, 11.0),)
+    assert chosen(after(world, safety=Safety.STRICT, late=False, trials=moved)) == 1000
+
+
+def test_a_look_around_asks_no_price_of_what_is_sure_enough() -> None:
+    """Either is too little to be worth a trial; 700 is more, with a chance of one in twelve to break."""
+    world = {700: (-0.004, 0.0002, 0.154, 0.02), 800: (-0.0015, 0.0002, 0.0, 0.001)}
+    assert chosen(after(world, safety=Safety.BALANCED, late=False)) == 700
+    assert chosen(after(world, safety=Safety.STRICT, late=False)) == 800
+
+
 @pytest.mark.parametrize("safety", EVERYONE)
 def test_of_two_alike_the_safer_is_measured(safety: Safety) -> None:
     safer = -0.2, 0.01, 0.0, 0.05
