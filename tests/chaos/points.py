@@ -40,9 +40,8 @@ class Points:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        with Path(
-            __file__
-        ).open() as line:  # opened anew: the driver's child closes what it inherits
+        # Opened anew each time: the driver's child closes what it inherits.
+        with Path(__file__).open() as line:
             fcntl.flock(line, fcntl.LOCK_EX)
             yield
 
