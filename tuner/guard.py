@@ -41,11 +41,12 @@ class Caution:
     little is known, that is multiplied by `first_factor`. `square_price` is for the expected square of
     the same. What keeps the limits less likely than `least_chance` is not tried, but for a look around:
     by it a search goes on until `looks` trials. It takes `look_chance`, or `first_chance` where it
-    moves a knob that no trial has moved yet, and asks no price from `sure_chance` on. What the guard
-    is told to be less likely than `refused_chance` is refused to any policy. `stride` is the share of
-    the remaining slack that the 95 % bound of a trial may use up. Before a search ends, what may save
-    `daring` is tried although its price speaks against it, and what saves it net of its price down to
-    `dare_chance`. At `deploy_chance` a measured setting is proposed.
+    moves a knob that no trial has moved yet; before that goes what is as likely as `sure_chance`, by
+    what it may save alone. What the guard is told to be less likely than `refused_chance` is refused
+    to any policy. `stride` is the share of the remaining slack that the 95 % bound of a trial may use
+    up. Before a search ends, what may save `daring` is tried although its price speaks against it, and
+    what saves it net of its price down to `dare_chance`. At `deploy_chance` a measured setting is
+    proposed.
     """
 
     price: float

@@ -16,10 +16,6 @@ from torch import Tensor
 
 from tuner.bo.surrogate import Component
 
-AMPLE, AMPLE_FACTOR = 0.15, 10.0
-"""Within a limit that leaves more room than this (log units) much can be saved far from it: so many
-times dearer it is to go far beyond. Our choice, as is the next."""
-
 WILDEST = 0.2
 """An objective less certain than this (log units) promises no more: a wide guess is no promise."""
 
@@ -72,7 +68,7 @@ class Belief:
 
     @cached_property
     def squared_overshoot(self) -> Tensor:
-        """The expected square of the same, in which a limit that leaves ample room counts for more."""
+        """The expected square of the same: what may go far wrong counts for more."""
         return self._mixed([expected_square(c, self.edges) for c in self.components])
 
     def gain(self, best: float) -> Tensor:
@@ -141,13 +137,12 @@ def expected_overshoot(component: Component, edges: Sequence[Edge]) -> Tensor:
 
 
 def expected_square(component: Component, edges: Sequence[Edge]) -> Tensor:
-    """Return the expected square of by how much each row breaks the limits, ample ones weighed more."""
+    """Return the expected square of by how much each row breaks the limits."""
     found = torch.zeros(len(component.mean), dtype=torch.float64)
     for edge in edges:
         beyond = _beyond(component, edge)
         parts = (1.0 + beyond.square()) * ndtr(beyond) + beyond * phi(beyond)
-        weight = AMPLE_FACTOR if edge.sign * edge.at > AMPLE else 1.0
-        found = found + weight * _spread(component, edge).square() * parts
+        found = found + _spread(component, edge).square() * parts
     return found
 
 

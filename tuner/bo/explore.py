@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -41,6 +42,10 @@ GLIMMER = 1e-4
 
 LOST = 0.45
 """A limited metric less certain than this (log units) is no place to go, unless surely kept."""
+
+AMPLE, AMPLE_FACTOR = 0.15, 10.0
+"""Within a limit that leaves more room than this (log units) much can be saved far from it: so many
+times dearer it is to go far beyond."""
 
 LEAST_LESSON = 1e-5
 
@@ -128,7 +133,9 @@ class _Choice:
         early = self.search.spent < caution.first_trials
         price = caution.overshoot_price * (caution.first_factor if early else 1.0)
         far = price * self.belief.overshoot
-        farther = caution.square_price * self.belief.squared_overshoot
+        ample = tuple(edge for edge in self.belief.edges if edge.sign * edge.at > AMPLE)
+        extra = (AMPLE_FACTOR - 1.0) * replace(self.belief, edges=ample).squared_overshoot
+        farther = caution.square_price * (self.belief.squared_overshoot + extra)
         return self.gain - caution.price * (1.0 - self.chance) - far - farther
 
     @cached_property

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tuner.bo.acquisition import AMPLE_FACTOR, Belief, Edge, argmax, taught
+from tuner.bo.acquisition import Belief, Edge, argmax, taught
 from tuner.bo.surrogate import Component
 
 DRAWS = 400_000
@@ -82,13 +82,6 @@ def test_chance_and_overshoot_are_those_of_the_draws(edges: tuple[Edge, ...]) ->
     assert close(found.chance, draws.kept.astype(float))
     assert close(found.overshoot, draws.beyond)
     assert close(found.squared_overshoot, draws.beyond**2)
-
-
-def test_going_far_beyond_a_limit_is_dearer_where_it_leaves_ample_room() -> None:
-    ample = Edge(1, 1.0, 0.2, 0.0)
-    found, draws = belief(ample), drawn(ample)
-    assert close(found.overshoot, draws.beyond)
-    assert close(found.squared_overshoot, AMPLE_FACTOR * draws.beyond**2)
 
 
 @pytest.mark.parametrize("best", [0.0, -0.1])

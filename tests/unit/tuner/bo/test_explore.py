@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import setting, trial
@@ -16,6 +18,7 @@ from tests.unit.tuner.bo.searches import (
     measured,
     told,
 )
+from tuner.bo.acquisition import Edge
 from tuner.bo.explore import explore, worth
 from tuner.bo.search import Search
 from tuner.core import Cost, Knob, Safety, Space, Trial, TrialState
@@ -114,6 +117,18 @@ def test_breaking_a_limit_by_far_is_worse_than_by_little() -> None:
     chance = both.chance.tolist()
     assert abs(chance[1] - chance[2]) < 0.02
     assert chosen(both) == 600
+
+
+def test_going_far_beyond_an_ample_limit_is_dearer() -> None:
+    """The same row at the same distance from either limit."""
+
+    def worth_within(room: float, safety: Safety) -> float:
+        found = after({600: (-0.2, 0.01, room - 0.1, 0.15)}, safety=safety)
+        belief = replace(found.view.belief, edges=(Edge(1, 1.0, room, 0.0),))
+        return float(worth(replace(found, view=replace(found.view, belief=belief)))[1])
+
+    assert worth_within(0.3, Safety.BALANCED) < worth_within(0.1, Safety.BALANCED) - 0.005
+    assert worth_within(0.3, Safety.OFF) == pytest.approx(worth_within(0.1, Safety.OFF))
 
 
 def test_a_shy_search_goes_towards_a_limit_in_strides() -> None:
