@@ -45,16 +45,16 @@ def hypotheses(
     The last few are remembered: they are the same throughout a study and take longer than all else.
 
     The laws of physics, once one by one and once as a normal distribution with their mean and joint
-    covariance, which reaches beyond the laws that were drawn; then power laws without any physics. A
-    time may be that of an item or, `stepwise`, of a whole batch: where a batch size is a knob and a
-    time is among the metrics, what `stepwise` lists is there. Metrics whose name tells nothing, or that
-    are not on a logarithmic scale, follow power laws throughout.
+    covariance, which reaches beyond the laws that were drawn; then power laws without any physics but
+    that of power limits. A time may be that of an item or, `stepwise`, of a whole batch: where a batch
+    size is a knob and a time is among the metrics, what `stepwise` lists is there. Metrics whose name
+    tells nothing, or that are not on a logarithmic scale, follow power laws throughout.
     """
     kinds = [
         quantity(m) if log else Quantity.NONE for m, log in zip(metrics, logarithmic, strict=True)
     ]
     unknown = [kind is Quantity.NONE for kind in kinds]
-    found = [Hypothesis(_zeros(grid, metrics), power_laws(grid, [True] * len(metrics)))]
+    found = [Hypothesis(_capped(grid, kinds), power_laws(grid, [True] * len(metrics)))]
     if all(unknown):
         return tuple(found)
     rest = power_laws(grid, unknown)
@@ -95,5 +95,14 @@ def _law(laws: Laws, kind: Quantity, stepwise: bool) -> Tensor:
     return laws.of(kind, stepwise)
 
 
-def _zeros(grid: Grid, metrics: Sequence[str]) -> Tensor:
-    return torch.zeros(1, len(metrics) * len(grid.settings), dtype=torch.float64)
+def _capped(grid: Grid, kinds: Sequence[Quantity]) -> Tensor:
+    """Return what power laws start from: the mean of what the laws say of power limits alone.
+
+    A power limit does nothing until it binds, and then much: no power of it is like that.
+    """
+    caps = torch.tensor([role(name) is Role.POWER_LIMIT for name in grid.names], dtype=torch.bool)
+    if not caps.any():
+        return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
+    laws = draw_laws(grid.names, torch.where(caps, grid.ratios, 1.0))
+    draws = torch.cat([_law(laws, kind, stepwise=False) for kind in kinds], dim=1)
+    return draws.mean(dim=0, keepdim=True)
