@@ -61,7 +61,7 @@ def hypotheses(
     laws = draw_laws(grid.names, grid.ratios)
     batched = Quantity.TIME in kinds and any(role(n) is Role.BATCH for n in grid.names)
     for step in stepwise if batched else (False,):
-        draws = torch.cat([_law(laws, kind, step) for kind in kinds], dim=1)
+        draws = _told(laws, kinds, step)
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre) / math.sqrt(len(draws))
         found.append(Hypothesis(draws, rest))
@@ -89,10 +89,11 @@ def power_laws(grid: Grid, wanted: Sequence[bool]) -> Tensor:
     return torch.cat(blocks) if blocks else empty
 
 
-def _law(laws: Laws, kind: Quantity, stepwise: bool) -> Tensor:
-    if kind is Quantity.NONE:
-        return torch.zeros_like(laws.power)
-    return laws.of(kind, stepwise)
+def _told(laws: Laws, kinds: Sequence[Quantity], stepwise: bool) -> Tensor:
+    """Return what each law says of all metrics; nothing of those whose name tells nothing."""
+    nothing = torch.zeros_like(laws.power)
+    said = [nothing if k is Quantity.NONE else laws.of(k, stepwise) for k in kinds]
+    return torch.cat(said, dim=1)
 
 
 def _capped(grid: Grid, kinds: Sequence[Quantity]) -> Tensor:
@@ -104,5 +105,4 @@ def _capped(grid: Grid, kinds: Sequence[Quantity]) -> Tensor:
     if not caps.any():
         return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
     laws = draw_laws(grid.names, torch.where(caps, grid.ratios, 1.0))
-    draws = torch.cat([_law(laws, kind, stepwise=False) for kind in kinds], dim=1)
-    return draws.mean(dim=0, keepdim=True)
+    return _told(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)
