@@ -8,7 +8,7 @@ from random import Random
 from tuner.bo.encoding import Grid, grid_of
 from tuner.bo.explore import worth
 from tuner.bo.search import Search
-from tuner.core import Evidence, Setting, SettingKey, Space, Study, setting_key
+from tuner.core import Evidence, Knob, Setting, SettingKey, Space, Study, Value, setting_key
 
 STARTS = 512
 """So many settings drawn at random are looked at first."""
@@ -19,13 +19,16 @@ ROUNDS = 2
 BEST = 16
 """From so many rows it goes on."""
 
+RUNGS = 64
+"""Of a knob with more values than this the nearest are neighbours, and as many spread over all."""
+
 
 def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -> Search:
     """Return the search over the settings worth looking at in a space too large to enumerate.
 
     What was measured, the baseline, every setting one knob away from either, and a random sample;
     then the neighbours of the rows that are worth most, a few times over. Neighbours differ in one
-    knob by any of its values. Deterministic by the study's seed.
+    knob, by any of its values while these are not too many. Deterministic by the study's seed.
     """
     space, chance = study.space, Random(study.seed)
     known = [study.baseline, *(c.setting for c in evidence.candidates)]
@@ -53,10 +56,21 @@ def _add(found: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None:
 def _neighbours(space: Space, setting: Setting, allowed: Set[SettingKey]) -> Iterator[Setting]:
     """Yield the settings that differ in one knob; of a listed space, all that are allowed."""
     for knob in space.knobs:
-        for value in knob.values:
+        for value in _rungs(knob, setting[knob.name]):
             other = {**setting, knob.name: value}
             if not allowed or setting_key(other) in allowed:
                 yield other
+
+
+def _rungs(knob: Knob, value: Value) -> list[Value]:
+    """Return the values of a knob to look at from one of them."""
+    count = len(knob.values)
+    if count <= RUNGS:
+        return list(knob.values)
+    at, reach = knob.index(value), RUNGS // 4
+    near = range(max(0, at - reach), min(count, at + reach + 1))
+    spread = range(0, count, -(-count // (RUNGS // 2)))
+    return [knob.values[i] for i in sorted({*near, *spread, count - 1})]
 
 
 def _sample(space: Space, chance: Random) -> Iterator[Setting]:

@@ -87,6 +87,13 @@ def test_the_baseline_what_was_measured_and_their_neighbours_are_looked_at() -> 
                 assert grid.row({**known, knob.name: value}) is not None
 
 
+def test_of_a_long_ladder_the_nearest_and_a_spread_are_looked_at() -> None:
+    at = free(Space((Knob("k0", tuple(range(1, 200_001)), 150_000),)))
+    grid = found(at, at_baseline(at)).grid
+    assert len(grid.settings) < MOST_ROWS
+    assert {1, 149_999, 150_000, 150_001, 200_000} <= {s["k0"] for s in grid.settings}
+
+
 def test_the_seed_decides_what_is_looked_at() -> None:
     def keys(seed: int) -> list[object]:
         at = free(HUGE, seed=seed)
