@@ -39,6 +39,9 @@ NEGLIGIBLE = 0.005
 
 JITTER = 1e-10
 
+MOST_EXPONENT = 300.0
+"""A metric so many log units from its reference is as good as anything further: exp of more overflows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -73,8 +76,9 @@ class Scale:
         """Return the model's mean and deviation as those of the metric, in its own unit."""
         if not self.log:
             return Prediction(self.reference + self.unit * mean, self.unit * sd)
-        expected = self.reference * math.exp(mean + sd * sd / 2.0)
-        return Prediction(expected, expected * math.sqrt(math.expm1(sd * sd)))
+        variance = min(sd * sd, MOST_EXPONENT)
+        expected = self.reference * math.exp(min(mean + variance / 2.0, MOST_EXPONENT))
+        return Prediction(expected, expected * math.sqrt(math.expm1(variance)))
 
 
 @dataclass(frozen=True, slots=True)

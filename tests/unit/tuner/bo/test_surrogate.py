@@ -244,6 +244,13 @@ def test_any_other_metric_is_taken_as_a_difference(reference: float, values: lis
         assert back == pytest.approx(value, abs=1e-6 * max(1.0, abs(reference)))
 
 
+@pytest.mark.parametrize(("mean", "sd"), [(1e4, 0.1), (0.0, 1e3), (1e4, 1e3)])
+def test_a_prediction_is_finite_however_wild(mean: float, sd: float) -> None:
+    told = Scale(100.0, True).prediction(mean, sd)
+    assert math.isfinite(told.mean)
+    assert math.isfinite(told.sd)
+
+
 def test_a_prediction_has_the_moments_of_a_lognormal() -> None:
     told = Scale(100.0, True).prediction(math.log(0.8), 0.1)
     draws = torch.exp(math.log(80.0) + 0.1 * torch.randn(200_000, dtype=torch.float64))
