@@ -28,7 +28,7 @@ LEAST_BATCH = 2.0
 """A smaller batch at the baseline does not tell whose time a latency is."""
 
 ENDLESS = 1e6
-"""Into so many pieces falls work that always divides evenly."""
+"""Into so many pieces falls work that always divides evenly, and so far goes a clock that always binds."""
 
 
 class Role(StrEnum):
@@ -188,13 +188,13 @@ def _speeds(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return core, memory and CPU speed relative to the baseline's.
 
-    A core clock may stop to bind below its highest values; a power limit leaves the clock at which
-    the workload's demand fits it. Where only a CPU has a clock, that is the core's.
+    A core clock may stop to bind below the baseline's, or nowhere; a power limit leaves the clock at
+    which the workload's demand fits it. Where only a CPU has a clock, that is the core's.
     """
     core, memory, cpu = one, one, one
     for ratio in columns.get(Role.CORE_CLOCK, ()):
-        ceiling = torch.where(dice.chance(0.5), dice.uniform(0.6, 1.0), 1.0)
-        core = core * torch.minimum(ratio, ceiling) / ceiling
+        ceiling = torch.where(dice.chance(0.5), dice.uniform(0.6, 1.0), ENDLESS)
+        core = core * torch.minimum(ratio, ceiling) / ceiling.clamp_max(1.0)
     for ratio in columns.get(Role.MEMORY_CLOCK, ()):
         memory = memory * ratio
     for ratio in columns.get(Role.CPU_CLOCK, ()):
