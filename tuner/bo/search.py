@@ -30,6 +30,9 @@ from tuner.guard import CAUTION, MOST_FAILURES, Caution
 MOST_WINDOWS = 6
 """No setting is measured more often than this while tuning."""
 
+MOST_CONTAMINATED = 3
+"""A setting with so many more contaminated windows than clean ones is left alone: they cost trials too."""
+
 RETRY_CHANCE = 0.5
 """How likely a setting that failed once is thought to work."""
 
@@ -83,12 +86,17 @@ class Search:
 
     @cached_property
     def allowed(self) -> Tensor:
-        """Which rows may be tried: not what runs, has failed twice, or has shown a limit broken."""
+        """Which rows may be tried.
+
+        Not what runs, has failed twice, has shown a limit broken, or was mostly contaminated.
+        """
         allowed = torch.ones(len(self.grid.settings), dtype=torch.bool)
         if self.within is not None:
             allowed = torch.tensor([self.within(s) for s in self.grid.settings])
         for row, count in Counter(self._rows(TrialState.FAILED)).items():
             allowed[row] &= count < MOST_FAILURES
+        for row, count in Counter(self._rows(TrialState.CONTAMINATED)).items():
+            allowed[row] &= count < MOST_CONTAMINATED + self.windows[row]
         allowed[self._rows(TrialState.RUNNING)] = False
         for row, candidate in self.view.measured.items():
             often = self.windows[row] >= MOST_WINDOWS

@@ -18,7 +18,8 @@ from tests.unit.tuner.bo.searches import (
     seen,
     told,
 )
-from tuner.bo.search import MOST_WINDOWS, Search
+from tuner.bo.search import MOST_CONTAMINATED, MOST_WINDOWS, Search
+from tuner.bo.surrogate import Scale
 from tuner.core import (
     Cost,
     Knob,
@@ -69,6 +70,13 @@ def test_what_was_ended_from_outside_may_be_tried_as_often_as_one_likes() -> Non
 
 def test_what_has_shown_a_limit_broken_may_not_be_tried() -> None:
     assert allowed(measured(3, 500, 4.0, 200.0)) == ALL - {500}
+
+
+def test_what_is_mostly_contaminated_is_left_alone() -> None:
+    lost = ended(TrialState.CONTAMINATED, *range(3, 3 + MOST_CONTAMINATED))
+    assert allowed(*lost[:-1]) == ALL
+    assert allowed(*lost) == ALL - {700}
+    assert allowed(*lost, measured(9, 700)) == ALL, "a clean window speaks for it"
 
 
 def test_what_was_measured_often_may_not_be_tried() -> None:
