@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from tuner.bo.beliefs import View
 from tuner.bo.encoding import Grid
+from tuner.bo.surrogate import MOST_EXPONENT, Scale
 from tuner.core import (
     Z95,
     Evidence,
@@ -150,13 +152,14 @@ class Search:
     def outlook(self, row: int) -> str:
         """Return in words what is expected of a row."""
         metric = self.study.objective.metric
-        start, predicted = self.evidence.baseline[metric].mean, self.view.predicted(row)[metric]
         kept = f", with a chance of {self.percent(row)} to keep every limit" if self.limits else ""
-        at_best = predicted.mean - self.study.objective.sign * Z95 * predicted.sd
-        worse = self.study.objective.sign * (predicted.mean - start) > 0.0
-        said = f"{metric} should be {_beside(predicted.mean, start)} the baseline"
-        if worse and self.study.objective.sign * (at_best - start) < 0.0:
-            said += f", at best {_beside(at_best, start)} it"
+        sign, belief = self.study.objective.sign, self.view.belief
+        away = float(belief.mean[row, 0] - belief.mean[self.baseline, 0])
+        at_best = away - sign * Z95 * float(belief.sd[row, 0])
+        scale = self.view.scales[metric]
+        said = f"{metric} should be {_beside(away, scale)} the baseline"
+        if sign * away > 0.0 > sign * at_best:
+            said += f", at best {_beside(at_best, scale)} it"
         return said + kept
 
     def percent(self, row: int) -> str:
@@ -170,7 +173,11 @@ class Search:
         return [row for row in rows if row is not None]
 
 
-def _beside(value: float, start: float) -> str:
-    """Return in words by which share a value lies below or above where it started."""
-    change = value / start - 1.0 if start else 0.0
-    return f"{100.0 * abs(change):.1f} % {'below' if change < 0.0 else 'above'}"
+def _beside(away: float, scale: Scale) -> str:
+    """Return in words how far below or above the baseline something is, given in a model's units."""
+    way = "below" if away < 0.0 else "above"
+    if scale.log:
+        return f"{100.0 * abs(math.expm1(min(away, MOST_EXPONENT))):.1f} % {way}"
+    if scale.reference == 0.0:
+        return f"{abs(away) * scale.unit:.3g} {way}"
+    return f"{100.0 * abs(away * scale.unit / scale.reference):.1f} % {way}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -193,6 +194,25 @@ def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -
     said = search.outlook(CLOCKS.index(500))
     assert f" % {worse} the baseline, at best " in said and f" % {better} it" in said
     assert "at best" not in search.outlook(CLOCKS.index(600))
+
+
+@pytest.mark.parametrize(
+    ("scale", "away", "said"),
+    [
+        (Scale(10.0, True), -0.5, "39.3 % below"),
+        (Scale(10.0, True), 1e4, "% above"),
+        (Scale(-10.0, False, 10.0), 0.9, "90.0 % above"),
+        (Scale(0.0, False, 3.0), 1.0, "3 above"),
+    ],
+)
+def test_the_way_from_the_baseline_is_told_whatever_the_scale(
+    scale: Scale, away: float, said: str
+) -> None:
+    search = told(STUDY, BASELINE, {1000: NOTHING, 500: (away, 1e-4, 0.0, 0.001)})
+    there = replace(search, view=replace(search.view, scales={"energy_j": scale}))
+    words = there.outlook(CLOCKS.index(500))
+    assert f"{said} the baseline" in words
+    assert "inf" not in words and "nan" not in words
 
 
 def test_without_limits_nothing_is_said_of_them() -> None:
