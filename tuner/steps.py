@@ -133,6 +133,11 @@ def _baseline(study: Study, trials: Sequence[Trial]) -> Step:
     needed = set(needed_metrics(study))
     good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
     if len(good) >= BASELINE_WINDOWS:
+        baseline = weigh(study, trials).baseline
+        vain = next((c.metric for c in study.constraints if c.limit(baseline) is None), None)
+        if vain is not None:
+            why = f"{vain} is {baseline[vain].mean:g} at the baseline"
+            return Move(Phase.PAUSED, f"{why}: no limit is relative to that; set an absolute one")
         return Move(Phase.TUNING, f"the baseline is known from {len(good)} windows")
     if len(windows) >= BASELINE_TRIES:
         last = windows[-1]

@@ -100,11 +100,14 @@ class Constraint:
         return f"{self.metric} {self.op} {self.bound!r}{'x baseline' if self.relative else ''}"
 
     def limit(self, baseline: Mapping[str, Estimate]) -> float | None:
-        """Return the limit in the metric's unit; None where it is relative to a missing baseline."""
+        """Return the limit in the metric's unit; None where it is relative to a missing baseline.
+
+        Or to one that is not positive: no multiple of it is a limit.
+        """
         if not self.relative:
             return self.bound
         estimate = baseline.get(self.metric)
-        return None if estimate is None else self.bound * estimate.mean
+        return None if estimate is None or estimate.mean <= 0.0 else self.bound * estimate.mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,11 @@ class Limit:
 
     def __str__(self) -> str:
         return f"{self.metric} {self.op} {self.value!r}"
+
+    @property
+    def in_short(self) -> str:
+        """The limit as a sentence has it, its number rounded."""
+        return f"{self.metric} {self.op} {self.value:.4g}"
 
     def bounded(self, estimate: Estimate) -> Estimate:
         """Return the estimate of a window cut short for this limit: open towards the worse side."""

@@ -87,6 +87,12 @@ def test_a_relative_limit_needs_its_baseline() -> None:
     assert found[0].value == pytest.approx(12.0)
 
 
+@pytest.mark.parametrize("mean", [0.0, -3.0])
+def test_no_limit_is_relative_to_what_is_not_positive(mean: float) -> None:
+    constraint = Constraint.parse("power_w <= 1.2x baseline")
+    assert limits([constraint], {"power_w": Estimate(mean)}) is None
+
+
 @pytest.mark.parametrize(
     ("op", "low", "high", "verdict"),
     [
