@@ -140,8 +140,7 @@ def risk(
     least = CAUTION[study.terms.safety].refused_chance
     for limit in in_force:
         if limit.metric in predicted and chance(predicted[limit.metric], limit) < least:
-            at = f"{limit.metric} {limit.op} {limit.value:.4g}"
-            return f"it is expected to break {at} ({study.terms.safety} safety)"
+            return f"it is expected to break {limit.in_short} ({study.terms.safety} safety)"
     return None
 
 

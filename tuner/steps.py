@@ -17,7 +17,6 @@ from tuner.core import (
     Done,
     Estimate,
     Evidence,
-    Limit,
     Past,
     Phase,
     Plan,
@@ -224,7 +223,7 @@ def _confirming(study: Study, trials: Sequence[Trial]) -> Step:
     struck: list[str] = []
     for contender in _contenders(study, study.plan, trials):
         fates = {
-            setting_key(s): _fate(study, s, windows, evidence.limits)
+            setting_key(s): _fate(study, s, windows, evidence)
             for s in settings_of(contender)
             if setting_key(s) != setting_key(study.baseline)
         }
@@ -298,14 +297,14 @@ THE_BASELINE = _Fate(True, False, "the baseline")
 """A plan's row at the baseline itself has nothing to win."""
 
 
-def _fate(
-    study: Study, setting: Setting, windows: Sequence[Trial], in_force: Sequence[Limit]
-) -> _Fate:
+def _fate(study: Study, setting: Setting, windows: Sequence[Trial], evidence: Evidence) -> _Fate:
     """Judge a setting by its own confirming windows: the one that proposed it was selected.
 
     Its rival is the baseline in the windows alternating with its own, so what comes later for other
-    contenders changes nothing.
+    contenders changes nothing. A baseline that breaks a limit is no rival: what is proven to keep all
+    wins, whatever it costs.
     """
+    in_force = evidence.limits or ()
     own = [t for t in windows if t.tries(setting)]
     good = [t for t in own if t.state is TrialState.COMPLETED]
     bad = next((t for t in own if t.state is TrialState.FAILED or t.censored), None)
@@ -325,6 +324,10 @@ def _fate(
         return _Fate(False, True, f"{metric} was not measured")
     gain = saving(reference[metric], shown[metric], study.objective.sign)
     percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
+    if evidence.broken is not None:
+        how = f"{percent} better" if gain.mean >= 0.0 else f"{percent.removeprefix('-')} worse"
+        kept = f"confirmed: it keeps {evidence.broken.in_short}, which the baseline breaks"
+        return _Fate(True, False, f"{kept}; {metric} {how} than the baseline")
     if gain.low <= 0.0:
         return _Fate(False, True, f"its gain over the baseline is not proven ({percent})")
     return _Fate(True, False, f"confirmed: {metric} {percent} better than the baseline")

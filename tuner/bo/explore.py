@@ -77,7 +77,7 @@ class _Choice:
 
     def __init__(self, search: Search) -> None:
         self.search, self.belief = search, search.view.belief
-        self.best = search.deployable[0]
+        self.best = search.incumbent
         self.chance, self.seed = search.chance, search.study.seed
 
     def made(self) -> Try | None:

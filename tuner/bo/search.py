@@ -118,20 +118,31 @@ class Search:
         """The measured rows that could be held, best believed objective first; at the end the baseline.
 
         What was measured to the end of a window, is likely enough to keep its limits, has not proven
-        the contrary, and is believed to beat the baseline.
+        the contrary, and is believed to beat the baseline, unless that breaks a limit.
         """
-        metric = self.study.objective.metric
+        needed = {self.study.objective.metric, *(limit.metric for limit in self.limits)}
         value = self.view.belief.sign * self.view.belief.mean[:, 0]
         rows = [
             row
             for row, c in self.view.measured.items()
             if c.deployable
             and c.verdict is not Verdict.INFEASIBLE
-            and metric in c.estimates
+            and needed <= c.estimates.keys()
             and self.chance[row] >= self.caution.deploy_chance
-            and value[row] < value[self.baseline]
+            and (value[row] < value[self.baseline] or self.evidence.broken is not None)
+            and row != self.baseline
         ]
         return (*sorted(rows, key=lambda row: float(value[row])), self.baseline)
+
+    @cached_property
+    def incumbent(self) -> int:
+        """The measured row to beat: the best deployable.
+
+        Where the baseline breaks a limit and nothing is deployable yet, the likeliest to keep them.
+        """
+        if self.deployable[0] != self.baseline or self.evidence.broken is None:
+            return self.deployable[0]
+        return max(self.view.measured, key=lambda row: float(self.chance[row]))
 
     @cached_property
     def effort(self) -> Tensor:

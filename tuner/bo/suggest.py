@@ -67,6 +67,12 @@ def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> S
 def _done(search: Search, why: str) -> Done:
     """Propose the best deployable setting, or the baseline."""
     best = search.deployable[0]
+    broken = search.evidence.broken
+    if best == search.baseline and broken is not None:
+        said = (
+            f"nothing measured is likely to keep every limit; the baseline breaks {broken.in_short}"
+        )
+        return Done(Plan.single(search.study.baseline), f"{why}; {said}")
     if best == search.baseline:
         return Done(Plan.single(search.study.baseline), f"{why}; nothing likely beats the baseline")
     return Done(Plan.single(search.grid.settings[best]), f"{why}; {search.outlook(best)}")

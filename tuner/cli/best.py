@@ -52,7 +52,7 @@ def best(
     else:
         typer.echo(described(found[0], view))
         if saved := gained(report):
-            typer.echo(f"saves {saved}")
+            typer.echo(saved)
         proposed = view.phase is Phase.CONFIRMING
         if view.plan is not None and len(view.plan.rows) > 1 and not proposed:
             for row in plan_rows(view.plan, view.baseline.setting):

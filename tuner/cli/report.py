@@ -76,14 +76,15 @@ def verdict(main: Outcome) -> Iterator[str]:
     if main.proposed:
         yield f"search    {main.proposed}"
     if report.saving is not None:
-        gain = percent(report.saving.mean, report.saving.stderr)
+        gain = percent(abs(report.saving.mean), report.saving.stderr)
+        way = "better" if report.saving.mean >= 0.0 else "worse"
         metric = asked_metrics(report.study)[0]
         where = (
             "compared in alternating windows, baseline and best in turn (the confirming phase)"
             if report.alternating
             else "compared over all windows, not in alternation"
         )
-        yield f"{metric} is {gain} better; {where}"
+        yield f"{metric} is {gain} {way}; {where}"
     yield from _limits(report)
 
 
@@ -151,12 +152,23 @@ def billed(bill: Bill, *, won: bool) -> str:
 def true_worth(worth: Score) -> str:
     """Return what a choice is worth by the device's true values."""
     kept = "keeps" if worth.feasible else "BREAKS"
+    if not worth.baseline_feasible:
+        best = render_setting(worth.oracle.setting)
+        return (
+            f"the baseline truly breaks a limit; the choice {kept} them and "
+            f"{_saved(worth.saving_percent)}; the best that keeps them is {best}"
+        )
     if worth.captured is None:
         return f"nothing can be saved here; the choice truly {kept} the limits"
     return (
         f"{worth.saving_percent:.1f} % saved, {percent(worth.captured)} of the best possible "
         f"({render_setting(worth.oracle.setting)}); it truly {kept} the limits"
     )
+
+
+def _saved(share: float) -> str:
+    """Return in words what a percentage saved is, which may be negative."""
+    return f"saves {share:.1f} %" if share >= 0.0 else f"costs {-share:.1f} % more"
 
 
 def _control(control: Outcome) -> str:

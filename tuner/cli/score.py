@@ -23,8 +23,8 @@ class Score:
 
     `captured` is the share of the best possible saving that the chosen setting truly gives:
     (baseline − chosen) / (baseline − oracle); None where nothing can be saved. `saving_percent` is
-    the true saving. `feasible` says whether the chosen setting truly keeps every limit, each worked
-    out from the true baseline.
+    the true saving. `feasible` and `baseline_feasible` say whether the chosen setting and the baseline
+    truly keep every limit, each worked out from the true baseline.
     """
 
     baseline: TruePoint
@@ -33,6 +33,7 @@ class Score:
     captured: float | None
     saving_percent: float
     feasible: bool
+    baseline_feasible: bool
 
 
 def score(
@@ -57,6 +58,7 @@ def score(
         captured=gain / possible if possible > 0.0 else None,
         saving_percent=100.0 * gain / base[metric] if base[metric] else 0.0,
         feasible=all(limit.holds(best[limit.metric]) for limit in in_force),
+        baseline_feasible=all(limit.holds(base[limit.metric]) for limit in in_force),
     )
 
 

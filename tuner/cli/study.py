@@ -269,7 +269,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
         name = "proposed" if view.phase is Phase.CONFIRMING else "plan"
         facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
     if saved := gained(report):
-        facts.append(("saving", saved))
+        facts.append(("saving", saved.removeprefix("saves ")))
     facts.append(("bill", billed(report.bill, won=bool(saved))))
     return facts
 

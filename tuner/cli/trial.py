@@ -92,7 +92,10 @@ def described(found: SettingView, view: StudyView) -> str:
 
 
 def gained(report: StudyReport) -> str:
-    """Return what the best so far saves of the objective; nothing where that is the baseline."""
+    """Return what the best so far saves of the objective, or costs more, as a limit may ask for.
+
+    Nothing where that is the baseline.
+    """
     from tuner.cli.figures import THE_BASELINE, change, percent
 
     view, gain = report.study, report.saving
@@ -101,7 +104,10 @@ def gained(report: StudyReport) -> str:
     if change(view.best.setting, view.baseline.setting) == THE_BASELINE:
         return ""
     how = "in alternating windows" if report.alternating else "over all windows"
-    return f"{percent(gain.mean, gain.stderr)} of {asked_metrics(view)[0]}, {how}"
+    metric = asked_metrics(view)[0]
+    if gain.mean < 0.0:
+        return f"costs {percent(-gain.mean, gain.stderr)} more {metric}, {how}"
+    return f"saves {percent(gain.mean, gain.stderr)} of {metric}, {how}"
 
 
 def broken(view: StudyView) -> str:

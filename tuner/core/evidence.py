@@ -61,12 +61,22 @@ class Candidate:
 class Evidence:
     """Everything derived from the trials at once: baseline, limits and the settings tried.
 
-    `limits` is None while one of them is relative to a baseline that has not been measured.
+    `limits` is None while one of them is relative to a baseline that has not been measured, or is not
+    positive.
     """
 
     baseline: Mapping[str, Estimate]
     limits: tuple[Limit, ...] | None
     candidates: tuple[Candidate, ...]
+
+    @property
+    def broken(self) -> Limit | None:
+        """The first limit that the baseline breaks by its mean: what keeps it may cost more then."""
+        for limit in self.limits or ():
+            shown = self.baseline.get(limit.metric)
+            if shown is not None and not limit.holds(shown.mean):
+                return limit
+        return None
 
     def of(self, setting: Setting) -> Candidate | None:
         """Return what is known of one setting, None where it was never measured."""

@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import past, setting, study, trial, window
 from tuner.core import (
+    Constraint,
     Done,
     Estimate,
     Measurement,
@@ -214,6 +215,35 @@ def test_a_gain_that_is_not_proven_is_not_claimed() -> None:
     _, end = confirm(PROPOSED, TUNED, flat)
     assert (end.phase, end.plan) == (Phase.HOLDING, Plan.single(setting()))
     assert "not proven" in end.why
+
+
+TIGHT = replace(PROPOSED, constraints=(Constraint.parse("latency_p99_ms <= 90"),))
+
+
+def test_where_the_baseline_breaks_a_limit_what_keeps_it_wins_whatever_it_costs() -> None:
+    _, end = confirm(TIGHT, TUNED, table({1000: (10, 100), 600: (12, 80)}))
+    assert (end.phase, end.plan) == (Phase.HOLDING, Plan.single(setting(600)))
+    assert "latency_p99_ms <= 90, which the baseline breaks; energy_j 20.0" in end.why
+    assert end.why.endswith("% worse than the baseline")
+    _, end = confirm(TIGHT, TUNED, table({1000: (10, 100), 600: (8, 80)}))
+    assert end.why.endswith("% better than the baseline")
+
+
+def test_where_the_baseline_breaks_a_limit_what_breaks_it_too_does_not_win() -> None:
+    _, end = confirm(TIGHT, TUNED, table({1000: (10, 100), 600: (6, 95), 800: (8, 89.9)}))
+    assert (end.phase, end.plan) == (Phase.HOLDING, Plan.single(setting()))
+
+
+def test_a_limit_relative_to_nothing_pauses_the_study_with_the_reason() -> None:
+    at = replace(study(Phase.BASELINE), constraints=(Constraint.parse("power_w <= 1.2x baseline"),))
+    dark = window(extra={"power_w": Estimate.of_mean(0.0, 0.0)})
+    seen = [trial(n, setting(), dark, phase=Phase.BASELINE) for n in (1, 2)]
+    end = step(at, seen)
+    assert isinstance(end, Move)
+    assert end.phase is Phase.PAUSED
+    assert (
+        end.why == "power_w is 0 at the baseline: no limit is relative to that; set an absolute one"
+    )
 
 
 def test_at_most_three_settings_are_confirmed() -> None:

@@ -110,9 +110,12 @@ def test_only_tuning_trials_that_came_to_their_own_end_are_spent() -> None:
 
 
 def deployable(
-    *trials: Trial, believed: dict[int, tuple[float, float, float, float]], safety: Safety
+    *trials: Trial,
+    believed: dict[int, tuple[float, float, float, float]],
+    safety: Safety,
+    limit: str = "latency_p99_ms <= 1.2x baseline",
 ) -> Sequence[object]:
-    at = ladder(safety=safety)
+    at = ladder(safety=safety, constraints=(limit,))
     search = told(at, [*BASELINE, *trials], {1000: NOTHING, **believed})
     return [search.grid.settings[row]["gpu.clock_mhz"] for row in search.deployable]
 
@@ -132,6 +135,33 @@ def test_what_may_be_deployed_is_measured_trusted_and_better_best_first() -> Non
 
 def test_with_nothing_else_the_baseline_is_deployed() -> None:
     assert deployable(believed={500: BETTER}, safety=Safety.BALANCED) == [1000]
+
+
+TIGHT = "latency_p99_ms <= 95"
+
+
+def test_where_the_baseline_breaks_a_limit_what_costs_more_may_be_deployed() -> None:
+    trials = [measured(3 + i, mhz, 12.0, 80.0) for i, mhz in enumerate((600, 700))]
+    dear = {600: (0.3, 0.01, -0.2, 0.01), 700: WORSE}
+    found = deployable(*trials, believed=dear, safety=Safety.BALANCED, limit=TIGHT)
+    assert found == [700, 600, 1000]
+
+
+def test_what_lacks_a_limited_metric_is_not_deployed() -> None:
+    seeing = window(4.0)
+    half = replace(seeing, estimates={"energy_j": seeing.estimates["energy_j"]})
+    blind = trial(3, setting(500), half)
+    assert deployable(blind, believed={500: BETTER}, safety=Safety.OFF) == [1000]
+
+
+@pytest.mark.parametrize(("limit", "beaten"), [(TIGHT, 600), ("latency_p99_ms <= 105", 1000)])
+def test_a_baseline_that_breaks_a_limit_is_not_what_has_to_be_beaten(
+    limit: str, beaten: int
+) -> None:
+    at = ladder(constraints=(limit,))
+    unsure = {1000: (0.0, 0.01, 0.5, 0.1), 600: (0.3, 0.01, 0.18, 0.1)}
+    search = told(at, [*BASELINE, measured(3, 600, 12.0, 95.0)], unsure)
+    assert search.grid.settings[search.incumbent]["gpu.clock_mhz"] == beaten
 
 
 def test_what_has_shown_a_limit_broken_is_not_deployed_whatever_is_believed() -> None:

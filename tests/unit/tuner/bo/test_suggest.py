@@ -163,6 +163,37 @@ def test_while_nothing_keeps_the_limit_the_likeliest_is_tried() -> None:
     assert "nothing keeps every limit yet" in answer.why
 
 
+def test_under_a_limit_that_the_baseline_breaks_the_cheapest_that_keeps_it_is_proposed() -> None:
+    at = replace(
+        fine(10, constraints=("latency_p99_ms <= 90",)),
+        space=Space((Knob("gpu.clock_mhz", (600, 800, 1000, 1200, 1400), 1000),)),
+    )
+
+    def dearer(clock: Setting) -> Measurement:
+        ratio = int(clock["gpu.clock_mhz"]) / 1000
+        return window(10.0 * ratio, 100.0 / ratio)
+
+    trials = [trial(n, at.baseline, dearer(at.baseline), phase=Phase.BASELINE) for n in (1, 2)]
+    while isinstance(answer := suggest(past(at, trials)), Try):
+        trials.append(trial(len(trials) + 1, answer.setting, dearer(answer.setting)))
+    assert trials[2].setting["gpu.clock_mhz"] in (1200, 1400), "a higher clock is a faster one"
+    assert isinstance(answer, Done)
+    assert answer.plan.rows[0].setting == {"gpu.clock_mhz": 1200}
+    assert "above the baseline" in answer.why
+
+
+def test_a_limit_that_nothing_keeps_ends_at_the_baseline_and_says_so() -> None:
+    at = replace(asked(4, constraints=("latency_p99_ms <= 9",)))
+    trials = baseline(at)
+    while isinstance(answer := suggest(past(at, trials)), Try):
+        trials.append(trial(len(trials) + 1, answer.setting, surface(answer.setting)))
+    assert isinstance(answer, Done)
+    assert answer.plan.rows[0].setting == at.baseline
+    assert answer.why.endswith(
+        "nothing measured is likely to keep every limit; the baseline breaks latency_p99_ms <= 9"
+    )
+
+
 def test_searching_does_not_stop_at_a_setting_that_failed_once() -> None:
     at = fine()
     first = tried(at, suggest(past(at, baseline(at)))).setting

@@ -134,6 +134,35 @@ def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
     assert "best so far" not in shown_lines(main)
 
 
+def test_a_limit_that_costs_more_than_the_baseline_is_not_called_a_saving() -> None:
+    verbs = worlds.operations()
+    limit = "latency_p99_ms <= 90"
+    draft = StudyDraft(devices=("sim",), constraints=(limit,), policy="scripted")
+    study = verbs.create(draft).id
+    worlds.tune(verbs, worlds.costly)
+    job = Job(device="cpu", study=study)
+    main = results.outcome(verbs, study, job, device())
+
+    def truth(at: Setting) -> Mapping[str, float]:
+        shown = worlds.costly(at).measurement
+        assert shown is not None
+        return {name: estimate.mean for name, estimate in shown.estimates.items()}
+
+    asked = (Constraint.parse(limit),)
+    main = replace(
+        main, score=score(device().space, truth, Objective("energy_j"), asked, main.held)
+    )
+    text = told(Result(job=job, board="A100", cannot={}, main=main), width=200)
+    assert "energy_j is 40.0 ± " in text
+    assert " % worse; compared in alternating windows" in text
+    assert "limit     latency_p99_ms <= 90.00 ms: kept" in text
+    assert "it is not paid back: the best saves no energy" in text
+    assert (
+        "truth     the baseline truly breaks a limit; the choice keeps them and costs 40.0 % more; "
+        "the best that keeps them is" in text
+    )
+
+
 def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
     """Also where the last row, for the highest load, stays at the baseline."""
     found = result(policy="by-load")

@@ -60,6 +60,12 @@ def slope(at: Setting) -> Outcome:
     return completed(clock / 100.0, 100.0 + (1000.0 - clock) / 40.0)
 
 
+def costly(at: Setting) -> Outcome:
+    """Joules rise as the clock falls, latency falls: only a tight limit makes one want that."""
+    clock = float(at["gpu.clock_mhz"])
+    return completed(20.0 - clock / 100.0, clock / 10.0)
+
+
 def broken_at_800(at: Setting) -> Outcome:
     if at["gpu.clock_mhz"] == 800:
         return Outcome(state=TrialState.FAILED, reason="the clock was refused")
