@@ -239,7 +239,14 @@ class _Search:
         return {"throughput_per_s": Prediction(rate, rate * doubt)}
 
     def done(self, evidence: Evidence, most: float) -> Done:
-        """Return the plan: for each demand the best packing that has proven to beat the baseline."""
+        """Return the plan: for each demand the best packing that has proven to beat the baseline.
+
+        Where the baseline breaks a limit no row may be at it: one setting for every demand then.
+        """
+        fit = incumbent(self.study, evidence)
+        if evidence.broken is not None and fit is not None:
+            kept = f"the best that keeps {evidence.broken.in_short}, which the baseline breaks"
+            return Done(Plan.single(fit.setting), f"{kept}: {self.account(most)}")
         chosen = {d: g for d in self.demands if (g := self.best(evidence, d)) is not None}
         picked = self.few(set(chosen.values()))
         spans: list[tuple[Group, list[int]]] = []

@@ -252,6 +252,18 @@ def test_settings_beyond_a_limit_are_in_no_row() -> None:
             assert machine.window(row.setting).estimates["latency_p99_ms"].mean <= 0.5 * base
 
 
+def test_where_the_baseline_breaks_a_limit_no_row_is_at_it() -> None:
+    machine = Machine(8, gpt2, slower=0.0)
+    base = machine.window(knob_space(8).default).estimates["latency_p99_ms"].mean
+    limit = f"latency_p99_ms <= {0.7 * base:.1f}"
+    course = Course(machine, Objective("cpu_time_ms"), constraints=(limit,))
+    held = course.hold()
+    assert len(held.rows) == 1
+    shown = machine.window(held.rows[0].setting).estimates
+    assert shown["latency_p99_ms"].mean <= 0.7 * base
+    assert "which the baseline breaks" in course.account
+
+
 def test_another_objective_goes_by_what_it_showed() -> None:
     machine = Machine(4, gpt2)
     plan = Course(machine, objective=Objective("cpu_time_ms")).hold()
