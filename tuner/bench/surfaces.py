@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.devices.replay.table import ROLES_FILE, Surface, load_surfaces, presumed
+from agents.devices.replay.table import ROLES_FILE, Surface, blurred, load_surfaces, presumed
 from tuner.core import ConfigError, InvalidInput, Limit, Objective, Setting, setting_key
 
 WORTH_TUNING = 0.03
@@ -109,7 +109,13 @@ def remarks(folder: Path) -> list[str]:
         for name in sorted(sections & tables)
         if (columns := presumed(folder / f"{name}.csv"))
     ]
-    return [*sorted(unnamed + missing), *guessed]
+    averaged = [
+        f"{name}.csv: rows that differ in {', '.join(columns)} alone are averaged as repeats: "
+        "only numbers make a knob"
+        for name in sorted(sections & tables)
+        if (columns := blurred(folder / f"{name}.csv"))
+    ]
+    return [*sorted(unnamed + missing), *guessed, *averaged]
 
 
 def _sections(folder: Path) -> set[str]:
@@ -123,7 +129,7 @@ def _sections(folder: Path) -> set[str]:
             hint="name a folder of measured surfaces, one CSV file per source",
         )
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        found = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {file}: {error}", hint="mend it") from error
     return {

@@ -21,8 +21,10 @@ from statistics import fmean
 
 from tuner.core import (
     ConfigError,
+    ConstraintSyntax,
     InvalidInput,
     Knob,
+    Objective,
     Part,
     Setting,
     SettingKey,
@@ -132,12 +134,9 @@ def load_surfaces(path: Path) -> tuple[Surface, ...]:
             f"{path} has no column {', '.join(missing)}",
             hint=f"name the objective and what is constrained in {path.with_name(ROLES_FILE)}",
         )
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row["surface"], []).append(row)
     found = [
         _surface(path, group, roles, list(dict.fromkeys([*columns, *_beside(group)])))
-        for group in groups.values()
+        for group in _by_surface(rows)
     ]
     return tuple(surface for surface in found if surface.space.knobs)
 
@@ -152,6 +151,31 @@ def presumed(path: Path) -> list[str]:
     resources, listed = _roles(path, rows).resources, _section(path).get("resources")
     others = resources[len(listed) :] if isinstance(listed, list) else ()
     return [c for c in others if _numeric(rows, c) and len({row[c] for row in rows}) > 1]
+
+
+def blurred(path: Path) -> list[str]:
+    """Return the columns without numbers that differ between rows averaged as repeats of one setting.
+
+    A remark, perhaps; or levels of a knob, which only numbers make one. Raises as `load_surfaces`.
+    """
+    rows = _rows(path)
+    roles = _roles(path, rows)
+    texts = [
+        c for c in rows[0] if c not in LABELS and not roles.metric(c) and not _numeric(rows, c)
+    ]
+    return [c for c in texts if any(_differs(path, g, roles, c) for g in _by_surface(rows))]
+
+
+def _differs(path: Path, rows: Sequence[Row], roles: Roles, column: str) -> bool:
+    keys = [setting_key(setting) for setting in _settings(path, rows, roles)]
+    return len(set(zip(keys, (row[column] for row in rows), strict=True))) > len(set(keys))
+
+
+def _by_surface(rows: Sequence[Row]) -> list[list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["surface"], []).append(row)
+    return list(groups.values())
 
 
 def _beside(rows: Sequence[Row]) -> list[str]:
@@ -181,7 +205,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
     if twice:
         raise InvalidInput(f"{path} has two columns {', '.join(twice)}", hint="rename one of them")
     missing = [name for name in LABELS if name not in columns]
-    if missing or not any(name in columns for name in METRICS):
+    if missing or not ({*METRICS} & {*columns} or "objective" in _section(path)):
         lacking = ", ".join(missing) or f"any of {', '.join(METRICS)}"
         raise InvalidInput(f"{path} has no column {lacking}", hint="see the README on its format")
     if not rows:
@@ -204,7 +228,7 @@ def _section(path: Path) -> dict[str, object]:
     """Return what `surfaces.toml` says about a table, nothing where there is no such file."""
     file = path.with_name(ROLES_FILE)
     try:
-        section = tomllib.loads(file.read_text(encoding="utf-8")).get(path.stem, {})
+        section = tomllib.loads(file.read_text(encoding="utf-8-sig")).get(path.stem, {})
         if not isinstance(section, dict):
             raise ValueError(f"{path.stem} is no table")
     except FileNotFoundError:
@@ -224,6 +248,13 @@ def _roles(path: Path, rows: Sequence[Row]) -> Roles:
                 f"{file}, {path.stem}.{key}: {name!r} is no column of {path.name}",
                 hint=f"the columns are: {', '.join(columns)}",
             )
+        try:
+            Objective(_as_metric(name)[0])
+        except ConstraintSyntax as error:
+            raise ConfigError(
+                f"{file}, {path.stem}.{key}: {error}",
+                hint="rename the column: small letters, digits, dots and underscores",
+            ) from error
         aims[key] = name
     known = {*LABELS, *METRICS, *aims.values()}
     knobs = [c for c in columns if c not in known]
@@ -240,7 +271,8 @@ def _roles(path: Path, rows: Sequence[Row]) -> Roles:
             if not _numeric(rows, name):
                 raise ConfigError(
                     f"{file}, {path.stem}.{key}: {name} of {path.name} holds no numbers",
-                    hint="write its levels as numbers, or give it no role",
+                    hint="write its levels as numbers; with no role it is taken for a remark, and rows "
+                    "that differ in it alone are averaged",
                 )
         listed[key] = names
     # A knob that nobody gave a role is a resource like the others, after them.

@@ -142,6 +142,46 @@ def test_a_column_that_was_given_no_role_is_taken_for_a_knob_aloud(tmp_path: Pat
     assert remarks(tmp_path) == []
 
 
+def test_rows_that_only_a_text_tells_apart_are_averaged_aloud(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    header, *rows = (HEADER + STEEP).splitlines()
+    lines = [f"{header},kind,day", *(f"{r},{kind},mo" for r in rows for kind in ("int8", "fp16"))]
+    (tmp_path / "tiny.csv").write_text("\n".join(lines) + "\n")
+    assert remarks(tmp_path) == [
+        "tiny.csv: rows that differ in kind alone are averaged as repeats: only numbers make a knob"
+    ]
+
+
+def test_a_roles_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    before = load_problems(tmp_path)
+    roles = tmp_path / "surfaces.toml"
+    roles.write_text(roles.read_text(), encoding="utf-8-sig")
+    assert load_problems(tmp_path) == before
+
+
+def test_a_table_may_have_no_metric_but_its_own(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    table = (HEADER + STEEP).replace("energy_j", "cost").replace("latency_s", "wait_s")
+    lines = [line.rsplit(",", 1)[0] for line in table.splitlines()]
+    (tmp_path / "tiny.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "surfaces.toml").write_text(
+        ROLES.replace('"energy_j"', '"cost"').replace('"latency_s"', '"wait_s"')
+    )
+    (problem,) = load_problems(tmp_path)
+    assert problem.surface.metrics == ("cost", "wait_s")
+
+
+def test_a_column_that_can_be_no_metric_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    path = tmp_path / "tiny.csv"
+    path.write_text(path.read_text().replace("energy_j", "Energy_J"))
+    (tmp_path / "surfaces.toml").write_text(ROLES.replace('"energy_j"', '"Energy_J"'))
+    with pytest.raises(ConfigError, match=r"tiny\.objective: 'Energy_J' is no metric name") as found:
+        load_problems(tmp_path)
+    assert "rename the column" in (found.value.hint or "")
+
+
 def test_blanks_after_the_commas_change_nothing(tmp_path: Path) -> None:
     write_tables(tmp_path)
     before = load_problems(tmp_path)
