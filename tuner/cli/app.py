@@ -78,6 +78,10 @@ def about(
     """Tune hardware and runtime knobs for least energy while your limits hold."""
 
 
+CTRL_C = 130
+"""What Typer makes of an interrupt; our codes are 0, 1 and 2."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 anything else.
 
@@ -100,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse("missing", f"{error.name} is not installed", hint, as_json=as_json, code=1)
     except typer.Abort:
         return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
-    # Typer reports Ctrl-C as 130; our codes are 0, 1 and 2.
+    if code == CTRL_C:
+        return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
     return min(code, 1) if isinstance(code, int) and code != 2 else code or 0
 
 

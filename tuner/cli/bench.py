@@ -99,19 +99,26 @@ def _studies(folder: Path, terms: Terms) -> list[Job]:
 
 
 def _tell(found: Standings, plot: Path | None, output: Path | None, as_json: bool) -> None:
-    """Print the standings, and write the files asked for."""
+    """Print the standings, and write the files asked for. Raises StoreError where one cannot be."""
     from tuner.bench.plot import draw
     from tuner.cli.output import echo_json, json_text
     from tuner.cli.standings import markdown
+    from tuner.core import StoreError
 
     if as_json:
         echo_json(found)
     else:
         typer.echo(markdown(found))
-    if output is not None:
-        output.write_text(json_text(found) + "\n", encoding="utf-8")
-    if plot is not None:
-        draw(found.rows, plot)
+    try:
+        if output is not None:
+            output.write_text(json_text(found) + "\n", encoding="utf-8")
+        if plot is not None:
+            draw(found.rows, plot)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {error.filename or output or plot}: {error.strerror}",
+            hint="the figures are printed above; choose another --output or --plot",
+        ) from None
 
 
 def _check_files(plot: Path | None, output: Path | None) -> None:

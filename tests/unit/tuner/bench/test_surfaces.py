@@ -177,7 +177,9 @@ def test_a_column_that_can_be_no_metric_is_refused_with_what_to_do(tmp_path: Pat
     path = tmp_path / "tiny.csv"
     path.write_text(path.read_text().replace("energy_j", "Energy_J"))
     (tmp_path / "surfaces.toml").write_text(ROLES.replace('"energy_j"', '"Energy_J"'))
-    with pytest.raises(ConfigError, match=r"tiny\.objective: 'Energy_J' is no metric name") as found:
+    with pytest.raises(
+        ConfigError, match=r"tiny\.objective: 'Energy_J' is no metric name"
+    ) as found:
         load_problems(tmp_path)
     assert "rename the column" in (found.value.hint or "")
 

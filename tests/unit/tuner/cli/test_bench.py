@@ -171,6 +171,19 @@ def test_a_table_nobody_named_is_told(folder: Path, capsys: pytest.CaptureFixtur
     assert "left out other.csv" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
+def test_a_file_that_cannot_be_written_in_the_end_costs_no_figures(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    full = tmp_path / "full.json"
+    full.symlink_to("/dev/full")
+    assert bench(folder, *QUICK, "--output", str(full)) == 2
+    out, err = capsys.readouterr()
+    assert "sobol" in out
+    assert "error: cannot write" in err
+    assert "No space left" in err
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_its_processes_end_with_it_at_once(folder: Path, killed: bool) -> None:
     code = (
@@ -188,4 +201,6 @@ def test_its_processes_end_with_it_at_once(folder: Path, killed: bool) -> None:
         run.kill() if killed else run.send_signal(2)
         assert run.wait(timeout=10) == (-9 if killed else 1)
         assert psutil.wait_procs(workers, timeout=10)[1] == []
-        assert "Traceback" not in run.stderr.read()
+        said = run.stderr.read()
+        assert "Traceback" not in said
+        assert killed or said.endswith("error: interrupted\n")
