@@ -8,9 +8,10 @@ clocks; a request runs only if the prediction meets the SLO; requests run one af
 The paper leaves unpublished how the model is fitted, from how many samples, how well it predicts,
 and what "meets" means under doubt. Our own choices: ordinary least squares without a ridge over the
 study's own windows; a prediction bound instead of the mean, since later work found such
-models to be off by more than half (arXiv 2512.18725); no prediction outside of what was seen; and
-no prediction from fewer than three windows more than there are coefficients to tell apart. What
-cannot be predicted is not admitted.
+models to be off by more than half (arXiv 2512.18725); no prediction where a feature is beyond what
+was seen of it (a new combination of them is what the model is for); and no prediction from fewer
+than three windows more than there are coefficients to tell apart. What cannot be predicted is not
+admitted.
 
 Left out: how clocks change once fine-tuning runs (not public either).
 

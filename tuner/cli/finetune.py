@@ -98,18 +98,36 @@ def read_windows(path: Path, metric: str) -> list[Sample]:
             are of several settings.
     """
     from policies.finetuning import Demand, Mix, Sample
-    from tuner.core import Estimate
+    from tuner.core import Estimate, InvalidInput
 
     found = []
     for number, row in enumerate(_rows(path, metric), 2):
         if not _proves(row, metric):
             continue
         where = f"{path}, row {number}"
-        beside = Demand(_cell(where, row, GFLOP, 0.0), _cell(where, row, INTENSITY, 0.0))
+        idle = 0.0 if not row[GFLOP] and not row[INTENSITY] else math.nan
+        beside = Demand(_cell(where, row, GFLOP, idle), _cell(where, row, INTENSITY, idle))
         stderr = _cell(where, row, f"{metric}:stderr", 0.0)
-        shown = Estimate.of_mean(_cell(where, row, metric), stderr)
-        found.append(Sample(Mix(Demand(), int(_cell(where, row, BATCH)), beside), shown))
+        shown = Estimate.of_mean(_above(where, row, metric), stderr)
+        batch = _above(where, row, BATCH)
+        if not batch.is_integer():
+            raise InvalidInput(
+                f"{where}: {BATCH} = {row[BATCH]!r} is no count", hint="mend the row"
+            )
+        found.append(Sample(Mix(Demand(), int(batch), beside), shown))
     return found
+
+
+def _above(where: str, row: Row, name: str) -> float:
+    """Return a number of a row that has to be above zero. Raises InvalidInput."""
+    from tuner.core import InvalidInput
+
+    value = _cell(where, row, name)
+    if value == 0.0:
+        raise InvalidInput(
+            f"{where}: {name} = {row[name]!r} is not above zero", hint="mend the row"
+        )
+    return value
 
 
 def _cell(where: str, row: Row, name: str, default: float = math.nan) -> float:
@@ -132,9 +150,15 @@ def _rows(path: Path, metric: str) -> Sequence[Row]:
 
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            read = list(csv.DictReader(file, restval=""))
+            read = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"cannot read {path}: {error}", hint="name a CSV file") from None
+    for number, row in enumerate(read, 2):
+        # DictReader files surplus cells under None and fills missing ones with None.
+        if None in row or None in row.values():
+            raise InvalidInput(
+                f"{path}, row {number}: not as many cells as columns", hint="mend the row"
+            )
     knobs = {n for row in read for n in row if n and n.startswith(KNOB)} - {KNOB + BATCH}
     moved = [name for name in sorted(knobs) if len({row[name] for row in read}) > 1]
     if moved:

@@ -84,6 +84,13 @@ def test_what_the_history_writes_can_be_read(
         (f"{HEADER}\n8,100,1,x,40\n", "latency_p99_ms <= 700", "row 2: finetuning_gflop = 'x'"),
         (f"{HEADER}\n8,nan,1,1,40\n", "latency_p99_ms <= 700", "row 2: latency_p99_ms = 'nan'"),
         (f"{HEADER}\n,9,1,1,40\n", "latency_p99_ms <= 700", "row 2: batch_size = ''"),
+        (f"{HEADER}\n8.5,9,1,1,40\n", "latency_p99_ms <= 700", "batch_size = '8.5' is no count"),
+        (f"{HEADER}\n0,9,1,1,40\n", "latency_p99_ms <= 700", "batch_size = '0' is not above zero"),
+        (f"{HEADER}\n8,0,1,1,40\n", "latency_p99_ms <= 700", "_ms = '0' is not above zero"),
+        (f"{HEADER}\n8,9,1,60,\n", "latency_p99_ms <= 700", "finetuning_flop_per_byte = ''"),
+        (f"{HEADER}\n8,9,1,,40\n", "latency_p99_ms <= 700", "row 2: finetuning_gflop = ''"),
+        (f"{HEADER}\n8,9,1,1\n", "latency_p99_ms <= 700", "row 2: not as many cells"),
+        (f"{HEADER}\n8,9,1,1,40,7\n", "latency_p99_ms <= 700", "row 2: not as many cells"),
         (
             f"{HEADER},knob:clock\n8,9,1,1,40,5\n8,9,1,1,40,6\n",
             "latency_p99_ms <= 700",
