@@ -51,6 +51,8 @@ LEAST_LESSON = 1e-5
 
 UNMOVED = "a knob that no trial has moved yet"
 
+TANGLED = "a knob that trials have moved this way only together with others"
+
 BASELINE_WINDOWS = 3
 """Before a search gives up, the baseline has been measured so often: every chance rests on it."""
 
@@ -60,9 +62,9 @@ def explore(search: Search) -> Try | None:
 
     The likeliest to keep the limits while nothing does. Then, in this order: the greatest expected
     gain net of its risk; a safe window that teaches about a promising row; a look around while little
-    was tried; small gains that are safe; a knob not moved yet; the baseline again where nothing beats
-    it; a promising risk; a knob not moved yet, though not safely; the best setting again until it is
-    firm.
+    was tried; small gains that are safe; a knob not moved yet, or not alone; the baseline again where
+    nothing beats it; a promising risk; a knob not moved yet, though not safely; the best setting again
+    until it is firm.
     """
     return _Choice(search).made()
 
@@ -216,14 +218,31 @@ class _Choice:
         like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
         return like & self.search.allowed & self._unmeasured
 
-    def _unmoved(self) -> Try | None:
-        """Return a safe row that moves a knob for the first time: what a model says of it is a guess.
+    @cached_property
+    def _apart(self) -> Tensor:
+        """Which rows move a knob alone that measured rows moved that way only with others."""
+        points, row = self.search.grid.points, self.search.baseline
+        rows = list(self.search.view.measured)
+        between, steps = points[rows][:, None] != points[rows], points[:, None] != points[rows]
+        alone, single = between.sum(dim=2) == 1, steps.sum(dim=2) == 1
+        found = torch.zeros_like(self._unmeasured)
+        for way in (points > points[row], points < points[row]):
+            moved = between & alone[..., None] & (way[rows][:, None] | way[rows])
+            tangled = way[rows].any(dim=0) & ~moved.any(dim=1).any(dim=0)
+            found |= (steps & single[..., None] & (way & tangled)[:, None]).any(dim=2).any(dim=1)
+        return found & self.search.allowed & self._unmeasured
 
-        Of such rows the one that could be best.
+    def _unmoved(self) -> Try | None:
+        """Return a safe row that moves a knob for the first time, or for the first time alone.
+
+        What a model says of it is a guess. Of such rows the one that could be best.
         """
         value = self.belief.sign * self.belief.mean[:, 0] - Z95 * self.belief.sd[:, 0]
-        row = argmax(-value, self._fresh & (self.chance >= SAFE), self.seed)
-        return None if row is None else self._try(row, f"{UNMOVED}; {self.search.outlook(row)}")
+        for rows, what in ((self._fresh, UNMOVED), (self._apart, TANGLED)):
+            row = argmax(-value, rows & (self.chance >= SAFE), self.seed)
+            if row is not None:
+                return self._try(row, f"{what}; {self.search.outlook(row)}")
+        return None
 
     def _likeliest_unmoved(self) -> Try | None:
         """Return the likeliest to keep the limits of such rows, where none was safe."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import setting, trial
+from tests.builders import setting, trial, window
 from tests.unit.tuner.bo.searches import (
     HOPELESS,
     LADDER,
@@ -241,6 +241,29 @@ def test_knobs_that_cannot_be_moved_alone_are_moved_together() -> None:
     answer = explore(search)
     assert answer is not None
     assert answer.setting == setting(800, 2)
+
+
+def test_a_knob_that_was_moved_only_together_with_another_is_moved_alone() -> None:
+    knobs = Knob("gpu.clock_mhz", (600, 800, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    at = ladder(space=Space(knobs))
+    dull = 0.2, 0.01, 0.0, 0.01
+    both = [*at_baseline(at), *idle(at), trial(3, setting(800, 2), window(11.0, 105.0))]
+    believed = {1000: NOTHING, 800: dull, 600: dull}
+    answer = explore(told(at, both, believed))
+    assert answer is not None
+    assert answer.setting == setting(1000, 2), "it could be the best of those that move one knob"
+    assert "together with others" in answer.why
+    alone = trial(4, setting(1000, 2), window(10.0, 100.0))
+    assert explore(told(at, [*both, alone], believed)) is None, "so the clock is apart, too"
+
+
+def test_a_knob_that_is_not_safely_moved_alone_stays_where_it_is() -> None:
+    knobs = Knob("gpu.clock_mhz", (800, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    at = ladder(space=Space(knobs))
+    both = [*at_baseline(at), *idle(at), trial(3, setting(800, 2), window(11.0, 105.0))]
+    unsafe = 0.0, 0.01, 0.16, 0.05
+    answer = explore(told(at, both, {1000: unsafe, 800: unsafe}))
+    assert answer is None or "together with others" not in answer.why
 
 
 def test_before_it_gives_up_a_search_makes_sure_of_the_baseline() -> None:
