@@ -71,10 +71,9 @@ class Evidence:
 
     @property
     def broken(self) -> Limit | None:
-        """The first limit that the baseline breaks by its mean: what keeps it may cost more then."""
+        """The first limit that the baseline is proven to break: what keeps it may cost more then."""
         for limit in self.limits or ():
-            shown = self.baseline.get(limit.metric)
-            if shown is not None and not limit.holds(shown.mean):
+            if limit.verdict(self.baseline.get(limit.metric)) is Verdict.INFEASIBLE:
                 return limit
         return None
 

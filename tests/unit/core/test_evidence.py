@@ -207,3 +207,10 @@ def test_the_gravest_device_decides_how_a_trial_ended() -> None:
         ]
     )
     assert (both.state, both.reason) == (TrialState.FAILED, "clock refused")
+
+
+@pytest.mark.parametrize(("limit", "broken"), [("95", True), ("99.5", False), ("120", False)])
+def test_a_baseline_breaks_only_what_it_is_proven_to_break(limit: str, broken: bool) -> None:
+    at = study(constraints=(f"latency_p99_ms <= {limit}",))
+    evidence = weigh(at, [BASE, trial(2, setting(600), window(7.0, 80.0))])
+    assert (evidence.broken is not None) == broken
