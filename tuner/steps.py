@@ -277,13 +277,17 @@ def _in_words(study: Study, plan: Plan, won: Sequence[str], struck: Sequence[str
 def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[Plan]:
     """Return what may still be confirmed, in order: the proposal, then the next best measured.
 
-    The order must not change while windows come in, so rivals are ranked without them.
+    The order must not change while windows come in, so rivals are ranked without them. Where the
+    baseline breaks a limit the last is what is furthest from it: not the baseline at any price.
     """
-    before = [t for t in trials if t.number < study.phase_since]
-    rivals = [Plan.single(c.setting) for c in _rivals(study, weigh(study, before))]
+    before = weigh(study, [t for t in trials if t.number < study.phase_since])
     known = {setting_key(s) for s in settings_of(proposed)}
-    others = [p for p in rivals if setting_key(p.rows[0].setting) not in known]
-    return [proposed, *others][:CONFIRM_CANDIDATES]
+    rivals = [c for c in _rivals(study, before) if setting_key(c.setting) not in known]
+    if before.broken is not None and len(rivals) >= CONFIRM_CANDIDATES:
+        metric, sign = before.broken.metric, before.broken.sign
+        safest = min(rivals[1:], key=lambda c: sign * c.estimates[metric].mean)
+        rivals = [*rivals[: CONFIRM_CANDIDATES - 2], safest]
+    return [proposed, *(Plan.single(c.setting) for c in rivals)][:CONFIRM_CANDIDATES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +311,10 @@ def _fate(study: Study, setting: Setting, windows: Sequence[Trial], evidence: Ev
     in_force = evidence.limits or ()
     own = [t for t in windows if t.tries(setting)]
     good = [t for t in own if t.state is TrialState.COMPLETED]
-    bad = next((t for t in own if t.state is TrialState.FAILED or t.censored), None)
+    failed = [t for t in own if t.state is TrialState.FAILED]
+    bad = next((t for t in own if t.censored), None)
+    if bad is None and len(failed) >= guard.MOST_FAILURES:
+        bad = failed[-1]
     if bad is not None:
         return _Fate(False, True, f"trial {bad.number} {bad.state}: {bad.reason}")
     if len(good) < CONFIRM_WINDOWS:

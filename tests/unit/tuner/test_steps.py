@@ -234,6 +234,36 @@ def test_where_the_baseline_breaks_a_limit_what_breaks_it_too_does_not_win() -> 
     assert (end.phase, end.plan) == (Phase.HOLDING, Plan.single(setting()))
 
 
+def test_where_the_baseline_breaks_a_limit_the_last_hope_is_what_is_furthest_from_it() -> None:
+    near = setting(600), setting(800), setting(600, 2)
+    shown = [(s, 12.0 + i / 10, 88.0) for i, s in enumerate(near)] + [(setting(800, 2), 13.0, 60.0)]
+    tried = [
+        trial(3 + i, s, window(energy, ms, relative=0.001))
+        for i, (s, energy, ms) in enumerate(shown)
+    ]
+    at = replace(TIGHT, phase_since=7)
+
+    def truth(at: Setting) -> Measurement:
+        return (
+            window(10.0, 100.0) if at == setting() else window(13.0, 95.0 if at in near else 60.0)
+        )
+
+    asked, end = confirm(at, [base(1), base(2), *tried], truth)
+    assert end.plan == Plan.single(setting(800, 2))
+    assert setting(600, 2) not in asked
+
+
+def test_a_confirming_window_that_fails_is_made_once_more() -> None:
+    failed = [
+        trial(6, setting(600), state=TrialState.FAILED, phase=Phase.CONFIRMING),
+        trial(7, setting(600), state=TrialState.FAILED, phase=Phase.CONFIRMING),
+    ]
+    before = [*TUNED, trial(5, setting(), window(), phase=Phase.CONFIRMING)]
+    again, next_best = step(PROPOSED, [*before, failed[0]]), step(PROPOSED, [*before, *failed])
+    assert isinstance(again, Assign) and again.setting == setting(600)
+    assert isinstance(next_best, Assign) and next_best.setting == setting(800)
+
+
 def test_a_limit_relative_to_nothing_pauses_the_study_with_the_reason() -> None:
     at = replace(study(Phase.BASELINE), constraints=(Constraint.parse("power_w <= 1.2x baseline"),))
     dark = window(extra={"power_w": Estimate.of_mean(0.0, 0.0)})
