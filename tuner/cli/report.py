@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tuner.cli.figures import change, duration, figure, joined, percent, shown
 from tuner.cli.output import table
 from tuner.cli.trial import asked_metrics, broken, plan_rows
-from tuner.core import Bill, render_setting
+from tuner.core import Bill, Verdict, render_setting, setting_key
 from tuner.steps import saving
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tuner.cli.results import Outcome, Result
     from tuner.cli.score import Score
-    from tuner.wire import StudyReport
+    from tuner.wire import SettingView, StudyReport
 
 ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")
 """Metrics shown beside those a study asks for, where they were measured."""
@@ -64,7 +64,7 @@ def verdict(main: Outcome) -> Iterator[str]:
         return
     if not main.won:
         yield f"No setting won, the baseline stays: {main.why}"
-        yield from _limits(report, " by the baseline")
+        yield from _limits(report, report.baseline, " by the baseline")
         return
     yield f"best      {render_setting(main.held)}"
     plan = report.study.plan
@@ -85,16 +85,18 @@ def verdict(main: Outcome) -> Iterator[str]:
             else "compared over all windows, not in alternation"
         )
         yield f"{metric} is {gain} {way}; {where}"
-    yield from _limits(report)
+    yield from _limits(report, report.best or report.baseline)
 
 
-def _limits(report: StudyReport, by: str = "") -> Iterator[str]:
-    best = report.best.metrics if report.best else {}
-    kept = {True: f"kept{by}", False: f"BROKEN{by}", None: "not proven either way"}[
-        report.limit_kept
-    ]
+def _limits(report: StudyReport, by: SettingView, whose: str = "") -> Iterator[str]:
+    """Yield for each limit whether a setting keeps it."""
     for limit in report.study.limits:
-        found = best.get(limit.metric)
+        found = by.metrics.get(limit.metric)
+        kept = {
+            Verdict.FEASIBLE: f"kept{whose}",
+            Verdict.INFEASIBLE: f"BROKEN{whose}",
+            Verdict.UNSURE: "not proven either way",
+        }[limit.verdict(found)]
         bound = ""
         if found is not None:
             side = found.high if limit.op == "<=" else found.low
@@ -153,6 +155,8 @@ def true_worth(worth: Score) -> str:
     """Return what a choice is worth by the device's true values."""
     kept = "keeps" if worth.feasible else "BREAKS"
     if not worth.baseline_feasible:
+        if setting_key(worth.oracle.setting) == setting_key(worth.baseline.setting):
+            return f"nothing keeps the limits here; the choice {_saved(worth.saving_percent)}"
         best = render_setting(worth.oracle.setting)
         return (
             f"the baseline truly breaks a limit; the choice {kept} them and "

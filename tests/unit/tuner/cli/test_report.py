@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from tests.builders import device
+from tests.builders import device, setting
 from tests.unit.tuner.cli import worlds
 from tuner.cli import results
 from tuner.cli.conduct import settled
@@ -124,13 +124,15 @@ def test_every_broken_limit_is_counted_with_its_time() -> None:
 
 def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
     verbs = worlds.operations()
-    draft = StudyDraft(devices=("sim",), constraints=("latency_p99_ms <= 50",), policy="scripted")
+    limits = ("latency_p99_ms <= 50", "power_w <= 100000")
+    draft = StudyDraft(devices=("sim",), constraints=limits, policy="scripted")
     study = verbs.create(draft).id
     worlds.tune(verbs)
     job = Job(device="cpu", study=study)
     main = results.outcome(verbs, study, job, device())
     text = told(Result(job=job, board="A100", cannot={}, main=main))
     assert "limit     latency_p99_ms <= 50.00 ms: BROKEN by the baseline" in text
+    assert "limit     power_w <= 100.0 kW: kept by the baseline" in text
     assert "best so far" not in shown_lines(main)
 
 
@@ -161,6 +163,14 @@ def test_a_limit_that_costs_more_than_the_baseline_is_not_called_a_saving() -> N
         "truth     the baseline truly breaks a limit; the choice keeps them and costs 40.0 % more; "
         "the best that keeps them is" in text
     )
+
+
+def test_where_nothing_keeps_the_limits_the_truth_names_no_cure() -> None:
+    limit = (Constraint.parse("latency_p99_ms <= 9"),)
+    found = result()
+    worth = score(device().space, true_values, Objective("energy_j"), limit, setting(600))
+    text = told(replace(found, main=replace(found.main, score=worth)))
+    assert "truth     nothing keeps the limits here; the choice saves 40.0 %" in text
 
 
 def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
