@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import getpass
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
+
+if TYPE_CHECKING:
+    from tuner.cli.desk import Desk
 
 commands = typer.Typer(help="See and replace the constraints of a study.")
 
@@ -29,19 +33,39 @@ def set_(
 ) -> None:
     """Replace all constraints of a study; everything measured so far is judged anew."""
     from tuner.cli.desk import open_desk
+
+    with open_desk(tuner, token_file, db) as desk:
+        _replace(desk, study, constraints, why, as_json)
+
+
+@commands.command("clear")
+def clear(
+    study: StudyId,
+    why: Why = "",
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Remove all constraints of a study; everything measured so far is judged anew."""
+    from tuner.cli.desk import open_desk
+
+    with open_desk(tuner, token_file, db) as desk:
+        _replace(desk, study, (), why, as_json)
+
+
+def _replace(desk: Desk, study: str, texts: Sequence[str], why: str, as_json: bool) -> None:
     from tuner.cli.figures import joined
     from tuner.cli.output import echo_json
     from tuner.wire import ConstraintChange
 
-    change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(constraints))
-    with open_desk(tuner, token_file, db) as desk:
-        view = desk.set_constraints(study, change)
+    change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(texts))
+    view = desk.set_constraints(study, change)
     if as_json:
         echo_json(view)
     else:
-        typer.echo(
-            f"study {study} keeps {joined(view.constraints)} from now on; it is {view.phase}"
-        )
+        kept = joined(view.constraints, "no constraint")
+        typer.echo(f"study {study} keeps {kept} from now on; it is {view.phase}")
 
 
 @commands.command("list")

@@ -135,6 +135,12 @@ def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str
     assert "in force: latency_p99_ms <= 130.0 ms" in ask("constraint", "list", study)[1]
 
 
+def test_constraints_are_removed_by_a_word_of_its_own(ask: Ask, study: str) -> None:
+    assert ask("constraint", "set", study)[0] == 2
+    assert f"study {study} keeps no constraint from now on" in ask("constraint", "clear", study)[1]
+    assert parsed(ask("constraint", "list", study, "--json"))["constraints"] == []
+
+
 def test_a_study_is_paused_resumed_stopped_and_deleted(ask: Ask, study: str) -> None:
     assert "study resume" in ask("study", "pause", study, "--why", "lunch")[1]
     found = parsed(ask("study", "show", study, "--json"))
