@@ -27,12 +27,15 @@ from tuner.core import (
     Plan,
     Policy,
     Report,
+    Setting,
     StaleToken,
     Store,
     Study,
     Trial,
     TrialState,
+    Verdict,
     merged,
+    weigh,
 )
 from tuner.wire import (
     Assignment,
@@ -303,6 +306,8 @@ class Loop:
             return orders.hold(study, trials, study.plan)
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
+        if poll.holding and self._breaks(study, trials, poll.applied.setting):
+            return Release(why="what was held breaks a limit now; the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
         step = self._step(study, trials, poll)
@@ -313,6 +318,13 @@ class Loop:
             return None
         trial = self.store.trials.begin(study.id, step.setting, study.phase, step.why, self.now())
         return self._granted(study, trials, trial, device, poll.agent)
+
+    def _breaks(self, study: Study, trials: Sequence[Trial], held: Setting) -> bool:
+        """Return whether a setting is proven to break a limit that the baseline keeps."""
+        evidence = weigh(study, trials)
+        known = evidence.of(held)
+        broken = known is not None and known.verdict is Verdict.INFEASIBLE
+        return broken and evidence.broken is None
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> steps.Step:
         """Return the next step; a policy that fails pauses its study with the reason."""

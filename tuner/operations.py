@@ -20,11 +20,14 @@ from tuner.core import (
     MetricUnavailable,
     NotFound,
     Objective,
+    Observation,
     Origin,
     Phase,
     Space,
     Study,
+    Trial,
     TrialState,
+    Verdict,
     counted,
     draw_up,
     incumbent,
@@ -147,7 +150,7 @@ class Operations:
         """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
 
         A held plan that is still the best feasible one stays; otherwise the study tunes on, with as
-        many trials ahead as it was given at first.
+        many trials ahead as it was given at first. The same constraints again change nothing.
         """
         constraints = tuple(Constraint.parse(text) for text in change.constraints)
         with self.loop.lock(study):
@@ -160,6 +163,8 @@ class Operations:
             for device in (self._device(name) for name in found.devices):
                 for constraint in constraints:
                     _require(device, constraint.metric, found)
+            if constraints == found.constraints:
+                return self.study(study)
             changed = replace(found, constraints=constraints)
             why = change.why or f"constraints: {', '.join(change.constraints) or 'none'}"
             if not self._entitled(changed):
@@ -216,7 +221,8 @@ class Operations:
         best = chosen(found, evidence)
         baseline = setting_view(evidence, found.baseline)
         shown = candidate_view(best) if best else None
-        duel = steps.duel(found, trials, best.setting) if best else None
+        won = best is not None and setting_key(best.setting) != setting_key(found.baseline)
+        duel = steps.duel(found, trials, best.setting) if best and won else None
         if duel is not None and shown is not None:
             baseline = baseline.model_copy(update={"metrics": duel[0]})
             shown = shown.model_copy(update={"metrics": duel[1]})
@@ -227,13 +233,13 @@ class Operations:
             baseline=baseline,
             best=shown,
             alternating=duel is not None,
-            saving=_saving(found.objective, baseline, shown),
+            saving=_saving(found.objective, baseline, shown) if won else None,
             limit_kept=limit_kept(best),
             bill=draw_up(
                 trials,
                 baseline.metrics,
-                shown.metrics if shown else {},
-                self.loop.store.observations.list(study),
+                shown.metrics if shown and won else {},
+                _told_of(found, trials, self.loop.store.observations.list(study)),
             ),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
@@ -282,12 +288,35 @@ class Operations:
             return True
         evidence = weigh(study, self.loop.store.trials.list(study.id))
         best = incumbent(study, evidence)
-        rows = [setting_key(s) for s in steps.settings_of(study.plan)]
-        return best is not None and setting_key(best.setting) in rows
+        rows = {setting_key(s): evidence.of(s) for s in steps.settings_of(study.plan)}
+        if best is None or setting_key(best.setting) not in rows:
+            return False
+        resting = rows.pop(setting_key(study.baseline), None) is not None
+        if evidence.broken is not None:
+            kept = not resting
+        else:
+            metric = study.objective.metric
+            base, own = evidence.baseline[metric].mean, best.estimates[metric].mean
+            kept = not study.objective.better(base, own)
+        return kept and all(c and c.verdict is Verdict.FEASIBLE for c in rows.values())
 
     def _view(self, study: Study) -> StudyView:
         revision = self.loop.store.studies.revisions(study.id)[-1]
         return study_view(study, self.loop.store.trials.list(study.id), revision.why)
+
+
+def _told_of(
+    study: Study, trials: Sequence[Trial], held: Sequence[Observation]
+) -> list[Observation]:
+    """Return the held windows that the study's baseline can be compared with.
+
+    Of several devices a window is one device's, the baseline all of theirs; and what was held before
+    the evidence started anew has no baseline any more.
+    """
+    since = min((t.started_at for t in counted(study, trials)), default=None)
+    if since is None or len(study.devices) > 1:
+        return []
+    return [window for window in held if window.at >= since]
 
 
 def parse_objective(text: str) -> Objective:

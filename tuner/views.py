@@ -13,6 +13,7 @@ from tuner.core import (
     Trial,
     TrialState,
     Verdict,
+    counted,
     incumbent,
     weigh,
 )
@@ -57,8 +58,13 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
 
 
 def violations(study: Study, trials: Sequence[Trial], evidence: Evidence) -> Violations:
-    """Return how often, and for how long, what was tried broke a limit as they are today."""
-    judged = [(t, evidence.verdict(t)) for t in trials if not t.tries(study.baseline)]
+    """Return how often, and for how long, what was tried broke a limit as they are today.
+
+    Of the trials that still count: others were made against another baseline.
+    """
+    judged = [
+        (t, evidence.verdict(t)) for t in counted(study, trials) if not t.tries(study.baseline)
+    ]
     tried = [(t, verdict) for t, verdict in judged if verdict is not None]
     windows = [t.measurement for t, verdict in tried if verdict is Verdict.INFEASIBLE]
     return Violations(
@@ -95,7 +101,7 @@ def trial_view(study: Study, trial: Trial, evidence: Evidence) -> TrialView:
         phase=trial.phase,
         state=trial.state,
         setting=trial.setting,
-        verdict=evidence.verdict(trial),
+        verdict=evidence.verdict(trial) if trial.number >= study.since_trial else None,
         metrics=dict(window.estimates) if window else {},
         started_at=trial.started_at,
         ended_at=trial.ended_at,

@@ -1,0 +1,141 @@
+"""What an operator changes, judged by all that was measured, and what the report makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import applied, completed, device, setting, study, window
+from tests.unit.tuner.cli import worlds
+from tuner.core import (
+    Level,
+    Phase,
+    Plan,
+    Setting,
+)
+from tuner.operations import Operations
+from tuner.wire import (
+    ConstraintChange,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Poll,
+    Release,
+)
+
+
+def limited(verbs: Operations, name: str, *constraints: str) -> Phase:
+    """Replace the constraints and return where the study stands then."""
+    return verbs.set_constraints(name, ConstraintChange(who="ann", constraints=constraints)).phase
+
+
+def asking(verbs: Operations, name: str, at: Setting) -> object:
+    """Return what an agent is told that holds a setting."""
+    holding = applied(level=Level.HOLD, at=at)
+    return verbs.loop.order("sim", Poll(agent="host", applied=holding, holding=name))
+
+
+def test_a_hold_that_breaks_a_tightened_limit_is_released_also_while_tuning_waits() -> None:
+    verbs, name = worlds.held()
+    assert isinstance(asking(verbs, name, setting(600)), HoldOrder)
+    verbs.loop.hours = lambda _: False
+    assert limited(verbs, name, "latency_p99_ms <= 105") is Phase.TUNING
+    told = asking(verbs, name, setting(600))
+    assert isinstance(told, Release)
+    assert "breaks a limit" in told.why
+    assert isinstance(asking(verbs, name, setting()), Idle), "tuning waits for its hours"
+
+
+def test_a_hold_is_not_released_for_a_baseline_that_breaks_the_limit_too() -> None:
+    verbs, name = worlds.held()
+    verbs.loop.hours = lambda _: False
+    assert limited(verbs, name, "latency_p99_ms <= 50") is Phase.TUNING
+    assert isinstance(asking(verbs, name, setting(600)), Idle)
+
+
+def test_a_plan_is_judged_by_all_of_its_rows() -> None:
+    verbs, name = worlds.held(policy="by-load")
+    assert len((verbs.study(name).plan or Plan.single({})).rows) == 2
+    assert limited(verbs, name, "latency_p99_ms <= 130") is Phase.HOLDING
+    assert limited(verbs, name, "latency_p99_ms <= 105") is Phase.TUNING
+
+
+def test_what_only_a_tight_limit_asked_for_is_not_held_under_a_loose_one() -> None:
+    verbs = worlds.operations()
+    name = worlds.created(verbs)
+    limited(verbs, name, "latency_p99_ms <= 90")
+    shown = {1000: (10.0, 100.0), 800: (12.0, 101.0), 600: (14.0, 60.0)}
+    worlds.tune(verbs, lambda at: completed(*shown[int(str(at["gpu.clock_mhz"]))]))
+    assert verbs.study(name).phase_why.startswith("confirmed: it keeps latency_p99_ms <= 90")
+    assert limited(verbs, name, "latency_p99_ms <= 95") is Phase.HOLDING
+    assert limited(verbs, name, "latency_p99_ms <= 100.4") is Phase.TUNING
+
+
+def test_the_same_constraints_again_change_nothing() -> None:
+    verbs, name = worlds.held(worlds.flat)
+    before = verbs.revisions(name)
+    assert limited(verbs, name, worlds.LIMIT) is Phase.HOLDING
+    assert verbs.revisions(name) == before
+
+
+def test_without_constraints_the_best_is_looked_for_anew() -> None:
+    verbs, name = worlds.held()
+    assert limited(verbs, name) is Phase.HOLDING, "what is held is the best without them, too"
+    assert verbs.study(name).constraints == ()
+
+
+def test_nothing_is_saved_where_the_baseline_is_held() -> None:
+    verbs, name = worlds.held(worlds.flat)
+    told = verbs.report(name)
+    assert told.best is not None
+    assert told.best.setting == setting()
+    assert (told.saving, told.alternating, told.bill.saving_w) == (None, False, None)
+
+
+def observed(verbs: Operations, name: str, energy_j: float, ended: str = "") -> None:
+    verbs.loop.observe(
+        HoldReport(
+            device="sim",
+            study=name,
+            revision=verbs.study(name).revision,
+            setting=setting(600),
+            measurement=window(energy_j, 110.0),
+            ended=ended,
+        )
+    )
+
+
+def test_what_was_held_under_another_baseline_is_not_counted_as_saved() -> None:
+    verbs, name = worlds.held()
+    observed(verbs, name, 6.0)
+    assert (verbs.report(name).bill.saved_j or 0.0) > 0.0
+    observed(verbs, name, 6.0, ended="the limit was broken in 3 windows")
+    assert verbs.study(name).phase is Phase.BASELINE
+    assert verbs.report(name).bill.saved_j is None
+
+
+@pytest.mark.parametrize("names", [("sim",), ("sim", "sam")])
+def test_a_window_of_one_of_several_devices_is_not_set_against_all_of_them(
+    names: tuple[str, ...],
+) -> None:
+    verbs = worlds.operations()
+    verbs.loop.register(device("sam"))
+    held = replace(
+        study(Phase.HOLDING, plan=Plan.single(setting(600)), phase_since=3), devices=names
+    )
+    verbs.loop.store.studies.add(held, "ann", "made")
+    for at, phase in ((setting(), Phase.BASELINE), (setting(600), Phase.TUNING)):
+        run = verbs.loop.store.trials.begin(held.id, at, phase, "", verbs.loop.now())
+        verbs.loop.store.trials.end(held.id, run.number, worlds.slope(at), verbs.loop.now())
+    observed(verbs, held.id, 6.0)
+    saved = verbs.report(held.id).bill.saved_j
+    assert (saved is None) == (len(names) > 1)
+
+
+def test_trials_that_no_longer_count_are_judged_nowhere() -> None:
+    verbs, name = worlds.held(worlds.steep)
+    assert verbs.study(name).violations.broken == 1
+    observed(verbs, name, 6.0, ended="the limit was broken in 3 windows")
+    assert verbs.study(name).violations.tried == 0
+    assert {t.verdict for t in verbs.trials(name)} == {None}
