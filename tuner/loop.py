@@ -27,15 +27,12 @@ from tuner.core import (
     Plan,
     Policy,
     Report,
-    Setting,
     StaleToken,
     Store,
     Study,
     Trial,
     TrialState,
-    Verdict,
     merged,
-    weigh,
 )
 from tuner.wire import (
     Assignment,
@@ -56,6 +53,7 @@ TUNER = "tuner"
 """Who made a revision that no operator asked for."""
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
+MOST_ABANDONED = 3
 MOST_MET = 8
 """So many starts of a device's agents are remembered."""
 
@@ -219,8 +217,18 @@ class Loop:
                     if not self._close(study, trial) and self._abandoned(study, trial):
                         why = f"no agent has cared for it for {self.abandon_s:g} s"
                         self._cancel(study, trial, why)
+                        self._despair(study, trial, why)
                         ended += 1
         return ended
+
+    def _despair(self, study: Study, trial: Trial, why: str) -> None:
+        """Pause a study whose trials are abandoned one after another: a device of it is gone."""
+        latest = self.store.trials.list(study.id)[-MOST_ABANDONED:]
+        if len(latest) == MOST_ABANDONED and all(t.reason == why for t in latest):
+            reported = {r.device for r in self.store.trials.reports(study.id, trial.number)}
+            silent = ", ".join(d for d in study.devices if d not in reported)
+            said = f"{MOST_ABANDONED} trials in a row were abandoned; the last had no report of {silent}"
+            self.move(self.store.studies.get(study.id), Phase.PAUSED, said)
 
     def _abandoned(self, study: Study, trial: Trial) -> bool:
         leases = [self.store.leases.get(device) for device in study.devices]
@@ -306,7 +314,7 @@ class Loop:
             return orders.hold(study, trials, study.plan)
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
-        if poll.holding and self._breaks(study, trials, poll.applied.setting):
+        if poll.holding and orders.outgrown(study, trials, poll.applied.setting):
             return Release(why="what was held breaks a limit now; the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
@@ -318,13 +326,6 @@ class Loop:
             return None
         trial = self.store.trials.begin(study.id, step.setting, study.phase, step.why, self.now())
         return self._granted(study, trials, trial, device, poll.agent)
-
-    def _breaks(self, study: Study, trials: Sequence[Trial], held: Setting) -> bool:
-        """Return whether a setting is proven to break a limit that the baseline keeps."""
-        evidence = weigh(study, trials)
-        known = evidence.of(held)
-        broken = known is not None and known.verdict is Verdict.INFEASIBLE
-        return broken and evidence.broken is None
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> steps.Step:
         """Return the next step; a policy that fails pauses its study with the reason."""

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.core import Lease, Plan, Study, Trial, counted, rate_of, setting_key, weigh
+from tuner.core import (
+    Lease,
+    Plan,
+    Setting,
+    Study,
+    Trial,
+    Verdict,
+    counted,
+    rate_of,
+    setting_key,
+    weigh,
+)
 from tuner.steps import needed_metrics, settings_of
 from tuner.wire import Assignment, HoldOrder
 
@@ -50,6 +61,14 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
         observe_s=OBSERVE_S,
         window_s=study.terms.window_s,
     )
+
+
+def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
+    """Return whether a held setting is proven to break a limit that the baseline is not."""
+    evidence = weigh(study, trials)
+    known = evidence.of(held)
+    broken = known is not None and known.verdict is Verdict.INFEASIBLE
+    return broken and evidence.broken is None
 
 
 def baseline_rate(study: Study, trials: Sequence[Trial]) -> float | None:

@@ -23,7 +23,7 @@ from tuner.core import (
     Suggestion,
     TrialState,
 )
-from tuner.loop import Loop
+from tuner.loop import MOST_ABANDONED, Loop
 from tuner.operations import Operations
 from tuner.steps import FAILED_IN_A_ROW
 from tuner.wire import (
@@ -278,6 +278,18 @@ def test_a_device_that_never_asks_does_not_keep_a_trial_running_for_ever(world: 
     world.time.sleep(1e5)
     assert world.loop.reap() == 1
     assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
+
+
+def test_a_study_whose_trials_are_abandoned_one_after_another_is_paused(world: World) -> None:
+    world.start("a", "b")
+    for _ in range(MOST_ABANDONED):
+        assert world.store.studies.get("s1").phase is Phase.BASELINE
+        world.report(world.assigned("a"), completed(), "a")
+        world.time.sleep(1e5)
+        assert world.loop.reap() == 1
+    assert world.store.studies.get("s1").phase is Phase.PAUSED
+    assert world.store.events.list("s1")[-1].text.endswith("the last had no report of b")
+    assert isinstance(world.ask("a"), Release)
 
 
 def test_a_policy_that_fails_pauses_its_study_with_the_reason(world: World) -> None:
