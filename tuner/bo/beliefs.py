@@ -10,8 +10,9 @@ from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.calibration import calibrated
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import doubt, tightened
-from tuner.bo.physics import Quantity, Role, quantity, role, waits_for_batch
+from tuner.bo.physics import waits_for_batch
 from tuner.bo.prior import hypotheses
+from tuner.bo.roles import Quantity, Role, quantity, role
 from tuner.bo.surrogate import Reading, Scale, posterior
 from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Study
 

@@ -10,13 +10,13 @@ constants are our choice, wide enough for GPUs, boards and servers alike.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import torch
 from torch import Tensor
+
+from tuner.bo.roles import Quantity, Role, role
 
 DRAWS = 256
 """How many laws make the prior."""
@@ -29,61 +29,6 @@ LEAST_BATCH = 2.0
 
 ENDLESS = 1e6
 """Into so many pieces falls work that always divides evenly, and so far goes a clock that always binds."""
-
-
-class Role(StrEnum):
-    """What a knob does, as far as its name tells."""
-
-    MEMORY_CLOCK = "memory clock"
-    CPU_CLOCK = "CPU clock"
-    CORE_CLOCK = "core clock"
-    POWER_LIMIT = "power limit"
-    BATCH = "batch"
-    PARALLEL = "parallel resource"
-    NONE = "unknown"
-
-
-CLOCK = r"((clock|freq|frequency)(_[kmg]?hz)?|_[kmg]?hz)$"
-PATTERNS = (
-    (Role.MEMORY_CLOCK, rf"(mem|emc|dram|hbm).*{CLOCK}"),
-    (Role.CPU_CLOCK, rf"cpu.*{CLOCK}"),
-    (Role.CORE_CLOCK, CLOCK),
-    (Role.POWER_LIMIT, r"power.*(limit|cap)|(^|[._])tdp|_m?w$"),
-    (Role.BATCH, r"batch|(^|[._])bs($|[._])|num_seqs"),
-    (
-        Role.PARALLEL,
-        r"(^|[._])(n?thread|core|worker|instance|replica|gpu|parallel|process)(es|s)?($|[._])|num_cpus",
-    ),
-)
-
-
-def role(name: str) -> Role:
-    """Return what a knob of that name does; NONE where nothing tells."""
-    return next((r for r, pattern in PATTERNS if re.search(pattern, name)), Role.NONE)
-
-
-class Quantity(StrEnum):
-    """What a metric tells, as far as its name tells."""
-
-    TIME = "time"
-    RATE = "rate"
-    POWER = "power"
-    ENERGY = "energy"
-    NONE = "unknown"
-
-
-SUFFIXES = (
-    (Quantity.NONE, ("_per_j", "_per_w")),
-    (Quantity.RATE, ("_per_s",)),
-    (Quantity.ENERGY, ("_j",)),
-    (Quantity.POWER, ("_w",)),
-    (Quantity.TIME, ("_s", "_ms")),
-)
-
-
-def quantity(metric: str) -> Quantity:
-    """Return what a metric of that name tells; NONE where nothing tells."""
-    return next((q for q, suffixes in SUFFIXES if metric.endswith(suffixes)), Quantity.NONE)
 
 
 def waits_for_batch(shown: Mapping[str, float], latency: str, batch: float) -> bool | None:
@@ -137,7 +82,9 @@ def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
     for column, name in enumerate(names):
         columns.setdefault(role(name), []).append(ratios[:, column][None])
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
-    time, power = _clocked(columns, one, dice)
+    # Where a GPU is named a CPU's clock is one beside the core's, be that a knob or not.
+    gpu = Role.CORE_CLOCK in columns or any("gpu" in name.lower() for name in names)
+    time, power = _clocked(columns, one, gpu and Role.CPU_CLOCK in columns, dice)
     time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
     step = time
     for ratio in columns.get(Role.BATCH, ()):
@@ -151,14 +98,17 @@ def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
     return Laws(*(x.clamp_min(1e-6).log() for x in (time, step, power)))
 
 
-def _clocked(columns: dict[Role, list[Tensor]], one: Tensor, dice: Dice) -> tuple[Tensor, Tensor]:
+def _clocked(
+    columns: dict[Role, list[Tensor]], one: Tensor, beside: bool, dice: Dice
+) -> tuple[Tensor, Tensor]:
     """Return time and power under clocks and power limits, relative to the baseline's.
 
+    `beside` says whether the CPU's clock is one beside the core's.
     At least two fifths of the time follow the core clock: a prior that expects less believes that
     slowing down costs nothing, and its first trials break limits.
     """
     idle = dice.uniform(0.1, 0.6)
-    core, memory, cpu = _speeds(columns, one, idle, dice)
+    core, memory, cpu = _speeds(columns, one, beside, idle, dice)
     share = dice.uniform(0.4, 1.0)
     second = (1.0 - share) * dice.uniform(0.0, 1.0)
     third = (1.0 - share - second) * dice.uniform(0.0, 1.0)
@@ -168,7 +118,7 @@ def _clocked(columns: dict[Role, list[Tensor]], one: Tensor, dice: Dice) -> tupl
     first = dice.uniform(0.5, 1.0)
     other = (1.0 - first) * dice.uniform(0.0, 1.0)
     parts = first, other, 1.0 - first - other
-    there = 1.0, float(Role.MEMORY_CLOCK in columns), float(_beside(columns))
+    there = 1.0, float(Role.MEMORY_CLOCK in columns), float(beside)
     total = sum(p * t for p, t in zip(parts, there, strict=True))
     dynamic = (
         parts[0] * there[0] * _switching(core, gamma, floor) * (stalls + (1.0 - stalls) / time)
@@ -178,13 +128,8 @@ def _clocked(columns: dict[Role, list[Tensor]], one: Tensor, dice: Dice) -> tupl
     return time, idle + (1.0 - idle) * dynamic / total
 
 
-def _beside(columns: dict[Role, list[Tensor]]) -> bool:
-    """Return whether the CPU's clock is one beside the core's."""
-    return Role.CORE_CLOCK in columns and Role.CPU_CLOCK in columns
-
-
 def _speeds(
-    columns: dict[Role, list[Tensor]], one: Tensor, idle: Tensor, dice: Dice
+    columns: dict[Role, list[Tensor]], one: Tensor, beside: bool, idle: Tensor, dice: Dice
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return core, memory and CPU speed relative to the baseline's.
 
@@ -199,7 +144,7 @@ def _speeds(
         memory = memory * ratio
     for ratio in columns.get(Role.CPU_CLOCK, ()):
         cpu = cpu * ratio
-    if not _beside(columns):
+    if not beside:
         core, cpu = core * cpu, one
     for ratio in columns.get(Role.POWER_LIMIT, ()):
         demand, gamma = dice.uniform(0.35, 1.3), dice.uniform(1.2, 3.2)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
-from tuner.bo.physics import Laws, Quantity, Role, draw_laws, quantity, role
+from tuner.bo.physics import Laws, draw_laws
+from tuner.bo.roles import Quantity, Role, quantity, role
 
 ELASTICITY = 0.5
 """Where no physics is known, metrics go about as powers of the knobs. This is the expected size of the

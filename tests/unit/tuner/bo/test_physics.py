@@ -8,18 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tuner.bo.physics import Laws, Quantity, Role, draw_laws, quantity, role, waits_for_batch
+from tuner.bo.physics import Laws, draw_laws, waits_for_batch
+from tuner.bo.roles import Quantity
 
-ROLES = {
-    "gpu.clock_mhz": Role.CORE_CLOCK,
-    "gpu.mem_clock_mhz": Role.MEMORY_CLOCK,
-    "cpu.clock_mhz": Role.CPU_CLOCK,
-    "gpu.power_limit_w": Role.POWER_LIMIT,
-    "batch_size": Role.BATCH,
-    "threads": Role.PARALLEL,
-    "fan": Role.NONE,
-}
-EVERY = tuple(ROLES)
+EVERY = (
+    "gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.clock_mhz", "gpu.power_limit_w", "batch_size",
+    "threads", "fan",
+)  # fmt: skip
 RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
 
 
@@ -30,63 +25,6 @@ def alone(name: str, values: Tensor = RISING) -> Laws:
 
 def rises(laws: Tensor) -> bool:
     return bool((laws.diff(dim=1) >= -1e-9).all())
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        *ROLES.items(),
-        ("gpu_clock_mhz", Role.CORE_CLOCK),
-        ("sm_mhz", Role.CORE_CLOCK),
-        ("mem_mhz", Role.MEMORY_CLOCK),
-        ("cpu_freq_khz", Role.CPU_CLOCK),
-        ("tdp_w", Role.POWER_LIMIT),
-        ("cap_w", Role.POWER_LIMIT),
-        ("bs", Role.BATCH),
-        ("micro_batch", Role.BATCH),
-        ("nthreads", Role.PARALLEL),
-        ("processes", Role.PARALLEL),
-        ("num_cpus", Role.PARALLEL),
-        ("absolute", Role.NONE),
-        ("clock_mhz", Role.CORE_CLOCK),
-        ("gpu.freq_khz", Role.CORE_CLOCK),
-        ("emc.freq_khz", Role.MEMORY_CLOCK),
-        ("mem_clock_mhz", Role.MEMORY_CLOCK),
-        ("cpu_freq_khz", Role.CPU_CLOCK),
-        ("power_limit_w", Role.POWER_LIMIT),
-        ("power_cap_w", Role.POWER_LIMIT),
-        ("max_num_seqs", Role.BATCH),
-        ("num_gpus", Role.PARALLEL),
-        ("cpu.cores", Role.PARALLEL),
-        ("instances", Role.PARALLEL),
-        ("precision", Role.NONE),
-        ("attention", Role.NONE),
-        ("k0", Role.NONE),
-    ],
-)
-def test_a_knobs_name_tells_what_it_does(name: str, expected: Role) -> None:
-    assert role(name) is expected
-
-
-@pytest.mark.parametrize(
-    ("metric", "expected"),
-    [
-        ("latency_p99_ms", Quantity.TIME),
-        ("makespan_s", Quantity.TIME),
-        ("throughput_per_s", Quantity.RATE),
-        ("power_w", Quantity.POWER),
-        ("energy_j", Quantity.ENERGY),
-        ("accuracy", Quantity.NONE),
-        ("dropped", Quantity.NONE),
-    ],
-)
-def test_a_metrics_name_tells_what_it_is(metric: str, expected: Quantity) -> None:
-    assert quantity(metric) is expected
-
-
-@pytest.mark.parametrize("metric", ["tokens_per_j", "throughput_per_w"])
-def test_work_per_energy_is_no_energy(metric: str) -> None:
-    assert quantity(metric) not in (Quantity.ENERGY, Quantity.POWER)
 
 
 @pytest.mark.parametrize("names", [*((n,) for n in EVERY), EVERY, ("threads", "num_gpus")])
@@ -214,3 +152,11 @@ def test_whose_time_a_latency_is_follows_from_littles_law(
         in_seconds["latency_s"] /= 1000.0
     assert waits_for_batch(in_seconds, "latency_s", 32.0) is waits
     assert waits_for_batch(shown, "latency_ms", 1.0) is None
+
+
+def test_a_cpus_clock_beside_a_gpu_without_a_clock_is_not_the_gpus() -> None:
+    """Under the clock of a CPU that only feeds a GPU most laws lose little."""
+    slow = torch.tensor([[1.0, 1.0], [0.5, 1.0]], dtype=torch.float64)
+    feeding = draw_laws(["cpu_freq_mhz", "gpu_power_cap_w"], slow).work[:, 1]
+    working = draw_laws(["cpu_freq_mhz", "power_cap_w"], slow).work[:, 1]
+    assert float(feeding.median()) < 0.5 * float(working.median())
