@@ -44,9 +44,9 @@ class Caution:
     moves a knob that no trial has moved yet; before that goes what is as likely as `sure_chance`, by
     what it may save alone. What the guard is told to be less likely than `refused_chance` is refused
     to any policy. `stride` is the share of the remaining slack that the 95 % bound of a trial may use
-    up. Before a search ends, what may save `daring` is tried although its price speaks against it, and
-    what saves it net of its price down to `dare_chance`. At `deploy_chance` a measured setting is
-    proposed.
+    up. Before a search ends, what may save `daring` is tried although its price speaks against it,
+    what is worth it net of its price down to `dare_chance`, and what moves a knob for the first time
+    down to `unmoved_chance`. At `deploy_chance` a measured setting is proposed.
     """
 
     price: float
@@ -57,6 +57,7 @@ class Caution:
     least_chance: float
     look_chance: float
     first_chance: float
+    unmoved_chance: float
     sure_chance: float
     looks: int
     daring: float
@@ -76,6 +77,7 @@ CAUTION: Mapping[Safety, Caution] = {
         least_chance=0.75,
         look_chance=0.78,
         first_chance=0.6,
+        unmoved_chance=0.6,
         sure_chance=math.inf,
         looks=12,
         daring=math.inf,
@@ -93,6 +95,7 @@ CAUTION: Mapping[Safety, Caution] = {
         least_chance=0.5,
         look_chance=0.65,
         first_chance=0.55,
+        unmoved_chance=0.35,
         sure_chance=0.9,
         looks=6,
         daring=0.01,
@@ -110,6 +113,7 @@ CAUTION: Mapping[Safety, Caution] = {
         least_chance=0.1,
         look_chance=0.1,
         first_chance=0.1,
+        unmoved_chance=0.1,
         sure_chance=0.9,
         looks=6,
         daring=0.01,

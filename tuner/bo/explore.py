@@ -37,8 +37,8 @@ FIRST_LOOKS = 6
 """So many trials are spent whatever they promise, while something is likely enough to keep its limits:
 early models are too sure."""
 
-GLIMMER = 1e-4
-"""What a later look around must promise."""
+FIRST_GLIMMER, GLIMMER = 1e-12, 1e-4
+"""What an early look around must promise, so that it is none at what surely costs more, and a later one."""
 
 LOST = 0.45
 """A limited metric less certain than this (log units) is no place to go, unless surely kept."""
@@ -186,7 +186,7 @@ class _Choice:
         caution, spent = self.search.caution, self.search.spent
         if spent >= caution.looks:
             return None
-        promising = self.gain > (0.0 if spent < FIRST_LOOKS else GLIMMER)
+        promising = self.gain > (FIRST_GLIMMER if spent < FIRST_LOOKS else GLIMMER)
         sure = promising & (self.chance >= caution.sure_chance)
         asked = torch.where(self._moving, caution.first_chance, caution.look_chance)
         likely = promising & (self.chance >= asked)
@@ -246,7 +246,7 @@ class _Choice:
 
     def _likeliest_unmoved(self) -> Try | None:
         """Return the likeliest to keep the limits of such rows, where none was safe."""
-        likely = self.chance >= self.search.caution.first_chance
+        likely = self.chance >= self.search.caution.unmoved_chance
         row = argmax(self.chance, self._fresh & likely, self.seed)
         return None if row is None else self._try(row, f"{UNMOVED}; {self.search.outlook(row)}")
 
@@ -261,7 +261,7 @@ class _Choice:
     def _dare(self) -> Try | None:
         caution = self.search.caution
         promising = torch.isfinite(self.net) & (self.gain > caution.daring)
-        paying = (self.chance >= caution.dare_chance) & (self.priced > caution.daring)
+        paying = (self.chance >= caution.dare_chance) & (self.priced > WORTH)
         return self._first(self.priced, promising | paying, -math.inf, "; a risk worth taking")
 
     def _firm(self) -> Try | None:
