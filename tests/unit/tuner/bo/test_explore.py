@@ -218,6 +218,14 @@ def test_a_safe_window_tells_whether_a_promising_setting_keeps_its_limits() -> N
     assert explore(after(slow, trials=(measured(3, 600, 11.0),))) is None
 
 
+@pytest.mark.parametrize(("energy", "looked_at"), [(0.02, True), (0.5, False)])
+def test_nothing_is_looked_at_that_surely_costs_more(energy: float, looked_at: bool) -> None:
+    dear = energy, 0.05, 0.0, 0.01
+    answer = explore(after({800: dear}, trials=(measured(3, 600, 11.0),), late=False))
+    assert answer is not None
+    assert (answer.setting == setting(800)) == looked_at
+
+
 def test_no_search_ends_before_each_knob_was_moved_where_that_is_safe() -> None:
     """What is believed of a knob that nothing has moved is the prior's word alone."""
     dull = 0.2, 0.01, 0.0, 0.01
