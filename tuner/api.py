@@ -73,8 +73,17 @@ MOST_BYTES = 8 * 1024 * 1024
 OPEN_PATHS = ("/v1/health", "/v1/ready")
 
 
-def create_app(operations: Operations, token: str, hosts: frozenset[str], version: str) -> FastAPI:
-    """Return the application. `hosts` are the names it answers to, against DNS rebinding."""
+def create_app(
+    operations: Operations,
+    token: str,
+    hosts: frozenset[str],
+    version: str,
+    leaving: Callable[[], bool] = lambda: False,
+) -> FastAPI:
+    """Return the application. `hosts` are the names it answers to, against DNS rebinding.
+
+    Once `leaving` says that the server is about to end, whoever waits for news is answered.
+    """
     app = FastAPI(
         title="jouletune",
         version=version,
@@ -85,7 +94,7 @@ def create_app(operations: Operations, token: str, hosts: frozenset[str], versio
     _install_errors(app)
     app.add_middleware(Gate, token=token, hosts=hosts)
     app.include_router(_health_routes(operations, version), prefix="/v1")
-    app.include_router(_agent_routes(operations), prefix="/v1", tags=["agents"])
+    app.include_router(_agent_routes(operations, leaving), prefix="/v1", tags=["agents"])
     app.include_router(_study_routes(operations), prefix="/v1", tags=["studies"])
     app.include_router(_result_routes(operations), prefix="/v1", tags=["questions"])
     app.include_router(_fleet_routes(operations), prefix="/v1", tags=["questions"])
@@ -196,7 +205,7 @@ def _spoken(message: Message) -> None:
     check_protocol(message.protocol)
 
 
-def _agent_routes(operations: Operations) -> APIRouter:
+def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRouter:
     router = APIRouter()
     loop = operations.loop
 
@@ -216,7 +225,7 @@ def _agent_routes(operations: Operations) -> APIRouter:
         while True:
             answer = await run_in_threadpool(loop.order, device, message)
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0.0 or _is_news(answer, message):
+            if left <= 0.0 or leaving() or _is_news(answer, message):
                 return _one(answer)
             if await request.is_disconnected():  # nobody would get a trial we hand out now
                 return _one(Idle(why="the caller is gone"))

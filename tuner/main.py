@@ -86,7 +86,9 @@ def serve(config: TunerConfig) -> None:
     store = open_store(config.db)
     token = ensure_token(config.token_file)
     operations = build_operations(store, config)
-    app = create_app(operations, token, names(config), version("jouletune"))
+    app = create_app(
+        operations, token, names(config), version("jouletune"), lambda: server.should_exit
+    )
     scheduler = start(Chores(operations.loop, config.keep_days))
     server = uvicorn.Server(
         uvicorn.Config(

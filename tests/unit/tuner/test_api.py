@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -297,6 +298,24 @@ def test_a_loosened_constraint_sends_a_held_study_back_to_tuning_only_if_needed(
     assert tighter.json()["phase"] == "tuning"
     assert tighter.json()["best"]["setting"] == setting(800)
     assert tighter.json()["terms"]["trials"] == 2 + study.terms.trials, "as many ahead as at first"
+
+
+def test_who_waits_is_answered_when_the_server_ends(operations: Operations) -> None:
+    asked: list[bool] = []
+
+    def leaving() -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
+    app = create_app(operations, TOKEN, frozenset({"testserver"}), "0", leaving)
+    with TestClient(app, headers=HEADERS) as client:
+        send(client, "PUT", "/v1/devices/sim", Registration(device=device()))
+        held = Poll(agent="host", applied=applied(), wait_s=30.0)
+        before = time.monotonic()
+        answer = send(client, "POST", "/v1/devices/sim/next", held)
+    assert ORDER.validate_json(answer.content).kind == "release"
+    assert time.monotonic() - before < 10.0
+    assert len(asked) == 2, "it waited once"
 
 
 def test_the_long_poll_returns_at_once_when_there_is_something_to_do(
