@@ -121,7 +121,6 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
 def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
     evidence = weigh(study, trials)
     for trial in trials:
-        counts = trial.number >= study.since_trial
         yield Row(
             study=study.id,
             number=trial.number,
@@ -130,7 +129,7 @@ def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
             workload=study.workload,
             phase=trial.phase,
             state=trial.state,
-            verdict=evidence.verdict(trial) if counts else None,
+            verdict=evidence.verdict(trial),
             setting=trial.setting,
             metrics=dict(trial.shown),
             started_at=trial.started_at,

@@ -13,7 +13,6 @@ from tuner.core import (
     Trial,
     TrialState,
     Verdict,
-    counted,
     incumbent,
     weigh,
 )
@@ -62,9 +61,7 @@ def violations(study: Study, trials: Sequence[Trial], evidence: Evidence) -> Vio
 
     Of the trials that still count: others were made against another baseline.
     """
-    judged = [
-        (t, evidence.verdict(t)) for t in counted(study, trials) if not t.tries(study.baseline)
-    ]
+    judged = [(t, evidence.verdict(t)) for t in trials if not t.tries(study.baseline)]
     tried = [(t, verdict) for t, verdict in judged if verdict is not None]
     windows = [t.measurement for t, verdict in tried if verdict is Verdict.INFEASIBLE]
     return Violations(
@@ -101,7 +98,7 @@ def trial_view(study: Study, trial: Trial, evidence: Evidence) -> TrialView:
         phase=trial.phase,
         state=trial.state,
         setting=trial.setting,
-        verdict=evidence.verdict(trial) if trial.number >= study.since_trial else None,
+        verdict=evidence.verdict(trial),
         metrics=dict(window.estimates) if window else {},
         started_at=trial.started_at,
         ended_at=trial.ended_at,

@@ -68,6 +68,7 @@ class Evidence:
     baseline: Mapping[str, Estimate]
     limits: tuple[Limit, ...] | None
     candidates: tuple[Candidate, ...]
+    since_trial: int
 
     @property
     def broken(self) -> Limit | None:
@@ -83,8 +84,9 @@ class Evidence:
         return next((c for c in self.candidates if setting_key(c.setting) == key), None)
 
     def verdict(self, trial: Trial) -> Verdict | None:
-        """Return the verdict on one trial's own window; None where it is no evidence."""
-        if not trial.state.evidence or trial.measurement is None or self.limits is None:
+        """Return the verdict on one trial's own window; None where it is no evidence (any more)."""
+        counts = trial.state.evidence and trial.number >= self.since_trial
+        if not counts or trial.measurement is None or self.limits is None:
             return None
         return trial_verdict(trial, self.limits)
 
@@ -111,7 +113,7 @@ def weigh(study: Study, trials: Iterable[Trial]) -> Evidence:
             continue
         groups.setdefault(setting_key(trial.setting), []).append(trial)
     candidates = tuple(_candidate(group, in_force) for group in groups.values())
-    return Evidence(baseline, in_force, candidates)
+    return Evidence(baseline, in_force, candidates, study.since_trial)
 
 
 def ranked(study: Study, evidence: Evidence) -> tuple[Candidate, ...]:
