@@ -103,21 +103,27 @@ def _tell(found: Standings, plot: Path | None, output: Path | None, as_json: boo
     from tuner.bench.plot import draw
     from tuner.cli.output import echo_json, json_text
     from tuner.cli.standings import markdown
-    from tuner.core import StoreError
 
     if as_json:
         echo_json(found)
     else:
         typer.echo(markdown(found))
+    if output is not None:
+        _write(output, lambda path: path.write_text(json_text(found) + "\n", encoding="utf-8"))
+    if plot is not None:
+        _write(plot, lambda path: draw(found.rows, path))
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file at the end of all studies. Raises StoreError where that cannot be."""
+    from tuner.core import StoreError
+
     try:
-        if output is not None:
-            output.write_text(json_text(found) + "\n", encoding="utf-8")
-        if plot is not None:
-            draw(found.rows, plot)
+        write(path)
     except OSError as error:
         raise StoreError(
-            f"cannot write {error.filename or output or plot}: {error.strerror}",
-            hint="the figures are printed above; choose another --output or --plot",
+            f"cannot write {path}: {error.strerror}",
+            hint="the figures are printed above; name another file",
         ) from None
 
 
