@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tuner.bo.roles import Quantity, Role, role
+from tuner.bo.roles import Quantity, Role, names_gpu, role
 
 DRAWS = 256
 """How many laws make the prior."""
@@ -83,7 +83,7 @@ def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
         columns.setdefault(role(name), []).append(ratios[:, column][None])
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
     # Where a GPU is named a CPU's clock is one beside the core's, be that a knob or not.
-    gpu = Role.CORE_CLOCK in columns or any("gpu" in name.lower() for name in names)
+    gpu = Role.CORE_CLOCK in columns or names_gpu(names)
     time, power = _clocked(columns, one, gpu and Role.CPU_CLOCK in columns, dice)
     time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
     step = time

@@ -7,6 +7,7 @@ OpenMP, MPI, vLLM, Triton), and what published tables call them. Our own choice 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -55,6 +56,11 @@ def role(name: str) -> Role:
     """Return what a knob of that name does; NONE where nothing tells."""
     small = name.lower()
     return next((r for r, pattern in PATTERNS if re.search(pattern, small)), Role.NONE)
+
+
+def names_gpu(names: Iterable[str]) -> bool:
+    """Return whether the name of any knob speaks of a GPU."""
+    return any("gpu" in name.lower() for name in names)
 
 
 class Quantity(StrEnum):
