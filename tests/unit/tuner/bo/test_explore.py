@@ -111,6 +111,15 @@ def test_a_bold_search_cares_for_the_saving_and_a_shy_one_for_the_risk() -> None
     assert chosen(after(world, safety=Safety.STRICT)) == 800
 
 
+@pytest.mark.parametrize(("saves", "dared"), [(0.06, 600), (0.048, None)])
+def test_a_risk_is_taken_in_the_end_where_it_is_worth_a_trial_net_of_its_price(
+    saves: float, dared: int | None
+) -> None:
+    """At a chance of .4 the price is some .019: of the first .005 is left, of the second nothing."""
+    moved = (measured(3, 800, 11.0),)
+    assert chosen(after({600: (-saves, 0.001, 0.1836, 0.005)}, trials=moved)) == dared
+
+
 def test_breaking_a_limit_by_far_is_worse_than_by_little() -> None:
     near, far = (-0.2, 0.01, 0.0, 0.1), (-0.2, 0.01, -1.5, 1.0)
     both = after({600: near, 700: far})
@@ -239,6 +248,7 @@ def test_no_search_ends_before_each_knob_was_moved_where_that_is_safe() -> None:
 def test_where_no_new_knob_is_safe_to_move_the_likeliest_is_moved() -> None:
     wild = 0.2, 0.01, -0.5, 0.6
     assert chosen(after({600: wild, 700: (0.2, 0.01, 0.13, 0.05)})) == 600
+    assert chosen(after({600: (0.2, 0.01, 0.2, 0.05)})) == 600, "a chance of .36"
     assert chosen(after({600: (0.2, 0.01, 0.21, 0.05)})) is None, "too unlikely"
 
 
