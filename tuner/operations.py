@@ -221,8 +221,9 @@ class Operations:
         best = chosen(found, evidence)
         baseline = setting_view(evidence, found.baseline)
         shown = candidate_view(best) if best else None
-        won = best is not None and setting_key(best.setting) != setting_key(found.baseline)
-        duel = steps.duel(found, trials, best.setting) if best and won else None
+        at_baseline = best and setting_key(best.setting) == setting_key(found.baseline)
+        winner = None if at_baseline else best
+        duel = steps.duel(found, trials, winner.setting) if winner else None
         if duel is not None and shown is not None:
             baseline = baseline.model_copy(update={"metrics": duel[0]})
             shown = shown.model_copy(update={"metrics": duel[1]})
@@ -233,12 +234,12 @@ class Operations:
             baseline=baseline,
             best=shown,
             alternating=duel is not None,
-            saving=_saving(found.objective, baseline, shown) if won else None,
+            saving=_saving(found.objective, baseline, shown) if winner else None,
             limit_kept=limit_kept(best),
             bill=draw_up(
                 trials,
                 baseline.metrics,
-                shown.metrics if shown and won else {},
+                shown.metrics if shown and winner else {},
                 _told_of(found, trials, self.loop.store.observations.list(study)),
             ),
             origins=origins(trials),

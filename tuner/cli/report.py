@@ -155,6 +155,7 @@ def true_worth(worth: Score) -> str:
     """Return what a choice is worth by the device's true values."""
     kept = "keeps" if worth.feasible else "BREAKS"
     if not worth.baseline_feasible:
+        # The baseline stands for the best where nothing keeps the limits.
         if setting_key(worth.oracle.setting) == setting_key(worth.baseline.setting):
             return f"nothing keeps the limits here; the choice {_saved(worth.saving_percent)}"
         best = render_setting(worth.oracle.setting)
