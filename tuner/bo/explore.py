@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tuner.bo.acquisition import argmax, taught
 from tuner.bo.search import Search
+from tuner.bo.surrogate import MOST_EXPONENT
 from tuner.core import Z95, Try
 
 WORTH = 0.002
@@ -167,13 +168,18 @@ class _Choice:
         return self._first(self.net, torch.ones_like(self._unmeasured), WORTH)
 
     def _lesson(self) -> Try | None:
-        """Return the safe window that teaches most about the row that promises most."""
+        """Return the safe window that teaches most about the row that promises most.
+
+        For what it costs: where it takes more of the objective than the baseline, so many times more.
+        """
         if not self.belief.edges or len(self.belief.components) < 2:
             return None
         target = argmax(self.gain, self.search.allowed & (self.chance >= OPEN), self.seed)
         if target is None or float(self.gain[target]) <= PROMISE:
             return None
-        lesson = taught(self.belief, target, self._usual_noise())
+        value = self.belief.sign * self.belief.mean[:, 0]
+        dearer = (value - value[self.search.baseline]).clamp(0.0, MOST_EXPONENT).exp()
+        lesson = taught(self.belief, target, self._usual_noise()) / dearer
         few = torch.ones_like(self._unmeasured)
         few[[row for row, count in self.search.windows.items() if count > 1]] = False
         row = argmax(lesson, self.search.allowed & few & (self.chance >= SAFE), self.seed)

@@ -227,6 +227,15 @@ def test_a_safe_window_tells_whether_a_promising_setting_keeps_its_limits() -> N
     assert explore(after(slow, trials=(measured(3, 600, 11.0),))) is None
 
 
+def test_of_two_lessons_the_one_that_teaches_more_for_what_it_costs_is_taken() -> None:
+    """At 800 the worlds lie further apart than at 900, but a window takes three times the energy."""
+    slow = {500: (-0.08, 0.002, 0.6, 0.02), 900: (0.01, 0.001, 0.10, 0.005)}
+    fast = {500: (-0.08, 0.002, 0.1, 0.02), 900: (0.01, 0.001, 0.02, 0.005)}
+    for energy, taken in ((0.01, 800), (1.1, 900)):
+        beside = {800: (energy, 0.001, 0.11, 0.005)}, {800: (energy, 0.001, 0.02, 0.005)}
+        assert chosen(after({**slow, **beside[0]}, {**fast, **beside[1]})) == taken
+
+
 @pytest.mark.parametrize(("energy", "looked_at"), [(0.02, True), (0.5, False)])
 def test_nothing_is_looked_at_that_surely_costs_more(energy: float, looked_at: bool) -> None:
     dear = energy, 0.05, 0.0, 0.01
