@@ -32,6 +32,9 @@ def devices(
     Whole studies as in production: baseline, tuning, confirming, holding, over the board's own noisy
     meter and in its own time. Beside it stands what PolyThrottle's authors report of real boards.
     """
+    from tuner.main import limit_threads
+
+    limit_threads()
     from tuner.bench.boards import answer, questions, rows
     from tuner.cli.output import echo_json
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -171,3 +172,12 @@ def test_the_command_prints_rows_as_json() -> None:
     assert [row["policy"] for row in found["rows"]] == ["sobol"]
     assert found["rows"][0]["origin"] == "simulated"
     assert len(found["studies"]) == 1
+
+
+def test_the_command_times_suggestions_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the tuner does: pools of threads that fight for the cores make a fit many times slower."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    run()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    assert os.environ["OMP_NUM_THREADS"] == "4", "what the operator has set stays"
