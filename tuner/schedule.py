@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -16,10 +16,13 @@ from tuner.core import (
     Estimate,
     Observation,
     Phase,
+    Setting,
     Study,
+    Trial,
     TuningError,
     same_band,
     setting_key,
+    weigh,
 )
 from tuner.loop import Loop
 
@@ -68,17 +71,15 @@ class Chores:
     def _drift(self, study: Study) -> str | None:
         """Return how a held study has drifted, None where it has not or where that cannot be told.
 
-        What is expected comes from the confirming windows alone, as the tuning windows were selected
-        for looking good. The held windows of several devices are each one device's and are not
-        compared with a target's sum.
+        The held windows of several devices are each one device's and are not compared with a target's
+        sum.
         """
         if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
             return None
         trials = self.loop.store.trials.list(study.id)
         setting = study.plan.rows[-1].setting
-        shown = steps.duel(study, trials, setting)
-        metric = study.objective.metric
-        if shown is None or metric not in shown[1]:
+        expected = _expected(study, trials, setting).get(study.objective.metric)
+        if expected is None:
             return None
         rate = orders.baseline_rate(study, trials) or 0.0
         since = self.loop.store.studies.revisions(study.id)[-1].at
@@ -89,7 +90,18 @@ class Chores:
             and setting_key(o.setting) == setting_key(setting)
             and same_band(o.measurement.load.arrival_rate_per_s, rate)
         ]
-        return drift(metric, shown[1][metric], windows)
+        return drift(study.objective.metric, expected, windows)
+
+
+def _expected(study: Study, trials: Sequence[Trial], held: Setting) -> Mapping[str, Estimate]:
+    """Return what a held setting should show: what it did while confirming, or the baseline ever.
+
+    The tuning windows of any other setting were selected for looking good.
+    """
+    if setting_key(held) == setting_key(study.baseline):
+        return weigh(study, trials).baseline
+    shown = steps.duel(study, trials, held)
+    return shown[1] if shown else {}
 
 
 def drift(metric: str, expected: Estimate, windows: Sequence[Observation]) -> str | None:

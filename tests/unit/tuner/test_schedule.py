@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.builders import START, setting, window
+from tests.builders import START, completed, setting, window
 from tests.unit.tuner.test_loop import World, truth
-from tuner.core import Estimate, Event, Observation, Phase
+from tuner.core import Estimate, Event, Observation, Phase, Setting
 from tuner.schedule import Chores, drift, start
 
 
@@ -55,6 +55,17 @@ def test_one_odd_window_is_no_drift() -> None:
     assert drift("energy_j", EXPECTED, held(6.0, 6.5, 6.0, 6.0, 6.0, 6.0)) is None
 
 
+def observe(world: World, at: Setting, *energies: float) -> None:
+    """Have windows of a hold come in, a minute apart."""
+    world.time.sleep(3600)
+    for number, energy in enumerate(energies):
+        now = world.time.now() + timedelta(minutes=number)
+        shown = replace(window(energy), started_at=now)
+        world.store.observations.add(
+            Observation(study="s1", device="sim", setting=at, measurement=shown, at=now)
+        )
+
+
 def test_a_drifted_study_goes_back_to_its_baseline() -> None:
     world = World()
     world.start()
@@ -62,21 +73,22 @@ def test_a_drifted_study_goes_back_to_its_baseline() -> None:
     chores = Chores(world.loop, keep_days=30)
     chores.watch_drift()
     assert world.store.studies.get("s1").phase is Phase.HOLDING
-    world.time.sleep(3600)
-    for observation in held(*[7.5] * 10):
-        at = world.time.now() + (observation.at - START)
-        world.store.observations.add(
-            Observation(
-                study="s1",
-                device="sim",
-                setting=observation.setting,
-                measurement=replace(observation.measurement, started_at=at),
-                at=at,
-            )
-        )
+    observe(world, setting(600), *[7.5] * 10)
     chores.watch_drift()
     found = world.store.studies.get("s1")
     assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+
+
+@pytest.mark.parametrize(("energy", "phase"), [(10.0, Phase.HOLDING), (14.0, Phase.BASELINE)])
+def test_a_held_baseline_that_has_drifted_is_tuned_again(energy: float, phase: Phase) -> None:
+    """Nothing was better than it when it was measured; now something may be."""
+    world = World()
+    world.start()
+    order = world.run(lambda at: completed(10.0, 100.0))
+    assert order.plan.rows[-1].setting == setting(1000)
+    observe(world, setting(1000), *[energy] * 10)
+    Chores(world.loop, keep_days=30).watch_drift()
+    assert world.store.studies.get("s1").phase is phase
 
 
 def test_old_events_are_pruned_and_it_is_said_how_many() -> None:
