@@ -82,9 +82,12 @@ def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
     for column, name in enumerate(names):
         columns.setdefault(role(name), []).append(ratios[:, column][None])
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
-    # Where a GPU is named a CPU's clock is one beside the core's, be that a knob or not.
-    gpu = Role.CORE_CLOCK in columns or names_gpu(names)
-    time, power = _clocked(columns, one, gpu and Role.CPU_CLOCK in columns, dice)
+    # Where a GPU is named a CPU's clock is one beside the core's, be that a knob or not; so are cores.
+    gpu = names_gpu(names) or {Role.CORE_CLOCK, Role.CPU_CLOCK} <= columns.keys()
+    if not gpu:
+        columns.setdefault(Role.PARALLEL, []).extend(columns.pop(Role.CPU_CORES, []))
+    beside = gpu and bool({Role.CPU_CLOCK, Role.CPU_CORES} & columns.keys())
+    time, power = _clocked(columns, one, beside, dice)
     time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
     step = time
     for ratio in columns.get(Role.BATCH, ()):
@@ -103,7 +106,7 @@ def _clocked(
 ) -> tuple[Tensor, Tensor]:
     """Return time and power under clocks and power limits, relative to the baseline's.
 
-    `beside` says whether the CPU's clock is one beside the core's.
+    `beside` says whether a CPU works beside the core.
     At least two fifths of the time follow the core clock: a prior that expects less believes that
     slowing down costs nothing, and its first trials break limits.
     """
@@ -112,7 +115,9 @@ def _clocked(
     share = dice.uniform(0.4, 1.0)
     second = (1.0 - share) * dice.uniform(0.0, 1.0)
     third = (1.0 - share - second) * dice.uniform(0.0, 1.0)
-    time = share / core + second / memory + third / cpu + (1.0 - share - second - third)
+    busy, lean = _staffed(columns.get(Role.CPU_CORES, []), one, dice)
+    rest = 1.0 - share - second - third
+    time = share / core + second / memory + third / (cpu * busy) + rest
     gamma, floor = dice.uniform(1.2, 3.2), dice.uniform(0.3, 0.85)
     stalls = dice.uniform(0.4, 1.0)
     first = dice.uniform(0.5, 1.0)
@@ -123,9 +128,22 @@ def _clocked(
     dynamic = (
         parts[0] * there[0] * _switching(core, gamma, floor) * (stalls + (1.0 - stalls) / time)
         + parts[1] * there[1] * memory ** dice.uniform(1.0, 2.0)
-        + parts[2] * there[2] * _switching(cpu, gamma, floor)
+        + parts[2] * there[2] * _switching(cpu, gamma, floor) * busy
     )
-    return time, idle + (1.0 - idle) * dynamic / total
+    return time, lean * (idle + (1.0 - idle) * dynamic / total)
+
+
+def _staffed(cores: Sequence[Tensor], one: Tensor, dice: Dice) -> tuple[Tensor, Tensor]:
+    """Return how much of a CPU's work its cores do, and the power left by those switched off.
+
+    Beside a GPU only so many cores are of use as feed it; the others cost what they leak.
+    """
+    busy, lean = one, one
+    for ratio in cores:
+        need, leak = dice.uniform(0.1, 1.2), dice.uniform(0.0, 0.15)
+        busy = busy * (ratio / need).clamp_max(1.0) / (1.0 / need).clamp_max(1.0)
+        lean = lean * (1.0 - leak + leak * ratio)
+    return busy, lean
 
 
 def _speeds(

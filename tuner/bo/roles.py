@@ -19,6 +19,7 @@ class Role(StrEnum):
     CORE_CLOCK = "core clock"
     POWER_LIMIT = "power limit"
     BATCH = "batch"
+    CPU_CORES = "CPU cores"
     PARALLEL = "parallel resource"
     NONE = "unknown"
 
@@ -35,6 +36,10 @@ COUNTED = (
     r"|v?cpus?|ranks?|tasks?|nodes?|sockets?|devices?|servers?|pods?|executors?|streams?|slices?"
     r"|sms?|cus?|tpcs?)"
 )
+SHARES = (
+    rf"{START}(n?{COUNTED}|[tpde]p|np|nt|nproc)"
+    r"($|[._](count|size|num|degree|percentage|pct|active|online|per[._].*)$)|world_size|num_cpus"
+)
 PATTERNS = (
     (Role.NONE, r"offset|sampling|refresh|poll|_rate_[kmg]?hz$"),
     (Role.NONE, r"batching$|batch.*(_[mun]?s|timeout|delay|window)$"),
@@ -44,11 +49,8 @@ PATTERNS = (
     (Role.POWER_LIMIT, r"power.*(limit|cap|budget|target|max)|max_power"),
     (Role.POWER_LIMIT, rf"{START}(c?tdp|p?cap|pl[12]?|plimit|ppt|rapl|watts?)($|[._])|_[mu]?w$"),
     (Role.BATCH, rf"batch|{START}m?bsz?($|[._])|num_seqs|concurren|running_req|in_?flight"),
-    (
-        Role.PARALLEL,
-        rf"{START}(n?{COUNTED}|[tpde]p|np|nt|nproc)"
-        r"($|[._](count|size|num|degree|percentage|pct|active|online|per[._].*)$)|world_size|num_cpus",
-    ),
+    (Role.CPU_CORES, rf"^(?=.*cpu).*({SHARES})"),
+    (Role.PARALLEL, SHARES),
 )
 
 

@@ -160,3 +160,13 @@ def test_a_cpus_clock_beside_a_gpu_without_a_clock_is_not_the_gpus() -> None:
     feeding = draw_laws(["cpu_freq_mhz", "gpu_power_cap_w"], slow).work[:, 1]
     working = draw_laws(["cpu_freq_mhz", "power_cap_w"], slow).work[:, 1]
     assert float(feeding.median()) < 0.5 * float(working.median())
+
+
+def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
+    """Half of the cores that only feed a GPU cost most laws little, and no law any power."""
+    fewer = torch.tensor([[1.0, 1.0], [0.5, 1.0]], dtype=torch.float64)
+    feeding = draw_laws(["cpu_cores", "gpu_clock_mhz"], fewer)
+    assert bool((feeding.power[:, 1] <= 1e-9).all())
+    for working in (["threads", "gpu_clock_mhz"], ["cpu_cores", "clock_mhz"]):
+        slower = draw_laws(working, fewer).work[:, 1]
+        assert float(feeding.work[:, 1].median()) < 0.2 * float(slower.median())

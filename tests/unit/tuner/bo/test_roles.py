@@ -23,10 +23,10 @@ NAMES = {
         "rapl_limit_uw"
     ),
     Role.BATCH: ("batch_size bs bsz micro_batch max_num_seqs max_concurrency max_running_requests"),
+    Role.CPU_CORES: "num_cpus cpu.cores cpu_cores CPUs cpus_per_task online_cpus cpu_threads",
     Role.PARALLEL: (
-        "threads nthreads processes num_cpus num_gpus cpu.cores instances n_jobs nproc "
-        "OMP_NUM_THREADS tp tensor_parallel world_size ranks cpus_per_task streams sm_count "
-        "sockets"
+        "threads nthreads processes num_gpus cores instances n_jobs nproc OMP_NUM_THREADS tp "
+        "tensor_parallel world_size ranks streams sm_count sockets"
     ),
     Role.NONE: (
         "fan fan_speed absolute precision attention k0 gpu_mem_util n_gpu_layers "
