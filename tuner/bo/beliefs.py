@@ -10,7 +10,7 @@ from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.calibration import calibrated
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import doubt, tightened
-from tuner.bo.physics import waits_for_batch
+from tuner.bo.physics import share_drawn, waits_for_batch
 from tuner.bo.prior import hypotheses
 from tuner.bo.roles import Quantity, Role, quantity, role
 from tuner.bo.surrogate import Reading, Scale, posterior
@@ -57,7 +57,8 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
         if metric in candidate.estimates
     ]
     logarithmic = tuple(scale.log for scale in scales.values())
-    priors = hypotheses(grid, tuple(metrics), logarithmic, _stepwise(study, evidence, metrics))
+    batched, drawn = _stepwise(study, evidence, metrics), _drawn(study, evidence)
+    priors = hypotheses(grid, tuple(metrics), logarithmic, batched, drawn)
     components = calibrated(
         posterior(grid, len(metrics), readings, priors),
         readings,
@@ -82,6 +83,15 @@ def _stepwise(study: Study, evidence: Evidence, metrics: Sequence[str]) -> tuple
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
     told = {waits_for_batch(shown, m, batch) for m in metrics if quantity(m) is Quantity.TIME}
     return (True,) if told == {True} else (False,) if told == {False} else (False, True)
+
+
+def _drawn(study: Study, evidence: Evidence) -> float | None:
+    """Return the share of its one power limit that the baseline draws, None where that is not known."""
+    caps = [knob for knob in study.space.knobs if role(knob.name) is Role.POWER_LIMIT]
+    shown = evidence.baseline.get("power_w")
+    if len(caps) != 1 or shown is None or not isinstance(caps[0].default, int | float):
+        return None
+    return share_drawn(shown.mean, caps[0].default, caps[0].name)
 
 
 def _scale(study: Study, evidence: Evidence, metric: str, candidates: Iterable[Candidate]) -> Scale:

@@ -27,6 +27,9 @@ SEED = 20_231_016
 LEAST_BATCH = 2.0
 """A smaller batch at the baseline does not tell whose time a latency is."""
 
+BOUND = 0.95
+"""A workload that draws so much of its power limit is thought to be held by it."""
+
 ENDLESS = 1e6
 """Into so many pieces falls work that always divides evenly, and so far goes a clock that always binds."""
 
@@ -43,6 +46,16 @@ def waits_for_batch(shown: Mapping[str, float], latency: str, batch: float) -> b
     if rate is None or rate * took <= 0.0 or batch < LEAST_BATCH:
         return None
     return (rate * took) ** 2 > batch
+
+
+def share_drawn(power_w: float, limit: float, knob: str) -> float | None:
+    """Return the share of a power limit that is drawn; None where they cannot be of the same parts.
+
+    The limit is in the unit that the end of the knob's name tells, in watts where it tells none.
+    """
+    unit = next((u for end, u in (("_mw", 1e-3), ("_uw", 1e-6)) if knob.lower().endswith(end)), 1.0)
+    share = power_w / (limit * unit) if limit > 0.0 else 0.0
+    return round(share, 2) if 0.2 <= share <= 1.1 else None
 
 
 def _rate(power_w: float | None, energy_j: float | None) -> float | None:
@@ -72,10 +85,11 @@ class Laws:
         return self.step if stepwise else self.work
 
 
-def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
+def draw_laws(names: Sequence[str], ratios: Tensor, drawn: float | None = None) -> Laws:
     """Draw laws over settings, the same ones for the same knobs.
 
-    `ratios` has one row per setting and one column per knob: its value over the baseline's.
+    `ratios` has one row per setting and one column per knob: its value over the baseline's. `drawn` is
+    the share of the baseline's power limit that it draws, where that is known.
     """
     dice = Dice(SEED)
     columns: dict[Role, list[Tensor]] = {}
@@ -87,7 +101,7 @@ def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
     if not gpu:
         columns.setdefault(Role.PARALLEL, []).extend(columns.pop(Role.CPU_CORES, []))
     beside = gpu and bool({Role.CPU_CLOCK, Role.CPU_CORES} & columns.keys())
-    time, power = _clocked(columns, one, beside, dice)
+    time, power = _clocked(columns, one, beside, drawn, dice)
     time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
     step = time
     for ratio in columns.get(Role.BATCH, ()):
@@ -102,7 +116,7 @@ def draw_laws(names: Sequence[str], ratios: Tensor) -> Laws:
 
 
 def _clocked(
-    columns: dict[Role, list[Tensor]], one: Tensor, beside: bool, dice: Dice
+    columns: dict[Role, list[Tensor]], one: Tensor, beside: bool, drawn: float | None, dice: Dice
 ) -> tuple[Tensor, Tensor]:
     """Return time and power under clocks and power limits, relative to the baseline's.
 
@@ -111,7 +125,9 @@ def _clocked(
     slowing down costs nothing, and its first trials break limits.
     """
     idle = dice.uniform(0.1, 0.6)
-    core, memory, cpu = _speeds(columns, one, beside, idle, dice)
+    core, memory, cpu = _speeds(columns, one, beside, dice)
+    for ratio in columns.get(Role.POWER_LIMIT, ()):
+        core = core * _allowed(ratio, idle, drawn, dice)
     share = dice.uniform(0.4, 1.0)
     second = (1.0 - share) * dice.uniform(0.0, 1.0)
     third = (1.0 - share - second) * dice.uniform(0.0, 1.0)
@@ -147,12 +163,12 @@ def _staffed(cores: Sequence[Tensor], one: Tensor, dice: Dice) -> tuple[Tensor, 
 
 
 def _speeds(
-    columns: dict[Role, list[Tensor]], one: Tensor, beside: bool, idle: Tensor, dice: Dice
+    columns: dict[Role, list[Tensor]], one: Tensor, beside: bool, dice: Dice
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return core, memory and CPU speed relative to the baseline's.
 
-    A core clock may stop to bind below the baseline's, or nowhere; a power limit leaves the clock at
-    which the workload's demand fits it. Where only a CPU has a clock, that is the core's.
+    A core clock may stop to bind below the baseline's, or nowhere. Where only a CPU has a clock, that
+    is the core's.
     """
     core, memory, cpu = one, one, one
     for ratio in columns.get(Role.CORE_CLOCK, ()):
@@ -164,12 +180,22 @@ def _speeds(
         cpu = cpu * ratio
     if not beside:
         core, cpu = core * cpu, one
-    for ratio in columns.get(Role.POWER_LIMIT, ()):
-        demand, gamma = dice.uniform(0.35, 1.3), dice.uniform(1.2, 3.2)
-        left = ((ratio / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
-        full = ((1.0 / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
-        core = core * (left / full).clamp_min(0.1)
     return core, memory, cpu
+
+
+def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, dice: Dice) -> Tensor:
+    """Return the clock that a power limit leaves, relative to the baseline's.
+
+    That at which the workload's demand fits it. Below its limit the baseline draws what it demands, at
+    the limit as much or less; some laws doubt that limit and power are of the same parts.
+    """
+    demand, gamma = dice.uniform(0.35, 1.3), dice.uniform(1.2, 3.2)
+    if drawn is not None:
+        told = dice.uniform(0.97, 1.2) * drawn if drawn < BOUND else dice.uniform(BOUND, 1.4)
+        demand = torch.where(dice.chance(0.7), told, demand)
+    left = ((ratio / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
+    full = ((1.0 / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
+    return (left / full).clamp_min(0.1)
 
 
 def _switching(clock: Tensor, gamma: Tensor, floor: Tensor) -> Tensor:

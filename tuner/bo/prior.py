@@ -40,6 +40,7 @@ def hypotheses(
     metrics: tuple[str, ...],
     logarithmic: tuple[bool, ...],
     stepwise: tuple[bool, ...] = (False, True),
+    drawn: float | None = None,
 ) -> tuple[Hypothesis, ...]:
     """Return the priors that the readings decide between.
 
@@ -48,18 +49,19 @@ def hypotheses(
     The laws of physics, once one by one and once as a normal distribution with their mean and joint
     covariance, which reaches beyond the laws that were drawn; then power laws without any physics but
     that of power limits. A time may be that of an item or, `stepwise`, of a whole batch: where a batch
-    size is a knob and a time is among the metrics, what `stepwise` lists is there. Metrics whose name
-    tells nothing, or that are not on a logarithmic scale, follow power laws throughout.
+    size is a knob and a time is among the metrics, what `stepwise` lists is there. `drawn` is the share
+    of its power limit that the baseline draws, where known. Metrics whose name tells nothing, or that
+    are not on a logarithmic scale, follow power laws throughout.
     """
     kinds = [
         quantity(m) if log else Quantity.NONE for m, log in zip(metrics, logarithmic, strict=True)
     ]
     unknown = [kind is Quantity.NONE for kind in kinds]
-    found = [Hypothesis(_capped(grid, kinds), power_laws(grid, [True] * len(metrics)))]
+    found = [Hypothesis(_capped(grid, kinds, drawn), power_laws(grid, [True] * len(metrics)))]
     if all(unknown):
         return tuple(found)
     rest = power_laws(grid, unknown)
-    laws = draw_laws(grid.names, grid.ratios)
+    laws = draw_laws(grid.names, grid.ratios, drawn)
     batched = Quantity.TIME in kinds and any(role(n) is Role.BATCH for n in grid.names)
     for step in stepwise if batched else (False,):
         draws = _told(laws, kinds, step)
@@ -97,7 +99,7 @@ def _told(laws: Laws, kinds: Sequence[Quantity], stepwise: bool) -> Tensor:
     return torch.cat(said, dim=1)
 
 
-def _capped(grid: Grid, kinds: Sequence[Quantity]) -> Tensor:
+def _capped(grid: Grid, kinds: Sequence[Quantity], drawn: float | None) -> Tensor:
     """Return what power laws start from: the mean of what the laws say of power limits alone.
 
     A power limit does nothing until it binds, and then much: no power of it is like that.
@@ -105,5 +107,5 @@ def _capped(grid: Grid, kinds: Sequence[Quantity]) -> Tensor:
     caps = torch.tensor([role(name) is Role.POWER_LIMIT for name in grid.names], dtype=torch.bool)
     if not caps.any():
         return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
-    laws = draw_laws(grid.names, torch.where(caps, grid.ratios, 1.0))
+    laws = draw_laws(grid.names, torch.where(caps, grid.ratios, 1.0), drawn)
     return _told(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tuner.bo.physics import Laws, draw_laws, waits_for_batch
+from tuner.bo.physics import Laws, draw_laws, share_drawn, waits_for_batch
 from tuner.bo.roles import Quantity
 
 EVERY = (
@@ -170,3 +170,39 @@ def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
     for working in (["threads", "gpu_clock_mhz"], ["cpu_cores", "clock_mhz"]):
         slower = draw_laws(working, fewer).work[:, 1]
         assert float(feeding.work[:, 1].median()) < 0.2 * float(slower.median())
+
+
+def test_most_laws_believe_that_a_limit_binds_at_what_is_drawn() -> None:
+    """Of a baseline that draws half of its limit, three quarters of the limit hold nothing back."""
+    less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
+
+    def slowed(drawn: float | None) -> list[float]:
+        work = draw_laws(["power_limit_w"], less, drawn).work
+        return [float((work[:, row] > 1e-6).double().mean()) for row in (1, 2)]
+
+    def sped_up(drawn: float) -> float:
+        return float((draw_laws(["power_limit_w"], less, drawn).work[:, 3] < -1e-6).double().mean())
+
+    at_half, anywhere, at_all = slowed(0.5), slowed(None), slowed(1.0)
+    assert at_half[0] < 0.25 < anywhere[0] < at_all[0]
+    assert at_half[1] > 0.85
+    assert sped_up(0.5) < 0.2 < sped_up(1.0)
+
+
+@pytest.mark.parametrize(
+    ("power_w", "limit", "knob", "share"),
+    [
+        (150.0, 300.0, "gpu.power_limit_w", 0.5),
+        (150.0, 300_000.0, "power_limit_mw", 0.5),
+        (60.0, 120_000_000.0, "rapl_limit_uw", 0.5),
+        (305.0, 300.0, "pl1", 1.02),
+        # A whole machine's power beside one part's limit, and the other way round.
+        (900.0, 300.0, "power_limit_w", None),
+        (30.0, 300.0, "power_limit_w", None),
+        (30.0, 0.0, "power_limit_w", None),
+    ],
+)
+def test_the_share_of_a_limit_that_is_drawn(
+    power_w: float, limit: float, knob: str, share: float | None
+) -> None:
+    assert share_drawn(power_w, limit, knob) == share
