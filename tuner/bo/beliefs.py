@@ -10,9 +10,9 @@ from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.calibration import calibrated
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import doubt, tightened
-from tuner.bo.physics import share_drawn, waits_for_batch
+from tuner.bo.physics import Told, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import hypotheses
-from tuner.bo.roles import Quantity, Role, quantity, role
+from tuner.bo.roles import Quantity, Role, is_ceiling, quantity, role
 from tuner.bo.surrogate import Reading, Scale, posterior
 from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Study
 
@@ -57,8 +57,7 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
         if metric in candidate.estimates
     ]
     logarithmic = tuple(scale.log for scale in scales.values())
-    batched, drawn = _stepwise(study, evidence, metrics), _drawn(study, evidence)
-    priors = hypotheses(grid, tuple(metrics), logarithmic, batched, drawn)
+    priors = hypotheses(grid, tuple(metrics), logarithmic, _told(study, evidence, metrics))
     components = calibrated(
         posterior(grid, len(metrics), readings, priors),
         readings,
@@ -76,13 +75,17 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
     return View(Belief(components, study.objective.sign, edges), scales, measured)
 
 
-def _stepwise(study: Study, evidence: Evidence, metrics: Sequence[str]) -> tuple[bool, ...]:
-    """Return whether times may be a batch's: as the baseline tells, both where it does not."""
-    sizes = [k.default for k in study.space.knobs if role(k.name) is Role.BATCH]
-    batch = math.prod(float(size) for size in sizes if isinstance(size, int | float))
+def _told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> Told:
+    """Return what the baseline tells of the laws before anything was tried."""
+    knobs = [k for k in study.space.knobs if isinstance(k.default, int | float)]
+    sizes = {k.name: float(k.default) for k in knobs if role(k.name) is Role.BATCH}
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
-    told = {waits_for_batch(shown, m, batch) for m in metrics if quantity(m) is Quantity.TIME}
-    return (True,) if told == {True} else (False,) if told == {False} else (False, True)
+    times = [metric for metric in metrics if quantity(metric) is Quantity.TIME]
+    batch = math.prod(sizes.values())
+    told = {waits_for_batch(shown, metric, batch) for metric in times}
+    stepwise = (True,) if told == {True} else (False,) if told == {False} else (False, True)
+    full = any(fills(shown, m, size) for m in times for n, size in sizes.items() if is_ceiling(n))
+    return Told(stepwise, _drawn(study, evidence), full)
 
 
 def _drawn(study: Study, evidence: Evidence) -> float | None:

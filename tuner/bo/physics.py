@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tuner.bo.roles import Quantity, Role, names_gpu, role
+from tuner.bo.roles import Quantity, Role, is_ceiling, names_gpu, role
 
 DRAWS = 256
 """How many laws make the prior."""
@@ -30,6 +30,9 @@ LEAST_BATCH = 2.0
 BOUND = 0.95
 """A workload that draws so much of its power limit is thought to be held by it."""
 
+LONGEST = 50.0
+"""So many times as long may requests wait for their turn."""
+
 ENDLESS = 1e6
 """Into so many pieces falls work that always divides evenly, and so far goes a clock that always binds."""
 
@@ -41,11 +44,14 @@ def waits_for_batch(shown: Mapping[str, float], latency: str, batch: float) -> b
     proportion that is nearer to `batch`, the size that these metrics were shown at, or to one. The rate
     is a throughput where one was measured, else power over the energy of an item.
     """
+    under_way = _under_way(shown, latency)
+    return None if under_way is None or batch < LEAST_BATCH else under_way**2 > batch
+
+
+def _under_way(shown: Mapping[str, float], latency: str) -> float | None:
     rate = shown.get("throughput_per_s") or _rate(shown.get("power_w"), shown.get("energy_j"))
     took = shown.get(latency, 0.0) / (1000.0 if latency.endswith("_ms") else 1.0)
-    if rate is None or rate * took <= 0.0 or batch < LEAST_BATCH:
-        return None
-    return (rate * took) ** 2 > batch
+    return rate * took if rate is not None and rate * took > 0.0 else None
 
 
 def share_drawn(power_w: float, limit: float, knob: str) -> float | None:
@@ -60,6 +66,31 @@ def share_drawn(power_w: float, limit: float, knob: str) -> float | None:
 
 def _rate(power_w: float | None, energy_j: float | None) -> float | None:
     return power_w / energy_j if power_w and energy_j else None
+
+
+def fills(shown: Mapping[str, float], latency: str, ceiling: float) -> bool:
+    """Return whether as many requests are under way as a ceiling allows, by Little's law.
+
+    A latency that is a tail's, or a token's instead of a request's, is off by a factor.
+    """
+    under_way = _under_way(shown, latency)
+    return under_way is not None and 0.5 <= under_way / ceiling <= 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the baseline alone tells of the laws.
+
+    `stepwise` lists whether times may be a batch's; `drawn` is the share of its power limit that it
+    draws, None where that is not known; `full` whether as much is under way as may be.
+    """
+
+    stepwise: tuple[bool, ...] = (False, True)
+    drawn: float | None = None
+    full: bool = False
+
+
+UNTOLD = Told()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +116,10 @@ class Laws:
         return self.step if stepwise else self.work
 
 
-def draw_laws(names: Sequence[str], ratios: Tensor, drawn: float | None = None) -> Laws:
+def draw_laws(names: Sequence[str], ratios: Tensor, told: Told = UNTOLD) -> Laws:
     """Draw laws over settings, the same ones for the same knobs.
 
-    `ratios` has one row per setting and one column per knob: its value over the baseline's. `drawn` is
-    the share of the baseline's power limit that it draws, where that is known.
+    `ratios` has one row per setting and one column per knob: its value over the baseline's.
     """
     dice = Dice(SEED)
     columns: dict[Role, list[Tensor]] = {}
@@ -101,10 +131,14 @@ def draw_laws(names: Sequence[str], ratios: Tensor, drawn: float | None = None) 
     if not gpu:
         columns.setdefault(Role.PARALLEL, []).extend(columns.pop(Role.CPU_CORES, []))
     beside = gpu and bool({Role.CPU_CLOCK, Role.CPU_CORES} & columns.keys())
-    time, power = _clocked(columns, one, beside, drawn, dice)
+    time, power = _clocked(columns, one, beside, told.drawn, dice)
     time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
     step = time
-    for ratio in columns.get(Role.BATCH, ()):
+    ceilings = [is_ceiling(name) for name in names if role(name) is Role.BATCH]
+    for ratio, ceiling in zip(columns.get(Role.BATCH, ()), ceilings, strict=True):
+        if ceiling and not told.full:
+            ratio, waits = _queued(ratio, dice)
+            step = step * waits
         # Most of a step is often the model's weights being read, whatever the batch.
         grown, curve = dice.uniform(0.0, 1.0) ** 3, dice.uniform(0.7, 1.5)
         batch = 1.0 - grown + grown * ratio**curve
@@ -196,6 +230,18 @@ def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, dice: Dice) -> Te
     left = ((ratio / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
     full = ((1.0 / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
     return (left / full).clamp_min(0.1)
+
+
+def _queued(ratio: Tensor, dice: Dice) -> tuple[Tensor, Tensor]:
+    """Return which share of a ceiling on what is under way is used, and how requests wait below it.
+
+    Requests that come at a rate of their own use what they need, whatever the ceiling; under a lower
+    one they queue. Others use all of it.
+    """
+    theirs, need, steep = dice.chance(0.4), dice.uniform(0.05, 0.95), dice.uniform(1.0, 8.0)
+    waits = (need / ratio).clamp_min(1.0) ** steep
+    one = torch.ones_like(ratio)
+    return torch.where(theirs, one, ratio), torch.where(theirs, waits.clamp_max(LONGEST), one)
 
 
 def _switching(clock: Tensor, gamma: Tensor, floor: Tensor) -> Tensor:

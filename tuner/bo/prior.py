@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
-from tuner.bo.physics import Laws, draw_laws
+from tuner.bo.physics import UNTOLD, Laws, Told, draw_laws
 from tuner.bo.roles import Quantity, Role, quantity, role
 
 ELASTICITY = 0.5
@@ -39,8 +39,7 @@ def hypotheses(
     grid: Grid,
     metrics: tuple[str, ...],
     logarithmic: tuple[bool, ...],
-    stepwise: tuple[bool, ...] = (False, True),
-    drawn: float | None = None,
+    told: Told = UNTOLD,
 ) -> tuple[Hypothesis, ...]:
     """Return the priors that the readings decide between.
 
@@ -49,22 +48,21 @@ def hypotheses(
     The laws of physics, once one by one and once as a normal distribution with their mean and joint
     covariance, which reaches beyond the laws that were drawn; then power laws without any physics but
     that of power limits. A time may be that of an item or, `stepwise`, of a whole batch: where a batch
-    size is a knob and a time is among the metrics, what `stepwise` lists is there. `drawn` is the share
-    of its power limit that the baseline draws, where known. Metrics whose name tells nothing, or that
-    are not on a logarithmic scale, follow power laws throughout.
+    size is a knob and a time is among the metrics, what the baseline's `stepwise` lists is there. Metrics
+    whose name tells nothing, or that are not on a logarithmic scale, follow power laws throughout.
     """
     kinds = [
         quantity(m) if log else Quantity.NONE for m, log in zip(metrics, logarithmic, strict=True)
     ]
     unknown = [kind is Quantity.NONE for kind in kinds]
-    found = [Hypothesis(_capped(grid, kinds, drawn), power_laws(grid, [True] * len(metrics)))]
+    found = [Hypothesis(_capped(grid, kinds, told), power_laws(grid, [True] * len(metrics)))]
     if all(unknown):
         return tuple(found)
     rest = power_laws(grid, unknown)
-    laws = draw_laws(grid.names, grid.ratios, drawn)
+    laws = draw_laws(grid.names, grid.ratios, told)
     batched = Quantity.TIME in kinds and any(role(n) is Role.BATCH for n in grid.names)
-    for step in stepwise if batched else (False,):
-        draws = _told(laws, kinds, step)
+    for step in told.stepwise if batched else (False,):
+        draws = _said(laws, kinds, step)
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre) / math.sqrt(len(draws))
         found.append(Hypothesis(draws, rest))
@@ -92,14 +90,14 @@ def power_laws(grid: Grid, wanted: Sequence[bool]) -> Tensor:
     return torch.cat(blocks) if blocks else empty
 
 
-def _told(laws: Laws, kinds: Sequence[Quantity], stepwise: bool) -> Tensor:
+def _said(laws: Laws, kinds: Sequence[Quantity], stepwise: bool) -> Tensor:
     """Return what each law says of all metrics; nothing of those whose name tells nothing."""
     nothing = torch.zeros_like(laws.power)
     said = [nothing if k is Quantity.NONE else laws.of(k, stepwise) for k in kinds]
     return torch.cat(said, dim=1)
 
 
-def _capped(grid: Grid, kinds: Sequence[Quantity], drawn: float | None) -> Tensor:
+def _capped(grid: Grid, kinds: Sequence[Quantity], told: Told) -> Tensor:
     """Return what power laws start from: the mean of what the laws say of power limits alone.
 
     A power limit does nothing until it binds, and then much: no power of it is like that.
@@ -107,5 +105,5 @@ def _capped(grid: Grid, kinds: Sequence[Quantity], drawn: float | None) -> Tenso
     caps = torch.tensor([role(name) is Role.POWER_LIMIT for name in grid.names], dtype=torch.bool)
     if not caps.any():
         return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
-    laws = draw_laws(grid.names, torch.where(caps, grid.ratios, 1.0), drawn)
-    return _told(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)
+    laws = draw_laws(grid.names, torch.where(caps, grid.ratios, 1.0), told)
+    return _said(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)

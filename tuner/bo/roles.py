@@ -36,6 +36,7 @@ COUNTED = (
     r"|v?cpus?|ranks?|tasks?|nodes?|sockets?|devices?|servers?|pods?|executors?|streams?|slices?"
     r"|sms?|cus?|tpcs?)"
 )
+CEILING = r"num_seqs|concurren|running_req|in_?flight"
 SHARES = (
     rf"{START}(n?{COUNTED}|[tpde]p|np|nt|nproc)"
     r"($|[._](count|size|num|degree|percentage|pct|active|online|per[._].*)$)|world_size|num_cpus"
@@ -48,7 +49,7 @@ PATTERNS = (
     (Role.CORE_CLOCK, rf"{CLOCK}|(clk|clocks?|freq)[._](sm|gr|level)|{START}lgc$"),
     (Role.POWER_LIMIT, r"power.*(limit|cap|budget|target|max)|max_power"),
     (Role.POWER_LIMIT, rf"{START}(c?tdp|p?cap|pl[12]?|plimit|ppt|rapl|watts?)($|[._])|_[mu]?w$"),
-    (Role.BATCH, rf"batch|{START}m?bsz?($|[._])|num_seqs|concurren|running_req|in_?flight"),
+    (Role.BATCH, rf"batch|{START}m?bsz?($|[._])|{CEILING}"),
     (Role.CPU_CORES, rf"^(?=.*cpu).*({SHARES})"),
     (Role.PARALLEL, SHARES),
 )
@@ -58,6 +59,11 @@ def role(name: str) -> Role:
     """Return what a knob of that name does; NONE where nothing tells."""
     small = name.lower()
     return next((r for r, pattern in PATTERNS if re.search(pattern, small)), Role.NONE)
+
+
+def is_ceiling(name: str) -> bool:
+    """Return whether a knob of that name limits what is under way, rather than setting it."""
+    return re.search(CEILING, name.lower()) is not None
 
 
 def names_gpu(names: Iterable[str]) -> bool:

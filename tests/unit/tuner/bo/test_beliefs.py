@@ -27,3 +27,16 @@ def test_a_limit_far_above_what_the_baseline_draws_is_not_thought_to_bind(
     """The unit is the one that the knob's name tells."""
     ample, tight = (slower_under_three_quarters(w * unit, knob) for w in (200.0, 102.0))
     assert ample < 0.3 * tight
+
+
+def chance_of_a_low_ceiling(rate: float) -> float:
+    """Return how likely 4 at a time keep the limit that 64 kept, at so many requests/s of 0.1 s."""
+    at = asked(20, space=Space((Knob("max_num_seqs", (4, 64), 64),)))
+    shown = window(2.0, 100.0, rate=rate)
+    found = seen(at, [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (1, 2)])
+    return float(found.chance[found.grid.rows[setting_key({"max_num_seqs": 4})]])
+
+
+def test_a_ceiling_that_is_not_full_may_be_one_below_which_requests_queue() -> None:
+    """Ten requests/s fill nothing of 64 places, four hundred do."""
+    assert chance_of_a_low_ceiling(10.0) < chance_of_a_low_ceiling(400.0) - 0.1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tuner.bo.physics import Laws, draw_laws, share_drawn, waits_for_batch
+from tuner.bo.physics import Laws, Told, draw_laws, fills, share_drawn, waits_for_batch
 from tuner.bo.roles import Quantity
 
 EVERY = (
@@ -177,11 +177,15 @@ def test_most_laws_believe_that_a_limit_binds_at_what_is_drawn() -> None:
     less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
 
     def slowed(drawn: float | None) -> list[float]:
-        work = draw_laws(["power_limit_w"], less, drawn).work
+        work = draw_laws(["power_limit_w"], less, Told(drawn=drawn)).work
         return [float((work[:, row] > 1e-6).double().mean()) for row in (1, 2)]
 
     def sped_up(drawn: float) -> float:
-        return float((draw_laws(["power_limit_w"], less, drawn).work[:, 3] < -1e-6).double().mean())
+        return float(
+            (draw_laws(["power_limit_w"], less, Told(drawn=drawn)).work[:, 3] < -1e-6)
+            .double()
+            .mean()
+        )
 
     at_half, anywhere, at_all = slowed(0.5), slowed(None), slowed(1.0)
     assert at_half[0] < 0.25 < anywhere[0] < at_all[0]
@@ -206,3 +210,29 @@ def test_the_share_of_a_limit_that_is_drawn(
     power_w: float, limit: float, knob: str, share: float | None
 ) -> None:
     assert share_drawn(power_w, limit, knob) == share
+
+
+def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
+    """Some would change nothing by half the ceiling, some wait for long under a tenth of it."""
+    lower = torch.tensor([[1.0], [0.5], [0.1]], dtype=torch.float64)
+    step = draw_laws(["max_num_seqs"], lower).step
+    assert 0.1 < float((step[:, 1].abs() < 1e-9).double().mean()) < 0.4
+    assert 0.1 < float((step[:, 2] > 1.0).double().mean()) < 0.4
+    full = draw_laws(["max_num_seqs"], lower, Told(full=True))
+    assert torch.equal(full.step, draw_laws(["batch_size"], lower).step)
+    assert bool((full.step <= 1e-9).all())
+
+
+@pytest.mark.parametrize(
+    ("shown", "full"),
+    [
+        ({"power_w": 640.0, "energy_j": 0.2, "latency_ms": 20.0}, True),
+        ({"throughput_per_s": 10.0, "latency_ms": 12_000.0}, True),
+        ({"throughput_per_s": 10.0, "latency_ms": 500.0}, False),
+        # Tokens of seconds-long requests: what is under way cannot be told.
+        ({"power_w": 640.0, "energy_j": 0.2, "latency_ms": 5_000.0}, False),
+        ({"latency_ms": 20.0}, False),
+    ],
+)
+def test_a_ceiling_is_full_where_as_much_is_under_way(shown: dict[str, float], full: bool) -> None:
+    assert fills(shown, "latency_ms", 64.0) is full

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tuner.bo.encoding import Grid, enumerate_grid
+from tuner.bo.physics import Told
 from tuner.bo.prior import Hypothesis, hypotheses, power_laws
 from tuner.core import Knob, Space
 
@@ -128,7 +129,7 @@ def test_power_laws_of_several_metrics_know_nothing_of_each_other() -> None:
 def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> None:
     both = believed()
     item, step = (
-        hypotheses(GRID, METRICS, (True, True, True), (known,)) for known in (False, True)
+        hypotheses(GRID, METRICS, (True, True, True), Told((known,))) for known in (False, True)
     )
     assert [len(found) for found in (both, item, step)] == [5, 3, 3]
     for found in (item, step):

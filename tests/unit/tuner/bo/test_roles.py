@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.bo.roles import Quantity, Role, quantity, role
+from tuner.bo.roles import Quantity, Role, is_ceiling, quantity, role
 
 NAMES = {
     Role.MEMORY_CLOCK: (
@@ -41,6 +41,15 @@ NAMES = {
 )
 def test_a_knobs_name_tells_what_it_does(name: str, expected: Role) -> None:
     assert role(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "ceiling"),
+    [("max_num_seqs", True), ("Max_Concurrency", True), ("batch_size", False), ("bs", False)],
+)
+def test_a_ceiling_is_not_what_is_under_way(name: str, ceiling: bool) -> None:
+    assert role(name) is Role.BATCH
+    assert is_ceiling(name) is ceiling
 
 
 @pytest.mark.parametrize(
