@@ -33,6 +33,9 @@ BOUND = 0.95
 LONGEST = 50.0
 """So many times as long may requests wait for their turn."""
 
+ODDEST = 3.0
+"""No knob that nobody knows makes work slower or faster by more than this (log units)."""
+
 ENDLESS = 1e6
 """Into so many pieces falls work that always divides evenly, and so far goes a clock that always binds."""
 
@@ -145,7 +148,11 @@ def draw_laws(names: Sequence[str], ratios: Tensor, told: Told = UNTOLD) -> Laws
         step, time = step * batch, time * batch / ratio
         power = power * (ratio / batch) ** dice.uniform(0.0, 0.35)
     for ratio in columns.get(Role.NONE, ()):
-        time, step, power = (x * ratio ** dice.normal(0.0, 0.2) for x in (time, step, power))
+        # What a block or tile size does is often least in the middle of its ladder.
+        slope, bend = dice.normal(0.0, 0.2), dice.normal(0.1, 0.2)
+        slowness = (slope * ratio.log() + bend * ratio.log() ** 2).clamp(-ODDEST, ODDEST).exp()
+        time, step = time * slowness, step * slowness
+        power = power * ratio ** dice.normal(0.0, 0.1)
     return Laws(*(x.clamp_min(1e-6).log() for x in (time, step, power)))
 
 

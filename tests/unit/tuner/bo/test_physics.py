@@ -88,6 +88,13 @@ def test_nobody_knows_whether_an_odd_knob_helps() -> None:
         assert 0.3 < float((part > 0.0).double().mean()) < 0.7
 
 
+def test_of_an_odd_knob_a_little_may_be_better_than_much() -> None:
+    work = alone("block_size_x", torch.tensor([2.0, 32.0], dtype=torch.float64)).work
+    liked = work[:, 0] < 0.0
+    assert float((work[liked, 1] > work[liked, 0]).double().mean()) > 0.2
+    assert float(work.abs().max()) <= 3.0 + 1e-9
+
+
 def test_a_quantity_follows_from_time_and_power() -> None:
     laws = draw_laws(EVERY, torch.rand(6, len(EVERY), dtype=torch.float64) + 0.5)
     energy = laws.power + laws.work
