@@ -217,8 +217,11 @@ def _speeds(
         core = core * torch.minimum(ratio, ceiling) / ceiling.clamp_max(1.0)
     for ratio in columns.get(Role.MEMORY_CLOCK, ()):
         memory = memory * ratio
-    for ratio in columns.get(Role.CPU_CLOCK, ()):
-        cpu = cpu * ratio
+    if clocks := columns.get(Role.CPU_CLOCK, []):
+        # Several are those of several clusters, each with its part of the work.
+        parts = [-dice.uniform(1e-6, 1.0).log() for _ in clocks] if len(clocks) > 1 else [one]
+        speeds = [part * ratio for part, ratio in zip(parts, clocks, strict=True)]
+        cpu = torch.stack(speeds).sum(dim=0) / torch.stack(parts).sum(dim=0)
     if not beside:
         core, cpu = core * cpu, one
     return core, memory, cpu

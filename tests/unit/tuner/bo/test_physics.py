@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -243,3 +245,13 @@ def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
 )
 def test_a_ceiling_is_full_where_as_much_is_under_way(shown: dict[str, float], full: bool) -> None:
     assert fills(shown, "latency_ms", 64.0) is full
+
+
+def test_of_several_cpu_clocks_each_does_its_part_of_the_work() -> None:
+    """Two clusters at half their clocks are twice as slow, not four times; one alone is less."""
+    slower = torch.tensor([[1.0, 1.0], [0.5, 1.0], [1.0, 0.5], [0.5, 0.5]], dtype=torch.float64)
+    both = draw_laws(["big_mhz", "little_mhz"], slower).work
+    assert float(both[:, 3].max()) <= math.log(2.0) + 1e-9
+    assert bool((both[:, 1:3] <= both[:, 3:] + 1e-9).all())
+    assert bool((both[:, 1] > both[:, 2]).any())
+    assert bool((both[:, 1] < both[:, 2]).any())
