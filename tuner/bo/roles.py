@@ -33,7 +33,7 @@ SHARED = rf"mem|emc|dram|vram|hbm|ddr|uncore|{START}([muf]clk|ram|mif|bus|ring|f
 CPUS = rf"cpu|scaling|{START}(big|little|cluster|policy|a[0-9]{{2}})"
 COUNTED = (
     r"(threads?|cores?|workers?|instances?|replicas?|gpus?|parallel(ism)?|process(es)?|procs?|jobs?"
-    r"|v?cpus?|ranks?|tasks?|nodes?|sockets?|devices?|servers?|pods?|executors?|streams?|slices?"
+    r"|v?cpus?|ranks?|tasks?|nodes?|sockets?|shards?|devices?|servers?|pods?|executors?|streams?|slices?"
     r"|sms?|cus?|tpcs?)"
 )
 CEILING = r"num_seqs|concurren|running_req|in_?flight"
@@ -49,6 +49,7 @@ PATTERNS = (
     (Role.CORE_CLOCK, rf"{CLOCK}|(clk|clocks?|freq)[._](sm|gr|level)|{START}lgc$"),
     (Role.POWER_LIMIT, r"power.*(limit|cap|budget|target|max)|max_power"),
     (Role.POWER_LIMIT, rf"{START}(c?tdp|p?cap|pl[12]?|plimit|ppt|rapl|watts?)($|[._])|_[mu]?w$"),
+    (Role.PARALLEL, r"threads?_batch$"),
     (Role.BATCH, rf"batch|{START}m?bsz?($|[._])|{CEILING}"),
     (Role.CPU_CORES, rf"^(?=.*cpu).*({SHARES})"),
     (Role.PARALLEL, SHARES),

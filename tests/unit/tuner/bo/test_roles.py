@@ -26,7 +26,8 @@ NAMES = {
     Role.CPU_CORES: "num_cpus cpu.cores cpu_cores CPUs cpus_per_task online_cpus cpu_threads",
     Role.PARALLEL: (
         "threads nthreads processes num_gpus cores instances n_jobs nproc OMP_NUM_THREADS tp "
-        "tensor_parallel world_size ranks streams sm_count sockets"
+        "tensor_parallel world_size ranks streams sm_count sockets "
+        "n_shards n_threads_batch"
     ),
     Role.NONE: (
         "fan fan_speed absolute precision attention k0 gpu_mem_util n_gpu_layers "
