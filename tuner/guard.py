@@ -42,11 +42,12 @@ class Caution:
     the same. What keeps the limits less likely than `least_chance` is not tried, but for a look around:
     by it a search goes on until `looks` trials. It takes `look_chance`, or `first_chance` where it
     moves a knob that no trial has moved yet; before that goes what is as likely as `sure_chance`, by
-    what it may save alone. What the guard is told to be less likely than `refused_chance` is refused
-    to any policy. `stride` is the share of the remaining slack that the 95 % bound of a trial may use
-    up. Before a search ends, what may save `daring` is tried although its price speaks against it,
-    what is worth it net of its price down to `dare_chance`, and what moves a knob for the first time
-    down to `unmoved_chance`. At `deploy_chance` a measured setting is proposed.
+    what it may save alone. While nothing beats the baseline it goes on until `stuck_looks`, at even
+    chances. What the guard is told to be less likely than `refused_chance` is refused to any policy.
+    `stride` is the share of the remaining slack that the 95 % bound of a trial may use up. Before a
+    search ends, what may save `daring` is tried although its price speaks against it, what is worth it
+    net of its price down to `dare_chance`, and what moves a knob for the first time down to
+    `unmoved_chance`. At `deploy_chance` a measured setting is proposed.
     """
 
     price: float
@@ -60,6 +61,7 @@ class Caution:
     unmoved_chance: float
     sure_chance: float
     looks: int
+    stuck_looks: int
     daring: float
     dare_chance: float
     refused_chance: float
@@ -80,6 +82,7 @@ CAUTION: Mapping[Safety, Caution] = {
         unmoved_chance=0.6,
         sure_chance=math.inf,
         looks=12,
+        stuck_looks=0,
         daring=math.inf,
         dare_chance=1.0,
         refused_chance=0.25,
@@ -98,6 +101,7 @@ CAUTION: Mapping[Safety, Caution] = {
         unmoved_chance=0.35,
         sure_chance=0.9,
         looks=6,
+        stuck_looks=12,
         daring=0.01,
         dare_chance=0.2,
         refused_chance=0.02,
@@ -116,6 +120,7 @@ CAUTION: Mapping[Safety, Caution] = {
         unmoved_chance=0.1,
         sure_chance=0.9,
         looks=6,
+        stuck_looks=12,
         daring=0.01,
         dare_chance=0.1,
         refused_chance=0.0,

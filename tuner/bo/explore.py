@@ -188,13 +188,20 @@ class _Choice:
         promise = self.search.outlook(target)
         return self._try(row, f"tells whether a more promising setting keeps its limits: {promise}")
 
+    @property
+    def _stuck(self) -> bool:
+        """Whether nothing was found yet that beats the baseline, which keeps its limits."""
+        return self.best == self.search.baseline and self.search.evidence.broken is None
+
     def _look_around(self) -> Try | None:
         caution, spent = self.search.caution, self.search.spent
-        if spent >= caution.looks:
+        late = spent >= caution.looks
+        if late and not (self._stuck and spent < caution.stuck_looks):
             return None
         promising = self.gain > (FIRST_GLIMMER if spent < FIRST_LOOKS else GLIMMER)
         sure = promising & (self.chance >= caution.sure_chance)
-        asked = torch.where(self._moving, caution.first_chance, caution.look_chance)
+        look = min(EVEN, caution.look_chance) if late else caution.look_chance
+        asked = torch.where(self._moving, min(look, caution.first_chance), look)
         likely = promising & (self.chance >= asked)
         early = "; too early to stop"
         return self._first(self.gain, sure, 0.0, early) or self._first(

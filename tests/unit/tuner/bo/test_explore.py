@@ -85,6 +85,27 @@ def test_a_look_around_asks_less_of_the_first_move_of_a_knob() -> None:
     assert chosen(after(world, safety=Safety.STRICT, late=False, trials=moved)) == 1000
 
 
+@pytest.mark.parametrize(
+    ("safety", "spent", "found_j", "looked_at"),
+    [
+        (Safety.BALANCED, 9, 11.0, True),
+        (Safety.BALANCED, 12, 11.0, False),
+        (Safety.BALANCED, 9, 9.9, False),
+        (Safety.STRICT, 9, 11.0, False),
+    ],
+)
+def test_while_nothing_beats_the_baseline_a_search_looks_around_for_longer(
+    safety: Safety, spent: int, found_j: float, looked_at: bool
+) -> None:
+    """Not worth its risk, and as likely as not to keep the limit: 600."""
+    at = ladder(safety=safety)
+    better: Belief4 = (-0.01, 0.0005, 0.0, 0.001)
+    world = {600: (-0.005, 0.01, 0.18, 0.03), **({800: better} if found_j < 10.0 else {})}
+    trials = [*at_baseline(at), measured(3, 800, found_j, 100.0), *idle(at, spent - 1)]
+    search = told(at, trials, {1000: NOTHING, **world})
+    assert (chosen(search) == 600) is looked_at
+
+
 def test_a_look_around_asks_no_price_of_what_is_sure_enough() -> None:
     """Either is too little to be worth a trial; 700 is more, with a chance of one in twelve to break."""
     world = {700: (-0.004, 0.0002, 0.154, 0.02), 800: (-0.0015, 0.0002, 0.0, 0.001)}
