@@ -201,7 +201,9 @@ class DeviceAgent:
 
     def _mend(self) -> None:
         """Try again to put back a device that did not go back. Raises ActuationError."""
-        if self._holder.current is None and self._around.journal.get(self.device.id) is not None:
+        # Asked of the journal during a hold, too: a file that has vanished is written again.
+        entry = self._around.journal.get(self.device.id)
+        if entry is not None and self._holder.current is None:
             self.put_back()
 
     # The tuner's orders

@@ -11,7 +11,7 @@ from typing import Any
 
 from agents import durable
 from agents.pair import Pair
-from tuner.core import ActuationError, Level, Part, Setting
+from tuner.core import ActuationError, Level, Part, Setting, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,15 @@ class Entry:
 
 
 class Journal:
-    """A file per device, one line per side, so that what is left of a damaged one still counts."""
+    """A file per device, one line per side, so that what is left of a damaged one still counts.
+
+    What a process has noted or read it also keeps in memory until it is restored: should the file
+    vanish meanwhile, it is written again. After a restart only the disk counts.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._noted: dict[str, Entry] = {}
 
     def devices(self) -> list[Entry]:
         """Return the entries of all devices that are set otherwise than they were found."""
@@ -46,9 +51,24 @@ class Journal:
         return [_parse(path.name.removesuffix(SUFFIX), path) for path in paths]
 
     def get(self, device: str) -> Entry | None:
-        """Return a device's entry, None where it is as it was found."""
+        """Return a device's entry, None where it is as it was found.
+
+        A file that has vanished since this process noted it is written again.
+        """
         path = self._path(device)
-        return _parse(device, path) if path.exists() else None
+        if path.exists():
+            entry = _parse(device, path)
+            if not entry.damaged:
+                self._noted[device] = entry
+            return entry
+        noted = self._noted.get(device)
+        if noted is not None:
+            log.error("event=journal_vanished device=%s file=%s next='written again'", device, path)
+            try:
+                durable.write(path, _render(noted))
+            except StoreError as error:  # no reason to leave the device as it is
+                log.error("event=journal_not_written device=%s why=%r", device, str(error))
+        return noted
 
     def record(
         self, device: str, pair: Pair, level: Level, boot: str, attached: Mapping[str, str]
@@ -62,20 +82,13 @@ class Journal:
             ActuationError: what is in force cannot be read; change nothing.
             StoreError: the disk refuses; change nothing.
         """
-        known = self.get(device)
-        if known is not None and known.level == level and not known.damaged:
+        known, path = self.get(device), self._path(device)
+        if known is not None and known.level == level and not known.damaged and path.exists():
             return
         parts = pair.read_parts() if known is None else originals(known, pair)
-        head = {
-            "device": device,
-            "level": str(level),
-            "boot": boot,
-            "attached": dict(attached),
-            "sides": len(parts),
-        }
-        lines = [{"part": str(part), "setting": dict(setting)} for part, setting in parts.items()]
-        text = "".join(json.dumps(line) + "\n" for line in [head, *lines])
-        durable.write(self._path(device), text)
+        entry = Entry(device=device, level=level, boot=boot, parts=parts, attached=attached)
+        durable.write(path, _render(entry))
+        self._noted[device] = entry
 
     def restore(self, device: str, pair: Pair) -> bool:
         """Put a device back to what it was found at; return whether there was anything to put back.
@@ -98,6 +111,7 @@ class Journal:
                 hint="mend that, then run `jouletune agent revert`",
             )
         durable.remove(self._path(device))
+        self._noted.pop(device, None)
         return True
 
     def _path(self, device: str) -> Path:
@@ -108,6 +122,19 @@ def originals(entry: Entry, pair: Pair) -> Mapping[Part, Setting]:
     """Return what each side goes back to: what was found, or the default where that is lost."""
     lost = pair.sides if entry.damaged else {}
     return {part: side.space.default for part, side in lost.items()} | dict(entry.parts)
+
+
+def _render(entry: Entry) -> str:
+    """Return the text of an entry's file."""
+    head = {
+        "device": entry.device,
+        "level": str(entry.level),
+        "boot": entry.boot,
+        "attached": dict(entry.attached),
+        "sides": len(entry.parts),
+    }
+    lines = [{"part": str(part), "setting": dict(setting)} for part, setting in entry.parts.items()]
+    return "".join(json.dumps(line) + "\n" for line in [head, *lines])
 
 
 def _parse(device: str, path: Path) -> Entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,6 +137,16 @@ def test_a_killed_agent_leaves_a_journal_by_which_revert_restores(played: Stage)
     played.spawn("revert", [*JOULETUNE, "agent", "revert", "--state-dir", f"{played.folder}/agent"])
     assert played.processes["revert"].wait(30) == 0, played.log("revert")
     assert batch_size(toy) == 1
+
+
+def test_an_agent_whose_state_folder_is_deleted_in_mid_trial_puts_back(played: Stage) -> None:
+    toy = start(played)
+    study = played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
+    until(lambda: batch_size(toy) != 1, "no trial away from the baseline")
+    shutil.rmtree(played.folder / "agent")
+    played.call("POST", f"/studies/{study}/stop", {})
+    until(lambda: batch_size(toy) == 1, lambda: f"left as it was tried: {played.log('agent')}")
+    assert "event=journal_vanished" in played.log("agent")
 
 
 def test_a_cut_wire_loses_nothing(played: Stage) -> None:

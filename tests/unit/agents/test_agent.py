@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import time as real_time
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,6 +95,31 @@ def test_a_trial_is_measured_put_back_and_reported(rig: Rig) -> None:
     assert report["outcome"]["measurement"]["estimates"]["energy_j"]["mean"] == pytest.approx(
         2.0, rel=0.01
     )
+
+
+def test_a_journal_deleted_during_a_trial_leaves_nothing_throttled(rig: Rig) -> None:
+    folder = rig.folder / "journal"
+
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        shutil.rmtree(folder, ignore_errors=True)
+        return steady()(began, now)
+
+    rig.shows = shows
+    agent = rig.agent()
+    rig.tuner.orders = [trial()]
+    agent.step()
+    assert rig.setting == ORIGINAL
+
+
+def test_a_journal_deleted_during_a_hold_is_written_again(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    (path,) = (rig.folder / "journal").glob("*.journal")
+    text = path.read_text()
+    path.unlink()
+    agent.step()
+    assert path.read_text() == text
 
 
 def test_it_introduces_itself_once_and_says_how_it_stands(rig: Rig) -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from agents.journal import Journal
 from tests.fakes import Rig, refused
-from tuner.core import ActuationError, Level, Part, Setting
+from tuner.core import ActuationError, Level, Part, Setting, StoreError
 
 DEVICE = "fake@host"
 FOUND: Setting = {"gpu.clock_mhz": 800, "batch_size": 2}
@@ -70,6 +72,64 @@ def test_restoring_goes_on_after_a_failure_and_can_be_repeated(rig: Rig) -> None
     rig.device.refuse = lambda s: None
     assert rig.journal.restore(DEVICE, rig.pair)
     assert rig.setting == FOUND
+
+
+def test_a_journal_that_vanished_meanwhile_still_restores(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = record(rig)
+    rig.pair.apply(TRIED)
+    shutil.rmtree(path.parent)
+    rig.device.refuse = lambda s: refused("stuck")
+    with pytest.raises(ActuationError, match="stuck"):
+        rig.journal.restore(DEVICE, rig.pair)
+    assert f"event=journal_vanished device={DEVICE} file={path}" in caplog.text
+    assert path.exists(), "a crash now would leave the device as it is"
+    rig.device.refuse = lambda s: None
+    assert rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == FOUND
+    assert not path.exists()
+    assert not rig.journal.restore(DEVICE, rig.pair)
+
+
+def test_a_journal_that_vanished_keeps_the_first_original(rig: Rig) -> None:
+    path = record(rig)
+    text = path.read_text()
+    rig.pair.apply(TRIED)
+    path.unlink()
+    record(rig)
+    assert path.read_text() == text
+
+
+def test_a_journal_found_on_disk_is_remembered_as_well(rig: Rig) -> None:
+    path = record(rig)
+    rig.pair.apply(TRIED)
+    rig.journal = Journal(path.parent)
+    record(rig)
+    path.unlink()
+    assert rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == FOUND
+
+
+def test_a_vanished_journal_that_cannot_be_written_still_restores(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = record(rig)
+    rig.pair.apply(TRIED)
+    shutil.rmtree(path.parent)
+    path.parent.touch()
+    with pytest.raises(StoreError, match=f"cannot write {path}"):
+        record(rig)
+    with pytest.raises(StoreError, match=f"cannot remove {path}"):
+        rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == FOUND
+    assert "event=journal_not_written" in caplog.text
+
+
+def test_after_a_restart_only_the_disk_counts(rig: Rig) -> None:
+    path = record(rig)
+    path.unlink()
+    assert Journal(path.parent).get(DEVICE) is None
 
 
 def test_going_back_keeps_the_safe_order(rig: Rig) -> None:
