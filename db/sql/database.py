@@ -34,7 +34,16 @@ DRIVERS = {
 EXAMPLES = "write it like sqlite:///jouletune.db or postgresql://user:password@host/name"
 SECRETS = ("password", "sslpassword")
 BUSY_TIMEOUT_MS = 10_000
-CONNECT_TIMEOUT_S = "5"
+PATIENCE = {
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+"""When libpq gives up a PostgreSQL server that is gone, in seconds (the last in ms): within half a minute.
+
+Source: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
 
 
 class Refused(StoreError):
@@ -71,7 +80,7 @@ def shown(url: URL) -> str:
 
 
 def connect(url: URL) -> Engine:
-    """Return an engine for a database; nothing is connected yet.
+    """Return an engine for a database; nothing is connected yet, and statements take what they take.
 
     Raises:
         ConfigError: the driver is not installed.
@@ -82,8 +91,7 @@ def connect(url: URL) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    if "connect_timeout" not in url.query:
-        url = url.update_query_dict({"connect_timeout": CONNECT_TIMEOUT_S})
+    url = url.update_query_dict(PATIENCE | dict(url.query))
     try:
         return create_engine(
             url, pool_size=10, max_overflow=30, json_serializer=to_json, pool_pre_ping=True
@@ -99,7 +107,12 @@ class Database:
 
     def __init__(self, url: URL) -> None:
         self.name = shown(url)
+        self._url = url
         self.engine = connect(url)
+        if self.engine.dialect.name == "postgresql":
+            from db.sql import patience
+
+            patience.limit(self.engine)
         self._writes = self.engine.execution_options(sqlite_begin="IMMEDIATE")
         # Several statements of one read must see one state: a snapshot. SQLite's are so anyway.
         self._reads = (
@@ -135,13 +148,20 @@ class Database:
 
     @contextmanager
     def alone(self) -> Iterator[Connection]:
-        """Open a transaction that no other of this kind runs beside. Raises StoreError."""
-        with self.spoken(), self._writes.begin() as connection:
-            if connection.dialect.name == "postgresql":
+        """Open a transaction that no other of this kind runs beside, however long. Raises StoreError."""
+        if self.engine.dialect.name == "sqlite":
+            with self.spoken(), self._writes.begin() as connection:
+                yield connection
+            return
+        patient = connect(self._url)
+        try:
+            with self.spoken(), patient.begin() as connection:
                 connection.exec_driver_sql(
                     "SELECT pg_advisory_xact_lock(hashtext('jouletune schema'))"
                 )
-            yield connection
+                yield connection
+        finally:
+            patient.dispose()
 
     @contextmanager
     def spoken(self) -> Iterator[None]:

@@ -171,13 +171,17 @@ def stage(folder: Path, toml: str = "lease_s = 3.0\n") -> Iterator[Stage]:
 
 
 class Wire:
-    """A TCP wire to a port, which can be cut: connections break and new ones are refused."""
+    """A TCP wire to a port, which can be cut: connections break and new ones are refused.
+
+    Hushed, the connections there are stay open and say nothing any more; new ones are as ever.
+    """
 
     def __init__(self, target: int) -> None:
         self._target = target
         self._pairs: list[socket.socket] = []
         self._open = threading.Event()
         self._open.set()
+        self._hushed = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
@@ -189,6 +193,10 @@ class Wire:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
         self._pairs.clear()
+
+    def hush(self) -> None:
+        self._hushed.set()
+        self._hushed = threading.Event()
 
     def mend(self) -> None:
         self._open.set()
@@ -213,12 +221,14 @@ class Wire:
                 continue
             self._pairs += [near, far]
             for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+                pumped = (source, sink, self._hushed)
+                threading.Thread(target=_pump, args=pumped, daemon=True).start()
 
 
-def _pump(source: socket.socket, sink: socket.socket) -> None:
+def _pump(source: socket.socket, sink: socket.socket, hushed: threading.Event) -> None:
     with suppress(OSError):
         while data := source.recv(65536):
-            sink.sendall(data)
+            if not hushed.is_set():
+                sink.sendall(data)
     with suppress(OSError):
         sink.shutdown(socket.SHUT_RDWR)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -10,10 +11,13 @@ from sqlalchemy import make_url, text
 
 from db import open_store
 from db.schema import Base
+from db.sql import patience
+from db.sql.database import Database, read_url
 from tests import postgres
 from tests.builders import device
 from tests.contracts import store as contracts
 from tests.contracts.migrations import MigrationsContract
+from tests.integration.stage import Wire
 from tuner.core import InvalidInput, Store, StoreError
 
 pytestmark = pytest.mark.postgres
@@ -137,6 +141,76 @@ def test_a_server_that_refuses_is_named_and_forgiven(store: Store, server: str) 
 def test_a_database_that_is_not_there_is_a_store_error(server: str) -> None:
     with pytest.raises(StoreError, match='"nowhere" does not exist'):
         open_store(make_url(server).set(database="nowhere").render_as_string())
+
+
+@pytest.fixture
+def wire(server: str) -> Iterator[Wire]:
+    wire = Wire(make_url(server).port or 0)
+    yield wire
+    wire.close()
+
+
+def database_of(server: str, **changes: Any) -> Database:  # noqa: ANN401
+    return Database(read_url(server).set(**changes))
+
+
+def test_idle_connections_that_fell_silent_are_replaced(
+    url: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open, and acknowledged by whoever holds the line: no keepalive tells that nobody answers."""
+    monkeypatch.setattr(patience, "SILENCE_S", 0.5)
+    through = make_url(url).set(port=wire.port).render_as_string(hide_password=False)
+    silenced = open_store(through)
+    silenced.ping()
+    wire.hush()
+    silenced.ping()
+    silenced.close()
+
+
+def test_a_connection_that_falls_silent_within_a_transaction_is_given_up(
+    server: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "SILENCE_S", 0.5)
+    database = database_of(server, port=wire.port)
+    with pytest.raises(StoreError, match=r"silent for 0\.5 s"), database.read() as session:
+        session.execute(text("SELECT 1"))
+        wire.hush()
+        session.execute(text("SELECT 1"))
+    with database.read() as session:
+        assert session.scalar(text("SELECT 1")) == 1
+    database.engine.dispose()
+
+
+def test_a_server_that_is_gone_is_noticed_unless_the_url_says_otherwise(server: str) -> None:
+    database = database_of(server, query={"keepalives_idle": "7"})
+    with database.engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, patience.PatientConnection)
+        given = driver.info.get_parameters()
+    assert (given["keepalives_idle"], given["tcp_user_timeout"]) == ("7", "15000")
+    database.engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("query", "limit"),
+    [({}, "30s"), ({"options": "-c statement_timeout=0"}, "0")],
+)
+def test_statements_end_in_time_unless_the_url_says_otherwise(
+    server: str, query: dict[str, str], limit: str
+) -> None:
+    database = database_of(server, query=query)
+    with database.read() as session:
+        assert session.scalar(text("SHOW statement_timeout")) == limit
+    database.engine.dispose()
+
+
+def test_a_migration_takes_what_it_takes(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "SILENCE_S", 0.1)
+    database = database_of(server)
+    with database.alone() as connection:
+        connection.execute(text("SELECT pg_sleep(0.5)"))
+        assert connection.scalar(text("SHOW statement_timeout")) == "0"
+    database.engine.dispose()
 
 
 def drop_connections(server: str, database: str) -> int:

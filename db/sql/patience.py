@@ -1,0 +1,62 @@
+"""How long PostgreSQL may keep us waiting. Imports psycopg, so only who has it imports this."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+from psycopg import Connection, OperationalError
+from sqlalchemy import Engine, event
+
+STATEMENT_S = 30
+"""The longest statement, unless somebody has set another `statement_timeout`: in the URL, for the role …"""
+SILENCE_S = 45.0
+"""How long a connection may be silent within a statement; more than the server takes to give it up."""
+
+
+class PatientConnection(Connection[Any]):
+    """A connection that is given up once it is silent.
+
+    Keepalives tell that a machine is gone, not that a proxy or a stopped server holds the line; the
+    server's own limit is never heard of then.
+    """
+
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Wait for an answer. Raises OperationalError, and closes, where none comes."""
+        return super().wait(self._within(gen), *args, **kwargs)
+
+    def _within(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Run psycopg's exchange with the server, which is told every 0.1 s whether anything came."""
+        heard_s = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                came = yield wanted
+                if came:
+                    heard_s = time.monotonic()
+                elif time.monotonic() - heard_s > SILENCE_S:
+                    self.close()
+                    raise OperationalError(f"the connection was silent for {SILENCE_S:g} s")
+                wanted = gen.send(came)
+        except StopIteration as done:
+            return done.value
+
+
+def limit(engine: Engine) -> None:
+    """Give up statements of this engine that take too long, and connections that fall silent."""
+    event.listen(engine, "do_connect", _connect)
+    event.listen(engine, "connect", _limit_statements)
+
+
+def _connect(_dialect: object, _record: object, args: Any, options: Any) -> Connection[Any]:  # noqa: ANN401
+    return PatientConnection.connect(*args, **options)
+
+
+def _limit_statements(connection: Connection[Any], _record: object) -> None:
+    connection.execute(
+        "SELECT set_config('statement_timeout', %s, false) FROM pg_settings"
+        " WHERE name = 'statement_timeout' AND source = 'default'",
+        (f"{STATEMENT_S}s",),
+    )
+    connection.commit()
