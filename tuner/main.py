@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from tuner.config import TunerConfig, within_hours
 from tuner.core import ConfigError
-from tuner.notify import notify
 
 if TYPE_CHECKING:
     from tuner.core import Store
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 2
 ALIVE_S = 5
-"""How often the tuner's event loop tells systemd that it turns, in seconds."""
+"""How often the tuner tells systemd that it works, in seconds."""
 
 
 def utc_now() -> datetime:
@@ -79,6 +78,7 @@ def serve(config: TunerConfig) -> None:
     import uvicorn
 
     from db import open_store
+    from tuner.alive import Alive
     from tuner.api import create_app
     from tuner.schedule import Chores, start
 
@@ -95,7 +95,8 @@ def serve(config: TunerConfig) -> None:
             app,
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
-            callback_notify=_alive,
+            # uvicorn asks for it from its loop, first once it listens.
+            callback_notify=Alive(store.ping).tell,
             timeout_notify=ALIVE_S,
         )
     )
@@ -110,11 +111,6 @@ def serve(config: TunerConfig) -> None:
     finally:
         scheduler.shutdown(wait=False)
         store.close()
-
-
-async def _alive() -> None:
-    """Tell systemd that we serve: uvicorn asks for it from its loop, first once it listens."""
-    notify("READY=1\nWATCHDOG=1")
 
 
 def limit_threads() -> None:

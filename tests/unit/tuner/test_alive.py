@@ -1,0 +1,79 @@
+"""What systemd's watchdog is told, and when it is told nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+from anyio import to_thread
+
+from tuner import alive
+from tuner.alive import Alive
+from tuner.core import StoreError
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    told: list[str] = []
+    monkeypatch.setattr(alive, "notify", told.append)
+    return told
+
+
+async def until(there: Callable[[], bool], step: Callable[[], Awaitable[None]]) -> None:
+    async with asyncio.timeout(30.0):
+        while not there():
+            await step()
+            await asyncio.sleep(0.01)
+
+
+def refuses() -> None:
+    raise StoreError("it is down")
+
+
+@pytest.mark.parametrize("ping", [lambda: None, refuses])
+def test_a_ping_that_comes_back_feeds_the_watchdog_whatever_it_says(
+    ping: Callable[[], None], told: list[str]
+) -> None:
+    asyncio.run(until(lambda: len(told) == 3, Alive(ping).tell))
+    assert set(told) == {"READY=1\nWATCHDOG=1"}
+
+
+def test_a_ping_that_is_out_feeds_nothing_until_it_is_back(told: list[str]) -> None:
+    gate = threading.Event()
+
+    def waits() -> None:
+        gate.wait(30.0)
+
+    async def play() -> None:
+        watched = Alive(waits)
+        for _ in range(5):
+            await watched.tell()
+            await asyncio.sleep(0.01)
+        assert len(told) == 1
+        gate.set()
+        await until(lambda: len(told) == 2, watched.tell)
+
+    asyncio.run(play())
+
+
+def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None:
+    """They may hang elsewhere than in the database: at a study's lock."""
+    gate = threading.Event()
+
+    async def play() -> None:
+        threads = to_thread.current_default_thread_limiter()
+        threads.total_tokens = 2
+        stuck = [asyncio.create_task(to_thread.run_sync(gate.wait, 30.0)) for _ in range(2)]
+        await until(lambda: threads.available_tokens == 0, lambda: asyncio.sleep(0))
+        watched = Alive(lambda: None)
+        for _ in range(5):
+            await watched.tell()
+            await asyncio.sleep(0.01)
+        assert len(told) == 1
+        gate.set()
+        await until(lambda: len(told) == 2, watched.tell)
+        await asyncio.gather(*stuck)
+
+    asyncio.run(play())
