@@ -140,7 +140,13 @@ def start(chores: Chores) -> BackgroundScheduler:
     ]
     for chore, seconds in plan:
         scheduler.add_job(
-            _logged(chore), "interval", seconds=seconds, max_instances=1, coalesce=True
+            _logged(chore),
+            "interval",
+            name=chore.__name__,
+            seconds=seconds,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
         )
     scheduler.start()
     return scheduler
