@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,13 +41,14 @@ class AgentConfig:
     """Everything an agent can be told, with its defaults.
 
     `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
-    devices are looked for in.
+    devices are looked for in. `name` is the host's in the names of its devices; empty, its own.
 
     Raises:
-        ConfigError: there is no device, or the tuner's address is none.
+        ConfigError: there is no device, the tuner's address is none, or the name does not fit a URL.
     """
 
     tuner: str = "http://127.0.0.1:8790"
+    name: str = ""
     token_file: Path = Path("token")
     state_dir: Path = Path("agent-state")
     devices: tuple[Attachment, ...]
@@ -60,6 +62,10 @@ class AgentConfig:
             raise ConfigError(
                 f"tuner cannot be {self.tuner!r}", hint='write it like "http://127.0.0.1:8790"'
             )
+        if not re.fullmatch(r"[A-Za-z0-9._-]*", self.name):
+            raise ConfigError(
+                f"name cannot be {self.name!r}", hint="use letters, digits, '.', '_' and '-'"
+            )
 
 
 FILE_KEYS: Mapping[str, type] = {
@@ -68,6 +74,7 @@ FILE_KEYS: Mapping[str, type] = {
     "state_dir": str,
     "seed": int,
     "root": str,
+    "name": str,
     "device": list,
 }
 DEVICE_KEYS: Mapping[str, type] = {"spec": str, "workload": str}

@@ -39,13 +39,16 @@ class Host:
     cores: int
 
     @classmethod
-    def here(cls, root: Path = Path("/")) -> Host:
-        """Return this machine; the boot id is empty where the kernel tells none."""
+    def here(cls, root: Path = Path("/"), name: str = "") -> Host:
+        """Return this machine, by another name where one is given.
+
+        The boot id is empty where the kernel tells none.
+        """
         try:
             boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
         except OSError:
             boot = ""
-        return cls(platform.node() or "localhost", boot, os.cpu_count() or 1)
+        return cls(name or platform.node() or "localhost", boot, os.cpu_count() or 1)
 
 
 @contextmanager

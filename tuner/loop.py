@@ -135,7 +135,8 @@ class Loop:
         if agent in met[:-1]:
             raise Conflict(
                 f"{device} is served by two agents: {met[-1]} took it over from {agent}",
-                hint="stop one of them, then start the other again",
+                hint="stop one of them, then start the other again, or give one of them another "
+                "`name` in its agent.toml",
             )
         if agent not in met:
             met.append(agent)

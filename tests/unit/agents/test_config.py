@@ -9,6 +9,7 @@ from tuner.core import ConfigError
 
 WHOLE = """
 tuner = "https://tuner.example:8790"
+name = "board-7.lab"
 token_file = "/etc/jouletune/token"
 state_dir = "/var/lib/jouletune"
 seed = 7
@@ -31,6 +32,7 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_a_whole_file(tmp_path: Path) -> None:
     assert load_agent_config(write(tmp_path, WHOLE)) == AgentConfig(
         tuner="https://tuner.example:8790",
+        name="board-7.lab",
         token_file=Path("/etc/jouletune/token"),
         state_dir=Path("/var/lib/jouletune"),
         devices=(Attachment("simulated:a100"), Attachment("cpu", "reference")),
@@ -53,6 +55,9 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("tuner = ", "is not valid TOML"),
         ("seed = 1", "no device"),
         ("tuner = 'localhost:8790'\n[[device]]\nspec = 'cpu'", "tuner cannot be"),
+        ("name = 'rack 3'\n[[device]]\nspec = 'cpu'", "name cannot be 'rack 3'"),
+        ("name = 'a/b'\n[[device]]\nspec = 'cpu'", "name cannot be 'a/b'"),
+        ("name = 3", "name must be a str"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import threading
@@ -219,3 +220,22 @@ def test_a_loop_that_breaks_does_not_stop_the_others(
     with pytest.raises(TuningError, match=r"loop of simulated-a100@.* broke: a bug"):
         serve(config, stop)
     assert steps.count("simulated-a100") == 1
+
+
+@pytest.mark.parametrize(("name", "shown"), [("board-7", "board-7"), ("", platform.node())])
+def test_agent_and_devices_are_called_by_the_name_that_is_given_or_the_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shown: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    config = AgentConfig(name=name, token_file=token, state_dir=tmp_path / "state", devices=(A100,))
+    stop = threading.Event()
+    met: list[tuple[str, str]] = []
+
+    def step(agent: DeviceAgent) -> None:
+        met.append((agent.device.id, agent.device.agent))
+        stop.set()
+
+    monkeypatch.setattr(DeviceAgent, "step", step)
+    serve(config, stop)
+    assert met == [(f"simulated-a100@{shown}", f"agent@{shown}")]

@@ -141,8 +141,9 @@ def test_of_two_agents_at_one_device_the_first_is_told(world: World) -> None:
     world.start()
     world.assigned(agent="host/1")
     taken = world.assigned(agent="host/2")
-    with pytest.raises(Conflict, match="two agents: host/2 took it over from host/1"):
+    with pytest.raises(Conflict, match="two agents: host/2 took it over from host/1") as told:
         world.ask(agent="host/1")
+    assert "another `name` in its agent.toml" in told.value.hint
     assert world.assigned(agent="host/2") == taken, "the other works on, undisturbed"
     assert world.assigned(agent="host/3").attempt == 3, "and may crash in its turn"
 
