@@ -33,6 +33,8 @@ DRIVERS = {
 }
 EXAMPLES = "write it like sqlite:///jouletune.db or postgresql://user:password@host/name"
 SECRETS = ("password", "sslpassword")
+DISK_FULL = "53100"
+"""PostgreSQL's SQLSTATE."""
 BUSY_TIMEOUT_MS = 10_000
 PATIENCE = {
     "connect_timeout": "5",
@@ -180,6 +182,11 @@ class Database:
             raise self._silent(error) from error
 
     def _silent(self, error: SQLAlchemyError) -> StoreError:
+        if _is_full(error):
+            return StoreError(
+                f"database {self.name} cannot grow: {_first_line(error)}",
+                hint="free space on its disk; what was stored is still there",
+            )
         return StoreError(
             f"database {self.name} does not answer: {_first_line(error)}",
             hint="check that it runs, that the URL is right and that you may use it",
@@ -196,6 +203,14 @@ def insert_into(session: Session, table: type[Base]) -> postgresql.Insert | sqli
 def _unkeepable(name: str, error: Exception) -> TuningError:
     return InvalidInput(
         f"database {name} cannot keep a value: {_first_line(error)}", hint="nothing was stored"
+    )
+
+
+def _is_full(error: SQLAlchemyError) -> bool:
+    cause = error.orig if isinstance(error, StatementError) else None
+    return (
+        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        or getattr(cause, "sqlstate", None) == DISK_FULL
     )
 
 

@@ -113,6 +113,16 @@ class TestMigrations(MigrationsContract):
         return lambda: postgres.new_database(server, f"empty_{uuid4().hex}")
 
 
+def test_a_full_disk_says_to_free_space(server: str) -> None:
+    database = database_of(server)
+    fails = "DO $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
+    full = pytest.raises(StoreError, match="cannot grow: could not extend")
+    with full as told, database.write() as session:
+        session.execute(text(fails))
+    assert "free space" in told.value.hint
+    database.engine.dispose()
+
+
 def test_text_that_postgresql_cannot_keep_is_bad_input(store: Store) -> None:
     with pytest.raises(InvalidInput, match="NUL"):
         store.devices.put(device(board="A\x00100"))

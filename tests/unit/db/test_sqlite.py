@@ -7,8 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event, text
 
 from db import open_store
+from db.sql.database import Database, read_url
 from tests.builders import study
 from tests.contracts import store as contracts
 from tests.contracts.killed_writer import killed_after
@@ -122,3 +124,15 @@ def test_a_writer_that_waits_too_long_says_which_database(
         other.execute("ROLLBACK")
     assert store.studies.list() == ()
     store.close()
+
+
+def test_a_full_disk_says_to_free_space(url: str) -> None:
+    database = Database(read_url(url))
+    event.listen(
+        database.engine, "connect", lambda found, _: found.execute("PRAGMA max_page_count = 1")
+    )
+    full = pytest.raises(StoreError, match="cannot grow: database or disk is full")
+    with full as told, database.write() as session:
+        session.execute(text("CREATE TABLE large AS SELECT zeroblob(1000000)"))
+    assert "free space" in told.value.hint
+    database.engine.dispose()
