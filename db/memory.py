@@ -315,6 +315,11 @@ class MemoryObservations:
             found = [o for o in self._tables.observations.values() if o.study == study]
             return _last(sorted(found, key=lambda o: o.at), last)
 
+    def oldest(self) -> datetime | None:
+        """Return when the first of all was made, None where there is none."""
+        with self._tables.lock:
+            return min((o.at for o in self._tables.observations.values()), default=None)
+
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
         with self._tables.lock:
@@ -346,6 +351,11 @@ class MemoryEvents:
                 if study in (None, e.study) and device in (None, e.device)
             ]
             return _last(sorted(found, key=lambda e: e.at), last)
+
+    def oldest(self) -> datetime | None:
+        """Return when the first of all was, None where there is none."""
+        with self._tables.lock:
+            return min((e.at for e in self._tables.events), default=None)
 
     def prune(self, before: datetime) -> int:
         """Delete those before a time and return how many."""

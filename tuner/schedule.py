@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -14,7 +14,9 @@ from tuner import orders, steps
 from tuner.core import (
     Z95,
     Estimate,
+    Events,
     Observation,
+    Observations,
     Phase,
     Setting,
     Study,
@@ -32,6 +34,7 @@ SLACK_SD = 0.5
 ALARM_SD = 12.0
 """CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
 a steady process of one window a minute reaches by chance about once in months, not hours."""
+PRUNED_AT_ONCE = timedelta(days=1)
 LEAST_RELATIVE_SD = 0.02
 """No window is trusted to better than 2 %: without this a quiet meter alarms on nothing."""
 
@@ -61,9 +64,12 @@ class Chores:
                     self.loop.afresh(study, why)
 
     def prune(self) -> None:
-        """Delete observations and events that are older than `keep_days`; say how many."""
-        before = self.loop.now() - timedelta(days=self.keep_days)
-        gone = self.loop.store.observations.prune(before), self.loop.store.events.prune(before)
+        """Delete observations and events that are older than `keep_days`; say how many.
+
+        The oldest day of each at most: a clock that runs far ahead for an hour must not take all.
+        """
+        before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
+        gone = _shorten(store.observations, before), _shorten(store.events, before)
         if any(gone):
             text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
             self.loop.note("pruned", text)
@@ -91,6 +97,11 @@ class Chores:
             and same_band(o.measurement.load.arrival_rate_per_s, rate)
         ]
         return drift(study.objective.metric, expected, windows)
+
+
+def _shorten(kept: Observations | Events, before: datetime) -> int:
+    oldest = kept.oldest()
+    return 0 if oldest is None else kept.prune(min(before, oldest + PRUNED_AT_ONCE))
 
 
 def _expected(study: Study, trials: Sequence[Trial], held: Setting) -> Mapping[str, Estimate]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -48,6 +48,11 @@ class SqlObservations:
             ).all()
             return tuple(to_observation(row) for row in reversed(rows))
 
+    def oldest(self) -> datetime | None:
+        """Return when the first of all was made, None where there is none."""
+        with self._database.read() as session:
+            return session.scalar(select(func.min(ObservationRow.at)))
+
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
         with self._database.write() as session:
@@ -89,6 +94,11 @@ class SqlEvents:
             asked = asked.where(EventRow.device_id == device)
         with self._database.read() as session:
             return tuple(_to_event(row) for row in reversed(session.scalars(asked).all()))
+
+    def oldest(self) -> datetime | None:
+        """Return when the first of all was, None where there is none."""
+        with self._database.read() as session:
+            return session.scalar(select(func.min(EventRow.at)))
 
     def prune(self, before: datetime) -> int:
         """Delete those before a time and return how many."""

@@ -73,6 +73,9 @@ class ObservationsContract:
             store.observations.add(observation(minute))
         assert store.observations.prune(START + timedelta(minutes=2)) == 2
         assert [o.at.minute for o in store.observations.list("s1")] == [2, 3]
+        assert store.observations.oldest() == START + timedelta(minutes=2)
+        assert store.observations.prune(START + timedelta(minutes=9)) == 2
+        assert store.observations.oldest() is None
         assert store.observations.prune(START) == 0
 
 
@@ -104,3 +107,6 @@ class EventsContract:
             store.events.add(event(minute))
         assert store.events.prune(START + timedelta(minutes=3)) == 3
         assert store.events.list() == (event(3),)
+        assert store.events.oldest() == START + timedelta(minutes=3)
+        assert store.events.prune(START + timedelta(minutes=9)) == 1
+        assert store.events.oldest() is None

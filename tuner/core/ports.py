@@ -241,6 +241,10 @@ class Observations(Protocol):
         """Return the (last) observations of a study, oldest first."""
         ...
 
+    def oldest(self) -> datetime | None:
+        """Return when the first of all was made, None where there is none."""
+        ...
+
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
         ...
@@ -257,6 +261,10 @@ class Events(Protocol):
         self, study: str | None = None, device: str | None = None, last: int | None = None
     ) -> Sequence[Event]:
         """Return the (last) events, oldest first, of one study or device where asked."""
+        ...
+
+    def oldest(self) -> datetime | None:
+        """Return when the first of all was, None where there is none."""
         ...
 
     def prune(self, before: datetime) -> int:

@@ -105,6 +105,37 @@ def test_old_events_are_pruned_and_it_is_said_how_many() -> None:
     assert world.store.trials.list("s1") == trials
 
 
+def test_a_clock_that_runs_a_year_ahead_for_an_hour_takes_a_day_of_the_oldest() -> None:
+    world = World()
+    world.start()
+    begun = world.store.events.oldest()
+    assert begun is not None
+    for day in range(60):
+        world.store.events.add(Event(at=begun + timedelta(days=day), kind="note", text=f"{day}"))
+    world.time.sleep((60 + 365) * 86400.0)
+    observe(world, setting(600), 6.0)
+    Chores(world.loop, keep_days=90).prune()
+    assert [e.text for e in world.store.events.list() if e.text.isdigit()] == [
+        f"{day}" for day in range(1, 60)
+    ]
+    assert len(world.store.observations.list("s1")) == 1
+
+
+def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
+    world = World()
+    world.start()
+    observe(world, setting(600), 6.0)
+    world.time.sleep(5 * 86400.0)
+    observe(world, setting(600), 6.0, 6.0)
+    world.time.sleep(100 * 86400.0)
+    chores = Chores(world.loop, keep_days=90)
+    chores.prune()
+    assert len(world.store.observations.list("s1")) == 2
+    chores.prune()
+    chores.prune()
+    assert world.store.observations.list("s1") == ()
+
+
 def test_the_chores_run_in_the_background_and_end() -> None:
     scheduler = start(Chores(World().loop, keep_days=30))
     try:
