@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator
 from typing import Any
@@ -11,16 +12,18 @@ from sqlalchemy import Engine, event
 
 STATEMENT_S = 30
 """The longest statement, unless somebody has set another `statement_timeout`: in the URL, for the role …"""
-SILENCE_S = 45.0
-"""How long a connection may be silent within a statement; more than the server takes to give it up."""
+GRACE_S = 15.0
+"""How much longer than the longest statement a connection may be silent, before it is given up."""
 
 
 class PatientConnection(Connection[Any]):
-    """A connection that is given up once it is silent.
+    """A connection that is given up once it is silent for `patience_s` within a statement.
 
     Keepalives tell that a machine is gone, not that a proxy or a stopped server holds the line; the
     server's own limit is never heard of then.
     """
+
+    patience_s = STATEMENT_S + GRACE_S
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Wait for an answer. Raises OperationalError, and closes, where none comes."""
@@ -35,9 +38,10 @@ class PatientConnection(Connection[Any]):
                 came = yield wanted
                 if came:
                     heard_s = time.monotonic()
-                elif time.monotonic() - heard_s > SILENCE_S:
+                elif time.monotonic() - heard_s > self.patience_s:
                     self.close()
-                    raise OperationalError(f"the connection was silent for {SILENCE_S:g} s")
+                    silent = f"the connection was silent for {self.patience_s:g} s"
+                    raise OperationalError(silent)
                 wanted = gen.send(came)
         except StopIteration as done:
             return done.value
@@ -53,10 +57,14 @@ def _connect(_dialect: object, _record: object, args: Any, options: Any) -> Conn
     return PatientConnection.connect(*args, **options)
 
 
-def _limit_statements(connection: Connection[Any], _record: object) -> None:
+def _limit_statements(connection: PatientConnection, _record: object) -> None:
+    """Set the limit where nobody has set one, and be a little more patient than the one in force."""
     connection.execute(
         "SELECT set_config('statement_timeout', %s, false) FROM pg_settings"
         " WHERE name = 'statement_timeout' AND source = 'default'",
         (f"{STATEMENT_S}s",),
     )
+    found = connection.execute("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'")
+    limit_ms = int(found.fetchall()[0][0])
+    connection.patience_s = limit_ms / 1000.0 + GRACE_S if limit_ms else math.inf
     connection.commit()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from tests.contracts import store as contracts
 from tests.contracts.migrations import MigrationsContract
 from tests.integration.stage import Wire
 from tuner.core import InvalidInput, Store, StoreError
+
+HURRIED = {"options": "-c statement_timeout=100"}
 
 pytestmark = pytest.mark.postgres
 
@@ -168,8 +171,8 @@ def test_idle_connections_that_fell_silent_are_replaced(
     url: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Open, and acknowledged by whoever holds the line: no keepalive tells that nobody answers."""
-    monkeypatch.setattr(patience, "SILENCE_S", 0.5)
-    through = make_url(url).set(port=wire.port).render_as_string(hide_password=False)
+    monkeypatch.setattr(patience, "GRACE_S", 0.4)
+    through = make_url(url).set(port=wire.port, query=HURRIED).render_as_string()
     silenced = open_store(through)
     silenced.ping()
     wire.hush()
@@ -180,8 +183,8 @@ def test_idle_connections_that_fell_silent_are_replaced(
 def test_a_connection_that_falls_silent_within_a_transaction_is_given_up(
     server: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "SILENCE_S", 0.5)
-    database = database_of(server, port=wire.port)
+    monkeypatch.setattr(patience, "GRACE_S", 0.4)
+    database = database_of(server, port=wire.port, query=HURRIED)
     with pytest.raises(StoreError, match=r"silent for 0\.5 s"), database.read() as session:
         session.execute(text("SELECT 1"))
         wire.hush()
@@ -202,24 +205,32 @@ def test_a_server_that_is_gone_is_noticed_unless_the_url_says_otherwise(server: 
 
 
 @pytest.mark.parametrize(
-    ("query", "limit"),
-    [({}, "30s"), ({"options": "-c statement_timeout=0"}, "0")],
+    ("query", "limit", "patience_s"),
+    [
+        ({}, "30s", 45.0),
+        ({"options": "-c statement_timeout=60000"}, "1min", 75.0),
+        ({"options": "-c statement_timeout=0"}, "0", math.inf),
+    ],
 )
 def test_statements_end_in_time_unless_the_url_says_otherwise(
-    server: str, query: dict[str, str], limit: str
+    server: str, query: dict[str, str], limit: str, patience_s: float
 ) -> None:
     database = database_of(server, query=query)
     with database.read() as session:
         assert session.scalar(text("SHOW statement_timeout")) == limit
+        driver = session.connection().connection.driver_connection
+        assert isinstance(driver, patience.PatientConnection)
+        assert driver.patience_s == patience_s
     database.engine.dispose()
 
 
 def test_a_migration_takes_what_it_takes(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "SILENCE_S", 0.1)
+    monkeypatch.setattr(patience, "STATEMENT_S", 1)
     database = database_of(server)
+    with pytest.raises(StoreError, match="statement timeout"), database.read() as session:
+        session.execute(text("SELECT pg_sleep(1.5)"))
     with database.alone() as connection:
-        connection.execute(text("SELECT pg_sleep(0.5)"))
-        assert connection.scalar(text("SHOW statement_timeout")) == "0"
+        connection.execute(text("SELECT pg_sleep(1.5)"))
     database.engine.dispose()
 
 
