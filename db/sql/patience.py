@@ -11,7 +11,11 @@ from psycopg import Connection, OperationalError
 from sqlalchemy import Engine, event
 
 STATEMENT_S = 30
-"""The longest statement, unless somebody has set another `statement_timeout`: in the URL, for the role …"""
+"""The longest statement, unless somebody has set another `statement_timeout`: in the URL, for the role …
+
+As long, likewise, may a transaction idle: else what it locked stays locked for as long as the server
+does not know that nobody holds the other end any more, by default two hours.
+"""
 GRACE_S = 15.0
 """How much longer than the longest statement a connection may be silent, before it is given up."""
 
@@ -58,10 +62,10 @@ def _connect(_dialect: object, _record: object, args: Any, options: Any) -> Conn
 
 
 def _limit_statements(connection: PatientConnection, _record: object) -> None:
-    """Set the limit where nobody has set one, and be a little more patient than the one in force."""
+    """Set limits where nobody has set any, and be a little more patient than a statement may take."""
     connection.execute(
-        "SELECT set_config('statement_timeout', %s, false) FROM pg_settings"
-        " WHERE name = 'statement_timeout' AND source = 'default'",
+        "SELECT set_config(name, %s, false) FROM pg_settings WHERE source = 'default'"
+        " AND name IN ('statement_timeout', 'idle_in_transaction_session_timeout')",
         (f"{STATEMENT_S}s",),
     )
     found = connection.execute("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'")

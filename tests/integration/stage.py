@@ -173,7 +173,8 @@ def stage(folder: Path, toml: str = "lease_s = 3.0\n") -> Iterator[Stage]:
 class Wire:
     """A TCP wire to a port, which can be cut: connections break and new ones are refused.
 
-    Hushed, the connections there are stay open and say nothing any more; new ones are as ever.
+    Hushed, the connections there are stay open and say nothing any more, not even that one end has
+    closed; new ones are as ever.
     """
 
     def __init__(self, target: int) -> None:
@@ -230,5 +231,7 @@ def _pump(source: socket.socket, sink: socket.socket, hushed: threading.Event) -
         while data := source.recv(65536):
             if not hushed.is_set():
                 sink.sendall(data)
+    if hushed.is_set():
+        return
     with suppress(OSError):
         sink.shutdown(socket.SHUT_RDWR)

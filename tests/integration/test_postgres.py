@@ -194,6 +194,23 @@ def test_a_connection_that_falls_silent_within_a_transaction_is_given_up(
     database.engine.dispose()
 
 
+def test_what_a_silent_connection_locked_is_free_again(
+    server: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "STATEMENT_S", 1)
+    monkeypatch.setattr(patience, "GRACE_S", 0.4)
+    lock = text("SELECT pg_advisory_xact_lock(1)")
+    silenced, other = database_of(server, port=wire.port), database_of(server)
+    with pytest.raises(StoreError, match="silent"), silenced.write() as session:
+        session.execute(lock)
+        wire.hush()
+        session.execute(lock)
+    with other.write() as session:
+        session.execute(lock)
+    silenced.engine.dispose()
+    other.engine.dispose()
+
+
 def test_a_server_that_is_gone_is_noticed_unless_the_url_says_otherwise(server: str) -> None:
     database = database_of(server, query={"keepalives_idle": "7"})
     with database.engine.connect() as connection:
@@ -218,6 +235,7 @@ def test_statements_end_in_time_unless_the_url_says_otherwise(
     database = database_of(server, query=query)
     with database.read() as session:
         assert session.scalar(text("SHOW statement_timeout")) == limit
+        assert session.scalar(text("SHOW idle_in_transaction_session_timeout")) == "30s"
         driver = session.connection().connection.driver_connection
         assert isinstance(driver, patience.PatientConnection)
         assert driver.patience_s == patience_s
