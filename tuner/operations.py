@@ -241,6 +241,7 @@ class Operations:
                 baseline.metrics,
                 shown.metrics if shown and winner else {},
                 _told_of(found, trials, self.loop.store.observations.list(study)),
+                self.loop.store.studies.revisions(study),
             ),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
@@ -317,7 +318,7 @@ def _told_of(
     since = min((t.started_at for t in counted(study, trials)), default=None)
     if since is None or len(study.devices) > 1:
         return []
-    return [window for window in held if window.at >= since]
+    return [window for window in held if window.measurement.started_at >= since]
 
 
 def parse_objective(text: str) -> Objective:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tuner.cli.figures import change, duration, figure, joined, percent, shown
+from tuner.cli.figures import change, duration, figure, joined, percent, shown, when
 from tuner.cli.output import table
 from tuner.cli.trial import asked_metrics, broken, plan_rows
 from tuner.core import Bill, Verdict, render_setting, setting_key
@@ -144,7 +144,9 @@ def billed(bill: Bill, *, won: bool) -> str:
         return f"{text}; when it is paid back nobody knows: no throughput was measured"
     if bill.break_even_s is None:
         return f"{text}; it is not paid back: the best saves no energy"
-    since = "" if bill.saved_j is None else f"; saved since: {figure('energy_j', bill.saved_j)}"
+    since = ""
+    if bill.saved_j is not None and bill.saved_since is not None:
+        since = f"; saved since {when(bill.saved_since)[:10]}: {figure('energy_j', bill.saved_j)}"
     return (
         f"{text}; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
         f"so it is paid back after {duration(bill.break_even_s)}{since}"

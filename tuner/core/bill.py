@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from tuner.core.devices import Observation
 from tuner.core.measurements import Estimate, Measurement, Origin
-from tuner.core.trials import Trial
+from tuner.core.studies import Revision
+from tuner.core.trials import Phase, Trial
 
 GAP_S = 300.0
 """The longest time that one held window may speak for."""
@@ -23,14 +26,16 @@ class Bill:
 
     `explored_j` is all that was used in trial windows and between them, `overhead_j` how much of it
     the baseline would not have used for the same items (negative: exploring itself saved).
-    `saving_w` is what the best setting saves while serving the baseline's rate, `saved_j` what it
-    has saved so far, `break_even_s` how long it must run until the whole of `explored_j` is back.
+    `saving_w` is what the best setting saves while serving the baseline's rate, `break_even_s` how
+    long it must run until the whole of `explored_j` is back. `saved_j` is what holding has saved by
+    the windows that are kept, the oldest of which began at `saved_since`.
     """
 
     explored_j: float | None = None
     overhead_j: float | None = None
     saving_w: float | None = None
     saved_j: float | None = None
+    saved_since: datetime | None = None
     break_even_s: float | None = None
     trials: int = 0
     seconds: float = 0.0
@@ -42,12 +47,13 @@ def draw_up(
     baseline: Mapping[str, Estimate],
     best: Mapping[str, Estimate],
     held: Sequence[Observation] = (),
+    revisions: Sequence[Revision] = (),
 ) -> Bill:
-    """Return the bill of a study from its trials, baseline, best setting and held windows.
+    """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
     A trial's energy is its mean power over window and overhead (`power_w`); windows without a power
     reading make the whole sum unknown rather than too small. A held window stands for the time since
-    the one before it, at most `GAP_S`.
+    the one before it, at most `GAP_S`, where the study was holding all that time; else for itself.
     """
     windows = [t.measurement for t in trials if t.measurement is not None]
     seconds = math.fsum(w.seconds + w.overhead_s for w in windows)
@@ -65,11 +71,16 @@ def draw_up(
     gain = per_item.mean - best["energy_j"].mean if "energy_j" in best else None
     rate = baseline["throughput_per_s"].mean if "throughput_per_s" in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
+    shown = sorted(
+        (o.measurement for o in held if "energy_j" in o.measurement.estimates),
+        key=lambda window: window.started_at,
+    )
     return Bill(
         explored_j=explored,
         overhead_j=overhead,
         saving_w=saving_w,
-        saved_j=_saved_j(per_item.mean, held),
+        saved_j=_saved_j(per_item.mean, shown, revisions) if shown else None,
+        saved_since=shown[0].started_at if shown else None,
         break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
         trials=len(trials),
         seconds=seconds,
@@ -77,19 +88,33 @@ def draw_up(
     )
 
 
-def _saved_j(baseline_j: float, held: Sequence[Observation]) -> float | None:
-    """Return what holding has saved, None where no held window shows energy and items."""
-    saved, before = 0.0, None
-    for window in held:
-        if "energy_j" not in window.measurement.estimates:
-            continue
-        own = window.measurement.seconds
-        gap = (window.at - before.at).total_seconds() if before is not None else own
-        rate = window.measurement.load.completed / own
-        gain = baseline_j - window.measurement.estimates["energy_j"].mean
-        saved += gain * rate * min(max(gap, own), GAP_S)
-        before = window
-    return saved if before is not None else None
+def _saved_j(
+    baseline_j: float, windows: Sequence[Measurement], revisions: Sequence[Revision]
+) -> float:
+    """Return what holding has saved by its windows, oldest first, that show energy and items."""
+    turns, runs = [r.at for r in revisions], _runs(revisions)
+    saved, before, before_run = 0.0, None, None
+    for window in windows:
+        turn = bisect_right(turns, window.started_at)
+        run = runs[turn - 1] if turn else None
+        speaks_s = window.seconds
+        if before is not None and run is not None and run == before_run:
+            since_s = (window.started_at - before.started_at).total_seconds()
+            speaks_s = max(speaks_s, min(since_s, GAP_S))
+        gain = baseline_j - window.estimates["energy_j"].mean
+        saved += gain * window.load.completed / window.seconds * speaks_s
+        before, before_run = window, run
+    return saved
+
+
+def _runs(revisions: Sequence[Revision]) -> list[datetime | None]:
+    """Return since when the study had been holding at each revision, None where it was not."""
+    runs: list[datetime | None] = []
+    since = None
+    for revision in revisions:
+        since = (since or revision.at) if revision.study.phase is Phase.HOLDING else None
+        runs.append(since)
+    return runs
 
 
 def _energy_j(window: Measurement) -> float | None:

@@ -10,12 +10,15 @@ import pytest
 
 from tests.builders import START, setting, study, trial, window
 from tuner.core import (
+    Bill,
     Constraint,
     Estimate,
     Limit,
     Observation,
     Outcome,
     Phase,
+    Plan,
+    Revision,
     TrialState,
     Verdict,
     draw_up,
@@ -136,23 +139,62 @@ def test_the_bill_adds_up() -> None:
     assert bill.overhead_j == pytest.approx(-2000.0)
     assert bill.saving_w == pytest.approx(4.0 * 50.0)
     assert bill.break_even_s == pytest.approx(8000.0 / 200.0)
-    assert bill.saved_j is None
+    assert (bill.saved_j, bill.saved_since) == (None, None)
 
 
-def test_a_held_window_stands_for_the_time_since_the_one_before() -> None:
-    held = [
+def held_at(*minutes: float) -> list[Observation]:
+    """Return windows of 6 J for each of 50 items a second, 10 s long; all were received at once."""
+    return [
         Observation(
             study="s1",
             device="sim",
             setting=setting(600),
-            measurement=window(6.0, 110.0),
+            measurement=replace(window(6.0, 110.0), started_at=START + timedelta(minutes=minute)),
+            at=START + timedelta(days=1),
+        )
+        for minute in minutes
+    ]
+
+
+def history(*phases: tuple[float, Phase]) -> list[Revision]:
+    """Return the revisions of a study that came to phases at minutes."""
+    plan = Plan.single(setting(600))
+    return [
+        Revision(
+            study=study(phase, plan=plan, paused_from=HELD if phase is Phase.PAUSED else None),
+            who="ann",
+            why="",
             at=START + timedelta(minutes=minute),
         )
-        for minute in (0, 1, 2, 600)
+        for minute, phase in phases
     ]
-    bill = draw_up([BASE], {"energy_j": Estimate(10.0)}, {"energy_j": Estimate(6.0)}, held)
+
+
+HELD = Phase.HOLDING
+
+
+def billed_for(held: list[Observation], revisions: list[Revision]) -> Bill:
+    return draw_up(
+        [BASE], {"energy_j": Estimate(10.0)}, {"energy_j": Estimate(6.0)}, held, revisions
+    )
+
+
+def test_a_held_window_stands_for_the_time_since_the_one_before() -> None:
+    bill = billed_for(held_at(1, 2, 3, 600), history((0, Phase.TUNING), (1, HELD), (2.5, HELD)))
     # 4 J saved on each of 50 items a second: for 10 s, two whole minutes, and at most five.
     assert bill.saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 60 + 300))
+    assert bill.saved_since == START + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("away", [Phase.PAUSED, Phase.BASELINE])
+def test_time_off_the_hold_saves_nothing(away: Phase) -> None:
+    bill = billed_for(held_at(1, 2, 4, 5), history((0, HELD), (2.5, away), (3, HELD)))
+    assert bill.saved_j == pytest.approx(4.0 * 50.0 * (10 + 60 + 10 + 60))
+
+
+def test_windows_outside_every_hold_stand_for_themselves() -> None:
+    bill = billed_for(held_at(-2, -1, 1, 2), history((0, Phase.BASELINE)))
+    assert bill.saved_j == pytest.approx(4.0 * 50.0 * 40)
 
 
 def test_no_joules_are_invented_where_a_window_has_none() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from tests.builders import applied, completed, device, setting, study, window
+from tests.builders import START, applied, completed, device, setting, study, window
 from tests.unit.tuner.cli import worlds
 from tuner.core import (
     Level,
+    Observation,
     Phase,
     Plan,
     Setting,
@@ -113,6 +115,28 @@ def test_what_was_held_under_another_baseline_is_not_counted_as_saved() -> None:
     observed(verbs, name, 6.0, ended="the limit was broken in 3 windows")
     assert verbs.study(name).phase is Phase.BASELINE
     assert verbs.report(name).bill.saved_j is None
+
+
+def test_what_was_saved_says_since_when_its_windows_are() -> None:
+    verbs, name = worlds.held()
+    for minute in range(4):
+        at = START + timedelta(minutes=minute)
+        verbs.loop.store.observations.add(
+            Observation(
+                study=name,
+                device="sim",
+                setting=setting(600),
+                measurement=replace(window(6.0, 110.0), started_at=at),
+                at=at,
+            )
+        )
+    before = verbs.report(name).bill
+    assert before.saved_since == START
+    assert before.saved_j == pytest.approx(200.0 * (10 + 180))
+    verbs.loop.store.observations.prune(START + timedelta(minutes=2))
+    after = verbs.report(name).bill
+    assert after.saved_since == START + timedelta(minutes=2)
+    assert after.saved_j == pytest.approx(200.0 * (10 + 60))
 
 
 @pytest.mark.parametrize("names", [("sim",), ("sim", "sam")])

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from tests.builders import device, setting
+from tests.builders import START, device, setting
 from tests.unit.tuner.cli import worlds
 from tuner.cli import results
 from tuner.cli.conduct import settled
@@ -257,8 +257,10 @@ def test_an_unknown_energy_is_not_called_zero() -> None:
 
 
 def test_what_was_saved_since_is_on_the_bill() -> None:
-    bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, saved_j=5e3, seconds=90.0)
-    assert billed(bill, won=True).endswith("paid back after 3.33 min; saved since: 5.000 kJ")
+    bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
+    assert billed(bill, won=True).endswith("paid back after 3.33 min")
+    bill = replace(bill, saved_j=5e3, saved_since=START)
+    assert billed(bill, won=True).endswith("3.33 min; saved since 2026-01-01: 5.000 kJ")
 
 
 @pytest.mark.parametrize(
