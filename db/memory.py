@@ -17,6 +17,7 @@ from tuner.core import (
     Applied,
     Device,
     Event,
+    Glimpse,
     Lease,
     Observation,
     Outcome,
@@ -319,6 +320,16 @@ class MemoryObservations:
         """Return when the first of all was made, None where there is none."""
         with self._tables.lock:
             return min((o.at for o in self._tables.observations.values()), default=None)
+    def glimpses(
+        self, study: str, metric: str, since: datetime, last: int | None = None
+    ) -> Sequence[Glimpse]:
+        """Return the (last) windows begun since a time that show a metric, by their start."""
+        with self._tables.lock:
+            shown = [
+                o.glimpse(metric) for o in self._tables.observations.values() if o.study == study
+            ]
+        found = [g for g in shown if g is not None and g.started_at >= since]
+        return _last(sorted(found, key=lambda g: g.started_at), last)
 
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""

@@ -15,12 +15,12 @@ from tuner.core import (
     Device,
     Estimate,
     Event,
+    Glimpse,
     IllegalTransition,
     InvalidInput,
     MetricUnavailable,
     NotFound,
     Objective,
-    Observation,
     Origin,
     Phase,
     Space,
@@ -240,7 +240,7 @@ class Operations:
                 trials,
                 baseline.metrics,
                 shown.metrics if shown and winner else {},
-                _told_of(found, trials, self.loop.store.observations.list(study)),
+                self._told_of(found, trials),
                 self.loop.store.studies.revisions(study),
             ),
             origins=origins(trials),
@@ -306,19 +306,16 @@ class Operations:
         revision = self.loop.store.studies.revisions(study.id)[-1]
         return study_view(study, self.loop.store.trials.list(study.id), revision.why)
 
+    def _told_of(self, study: Study, trials: Sequence[Trial]) -> Sequence[Glimpse]:
+        """Return the held windows that the study's baseline can be compared with.
 
-def _told_of(
-    study: Study, trials: Sequence[Trial], held: Sequence[Observation]
-) -> list[Observation]:
-    """Return the held windows that the study's baseline can be compared with.
-
-    Of several devices a window is one device's, the baseline all of theirs; and what was held before
-    the evidence started anew has no baseline any more.
-    """
-    since = min((t.started_at for t in counted(study, trials)), default=None)
-    if since is None or len(study.devices) > 1:
-        return []
-    return [window for window in held if window.measurement.started_at >= since]
+        Of several devices a window is one device's, the baseline all of theirs; and what was held
+        before the evidence started anew has no baseline any more.
+        """
+        since = min((t.started_at for t in counted(study, trials)), default=None)
+        if since is None or len(study.devices) > 1:
+            return ()
+        return self.loop.store.observations.glimpses(study.id, "energy_j", since)
 
 
 def parse_objective(text: str) -> Objective:

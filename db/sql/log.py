@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import delete, func, select
+from sqlalchemy import Text, cast, delete, select
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
-from db.schema import EventRow, MeasurementRow, ObservationRow, StudyRow
+from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.database import Database, Refused
 from db.sql.rows import observation_row, to_observation
-from tuner.core import Event, Observation
+from tuner.core import Event, Glimpse, Observation, SettingKey, setting_key
 
 
 class SqlObservations:
@@ -52,6 +54,32 @@ class SqlObservations:
         """Return when the first of all was made, None where there is none."""
         with self._database.read() as session:
             return session.scalar(select(func.min(ObservationRow.at)))
+    def glimpses(
+        self, study: str, metric: str, since: datetime, last: int | None = None
+    ) -> Sequence[Glimpse]:
+        """Return the (last) windows begun since a time that show a metric, by their start."""
+        begun = ObservationRow.started_at
+        asked = (
+            select(
+                begun,
+                MeasurementRow.seconds,
+                # As text: months of windows have few settings, and each is decoded once.
+                cast(ObservationRow.setting, Text).label("setting"),
+                MeasurementRow.arrival_rate_per_s,
+                MeasurementRow.completed,
+                EstimateRow.mean,
+                EstimateRow.stderr,
+            )
+            .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
+            .join(EstimateRow, EstimateRow.measurement_id == MeasurementRow.id)
+            .where(ObservationRow.study_id == study, EstimateRow.metric == metric, begun >= since)
+            .order_by(begun.desc(), ObservationRow.id.desc())
+            .limit(last)
+        )
+        keys: dict[str, SettingKey] = {}
+        with self._database.read() as session:
+            found = [_glimpse(keys, *row) for row in session.execute(asked)]
+        return tuple(reversed(found))
 
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
@@ -118,6 +146,29 @@ def _has(session: Session, observation: Observation) -> bool:
         )
     )
     return found is not None
+
+
+def _glimpse(
+    keys: dict[str, SettingKey],
+    started_at: datetime,
+    seconds: float,
+    text: str,
+    arrival_rate_per_s: float,
+    completed: int,
+    mean: float,
+    stderr: float,
+) -> Glimpse:
+    if text not in keys:
+        keys[text] = setting_key(json.loads(text))
+    return Glimpse(
+        started_at=started_at,
+        seconds=seconds,
+        setting=keys[text],
+        arrival_rate_per_s=arrival_rate_per_s,
+        completed=completed,
+        mean=mean,
+        stderr=stderr,
+    )
 
 
 def _to_event(row: EventRow) -> Event:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from tests.builders import START, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
-from tuner.core import Event, NotFound, Observation, Store
+from tuner.core import Event, Glimpse, NotFound, Observation, Setting, Store, setting_key
+
+EARLY = START - timedelta(seconds=10)
+"""When the window of minute 0 began."""
 
 
 def observation(minute: int = 0, study: str = "s1", device: str = "sim") -> Observation:
@@ -63,10 +66,43 @@ class ObservationsContract:
         told = [[o.at.minute for o in store.observations.list("s1", n)] for n in (None, 2, 9, 0)]
         assert told == [[0, 1, 2, 3], [2, 3], [0, 1, 2, 3], []]
 
+    def test_what_windows_show_of_one_metric_is_told_by_their_start(self, store: Store) -> None:
+        mixed: Setting = {"on": True, "n": 1, "ratio": 0.5, "name": "größe"}
+        kept = replace(observation(), measurement=rich_measurement(), setting=mixed)
+        store.observations.add(kept)
+        assert store.observations.glimpses("s1", "power_w", EARLY) == (
+            Glimpse(
+                started_at=kept.measurement.started_at,
+                seconds=0.1,
+                setting=setting_key(mixed),
+                arrival_rate_per_s=99.5,
+                completed=2**40,
+                mean=1 / 3,
+                stderr=0.1,
+            ),
+        )
+
+    def test_only_windows_that_show_the_metric_are_told(self, store: Store) -> None:
+        for number in (2, 0, 3, 1):
+            at_once = replace(observation(number), at=START + timedelta(hours=1))
+            store.observations.add(at_once)
+        store.observations.add(observation(study="s2"))
+
+        def told(since: datetime, last: int | None = None, metric: str = "energy_j") -> list[int]:
+            shown = store.observations.glimpses("s1", metric, since, last)
+            return [round((g.started_at - EARLY) / timedelta(minutes=1)) for g in shown]
+
+        assert told(EARLY) == [0, 1, 2, 3]
+        assert told(EARLY + timedelta(minutes=1)) == [1, 2, 3]
+        assert told(EARLY, last=2) == [2, 3]
+        assert told(EARLY, last=0) == []
+        assert told(EARLY, metric="cpu_time_ms") == []
+
     def test_an_unknown_study_has_none_and_gets_none(self, store: Store) -> None:
         with pytest.raises(NotFound, match="'nobody'"):
             store.observations.add(observation(study="nobody"))
         assert store.observations.list("nobody") == ()
+        assert store.observations.glimpses("nobody", "energy_j", EARLY) == ()
 
     def test_pruning_deletes_what_is_older(self, store: Store) -> None:
         for minute in range(4):

@@ -18,6 +18,7 @@ from tuner.core.devices import (
     Applied,
     Device,
     Event,
+    Glimpse,
     Level,
     Observation,
 )
@@ -166,6 +167,7 @@ __all__ = [
     "Event",
     "Events",
     "Evidence",
+    "Glimpse",
     "GAP_S",
     "GRAVEST_FIRST",
     "IllegalTransition",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuner.core.devices import Observation
+from tuner.core.devices import Glimpse
 from tuner.core.measurements import Estimate, Measurement, Origin
 from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
@@ -46,11 +46,12 @@ def draw_up(
     trials: Sequence[Trial],
     baseline: Mapping[str, Estimate],
     best: Mapping[str, Estimate],
-    held: Sequence[Observation] = (),
+    held: Sequence[Glimpse] = (),
     revisions: Sequence[Revision] = (),
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
+    `held` is what the held windows showed of `energy_j`, by their start.
     A trial's energy is its mean power over window and overhead (`power_w`); windows without a power
     reading make the whole sum unknown rather than too small. A held window stands for the time since
     the one before it, at most `GAP_S`, where the study was holding all that time; else for itself.
@@ -71,16 +72,12 @@ def draw_up(
     gain = per_item.mean - best["energy_j"].mean if "energy_j" in best else None
     rate = baseline["throughput_per_s"].mean if "throughput_per_s" in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
-    shown = sorted(
-        (o.measurement for o in held if "energy_j" in o.measurement.estimates),
-        key=lambda window: window.started_at,
-    )
     return Bill(
         explored_j=explored,
         overhead_j=overhead,
         saving_w=saving_w,
-        saved_j=_saved_j(per_item.mean, shown, revisions) if shown else None,
-        saved_since=shown[0].started_at if shown else None,
+        saved_j=_saved_j(per_item.mean, held, revisions) if held else None,
+        saved_since=held[0].started_at if held else None,
         break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
         trials=len(trials),
         seconds=seconds,
@@ -88,21 +85,18 @@ def draw_up(
     )
 
 
-def _saved_j(
-    baseline_j: float, windows: Sequence[Measurement], revisions: Sequence[Revision]
-) -> float:
-    """Return what holding has saved by its windows, oldest first, that show energy and items."""
+def _saved_j(baseline_j: float, held: Sequence[Glimpse], revisions: Sequence[Revision]) -> float:
+    """Return what holding has saved by its windows, oldest first."""
     turns, runs = [r.at for r in revisions], _runs(revisions)
     saved, before, before_run = 0.0, None, None
-    for window in windows:
+    for window in held:
         turn = bisect_right(turns, window.started_at)
         run = runs[turn - 1] if turn else None
         speaks_s = window.seconds
         if before is not None and run is not None and run == before_run:
             since_s = (window.started_at - before.started_at).total_seconds()
             speaks_s = max(speaks_s, min(since_s, GAP_S))
-        gain = baseline_j - window.estimates["energy_j"].mean
-        saved += gain * window.load.completed / window.seconds * speaks_s
+        saved += (baseline_j - window.mean) * window.completed / window.seconds * speaks_s
         before, before_run = window, run
     return saved
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from tuner.core.knobs import Setting, Space
+from tuner.core.knobs import Setting, SettingKey, Space, setting_key
 from tuner.core.measurements import Measurement, Metric
 
 
@@ -72,6 +72,38 @@ class Observation:
     setting: Setting
     measurement: Measurement
     at: datetime
+
+    def glimpse(self, metric: str) -> Glimpse | None:
+        """Return what it showed of a metric, None where it did not."""
+        window = self.measurement
+        seen = window.estimates.get(metric)
+        if seen is None:
+            return None
+        return Glimpse(
+            started_at=window.started_at,
+            seconds=window.seconds,
+            setting=setting_key(self.setting),
+            arrival_rate_per_s=window.load.arrival_rate_per_s,
+            completed=window.load.completed,
+            mean=seen.mean,
+            stderr=seen.stderr,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpse:
+    """What one held window showed of one metric: all that is asked of thousands of them.
+
+    `mean` and `stderr` are the metric's, in its unit.
+    """
+
+    started_at: datetime
+    seconds: float
+    setting: SettingKey
+    arrival_rate_per_s: float
+    completed: int
+    mean: float
+    stderr: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

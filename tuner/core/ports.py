@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from tuner.core.decisions import Past, Suggestion
-from tuner.core.devices import Applied, Device, Event, Observation
+from tuner.core.devices import Applied, Device, Event, Glimpse, Observation
 from tuner.core.knobs import Setting
 from tuner.core.measurements import Estimate
 from tuner.core.studies import Revision, Study
@@ -243,6 +243,10 @@ class Observations(Protocol):
 
     def oldest(self) -> datetime | None:
         """Return when the first of all was made, None where there is none."""
+    def glimpses(
+        self, study: str, metric: str, since: datetime, last: int | None = None
+    ) -> Sequence[Glimpse]:
+        """Return the (last) windows begun since a time that show a metric, by their start."""
         ...
 
     def prune(self, before: datetime) -> int:

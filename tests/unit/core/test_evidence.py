@@ -13,8 +13,8 @@ from tuner.core import (
     Bill,
     Constraint,
     Estimate,
+    Glimpse,
     Limit,
-    Observation,
     Outcome,
     Phase,
     Plan,
@@ -25,6 +25,7 @@ from tuner.core import (
     incumbent,
     merged,
     ranked,
+    setting_key,
     weigh,
 )
 
@@ -142,15 +143,17 @@ def test_the_bill_adds_up() -> None:
     assert (bill.saved_j, bill.saved_since) == (None, None)
 
 
-def held_at(*minutes: float) -> list[Observation]:
-    """Return windows of 6 J for each of 50 items a second, 10 s long; all were received at once."""
+def held_at(*minutes: float) -> list[Glimpse]:
+    """Return windows of 6 J for each of 50 items a second, 10 s long."""
     return [
-        Observation(
-            study="s1",
-            device="sim",
-            setting=setting(600),
-            measurement=replace(window(6.0, 110.0), started_at=START + timedelta(minutes=minute)),
-            at=START + timedelta(days=1),
+        Glimpse(
+            started_at=START + timedelta(minutes=minute),
+            seconds=10.0,
+            setting=setting_key(setting(600)),
+            arrival_rate_per_s=50.0,
+            completed=500,
+            mean=6.0,
+            stderr=0.06,
         )
         for minute in minutes
     ]
@@ -173,7 +176,7 @@ def history(*phases: tuple[float, Phase]) -> list[Revision]:
 HELD = Phase.HOLDING
 
 
-def billed_for(held: list[Observation], revisions: list[Revision]) -> Bill:
+def billed_for(held: list[Glimpse], revisions: list[Revision]) -> Bill:
     return draw_up(
         [BASE], {"energy_j": Estimate(10.0)}, {"energy_j": Estimate(6.0)}, held, revisions
     )

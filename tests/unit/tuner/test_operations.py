@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from db.memory import MemoryObservations
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.unit.tuner.cli import worlds
 from tuner.core import (
@@ -137,6 +138,13 @@ def test_what_was_saved_says_since_when_its_windows_are() -> None:
     after = verbs.report(name).bill
     assert after.saved_since == START + timedelta(minutes=2)
     assert after.saved_j == pytest.approx(200.0 * (10 + 60))
+
+
+def test_a_report_does_not_load_every_window_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs, name = worlds.held()
+    observed(verbs, name, 6.0)
+    monkeypatch.delattr(MemoryObservations, "list")
+    assert verbs.report(name).bill.saved_j is not None
 
 
 @pytest.mark.parametrize("names", [("sim",), ("sim", "sam")])
