@@ -253,12 +253,6 @@ class MemoryLeases:
             if lease is not None and lease.token == token:
                 del self._tables.leases[device]
 
-    def expired(self, now: datetime) -> Sequence[Lease]:
-        """Return the leases whose time is over, by device."""
-        with self._tables.lock:
-            over = [lease for lease in self._tables.leases.values() if lease.expires_at <= now]
-            return tuple(sorted(over, key=lambda lease: lease.device))
-
 
 class MemoryDevices:
     """Devices in memory."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from db import refusals
 from db.schema import LeaseRow, TrialRow
@@ -82,11 +81,3 @@ class SqlLeases:
                 .where(LeaseRow.device_id == device, LeaseRow.token == token)
                 .values(study_id=None, trial_number=None)
             )
-
-    def expired(self, now: datetime) -> Sequence[Lease]:
-        """Return the leases whose time is over, by device."""
-        with self._database.read() as session:
-            rows = session.scalars(
-                select(LeaseRow).where(LeaseRow.expires_at <= now).order_by(LeaseRow.device_id)
-            ).all()
-            return tuple(lease for row in rows if (lease := to_lease(row)) is not None)

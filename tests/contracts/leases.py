@@ -75,13 +75,6 @@ class LeasesContract:
         store.leases.release("nobody", 1)
         assert store.leases.get("sim") == new
 
-    def test_expired_leases_are_those_whose_time_is_over(self, store: Store, trial: Trial) -> None:
-        for device, seconds in (("b", 0), ("a", -1), ("c", 1), ("d", -1)):
-            end = END + timedelta(seconds=seconds)
-            lease = store.leases.grant(device, "s1", trial, "host", end)
-        store.leases.release("d", lease.token)
-        assert [found.device for found in store.leases.expired(END)] == ["a", "b"]
-
     def test_a_lease_is_for_a_trial_that_exists(self, store: Store, trial: Trial) -> None:
         with pytest.raises(NotFound, match="trial 2"):
             store.leases.grant("sim", "s1", replace(trial, number=2), "host", END)

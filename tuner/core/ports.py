@@ -197,10 +197,6 @@ class Leases(Protocol):
         """End the lease that has this token; quietly nothing where it is not in force."""
         ...
 
-    def expired(self, now: datetime) -> Sequence[Lease]:
-        """Return the leases whose time is over."""
-        ...
-
 
 class Devices(Protocol):
     """Devices as last registered, and what was applied to them."""
