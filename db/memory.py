@@ -119,6 +119,10 @@ class MemoryStudies:
             self._tables.study(study)
             return tuple(deepcopy(self._tables.revisions[study]))
 
+    def latest(self, study: str) -> Revision:
+        """Return the last revision. Raises NotFound."""
+        return self.revisions(study)[-1]
+
     def delete(self, study: str) -> None:
         """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
         tables = self._tables
@@ -178,6 +182,16 @@ class MemoryTrials:
         """Return the trials of a study by number; empty for an unknown study."""
         with self._tables.lock:
             return tuple(deepcopy(list(self._tables.trials.get(study, {}).values())))
+
+    def count(self, study: str) -> int:
+        """Return how many trials a study has; 0 for an unknown study."""
+        return len(self._tables.trials.get(study, {}))
+
+    def running(self, study: str) -> Sequence[Trial]:
+        """Return the trials of a study that have not ended, by number."""
+        with self._tables.lock:
+            trials = self._tables.trials.get(study, {}).values()
+            return tuple(deepcopy([trial for trial in trials if not trial.state.final]))
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""

@@ -18,6 +18,7 @@ from tuner.core import (
     Conflict,
     Device,
     Event,
+    Lease,
     NotFound,
     Now,
     Observation,
@@ -80,6 +81,7 @@ class Loop:
     )
 
     _agents: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _holds: orders.Holds = field(default_factory=orders.Holds)
 
     def __post_init__(self) -> None:
         self._up_since = self.now()
@@ -116,12 +118,12 @@ class Loop:
         with self.lock(study.id):
             for _ in range(MOST_MOVES):
                 study = self.store.studies.get(study.id)
-                trials = self.store.trials.list(study.id)
-                running = next((t for t in trials if not t.state.final), None)
+                count = self.store.trials.count(study.id)  # first: another process may begin one
+                running = next(iter(self.store.trials.running(study.id)), None)
                 if running is not None:
-                    answer = self._running(study, trials, running, device, poll.agent)
+                    answer = self._running(study, running, device, poll.agent)
                 else:
-                    answer = self._advance(study, trials, device, poll)
+                    answer = self._advance(study, count, device, poll)
                 if answer is not None:
                     return answer
         return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
@@ -213,8 +215,7 @@ class Loop:
             if not study.active:
                 continue
             with self.lock(study.id):
-                running = [t for t in self.store.trials.list(study.id) if not t.state.final]
-                for trial in running:
+                for trial in self.store.trials.running(study.id):
                     if not self._close(study, trial) and self._abandoned(study, trial):
                         why = f"no agent has cared for it for {self.abandon_s:g} s"
                         self._cancel(study, trial, why)
@@ -247,13 +248,12 @@ class Loop:
 
     def abort(self, study: Study, reason: str) -> None:
         """End the study's running trial from outside; its agents learn it at their next renewal."""
-        for trial in self.store.trials.list(study.id):
-            if not trial.state.final:
-                self._cancel(study, trial, reason)
+        for trial in self.store.trials.running(study.id):
+            self._cancel(study, trial, reason)
 
     def afresh(self, study: Study, why: str) -> Study:
         """Start a study's evidence anew from its baseline; nothing is forgotten, it only stops counting."""
-        fresh = replace(study, since_trial=len(self.store.trials.list(study.id)) + 1)
+        fresh = replace(study, since_trial=self.store.trials.count(study.id) + 1)
         if study.phase is Phase.PAUSED:
             fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
         elif study.phase is not Phase.BASELINE:
@@ -272,7 +272,7 @@ class Loop:
 
     def entering(self, study: Study) -> Study:
         """Return the study with its phase beginning at its next trial."""
-        return replace(study, phase_since=len(self.store.trials.list(study.id)) + 1)
+        return replace(study, phase_since=self.store.trials.count(study.id) + 1)
 
     def note(self, kind: str, text: str, study: str = "", device: str = "") -> None:
         """Write an event for the operator."""
@@ -280,9 +280,7 @@ class Loop:
             Event(at=self.now(), kind=kind, text=text, study=study, device=device)
         )
 
-    def _running(
-        self, study: Study, trials: Sequence[Trial], trial: Trial, device: str, agent: str
-    ) -> Orders | None:
+    def _running(self, study: Study, trial: Trial, device: str, agent: str) -> Orders | None:
         """Give the running trial to a device that asks, or say what it waits for."""
         if self._close(study, trial):
             return None
@@ -294,7 +292,7 @@ class Loop:
         if lease is not None and mine:
             in_time = lease.expires_at > self.now()
             if in_time and lease.held_by(agent):  # the answer got lost on its way
-                return orders.assignment(study, trials, trial, lease, self.lease_s)
+                return self._assigned(study, trial, lease)
             if in_time and not lease.succeeded_by(agent):
                 return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
             if trial.attempt >= MOST_ATTEMPTS * len(study.devices):
@@ -305,28 +303,30 @@ class Loop:
             trial = self.store.trials.restart(study.id, trial.number, self.now())
             text = f"trial {trial.number} again, attempt {trial.attempt}"
             self.note("attempt", text, study.id, device)
-        return self._granted(study, trials, trial, device, agent)
+        return self._granted(study, trial, device, agent)
 
-    def _advance(
-        self, study: Study, trials: Sequence[Trial], device: str, poll: Poll
-    ) -> Orders | None:
+    def _advance(self, study: Study, count: int, device: str, poll: Poll) -> Orders | None:
         """Take the study's next step; None where it moved and must be looked at again."""
+
+        def trials() -> Sequence[Trial]:
+            return self.store.trials.list(study.id)
+
         if study.phase is Phase.HOLDING and study.plan is not None:
-            return orders.hold(study, trials, study.plan)
+            return self._holds.order(study, study.plan, count, trials)
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
-        if poll.holding and orders.outgrown(study, trials, poll.applied.setting):
+        if poll.holding and orders.outgrown(study, trials(), poll.applied.setting):
             return Release(why="what was held breaks a limit now; the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
-        step = self._step(study, trials, poll)
+        step = self._step(study, trials(), poll)
         if isinstance(step, steps.Rest):
             return Idle(why=step.why)
         if isinstance(step, steps.Move):
             self.move(study, step.phase, step.why, step.plan)
             return None
         trial = self.store.trials.begin(study.id, step.setting, study.phase, step.why, self.now())
-        return self._granted(study, trials, trial, device, poll.agent)
+        return self._granted(study, trial, device, poll.agent)
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> steps.Step:
         """Return the next step; a policy that fails pauses its study with the reason."""
@@ -343,10 +343,12 @@ class Loop:
             log.exception("policy %s failed in study %s", study.policy, study.id)
             return steps.Move(Phase.PAUSED, f"policy {study.policy} failed: {error}")
 
-    def _granted(
-        self, study: Study, trials: Sequence[Trial], trial: Trial, device: str, agent: str
-    ) -> Assignment:
+    def _granted(self, study: Study, trial: Trial, device: str, agent: str) -> Assignment:
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
+        return self._assigned(study, trial, lease)
+
+    def _assigned(self, study: Study, trial: Trial, lease: Lease) -> Assignment:
+        trials = self.store.trials.list(study.id)
         return orders.assignment(study, trials, trial, lease, self.lease_s)
 
     def _close(self, study: Study, trial: Trial) -> bool:

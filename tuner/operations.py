@@ -303,7 +303,7 @@ class Operations:
         return kept and all(c and c.verdict is Verdict.FEASIBLE for c in rows.values())
 
     def _view(self, study: Study) -> StudyView:
-        revision = self.loop.store.studies.revisions(study.id)[-1]
+        revision = self.loop.store.studies.latest(study.id)
         return study_view(study, self.loop.store.trials.list(study.id), revision.why)
 
     def _told_of(self, study: Study, trials: Sequence[Trial]) -> Sequence[Glimpse]:

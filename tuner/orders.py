@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tuner.core import (
     Lease,
@@ -61,6 +61,30 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
         observe_s=OBSERVE_S,
         window_s=study.terms.window_s,
     )
+
+
+class Holds:
+    """The order to hold of each study, as last composed.
+
+    Agents that wait ask twice a second, and composing one weighs every trial. It stays what it is
+    while the study is at its revision and all of its trials, which are counted, have ended.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[int, int], HoldOrder]] = {}
+
+    def order(
+        self, study: Study, plan: Plan, count: int, trials: Callable[[], Sequence[Trial]]
+    ) -> HoldOrder:
+        """Return the order to hold a plan; `trials` is asked only where it may have changed.
+
+        `count` is the number of trials before it was seen that none runs.
+        """
+        at, known = self._known.get(study.id, (None, None))
+        if known is None or at != (study.revision, count):
+            known = hold(study, trials(), plan)
+            self._known[study.id] = (study.revision, count), known
+        return known
 
 
 def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:

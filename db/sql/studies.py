@@ -125,10 +125,20 @@ class SqlStudies:
             ).all()
             if not rows:
                 raise refusals.no_study(study)
-            return tuple(
-                Revision(study=decode_study(row.document), who=row.who, why=row.why, at=row.at)
-                for row in rows
+            return tuple(_to_revision(row) for row in rows)
+
+    def latest(self, study: str) -> Revision:
+        """Return the last revision. Raises NotFound."""
+        with self._database.read() as session:
+            row = session.scalar(
+                select(RevisionRow)
+                .where(RevisionRow.study_id == study)
+                .order_by(RevisionRow.revision.desc())
+                .limit(1)
             )
+            if row is None:
+                raise refusals.no_study(study)
+            return _to_revision(row)
 
     def delete(self, study: str) -> None:
         """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
@@ -169,6 +179,10 @@ def _revision_row(study: Study, who: str, why: str, at: datetime) -> RevisionRow
         why=why,
         at=at,
     )
+
+
+def _to_revision(row: RevisionRow) -> Revision:
+    return Revision(study=decode_study(row.document), who=row.who, why=row.why, at=row.at)
 
 
 def _claim(session: Session, study: Study) -> None:

@@ -87,6 +87,22 @@ class SqlTrials:
             ).all()
             return tuple(to_trial(row) for row in rows)
 
+    def count(self, study: str) -> int:
+        """Return how many trials a study has; 0 for an unknown study."""
+        with self._database.read() as session:
+            return session.scalar(select(StudyRow.last_trial).where(StudyRow.id == study)) or 0
+
+    def running(self, study: str) -> Sequence[Trial]:
+        """Return the trials of a study that have not ended, by number."""
+        with self._database.read() as session:
+            rows = session.scalars(
+                select(TrialRow)
+                .where(TrialRow.study_id == study, TrialRow.state == TrialState.RUNNING.value)
+                .order_by(TrialRow.number)
+                .options(joinedload(TrialRow.measurement).selectinload(MeasurementRow.estimates))
+            ).all()
+            return tuple(to_trial(row) for row in rows)
+
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
         key = (report.study, report.trial, report.device, report.token)

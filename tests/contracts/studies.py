@@ -92,7 +92,13 @@ class StudiesContract:
         assert store.studies.get("s1").plan == Plan.single(setting())
 
     def test_an_unknown_study_is_not_found(self, store: Store) -> None:
-        for ask in (store.studies.get, store.studies.revisions, store.studies.delete):
+        asks = (
+            store.studies.get,
+            store.studies.revisions,
+            store.studies.latest,
+            store.studies.delete,
+        )
+        for ask in asks:
             with pytest.raises(NotFound, match="'nobody'"):
                 ask("nobody")
         with pytest.raises(NotFound, match="'s1'"):
@@ -130,6 +136,7 @@ class StudiesContract:
             ("bob", "tighter", LATER, second),
             ("ann", "enough", LATER, stopped),
         ]
+        assert store.studies.latest("s1") == store.studies.revisions("s1")[-1]
         assert [s.revision for s in store.studies.list()] == [3]
 
     def test_a_change_to_an_older_revision_is_refused(self, store: Store) -> None:

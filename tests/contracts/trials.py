@@ -99,6 +99,19 @@ class TrialsContract:
         assert sorted(n for some in numbers for n in some) == list(range(1, 41))
         assert [t.number for t in store.trials.list("s1")] == list(range(1, 41))
 
+    def test_trials_that_have_not_ended_are_told_apart(self, store: Store) -> None:
+        store.studies.add(study(id="s2", devices=("other",)), "ann", "")
+        for name in ("s1", "s1", "s2", "s1"):
+            begin(store, name)
+        store.trials.end("s1", 1, completed(), LATER)
+        third = store.trials.restart("s1", 3, LATER)
+        assert store.trials.running("s1") == (store.trials.list("s1")[1], third)
+        assert (store.trials.count("s1"), store.trials.count("s2")) == (3, 1)
+        for number in (2, 3):
+            store.trials.end("s1", number, Outcome(state=TrialState.ABORTED), LATER)
+        assert store.trials.running("s1") == ()
+        assert store.trials.count("s1") == 3
+
     def test_unknown_studies_and_trials_are_not_found(self, store: Store) -> None:
         with pytest.raises(NotFound, match="'nobody'"):
             begin(store, "nobody")
@@ -108,7 +121,8 @@ class TrialsContract:
             store.trials.end("s1", 1, completed(), LATER)
         with pytest.raises(NotFound, match="trial 1"):
             store.trials.report(report())
-        assert store.trials.list("nobody") == ()
+        assert store.trials.list("nobody") == store.trials.running("nobody") == ()
+        assert store.trials.count("nobody") == 0
         assert store.trials.reports("s1", 1) == ()
         assert store.trials.states("s1", 1) == ()
 

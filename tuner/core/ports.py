@@ -126,6 +126,10 @@ class Studies(Protocol):
         """Return every revision, first to last. Raises NotFound."""
         ...
 
+    def latest(self, study: str) -> Revision:
+        """Return the last revision. Raises NotFound."""
+        ...
+
     def delete(self, study: str) -> None:
         """Remove an inactive study with its trials, reports and observations.
 
@@ -153,6 +157,14 @@ class Trials(Protocol):
 
     def list(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study by number; empty for an unknown study."""
+        ...
+
+    def count(self, study: str) -> int:
+        """Return how many trials a study has; 0 for an unknown study."""
+        ...
+
+    def running(self, study: str) -> Sequence[Trial]:
+        """Return the trials of a study that have not ended, by number."""
         ...
 
     def report(self, report: Report) -> bool:
