@@ -121,7 +121,9 @@ class MemoryStudies:
 
     def latest(self, study: str) -> Revision:
         """Return the last revision. Raises NotFound."""
-        return self.revisions(study)[-1]
+        with self._tables.lock:
+            self._tables.study(study)
+            return deepcopy(self._tables.revisions[study][-1])
 
     def delete(self, study: str) -> None:
         """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""

@@ -15,7 +15,7 @@ from tuner.core import (
     Z95,
     Estimate,
     Events,
-    Observation,
+    Glimpse,
     Observations,
     Phase,
     Setting,
@@ -35,6 +35,8 @@ ALARM_SD = 12.0
 """CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
 a steady process of one window a minute reaches by chance about once in months, not hours."""
 PRUNED_AT_ONCE = timedelta(days=1)
+MOST_WINDOWS = 500
+"""So many of a hold's latest windows are looked at."""
 LEAST_RELATIVE_SD = 0.02
 """No window is trusted to better than 2 %: without this a quiet meter alarms on nothing."""
 
@@ -55,12 +57,11 @@ class Chores:
     def watch_drift(self) -> None:
         """Send a held study back to its baseline when its windows have drifted from what they were."""
         for study in self.loop.store.studies.list():
-            if study.phase is not Phase.HOLDING:
+            why = self._drift(study)
+            if why is None:
                 continue
-            with self.loop.lock(study.id):
-                study = self.loop.store.studies.get(study.id)
-                why = self._drift(study)
-                if why is not None:
+            with self.loop.lock(study.id):  # judged without it: its agents need not wait for that
+                if self.loop.store.studies.get(study.id).revision == study.revision:
                     self.loop.afresh(study, why)
 
     def prune(self) -> None:
@@ -82,21 +83,19 @@ class Chores:
         """
         if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
             return None
+        metric, setting = study.objective.metric, study.plan.rows[-1].setting
+        since = self.loop.store.studies.latest(study.id).at
+        seen = self.loop.store.observations.glimpses(study.id, metric, since, MOST_WINDOWS)
+        held = [window for window in seen if window.setting == setting_key(setting)]
+        if not held:
+            return None
         trials = self.loop.store.trials.list(study.id)
-        setting = study.plan.rows[-1].setting
-        expected = _expected(study, trials, setting).get(study.objective.metric)
+        expected = _expected(study, trials, setting).get(metric)
         if expected is None:
             return None
         rate = orders.baseline_rate(study, trials) or 0.0
-        since = self.loop.store.studies.revisions(study.id)[-1].at
-        windows = [
-            o
-            for o in self.loop.store.observations.list(study.id, last=500)
-            if o.at >= since
-            and setting_key(o.setting) == setting_key(setting)
-            and same_band(o.measurement.load.arrival_rate_per_s, rate)
-        ]
-        return drift(study.objective.metric, expected, windows)
+        windows = [window for window in held if same_band(window.arrival_rate_per_s, rate)]
+        return drift(metric, expected, windows)
 
 
 def _shorten(kept: Observations | Events, before: datetime) -> int:
@@ -115,7 +114,7 @@ def _expected(study: Study, trials: Sequence[Trial], held: Setting) -> Mapping[s
     return shown[1] if shown else {}
 
 
-def drift(metric: str, expected: Estimate, windows: Sequence[Observation]) -> str | None:
+def drift(metric: str, expected: Estimate, windows: Sequence[Glimpse]) -> str | None:
     """Return in words how a metric has drifted from what was expected, None where it has not.
 
     A two-sided CUSUM over log-ratio residuals in units of a window's uncertainty. What is expected
@@ -126,16 +125,15 @@ def drift(metric: str, expected: Estimate, windows: Sequence[Observation]) -> st
         return None
     blind = Z95 * expected.stderr / expected.mean
     for window in windows:
-        seen = window.measurement.estimates.get(metric)
-        if seen is None or seen.mean <= 0.0:
+        if window.mean <= 0.0:
             continue
-        sd = max(seen.stderr / seen.mean, LEAST_RELATIVE_SD)
-        shift = math.log(seen.mean / expected.mean)
+        sd = max(window.stderr / window.mean, LEAST_RELATIVE_SD)
+        shift = math.log(window.mean / expected.mean)
         up = max(0.0, up + (shift - blind) / sd - SLACK_SD)
         down = max(0.0, down - (shift + blind) / sd - SLACK_SD)
         if max(up, down) > ALARM_SD:
             return (
-                f"{metric} has drifted from {expected.mean:.4g} to {seen.mean:.4g} while the "
+                f"{metric} has drifted from {expected.mean:.4g} to {window.mean:.4g} while the "
                 "setting was held"
             )
     return None

@@ -5,23 +5,27 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import timedelta
+from threading import RLock
 
 import pytest
 
+from db.memory import MemoryObservations, MemoryStudies
 from tests.builders import START, completed, setting, window
 from tests.unit.tuner.test_loop import World, truth
-from tuner.core import Estimate, Event, Observation, Phase, Setting
+from tuner.core import Estimate, Event, Glimpse, Observation, Phase, Setting, setting_key
 from tuner.schedule import Chores, drift, start
 
 
-def held(*energies: float, relative: float = 0.01) -> list[Observation]:
+def held(*energies: float, relative: float = 0.01) -> list[Glimpse]:
     return [
-        Observation(
-            study="s1",
-            device="sim",
-            setting=setting(600),
-            measurement=window(energy, relative=relative),
-            at=START + timedelta(minutes=n),
+        Glimpse(
+            started_at=START + timedelta(minutes=n),
+            seconds=10.0,
+            setting=setting_key(setting(600)),
+            arrival_rate_per_s=50.0,
+            completed=500,
+            mean=energy,
+            stderr=relative * energy,
         )
         for n, energy in enumerate(energies)
     ]
@@ -77,6 +81,36 @@ def test_a_drifted_study_goes_back_to_its_baseline() -> None:
     chores.watch_drift()
     found = world.store.studies.get("s1")
     assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+
+
+def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    observe(world, setting(600), *[7.5] * 10)
+    lock = world.loop.lock("s1")
+
+    def paused_first(study: str) -> RLock:
+        held = world.store.studies.get(study)
+        world.store.studies.revise(held.moved(Phase.PAUSED), "ann", "mine", world.time.now())
+        return lock
+
+    world.loop.lock = paused_first  # type: ignore[method-assign]
+    Chores(world.loop, keep_days=30).watch_drift()
+    assert world.store.studies.latest("s1").who == "ann"
+
+
+def test_watching_loads_neither_whole_windows_nor_every_revision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    observe(world, setting(600), *[7.5] * 10)
+    monkeypatch.delattr(MemoryObservations, "list")
+    monkeypatch.setattr(MemoryStudies, "revisions", lambda *_: pytest.fail("all were loaded"))
+    Chores(world.loop, keep_days=30).watch_drift()
+    assert world.store.studies.get("s1").phase is Phase.BASELINE
 
 
 @pytest.mark.parametrize(("energy", "phase"), [(10.0, Phase.HOLDING), (14.0, Phase.BASELINE)])
