@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner import heap
 from tuner.config import TunerConfig, within_hours
 from tuner.core import ConfigError
 
@@ -75,6 +76,7 @@ def serve(config: TunerConfig) -> None:
         StoreError: the database does not answer.
     """
     limit_threads()
+    heap.share()
     import uvicorn
 
     from db import open_store

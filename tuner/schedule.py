@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from tuner import orders, steps
+from tuner import heap, orders, steps
 from tuner.core import (
     Z95,
     Estimate,
@@ -74,6 +74,10 @@ class Chores:
         if any(gone):
             text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
             self.loop.note("pruned", text)
+
+    def trim(self) -> None:
+        """Give back the memory that suggestions have freed."""
+        heap.trim()
 
     def _drift(self, study: Study) -> str | None:
         """Return how a held study has drifted, None where it has not or where that cannot be told.
@@ -146,6 +150,7 @@ def start(chores: Chores) -> BackgroundScheduler:
         (chores.reap, 10),
         (chores.watch_drift, 60),
         (chores.prune, 3600),
+        (chores.trim, 60),
     ]
     for chore, seconds in plan:
         scheduler.add_job(
