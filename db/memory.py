@@ -121,9 +121,7 @@ class MemoryStudies:
 
     def latest(self, study: str) -> Revision:
         """Return the last revision. Raises NotFound."""
-        with self._tables.lock:
-            self._tables.study(study)
-            return deepcopy(self._tables.revisions[study][-1])
+        return self.revisions(study)[-1]
 
     def delete(self, study: str) -> None:
         """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
@@ -191,9 +189,7 @@ class MemoryTrials:
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
-        with self._tables.lock:
-            trials = self._tables.trials.get(study, {}).values()
-            return tuple(deepcopy([trial for trial in trials if not trial.state.final]))
+        return tuple(trial for trial in self.list(study) if not trial.state.final)
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
@@ -330,14 +326,12 @@ class MemoryObservations:
         """Return when the first of all was made, None where there is none."""
         with self._tables.lock:
             return min((o.at for o in self._tables.observations.values()), default=None)
+
     def glimpses(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[Glimpse]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
-        with self._tables.lock:
-            shown = [
-                o.glimpse(metric) for o in self._tables.observations.values() if o.study == study
-            ]
+        shown = [o.glimpse(metric) for o in self.list(study)]
         found = [g for g in shown if g is not None and g.started_at >= since]
         return _last(sorted(found, key=lambda g: g.started_at), last)
 

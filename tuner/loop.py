@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from tuner import orders, steps
 from tuner.core import (
@@ -212,7 +213,7 @@ class Loop:
         """
         ended = 0
         for study in self.store.studies.list():
-            if not study.active:
+            if not study.active or not self.store.trials.running(study.id):
                 continue
             with self.lock(study.id):
                 for trial in self.store.trials.running(study.id):
@@ -307,10 +308,7 @@ class Loop:
 
     def _advance(self, study: Study, count: int, device: str, poll: Poll) -> Orders | None:
         """Take the study's next step; None where it moved and must be looked at again."""
-
-        def trials() -> Sequence[Trial]:
-            return self.store.trials.list(study.id)
-
+        trials = partial(self.store.trials.list, study.id)
         if study.phase is Phase.HOLDING and study.plan is not None:
             return self._holds.order(study, study.plan, count, trials)
         if study.phase is Phase.PAUSED:

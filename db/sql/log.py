@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, func, select
-from sqlalchemy import Text, cast, delete, select
+from sqlalchemy import Text, cast, delete, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -54,6 +53,7 @@ class SqlObservations:
         """Return when the first of all was made, None where there is none."""
         with self._database.read() as session:
             return session.scalar(select(func.min(ObservationRow.at)))
+
     def glimpses(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[Glimpse]:

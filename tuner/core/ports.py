@@ -251,6 +251,7 @@ class Observations(Protocol):
 
     def oldest(self) -> datetime | None:
         """Return when the first of all was made, None where there is none."""
+
     def glimpses(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[Glimpse]:
