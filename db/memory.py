@@ -331,17 +331,16 @@ class MemoryObservations:
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[Glimpse]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
-        shown = [o.glimpse(metric) for o in self.list(study)]
-        found = [g for g in shown if g is not None and g.started_at >= since]
+        with self._tables.lock:
+            windows = [o for o in self._tables.observations.values() if o.study == study]
+        found = [g for o in windows if (g := o.glimpse(metric)) and g.started_at >= since]
         return _last(sorted(found, key=lambda g: g.started_at), last)
 
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
         with self._tables.lock:
             old = [k for k, o in self._tables.observations.items() if o.at < before]
-            for key in old:
-                del self._tables.observations[key]
-            return len(old)
+            return len([self._tables.observations.pop(key) for key in old])
 
 
 class MemoryEvents:
