@@ -121,7 +121,9 @@ class MemoryStudies:
 
     def latest(self, study: str) -> Revision:
         """Return the last revision. Raises NotFound."""
-        return self.revisions(study)[-1]
+        with self._tables.lock:
+            self._tables.study(study)
+            return deepcopy(self._tables.revisions[study][-1])
 
     def delete(self, study: str) -> None:
         """Remove an inactive study with all that hangs on it. Raises NotFound, Conflict."""
@@ -359,11 +361,8 @@ class MemoryEvents:
     ) -> Sequence[Event]:
         """Return the (last) events, oldest first, of one study or device where asked."""
         with self._tables.lock:
-            found = [
-                e
-                for e in self._tables.events
-                if study in (None, e.study) and device in (None, e.device)
-            ]
+            found = [e for e in self._tables.events if study in (None, e.study)]
+            found = [e for e in found if device in (None, e.device)]
             return _last(sorted(found, key=lambda e: e.at), last)
 
     def oldest(self) -> datetime | None:
