@@ -230,13 +230,13 @@ def _speeds(
 def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, dice: Dice) -> Tensor:
     """Return the clock that a power limit leaves, relative to the baseline's.
 
-    That at which the workload's demand fits it. Below its limit the baseline draws what it demands, at
-    the limit as much or less; some laws doubt that limit and power are of the same parts.
+    That at which the workload's demand fits it. A baseline below its limit draws what it demands, one
+    at its limit may demand more; half of the laws doubt that limit and power are of the same parts.
     """
     demand, gamma = dice.uniform(0.35, 1.3), dice.uniform(1.2, 3.2)
     if drawn is not None:
         told = dice.uniform(0.97, 1.2) * drawn if drawn < BOUND else dice.uniform(BOUND, 1.4)
-        demand = torch.where(dice.chance(0.7), told, demand)
+        demand = torch.where(dice.chance(0.5), told, demand)
     left = ((ratio / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
     full = ((1.0 / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
     return (left / full).clamp_min(0.1)

@@ -181,7 +181,7 @@ def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
         assert float(feeding.work[:, 1].median()) < 0.2 * float(slower.median())
 
 
-def test_most_laws_believe_that_a_limit_binds_at_what_is_drawn() -> None:
+def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
     """Of a baseline that draws half of its limit, three quarters of the limit hold nothing back."""
     less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
 
@@ -197,7 +197,7 @@ def test_most_laws_believe_that_a_limit_binds_at_what_is_drawn() -> None:
         )
 
     at_half, anywhere, at_all = slowed(0.5), slowed(None), slowed(1.0)
-    assert at_half[0] < 0.25 < anywhere[0] < at_all[0]
+    assert at_half[0] < 0.3 < anywhere[0] < at_all[0]
     assert at_half[1] > 0.85
     assert sped_up(0.5) < 0.2 < sped_up(1.0)
 
