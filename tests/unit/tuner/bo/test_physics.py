@@ -190,11 +190,8 @@ def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
         return [float((work[:, row] > 1e-6).double().mean()) for row in (1, 2)]
 
     def sped_up(drawn: float) -> float:
-        return float(
-            (draw_laws(["power_limit_w"], less, Told(drawn=drawn)).work[:, 3] < -1e-6)
-            .double()
-            .mean()
-        )
+        work = draw_laws(["power_limit_w"], less, Told(drawn=drawn)).work
+        return float((work[:, 3] < -1e-6).double().mean())
 
     at_half, anywhere, at_all = slowed(0.5), slowed(None), slowed(1.0)
     assert at_half[0] < 0.3 < anywhere[0] < at_all[0]
