@@ -191,7 +191,9 @@ class MemoryTrials:
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
-        return tuple(trial for trial in self.list(study) if not trial.state.final)
+        with self._tables.lock:
+            trials = self._tables.trials.get(study, {}).values()
+            return tuple(deepcopy([trial for trial in trials if not trial.state.final]))
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
@@ -374,8 +376,7 @@ class MemoryEvents:
         """Delete those before a time and return how many."""
         with self._tables.lock:
             kept = [e for e in self._tables.events if e.at >= before]
-            gone = len(self._tables.events) - len(kept)
-            self._tables.events[:] = kept
+            gone, self._tables.events[:] = len(self._tables.events) - len(kept), kept
             return gone
 
 

@@ -89,6 +89,7 @@ def test_a_hold_outlives_everybody(played: Stage) -> None:
     httpx.put(f"http://127.0.0.1:{toy}/knobs", json={"batch_size": 1})
     played.start_agent("cpu", f"http://127.0.0.1:{toy}")
     until(lambda: batch_size(toy) == held, lambda: f"not taken up: {played.log('agent')}")
+    until(lambda: "event=hold_in_force" in played.log("agent"), lambda: played.log("agent"))
 
     played.kill("toy")
     played.start_toy(toy)
