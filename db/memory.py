@@ -5,21 +5,18 @@ Values are copied on the way in and on the way out, as a database would.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
 
 from db import refusals
+from db.memory_log import MemoryEvents, MemoryObservations
+from db.memory_tables import Tables
 from tuner.core import (
     Applied,
     Device,
-    Event,
-    Glimpse,
     Lease,
-    Observation,
     Outcome,
     Phase,
     Report,
@@ -30,47 +27,11 @@ from tuner.core import (
     TrialState,
 )
 
-T = TypeVar("T")
-TrialKey = tuple[str, int]
-ObservationKey = tuple[str, str, datetime]
-
-
-@dataclass(slots=True)
-class _Tables:
-    """Everything remembered, and the one lock around it."""
-
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    revisions: dict[str, list[Revision]] = field(default_factory=dict)
-    trials: dict[str, dict[int, Trial]] = field(default_factory=dict)
-    states: dict[TrialKey, list[tuple[TrialState, int, datetime]]] = field(default_factory=dict)
-    reports: dict[TrialKey, dict[tuple[str, int], Report]] = field(default_factory=dict)
-    leases: dict[str, Lease] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    devices: dict[str, Device] = field(default_factory=dict)
-    applied: dict[str, list[Applied]] = field(default_factory=dict)
-    observations: dict[ObservationKey, Observation] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
-
-    def study(self, study: str) -> Study:
-        if study not in self.revisions:
-            raise refusals.no_study(study)
-        return self.revisions[study][-1].study
-
-    def trial(self, study: str, number: int) -> Trial:
-        if number not in self.trials.get(study, {}):
-            raise refusals.no_trial(study, number)
-        return self.trials[study][number]
-
-
-def _last(items: Iterable[T], last: int | None) -> tuple[T, ...]:
-    found = list(items)
-    return tuple(deepcopy(found if last is None else found[max(0, len(found) - last) :]))
-
 
 class MemoryStudies:
     """Studies in memory."""
 
-    def __init__(self, tables: _Tables) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     def add(self, study: Study, who: str, why: str) -> None:
@@ -156,7 +117,7 @@ class MemoryStudies:
 class MemoryTrials:
     """Trials in memory."""
 
-    def __init__(self, tables: _Tables) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     def begin(self, study: str, setting: Setting, phase: Phase, why: str, at: datetime) -> Trial:
@@ -224,7 +185,7 @@ class MemoryTrials:
 class MemoryLeases:
     """Leases in memory. Tokens outlive the leases they fenced."""
 
-    def __init__(self, tables: _Tables) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     def grant(
@@ -273,7 +234,7 @@ class MemoryLeases:
 class MemoryDevices:
     """Devices in memory."""
 
-    def __init__(self, tables: _Tables) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
     def put(self, device: Device) -> None:
@@ -306,85 +267,11 @@ class MemoryDevices:
             return tuple(deepcopy(self._tables.applied.get(device, [])[::-1]))
 
 
-class MemoryObservations:
-    """Observations in memory."""
-
-    def __init__(self, tables: _Tables) -> None:
-        self._tables = tables
-
-    def add(self, observation: Observation) -> None:
-        """Keep an observation; the same study, device and start once. Raises NotFound."""
-        with self._tables.lock:
-            self._tables.study(observation.study)
-            key = observation.study, observation.device, observation.measurement.started_at
-            if key not in self._tables.observations:
-                self._tables.observations[key] = deepcopy(observation)
-
-    def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
-        """Return the (last) observations of a study, oldest first."""
-        with self._tables.lock:
-            found = [o for o in self._tables.observations.values() if o.study == study]
-            return _last(sorted(found, key=lambda o: o.at), last)
-
-    def oldest(self) -> datetime | None:
-        """Return when the first of all was made, None where there is none."""
-        with self._tables.lock:
-            return min((o.at for o in self._tables.observations.values()), default=None)
-
-    def glimpses(
-        self, study: str, metric: str, since: datetime, last: int | None = None
-    ) -> Sequence[Glimpse]:
-        """Return the (last) windows begun since a time that show a metric, by their start."""
-        with self._tables.lock:
-            windows = [o for o in self._tables.observations.values() if o.study == study]
-        found = [g for o in windows if (g := o.glimpse(metric)) and g.started_at >= since]
-        return _last(sorted(found, key=lambda g: g.started_at), last)
-
-    def prune(self, before: datetime) -> int:
-        """Delete those made before a time and return how many."""
-        with self._tables.lock:
-            old = [k for k, o in self._tables.observations.items() if o.at < before]
-            return len([self._tables.observations.pop(key) for key in old])
-
-
-class MemoryEvents:
-    """Events in memory."""
-
-    def __init__(self, tables: _Tables) -> None:
-        self._tables = tables
-
-    def add(self, event: Event) -> None:
-        """Keep an event."""
-        with self._tables.lock:
-            self._tables.events.append(event)
-
-    def list(
-        self, study: str | None = None, device: str | None = None, last: int | None = None
-    ) -> Sequence[Event]:
-        """Return the (last) events, oldest first, of one study or device where asked."""
-        with self._tables.lock:
-            found = [e for e in self._tables.events if study in (None, e.study)]
-            found = [e for e in found if device in (None, e.device)]
-            return _last(sorted(found, key=lambda e: e.at), last)
-
-    def oldest(self) -> datetime | None:
-        """Return when the first of all was, None where there is none."""
-        with self._tables.lock:
-            return min((e.at for e in self._tables.events), default=None)
-
-    def prune(self, before: datetime) -> int:
-        """Delete those before a time and return how many."""
-        with self._tables.lock:
-            kept = [e for e in self._tables.events if e.at >= before]
-            gone, self._tables.events[:] = len(self._tables.events) - len(kept), kept
-            return gone
-
-
 class MemoryStore:
     """All ports over one set of tables that ends with the process."""
 
     def __init__(self) -> None:
-        tables = _Tables()
+        tables = Tables()
         self.studies = MemoryStudies(tables)
         self.trials = MemoryTrials(tables)
         self.leases = MemoryLeases(tables)

@@ -13,6 +13,7 @@ from tuner.core import (
     Device,
     Done,
     Estimate,
+    Glimpse,
     InvalidInput,
     Knob,
     Level,
@@ -36,6 +37,7 @@ from tuner.core import (
     Trial,
     TrialState,
     Try,
+    setting_key,
 )
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -92,6 +94,19 @@ def window(
         started_at=START,
         seconds=seconds,
         load=Load(arrival_rate_per_s=rate, completed=int(rate * seconds)),
+    )
+
+
+def glimpse(minute: float, energy_j: float, relative: float = 0.01) -> Glimpse:
+    """Return what a held window at 600 MHz showed of its energy: 50 items a second for 10 s."""
+    return Glimpse(
+        started_at=START + timedelta(minutes=minute),
+        seconds=10.0,
+        setting=setting_key(setting(600)),
+        arrival_rate_per_s=50.0,
+        completed=500,
+        mean=energy_j,
+        stderr=relative * energy_j,
     )
 
 

@@ -35,6 +35,7 @@ ALARM_SD = 12.0
 """CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
 a steady process of one window a minute reaches by chance about once in months, not hours."""
 PRUNED_AT_ONCE = timedelta(days=1)
+"""So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
 """So many of a hold's latest windows are looked at."""
 LEAST_RELATIVE_SD = 0.02
@@ -74,10 +75,6 @@ class Chores:
         if any(gone):
             text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
             self.loop.note("pruned", text)
-
-    def trim(self) -> None:
-        """Give back the memory that suggestions have freed."""
-        heap.trim()
 
     def _drift(self, study: Study) -> str | None:
         """Return how a held study has drifted, None where it has not or where that cannot be told.
@@ -150,7 +147,7 @@ def start(chores: Chores) -> BackgroundScheduler:
         (chores.reap, 10),
         (chores.watch_drift, 60),
         (chores.prune, 3600),
-        (chores.trim, 60),
+        (heap.trim, 60),
     ]
     for chore, seconds in plan:
         scheduler.add_job(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,9 +175,11 @@ def test_idle_connections_that_fell_silent_are_replaced(
     monkeypatch.setattr(patience, "GRACE_S", 0.4)
     through = make_url(url).set(port=wire.port, query=HURRIED).render_as_string()
     silenced = open_store(through)
-    silenced.ping()
+    assert silenced.studies.list() == ()
     wire.hush()
-    silenced.ping()
+    began = time.monotonic()
+    assert silenced.studies.list() == ()
+    assert time.monotonic() - began > 0.4, "the old connection was asked, and not heard of"
     silenced.close()
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.builders import START, setting, study, trial, window
+from tests.builders import START, glimpse, setting, study, trial, window
 from tuner.core import (
     Bill,
     Constraint,
@@ -25,7 +25,6 @@ from tuner.core import (
     incumbent,
     merged,
     ranked,
-    setting_key,
     weigh,
 )
 
@@ -145,18 +144,7 @@ def test_the_bill_adds_up() -> None:
 
 def held_at(*minutes: float) -> list[Glimpse]:
     """Return windows of 6 J for each of 50 items a second, 10 s long."""
-    return [
-        Glimpse(
-            started_at=START + timedelta(minutes=minute),
-            seconds=10.0,
-            setting=setting_key(setting(600)),
-            arrival_rate_per_s=50.0,
-            completed=500,
-            mean=6.0,
-            stderr=0.06,
-        )
-        for minute in minutes
-    ]
+    return [glimpse(minute, 6.0) for minute in minutes]
 
 
 def history(*phases: tuple[float, Phase]) -> list[Revision]:

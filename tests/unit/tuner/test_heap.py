@@ -38,7 +38,17 @@ def test_threads_share_two_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [(-8, 2)]
 
 
-def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
+def test_a_c_library_that_has_neither_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    class Musl:
+        def __getattr__(self, name: str) -> object:
+            asked.append(name)
+            raise AttributeError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Musl())
     heap.share()
     heap.trim()
+    assert asked == ["mallopt", "malloc_trim"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from db.memory import MemoryObservations
+from db.memory_log import MemoryObservations
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.unit.tuner.cli import worlds
 from tuner.core import (

@@ -9,26 +9,16 @@ from threading import RLock
 
 import pytest
 
-from db.memory import MemoryObservations, MemoryStudies
-from tests.builders import START, completed, setting, window
+from db.memory import MemoryStudies
+from db.memory_log import MemoryObservations
+from tests.builders import completed, glimpse, setting, window
 from tests.unit.tuner.test_loop import World, truth
-from tuner.core import Estimate, Event, Glimpse, Observation, Phase, Setting, setting_key
+from tuner.core import Estimate, Event, Glimpse, Observation, Phase, Setting
 from tuner.schedule import Chores, drift, start
 
 
 def held(*energies: float, relative: float = 0.01) -> list[Glimpse]:
-    return [
-        Glimpse(
-            started_at=START + timedelta(minutes=n),
-            seconds=10.0,
-            setting=setting_key(setting(600)),
-            arrival_rate_per_s=50.0,
-            completed=500,
-            mean=energy,
-            stderr=relative * energy,
-        )
-        for n, energy in enumerate(energies)
-    ]
+    return [glimpse(n, energy, relative) for n, energy in enumerate(energies)]
 
 
 EXPECTED = Estimate.of_mean(6.0, 0.06, 20)
