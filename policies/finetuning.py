@@ -36,7 +36,6 @@ from tuner.core import (
     Observation,
     Setting,
     Trial,
-    TrialState,
     Verdict,
     setting_key,
     student_t95,
@@ -146,7 +145,7 @@ def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
     """Return the estimates of a window that was measured to its end, nothing of any other."""
     if window.measurement is None:
         return {}
-    if isinstance(window, Trial) and (window.censored or window.state is not TrialState.COMPLETED):
+    if isinstance(window, Trial) and not window.solid:
         return {}
     return window.measurement.estimates
 

@@ -28,6 +28,9 @@ from tuner.core import (
 ABORT_MARGIN = 0.1
 """A window is cut short only when its proven value is this share beyond the limit: our choice."""
 
+HOPELESS = 0.02
+"""While the baseline itself breaks a limit only what is less likely to keep it than this is refused."""
+
 MOST_FAILURES = 2
 """A setting that failed this often is not tried again."""
 
@@ -41,13 +44,14 @@ class Caution:
     little is known, that is multiplied by `first_factor`. `square_price` is for the expected square of
     the same. What keeps the limits less likely than `least_chance` is not tried, but for a look around:
     by it a search goes on until `looks` trials. It takes `look_chance`, or `first_chance` where it
-    moves a knob that no trial has moved yet; before that goes what is as likely as `sure_chance`, by
-    what it may save alone. While nothing beats the baseline it goes on until `stuck_looks`, at even
-    chances. What the guard is told to be less likely than `refused_chance` is refused to any policy.
-    `stride` is the share of the remaining slack that the 95 % bound of a trial may use up. Before a
-    search ends, what may save `daring` is tried although its price speaks against it, what is worth it
-    net of its price down to `dare_chance`, and what moves a knob for the first time down to
-    `unmoved_chance`. At `deploy_chance` a measured setting is proposed.
+    moves a knob that no window has shown moved yet; before that goes what is as likely as
+    `sure_chance`, by what it may save alone. While nothing beats the baseline it goes on until
+    `stuck_looks`, at even chances. What the guard is told to be less likely than `refused_chance` is
+    refused to any policy. `stride` is the share of the remaining slack that the 95 % bound of a trial
+    may use up that is made for what it may save. Before a search ends, what may save `daring` is tried
+    although its price speaks against it, what is worth it net of its price down to `dare_chance`, and
+    what moves a knob for the first time down to `unmoved_chance`. At `deploy_chance` a measured setting
+    is proposed.
     """
 
     price: float
@@ -139,15 +143,15 @@ def chance(predicted: Prediction, limit: Limit) -> float:
     return 0.5 * math.erfc(-room / predicted.sd / math.sqrt(2.0))
 
 
-def risk(
-    study: Study, in_force: Sequence[Limit], predicted: Mapping[str, Prediction]
-) -> str | None:
+def risk(study: Study, evidence: Evidence, predicted: Mapping[str, Prediction]) -> str | None:
     """Return why what a policy predicts is too risky to try, None where it is not.
 
-    A policy that predicts nothing is not refused: what it tries is cut short when it goes wrong.
+    A policy that predicts nothing is not refused: what it tries is cut short when it goes wrong. To end
+    a study whose baseline breaks a limit would be to hold that, so there every fair chance is taken.
     """
     least = CAUTION[study.terms.safety].refused_chance
-    for limit in in_force:
+    least = least if evidence.broken is None else min(least, HOPELESS)
+    for limit in evidence.limits or ():
         if limit.metric in predicted and chance(predicted[limit.metric], limit) < least:
             return f"it is expected to break {limit.in_short} ({study.terms.safety} safety)"
     return None

@@ -162,7 +162,7 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
         return _proposal(study, evidence, trials, suggestion.plan, suggestion.why)
     spent = trials_spent(trials)
     refusal = guard.objection(study, evidence, trials, suggestion.setting) or guard.risk(
-        study, evidence.limits, suggestion.predicted
+        study, evidence, suggestion.predicted
     )
     if refusal is not None:
         why = f"the guard refused {render_setting(suggestion.setting)}: {refusal}"

@@ -14,7 +14,7 @@ from tuner.bo.physics import Told, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import hypotheses
 from tuner.bo.roles import Quantity, Role, is_ceiling, quantity, role
 from tuner.bo.surrogate import Reading, Scale, posterior
-from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Study
+from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Study, Value
 
 CENSORED_NOISE = 0.1
 """Noise added to a window that was cut short: it shows how bad at least, not how bad."""
@@ -68,7 +68,7 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
             column=metrics.index(limit.metric),
             sign=limit.sign,
             at=scales[limit.metric].place(tightened(evidence, limit)),
-            doubt=doubt(evidence, constraint),
+            doubt=scales[limit.metric].stretch(doubt(evidence, constraint), limit.value),
         )
         for constraint, limit in zip(study.constraints, limits, strict=True)
     )
@@ -77,11 +77,11 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
 
 def _told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> Told:
     """Return what the baseline tells of the laws before anything was tried."""
-    knobs = [k for k in study.space.knobs if isinstance(k.default, int | float)]
-    sizes = {k.name: float(k.default) for k in knobs if role(k.name) is Role.BATCH}
+    batches = [knob for knob in study.space.knobs if role(knob.name) is Role.BATCH]
+    sizes = {k.name: size for k in batches if (size := _number(k.default)) is not None}
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
     times = [metric for metric in metrics if quantity(metric) is Quantity.TIME]
-    batch = math.prod(sizes.values())
+    batch = next(iter(sizes.values())) if len(batches) == len(sizes) == 1 else 0.0
     told = {waits_for_batch(shown, metric, batch) for metric in times}
     stepwise = (True,) if told == {True} else (False,) if told == {False} else (False, True)
     full = any(fills(shown, m, size) for m in times for n, size in sizes.items() if is_ceiling(n))
@@ -92,9 +92,15 @@ def _drawn(study: Study, evidence: Evidence) -> float | None:
     """Return the share of its one power limit that the baseline draws, None where that is not known."""
     caps = [knob for knob in study.space.knobs if role(knob.name) is Role.POWER_LIMIT]
     shown = evidence.baseline.get("power_w")
-    if len(caps) != 1 or shown is None or not isinstance(caps[0].default, int | float):
+    limit = _number(caps[0].default) if len(caps) == 1 else None
+    if limit is None or shown is None:
         return None
-    return share_drawn(shown.mean, caps[0].default, caps[0].name)
+    return share_drawn(shown.mean, limit, caps[0].name)
+
+
+def _number(value: Value) -> float | None:
+    """Return a value as a number, None where it is text or a switch."""
+    return None if isinstance(value, bool | str) else float(value)
 
 
 def _scale(study: Study, evidence: Evidence, metric: str, candidates: Iterable[Candidate]) -> Scale:

@@ -50,11 +50,11 @@ times dearer it is to go far beyond."""
 
 LEAST_LESSON = 1e-5
 
-UNMOVED = "a knob that no trial has moved yet"
+UNMOVED = "a knob that no window has shown moved yet"
 
 TANGLED = "a knob that trials have moved this way only together with others"
 
-BASELINE_WINDOWS = 3
+STEADY_WINDOWS = 3
 """Before a search gives up, the baseline has been measured so often: every chance rests on it."""
 
 
@@ -71,8 +71,12 @@ def explore(search: Search) -> Try | None:
 
 
 def worth(search: Search) -> Tensor:
-    """Return how much each row is worth trying: its expected gain, net of its risk."""
-    return _Choice(search).net
+    """Return how much each row is worth trying: its expected gain, net of its risk.
+
+    While nothing is likely to keep the limits: how likely it is to.
+    """
+    choice = _Choice(search)
+    return search.chance if choice.nothing_keeps() else choice.net
 
 
 class _Choice:
@@ -85,7 +89,7 @@ class _Choice:
 
     def made(self) -> Try | None:
         """Return the decision."""
-        if self._nothing_keeps():
+        if self.nothing_keeps():
             row = argmax(self.chance, self._unmeasured & self.search.allowed, self.seed)
             why = "nothing keeps every limit yet; this is the likeliest to"
             return None if row is None else self._try(row, f"{why} ({self.search.percent(row)})")
@@ -101,7 +105,7 @@ class _Choice:
             or self._firm()
         )
 
-    def _nothing_keeps(self) -> bool:
+    def nothing_keeps(self) -> bool:
         """Return whether no measured setting, the baseline included, is likely to keep its limits."""
         rows = list(self.search.view.measured)
         return bool((self.chance[rows] < EVEN).all())
@@ -186,7 +190,8 @@ class _Choice:
         if row is None or float(lesson[row]) <= LEAST_LESSON:
             return None
         promise = self.search.outlook(target)
-        return self._try(row, f"tells whether a more promising setting keeps its limits: {promise}")
+        what = "a more" if row != target else "the most"
+        return self._try(row, f"tells whether {what} promising setting keeps its limits: {promise}")
 
     @property
     def _stuck(self) -> bool:
@@ -266,7 +271,7 @@ class _Choice:
     def _steady(self) -> Try | None:
         """Return the baseline once more where nothing measured beats it and few windows show it."""
         row = self.search.baseline
-        few = self.search.windows[row] < BASELINE_WINDOWS
+        few = self.search.windows[row] < STEADY_WINDOWS
         if not self.belief.edges or self.best != row or not few or not self.search.allowed[row]:
             return None
         return self._try(row, "the baseline once more: every chance to keep a limit rests on it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from tuner.core import Constraint, Estimate, Evidence, Limit, Trial, TrialState, quantile_of
+from tuner.core import Constraint, Estimate, Evidence, Limit, quantile_of
 
 
 def usual_gap(evidence: Evidence, limit: Limit) -> float:
@@ -13,7 +13,7 @@ def usual_gap(evidence: Evidence, limit: Limit) -> float:
 
     The bound is the one that the limit is judged by; zero while no window had any.
     """
-    windows = [t.shown for c in evidence.candidates for t in c.trials if _solid(t)]
+    windows = [t.shown for c in evidence.candidates for t in c.trials if t.solid]
     shown = [w[limit.metric] for w in windows if limit.metric in w]
     gaps = [_gap(e, limit) / e.mean for e in shown if e.mean > 0.0]
     return median([g for g in gaps if math.isfinite(g)] or [0.0])
@@ -39,7 +39,3 @@ def doubt(evidence: Evidence, constraint: Constraint) -> float:
 
 def _gap(estimate: Estimate, limit: Limit) -> float:
     return estimate.high - estimate.mean if limit.sign > 0.0 else estimate.mean - estimate.low
-
-
-def _solid(trial: Trial) -> bool:
-    return trial.state is TrialState.COMPLETED and not trial.censored

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from random import Random
 
-from tuner.bo.encoding import Grid, grid_of
+from tuner.bo.encoding import MOST_ROWS, Grid, grid_of
 from tuner.bo.explore import worth
 from tuner.bo.search import Search
 from tuner.core import Evidence, Knob, Setting, SettingKey, Space, Study, Value, setting_key
@@ -20,7 +20,10 @@ BEST = 16
 """From so many rows it goes on."""
 
 RUNGS = 64
-"""Of a knob with more values than this the nearest are neighbours, and as many spread over all."""
+"""Of a knob with more values than this the nearest are neighbours, and as many spread over all. Fewer,
+where all the neighbours together would be more than are enumerated elsewhere."""
+
+LEAST_RUNGS = 8
 
 
 def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -> Search:
@@ -34,14 +37,16 @@ def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -
     known = [study.baseline, *(c.setting for c in evidence.candidates)]
     found = {setting_key(s): s for s in known}
     allowed = {setting_key(s) for s in space.only}
+    most = MOST_ROWS // ((len(known) + ROUNDS * BEST) * len(space.knobs))
+    rungs = min(RUNGS, max(most, LEAST_RUNGS))
     for setting in known:
-        _add(found, _neighbours(space, setting, allowed))
+        _add(found, _neighbours(space, setting, allowed, rungs))
     _add(found, _sample(space, chance))
     search = look(grid_of(space, tuple(found.values())))
     for _ in range(ROUNDS):
         before = len(found)
         for row in worth(search).argsort(descending=True)[:BEST].tolist():
-            _add(found, _neighbours(space, search.grid.settings[row], allowed))
+            _add(found, _neighbours(space, search.grid.settings[row], allowed, rungs))
         if len(found) == before:
             break
         search = look(grid_of(space, tuple(found.values())))
@@ -53,23 +58,25 @@ def _add(found: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None:
         found.setdefault(setting_key(setting), setting)
 
 
-def _neighbours(space: Space, setting: Setting, allowed: Set[SettingKey]) -> Iterator[Setting]:
-    """Yield the settings that differ in one knob; of a listed space, all that are allowed."""
+def _neighbours(
+    space: Space, setting: Setting, allowed: Set[SettingKey], rungs: int
+) -> Iterator[Setting]:
+    """Yield settings that differ in one knob, by one of its `rungs`; of a listed space, those allowed."""
     for knob in space.knobs:
-        for value in _rungs(knob, setting[knob.name]):
+        for value in _rungs(knob, setting[knob.name], rungs):
             other = {**setting, knob.name: value}
             if not allowed or setting_key(other) in allowed:
                 yield other
 
 
-def _rungs(knob: Knob, value: Value) -> list[Value]:
-    """Return the values of a knob to look at from one of them."""
+def _rungs(knob: Knob, value: Value, most: int) -> list[Value]:
+    """Return the values of a knob to look at from one of them, about `most`."""
     count = len(knob.values)
-    if count <= RUNGS:
+    if count <= most:
         return list(knob.values)
-    at, reach = knob.index(value), RUNGS // 4
+    at, reach = knob.index(value), most // 4
     near = range(max(0, at - reach), min(count, at + reach + 1))
-    spread = range(0, count, -(-count // (RUNGS // 2)))
+    spread = range(0, count, -(-count // (most // 2)))
     return [knob.values[i] for i in sorted({*near, *spread, count - 1})]
 
 

@@ -74,10 +74,11 @@ def _rate(power_w: float | None, energy_j: float | None) -> float | None:
 def fills(shown: Mapping[str, float], latency: str, ceiling: float) -> bool:
     """Return whether as many requests are under way as a ceiling allows, by Little's law.
 
-    A latency that is a tail's, or a token's instead of a request's, is off by a factor.
+    A latency that is a tail's, or a token's instead of a request's, is off by a factor. A ceiling of
+    zero is none.
     """
     under_way = _under_way(shown, latency)
-    return under_way is not None and 0.5 <= under_way / ceiling <= 4.0
+    return under_way is not None and ceiling > 0.0 and 0.5 <= under_way / ceiling <= 4.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,8 @@ def _quasi_random(points: Tensor, seen: list[int], untried: list[int], seed: int
 def _log_gain(points: Tensor, seen: list[int], sofar: Observed, untried: list[int]) -> Tensor:
     """Return the logarithm of the constrained expected improvement of the untried rows."""
     observations = list(sofar.seen.values())
-    losses = torch.tensor([_log(o.loss) for o in observations], dtype=torch.float64)
+    losses = torch.tensor([o.loss for o in observations], dtype=torch.float64)
+    losses = losses.log() if (losses > 0.0).all() else losses
     breaches = torch.tensor([o.breaches for o in observations], dtype=torch.float64)
     columns = [losses, *breaches.T]
     model = ModelListGP(*(_fitted(points[seen], column) for column in columns))
@@ -131,7 +132,3 @@ def _scaled(knob: Knob, value: Value) -> float:
 
 def _positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _log(loss: float) -> float:
-    return math.log(loss) if loss > 0.0 else loss

@@ -79,12 +79,8 @@ class Search:
 
     @cached_property
     def windows(self) -> Counter[int]:
-        """How often each row was measured to the end of a window."""
-        return Counter(
-            row
-            for t in self.trials
-            if t.state.evidence and (row := self.grid.row(t.setting)) is not None
-        )
+        """How many windows speak of each row: those that count today, cut short or not."""
+        return Counter({row: len(c.trials) for row, c in self.view.measured.items()})
 
     @cached_property
     def allowed(self) -> Tensor:
@@ -107,9 +103,12 @@ class Search:
 
     @cached_property
     def chance(self) -> Tensor:
-        """Each row's probability to come out well: to keep every limit, and not to fail again."""
+        """Each row's probability to come out well: to keep every limit, and not to fail again.
+
+        What has worked is not thought to fail.
+        """
         chance = self.view.belief.chance.clone()
-        for row in self._rows(TrialState.FAILED):
+        for row in set(self._rows(TrialState.FAILED)) - self.windows.keys():
             chance[row] *= RETRY_CHANCE
         return chance
 
@@ -175,7 +174,7 @@ class Search:
 
     def percent(self, row: int) -> str:
         """Return in words how likely a row keeps every limit."""
-        chance = float(self.chance[row])
+        chance = float(self.view.belief.chance[row])
         return "over 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
 
     def _rows(self, *states: TrialState) -> list[int]:

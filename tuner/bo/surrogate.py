@@ -68,6 +68,10 @@ class Scale:
             return math.log(value / self.reference)
         return (value - self.reference) / self.unit
 
+    def stretch(self, share: float, value: float) -> float:
+        """Return in the model's units how long a share of a value is, near that value."""
+        return share if self.log else share * abs(value) / self.unit
+
     def width(self, estimate: Estimate) -> float:
         """Return an estimate's standard error in the model's units, never below the floor."""
         return max(estimate.stderr / (estimate.mean if self.log else self.unit), LEAST_NOISE)
@@ -152,13 +156,13 @@ class _Seen:
         length, amplitude = size
         same = (self.row[:, None] == self.row[None]).double()
         smooth = amplitude**2 * _matern(self.apart / length)
-        return self.alike * (LEVEL + smooth + roughness**2 * same) + self.noise.diag()
+        return self.alike * (LEVEL**2 + smooth + roughness**2 * same) + self.noise.diag()
 
     def across(self, size: tuple[float, float], roughness: float) -> Tensor:
         """Return level, residual and roughness between the readings and every row and metric."""
         length, amplitude = size
         apart = torch.cdist(self.points[self.row], self.points)
-        block = LEVEL + amplitude**2 * _matern(apart / length)
+        block = LEVEL**2 + amplitude**2 * _matern(apart / length)
         block[torch.arange(len(self.row)), self.row] += roughness**2
         return torch.cat(
             [block * (self.metric == m).double()[:, None] for m in range(self.metrics)], 1
@@ -216,7 +220,7 @@ class _Met:
         shifts = torch.linalg.solve_triangular(factor, misses.T, upper=False).T @ half
         means = self._prior.centres[likely] + shifts
         mean = shares @ means
-        prior = LEVEL + amplitude**2 + roughness**2 + self._width
+        prior = LEVEL**2 + amplitude**2 + roughness**2 + self._width
         variance = prior - half.square().sum(dim=0) + shares @ (means - mean).square()
         shape = (seen.metrics, seen.rows)
         sd = variance.clamp_min(1e-12).sqrt()

@@ -103,7 +103,7 @@ def weigh(study: Study, trials: Iterable[Trial]) -> Evidence:
     what was fast by night says nothing of the day.
     """
     useful = [t for t in counted(study, trials) if t.state.evidence]
-    solid = [t for t in useful if t.tries(study.baseline) and _is_solid(t)]
+    solid = [t for t in useful if t.tries(study.baseline) and t.solid]
     rate = rate_of(solid[-1]) if solid else 0.0
     baseline = pool_windows([t.shown for t in solid if same_band(rate_of(t), rate)])
     in_force = limits(study.constraints, baseline)
@@ -142,14 +142,10 @@ def _pool(name: str, estimates: Sequence[Estimate]) -> Estimate:
     return pooled(estimates) if quantile_of(name) is None else pooled_tail(estimates)
 
 
-def _is_solid(trial: Trial) -> bool:
-    return trial.state is TrialState.COMPLETED and not trial.censored
-
-
 def _candidate(group: Sequence[Trial], in_force: Sequence[Limit] | None) -> Candidate:
     """Pool a setting's completed windows, cut-short ones as bounds; inconclusive ones only alone."""
     completed = [t for t in group if t.state is TrialState.COMPLETED]
     estimates = pool_windows([t.shown for t in completed or group])
     verdict = Verdict.UNSURE if in_force is None else judge(estimates, in_force)
-    deployable = any(_is_solid(t) for t in group)
+    deployable = any(t.solid for t in group)
     return Candidate(group[0].setting, estimates, tuple(group), verdict, deployable)

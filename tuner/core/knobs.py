@@ -88,7 +88,8 @@ class Space:
     measured table has holes, and some combinations are forbidden. `only` settings name every knob.
 
     Raises:
-        InvalidInput: two knobs of one name, or a default setting that `only` leaves out.
+        InvalidInput: two knobs of one name, a combination listed twice, or a default setting that
+            `only` leaves out.
         UnknownKnob, OutOfRange: an entry of `only` does not fit the knobs.
     """
 
@@ -101,6 +102,10 @@ class Space:
             raise InvalidInput(f"a knob is named twice among {', '.join(names)}")
         for setting in self.only:
             self._check_values(setting)
+        if len({setting_key(setting) for setting in self.only}) != len(self.only):
+            raise InvalidInput(
+                "a setting is listed twice in a space", hint="list every combination once"
+            )
         if self.only:
             self.check(self.default)
 

@@ -109,6 +109,11 @@ class Trial:
         return self.broke is not None
 
     @property
+    def solid(self) -> bool:
+        """Whether its window was measured to the end."""
+        return self.state is TrialState.COMPLETED and not self.censored
+
+    @property
     def shown(self) -> Mapping[str, Estimate]:
         """What its window showed, the metric of a broken limit as the mere bound it is."""
         if self.measurement is None:

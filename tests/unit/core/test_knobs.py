@@ -69,6 +69,13 @@ def test_a_space_whose_default_is_not_allowed_is_refused() -> None:
         Space((CLOCK, BATCH), ({"gpu.clock_mhz": 300, "batch_size": 8},))
 
 
+def test_a_combination_that_is_listed_twice_is_refused() -> None:
+    knobs = (Knob("a", (1, 2), 1), Knob("b", (1, 2), 1))
+    only = ({"a": 1, "b": 1}, {"a": 2, "b": 1}, {"b": 1, "a": 2})
+    with pytest.raises(InvalidInput, match="listed twice"):
+        Space(knobs, only)
+
+
 def test_two_knobs_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidInput, match="twice"):
         Space((CLOCK, CLOCK))

@@ -12,6 +12,7 @@ from tests.builders import setting, study, trial, window
 from tuner import guard
 from tuner.core import (
     Estimate,
+    Evidence,
     Limit,
     Phase,
     Prediction,
@@ -76,6 +77,11 @@ def asked(safety: Safety) -> Study:
     return study(terms=Terms(safety=safety))
 
 
+def under(*limits: Limit, latency_p99_ms: float = 90.0) -> Evidence:
+    """Return what is known under some limits: a baseline, and nothing else."""
+    return Evidence(p99(latency_p99_ms, latency_p99_ms, latency_p99_ms), limits, (), 1)
+
+
 @pytest.mark.parametrize(("limit", "sign"), [(LIMIT, 1.0), (FLOOR, -1.0)])
 def test_the_chance_to_keep_a_limit_is_that_of_draws(limit: Limit, sign: float) -> None:
     predicted = Prediction(100.0 - sign * 4.0, 10.0)
@@ -95,11 +101,11 @@ def test_at_the_limit_the_chance_is_even_and_certainty_settles_it(limit: Limit) 
 def test_what_a_policy_expects_to_break_a_limit_is_refused_with_the_limit() -> None:
     hopeless = {"latency_p99_ms": Prediction(150.0, 10.0)}
     for safety in (Safety.STRICT, Safety.BALANCED):
-        refusal = guard.risk(asked(safety), [LIMIT], hopeless)
+        refusal = guard.risk(asked(safety), under(LIMIT), hopeless)
         assert refusal is not None
         assert "latency_p99_ms <= 100 " in refusal
         assert str(safety) in refusal
-    assert guard.risk(asked(Safety.OFF), [LIMIT], hopeless) is None
+    assert guard.risk(asked(Safety.OFF), under(LIMIT), hopeless) is None
 
 
 def test_one_limit_that_is_broken_is_enough() -> None:
@@ -107,21 +113,32 @@ def test_one_limit_that_is_broken_is_enough() -> None:
         "latency_p99_ms": Prediction(50.0, 1.0),
         "throughput_per_s": Prediction(50.0, 1.0),
     }
-    assert "throughput_per_s >= 100 " in str(guard.risk(study(), [LIMIT, FLOOR], predicted))
-    assert guard.risk(study(), [LIMIT], predicted) is None
+    assert "throughput_per_s >= 100 " in str(guard.risk(study(), under(LIMIT, FLOOR), predicted))
+    assert guard.risk(study(), under(LIMIT), predicted) is None
+
+
+@pytest.mark.parametrize("safety", SHYEST_FIRST)
+def test_what_may_mend_a_broken_limit_is_not_refused(safety: Safety) -> None:
+    even = {"latency_p99_ms": Prediction(102.0, 2.0)}
+    hopeless = {"latency_p99_ms": Prediction(110.0, 2.0)}
+    broken = under(LIMIT, latency_p99_ms=120.0)
+    assert guard.risk(asked(safety), broken, even) is None
+    assert (guard.risk(asked(safety), broken, hopeless) is None) == (safety is Safety.OFF)
 
 
 @pytest.mark.parametrize("safety", SHYEST_FIRST)
 def test_what_predicts_nothing_or_nothing_bad_is_not_refused(safety: Safety) -> None:
-    assert guard.risk(asked(safety), [LIMIT], {}) is None
-    assert guard.risk(asked(safety), [LIMIT], {"energy_j": Prediction(1e6, 1.0)}) is None
-    assert guard.risk(asked(safety), [LIMIT], {"latency_p99_ms": Prediction(90.0, 1.0)}) is None
+    assert guard.risk(asked(safety), under(LIMIT), {}) is None
+    assert guard.risk(asked(safety), under(LIMIT), {"energy_j": Prediction(1e6, 1.0)}) is None
+    assert (
+        guard.risk(asked(safety), under(LIMIT), {"latency_p99_ms": Prediction(90.0, 1.0)}) is None
+    )
 
 
 @pytest.mark.parametrize("mean", [60.0, 90.0, 100.0, 110.0, 125.0, 300.0])
 def test_what_a_bold_study_refuses_a_shy_one_refuses_too(mean: float) -> None:
     predicted = {"latency_p99_ms": Prediction(mean, 10.0)}
-    refused = [guard.risk(asked(s), [LIMIT], predicted) is not None for s in SHYEST_FIRST]
+    refused = [guard.risk(asked(s), under(LIMIT), predicted) is not None for s in SHYEST_FIRST]
     assert refused == sorted(refused, reverse=True)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from tests.builders import asked, trial, window
-from tests.unit.tuner.bo.searches import seen
-from tuner.core import Knob, Phase, Space, setting_key
+from tests.builders import asked, setting, trial, window
+from tests.unit.tuner.bo.searches import ladder, seen
+from tuner.bo import beliefs
+from tuner.core import Estimate, Knob, Measurement, Phase, Space, Value, setting_key, weigh
 
 
 def slower_under_three_quarters(limit: float, knob: str) -> float:
@@ -40,3 +42,42 @@ def chance_of_a_low_ceiling(rate: float) -> float:
 def test_a_ceiling_that_is_not_full_may_be_one_below_which_requests_queue() -> None:
     """Ten requests/s fill nothing of 64 places, four hundred do."""
     assert chance_of_a_low_ceiling(10.0) < chance_of_a_low_ceiling(400.0) - 0.1
+
+
+@pytest.mark.parametrize("unlimited", [0, False, "none"])
+def test_a_ceiling_of_nothing_is_none(unlimited: Value) -> None:
+    at = asked(20, space=Space((Knob("max_num_seqs", (unlimited, 16, 64), unlimited),)))
+    shown = window(2.0, 100.0, rate=10.0)
+    found = seen(at, [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (1, 2)])
+    assert torch.isfinite(found.view.belief.mean).all()
+
+
+def worlds(**sizes: int) -> int:
+    """Return how many kinds of laws are thought possible where 8 items are under way."""
+    knobs = tuple(Knob(name, tuple({1, size}), size) for name, size in sizes.items())
+    at = asked(20, space=Space(knobs))
+    shown = window(2.0, 100.0, rate=80.0)
+    trials = [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (1, 2)]
+    evidence = weigh(at, trials)
+    told = beliefs._told(at, evidence, ("energy_j", "latency_p99_ms"))
+    return len(told.stepwise)
+
+
+def test_only_of_one_batch_size_does_the_baseline_tell_whose_time_a_latency_is() -> None:
+    """With two of them nobody knows which one the items under way belong to."""
+    assert worlds(batch_size=8) == 1
+    assert worlds(prefill_batch_size=8, decode_batch_size=8) == 2
+    assert worlds(batch_size=8, max_num_batched_tokens=8192) == 2
+
+
+def test_a_doubtful_limit_near_zero_is_as_doubtful_as_its_baseline() -> None:
+    """1.5 × (1.0 ± 0.14) dropped: 0 keeps that for sure, however far off the worst reading is."""
+    at = ladder(constraints=("dropped <= 1.5x baseline",))
+
+    def shown(energy_j: float, dropped: float, stderr: float) -> Measurement:
+        return window(energy_j, extra={"dropped": Estimate.of_mean(dropped, stderr, 50)})
+
+    start = [trial(n, at.baseline, shown(10.0, 1.0, 0.2), phase=Phase.BASELINE) for n in (1, 2)]
+    none, many = shown(6.0, 0.0, 0.01), shown(7.0, 100.0, 1.0)
+    found = seen(at, [*start, trial(3, setting(500), none), trial(4, setting(600), many)])
+    assert float(found.chance[found.grid.rows[setting_key(setting(500))]]) > 0.95

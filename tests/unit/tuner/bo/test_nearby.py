@@ -94,6 +94,15 @@ def test_of_a_long_ladder_the_nearest_and_a_spread_are_looked_at() -> None:
     assert {1, 149_999, 150_000, 150_001, 200_000} <= {s["k0"] for s in grid.settings}
 
 
+def test_many_long_ladders_are_no_more_than_can_be_enumerated() -> None:
+    at = free(Space(tuple(Knob(f"k{i}", tuple(range(96)), 95) for i in range(10))))
+    spread = [{**at.baseline, f"k{n % 10}": n} for n in range(20)]
+    trials = [trial(3 + n, odd, window()) for n, odd in enumerate(spread)]
+    grid = found(at, [*at_baseline(at), *trials]).grid
+    assert len(grid.settings) <= MOST_ROWS
+    assert {94, 95, 0} <= {s["k9"] for s in grid.settings}
+
+
 def test_the_seed_decides_what_is_looked_at() -> None:
     def keys(seed: int) -> list[object]:
         at = free(HUGE, seed=seed)

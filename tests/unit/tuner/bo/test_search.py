@@ -25,7 +25,10 @@ from tuner.core import (
     Cost,
     Knob,
     Limit,
+    Load,
+    Measurement,
     Objective,
+    Phase,
     Safety,
     Setting,
     Space,
@@ -245,6 +248,13 @@ def test_the_way_from_the_baseline_is_told_whatever_the_scale(
     assert "inf" not in words and "nan" not in words
 
 
+def test_a_failure_is_no_less_likely_to_keep_a_limit_in_words() -> None:
+    failed = told(STUDY, [*BASELINE, *ended(TrialState.FAILED, 3)], {700: NOTHING})
+    row = CLOCKS.index(700)
+    assert failed.chance[row] <= 0.5
+    assert failed.percent(row) == "over 99 %"
+
+
 def test_without_limits_nothing_is_said_of_them() -> None:
     free = ladder(constraints=())
     assert "limit" not in seen(free, BASELINE).outlook(0)
@@ -254,3 +264,20 @@ def test_windows_of_every_phase_are_counted() -> None:
     search = seen(STUDY, [*BASELINE, measured(3, 700), *ended(TrialState.FAILED, 4)])
     assert search.windows[CLOCKS.index(700)] == 1
     assert search.windows[search.baseline] == len(BASELINE)
+
+
+def test_windows_at_another_rate_do_not_count_as_measured() -> None:
+    def at_rate(shown: Measurement, rate: float) -> Measurement:
+        return replace(shown, load=Load(arrival_rate_per_s=rate, completed=500))
+
+    night = [replace(t, measurement=at_rate(window(), 50.0)) for t in BASELINE]
+    often = [
+        trial(n, setting(700), at_rate(window(9.0, 110.0), 50.0))
+        for n in range(3, 3 + MOST_WINDOWS)
+    ]
+    day = trial(20, STUDY.baseline, at_rate(window(), 200.0), phase=Phase.BASELINE)
+    once = trial(21, setting(700), at_rate(window(9.0, 110.0), 200.0))
+    assert 700 not in clocks(seen(STUDY, [*night, *often]))
+    search = seen(STUDY, [*night, *often, day, once])
+    assert 700 in clocks(search)
+    assert search.windows[CLOCKS.index(700)] == 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from policies.polythrottle import Polythrottle
 from tests.builders import asked, baseline, past, setting, study, surface, trial, window
 from tests.unit.tuner.bo.searches import seen
 from tuner import guard
@@ -28,8 +29,10 @@ from tuner.core import (
     Try,
     Wait,
     setting_key,
+    weigh,
 )
 from tuner.guard import MOST_FAILURES
+from tuner.steps import Assign, Move, next_step
 
 CLOCKS = tuple(range(400, 1001, 25))
 FINE = Space((Knob("gpu.clock_mhz", CLOCKS, 1000), Knob("batch_size", (1, 2, 4, 8), 1)))
@@ -67,9 +70,27 @@ def test_the_first_trials_leave_the_baseline_and_go_on_from_the_first() -> None:
     assert setting_key(fine().baseline) not in keys
 
 
+def test_a_shy_study_mends_a_baseline_that_breaks_its_limit() -> None:
+    """The first steps are unlikely to, and the guard lets them pass."""
+    space = Space((Knob("gpu.clock_mhz", (600, 1000, 1400), 1000), Knob("batch_size", (1, 4), 4)))
+
+    def shown(at: Setting) -> Measurement:
+        clock, batch = int(at["gpu.clock_mhz"]) / 1000.0, int(at["batch_size"])
+        return window(10.0 * clock / batch**0.3, 100.0 / clock * (0.3 + 0.175 * batch))
+
+    at = replace(asked(9, constraints=("latency_p99_ms <= 40",)), space=space)
+    at = replace(at, terms=replace(at.terms, safety=Safety.STRICT))
+    trials = [trial(n, at.baseline, shown(at.baseline), phase=Phase.BASELINE) for n in (1, 2)]
+    while isinstance(step := next_step(past(at, trials), Polythrottle()), Assign):
+        trials.append(trial(len(trials) + 1, step.setting, shown(step.setting)))
+    assert isinstance(step, Move)
+    assert step.plan is not None
+    assert step.plan.rows[0].setting == {"gpu.clock_mhz": 1400, "batch_size": 1}
+
+
 @pytest.mark.parametrize("safety", list(Safety))
 def test_nothing_is_tried_against_its_own_prediction(safety: Safety) -> None:
-    """A strict study tries nothing that its own model gives less than nine chances in ten."""
+    """Nothing is tried that its own model calls less likely than the study's caution asks."""
     at = fine()
     at = replace(at, terms=replace(at.terms, safety=safety))
     least = guard.CAUTION[safety].least_chance
@@ -78,8 +99,7 @@ def test_nothing_is_tried_against_its_own_prediction(safety: Safety) -> None:
         answer = suggest(past(at, trials))
         if not isinstance(answer, Try):
             break
-        limit = Limit("latency_p99_ms", "<=", 120.0)
-        assert guard.risk(at, [limit], answer.predicted) is None
+        assert guard.risk(at, weigh(at, trials), answer.predicted) is None
         search = seen(at, trials)
         row = search.grid.row(answer.setting)
         assert float(search.chance[row]) >= least
@@ -215,6 +235,23 @@ def test_a_setting_that_fails_is_tried_at_most_once_more() -> None:
     keys = [setting_key(t.setting) for t in trials if t.state is TrialState.FAILED]
     assert keys
     assert max(keys.count(key) for key in keys) <= MOST_FAILURES
+
+
+def test_a_setting_that_failed_once_and_works_now_is_proposed() -> None:
+    at = fine(5)
+    failed = trial(3, setting(725), state=TrialState.FAILED)
+    good = [trial(n, setting(725), surface(setting(725))) for n in range(4, 8)]
+    answer = suggest(past(at, [*baseline(at), failed, *good]))
+    assert isinstance(answer, Done)
+    assert answer.plan.rows[0].setting == setting(725)
+
+
+def test_a_baseline_that_failed_once_and_works_now_is_trusted() -> None:
+    at = fine()
+    lost = trial(3, at.baseline, phase=Phase.BASELINE, state=TrialState.FAILED)
+    clean = tried(at, suggest(past(at, baseline(at))))
+    again = tried(at, suggest(past(at, [*baseline(at), lost])))
+    assert (again.setting, again.why) == (clean.setting, clean.why)
 
 
 def test_trials_ended_from_outside_do_not_use_up_the_budget() -> None:
