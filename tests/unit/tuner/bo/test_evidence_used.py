@@ -1,0 +1,157 @@
+"""What windows show is believed as far as they show it, and no further."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.builders import setting, trial, window
+from tests.unit.tuner.bo.searches import CLOCKS, at_baseline, ladder, measured, seen
+from tuner.bo.search import Search
+from tuner.core import (
+    Estimate,
+    Knob,
+    Limit,
+    Measurement,
+    Objective,
+    Phase,
+    Space,
+    Study,
+    Trial,
+    setting_key,
+)
+
+AT_700 = CLOCKS.index(700)
+
+
+def started(at: Study, shown: Measurement, first: int = 1) -> list[Trial]:
+    """Return two windows of the baseline that show the same."""
+    return [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (first, first + 1)]
+
+
+def queued(ms: float, stderr: float) -> Measurement:
+    """Return a window that shows the mean of a time, too."""
+    return window(extra={"queue_ms": Estimate.of_mean(ms, stderr, 500)})
+
+
+def after(limit: str, start: Measurement, then: Measurement) -> Search:
+    """Return what is believed once the baseline has shown one thing and 700 MHz another."""
+    at = ladder(constraints=(limit,))
+    return seen(at, [*started(at, start), trial(3, setting(700), then)])
+
+
+def test_a_limit_relative_to_a_noisy_baseline_is_less_surely_kept_than_the_same_in_units() -> None:
+    """Both are 120 ms; two windows leave it in doubt whether the baseline's time is 100."""
+
+    def kept(limit: str) -> float:
+        return float(after(limit, queued(100.0, 10.0), queued(112.0, 0.5)).chance[AT_700])
+
+    assert kept("queue_ms <= 1.2x baseline") < kept("queue_ms <= 120") - 0.05
+
+
+def test_a_tail_whose_bounds_lie_far_above_it_has_to_stay_further_below_its_limit() -> None:
+    """Both are known as well, but of one no window could show that it keeps its limit."""
+
+    def kept(high: float) -> float:
+        def tail(ms: float) -> Measurement:
+            shown = Estimate(ms, 0.01 * ms, 500, 0.95 * ms, high * ms)
+            return window(extra={"latency_p99_ms": shown})
+
+        found = after("latency_p99_ms <= 1.2x baseline", tail(100.0), tail(112.0))
+        return float(found.chance[AT_700])
+
+    assert kept(1.12) < 0.5 < kept(1.02)
+
+
+def test_a_window_that_was_cut_short_leaves_more_doubt_than_one_that_ended() -> None:
+    """The same numbers, but nobody has seen the rest of the window."""
+
+    def doubt(broke: Limit | None) -> float:
+        at = ladder()
+        shown = trial(3, setting(700), window(9.0, 140.0), broke=broke)
+        return float(seen(at, [*at_baseline(at), shown]).view.belief.sd[AT_700, 1])
+
+    assert doubt(Limit("latency_p99_ms", "<=", 120.0)) > 2.0 * doubt(None)
+
+
+def test_surprises_make_a_search_less_sure_of_what_has_a_limit() -> None:
+    """The same windows are evidence of the same metrics; only one study limits their latency."""
+
+    def doubt(*limits: str) -> float:
+        at = ladder(objective=Objective("latency_p99_ms"), constraints=limits)
+        shown = zip((500, 700, 900), (100.0, 230.0, 90.0), strict=True)
+        odd = [measured(n, mhz, 9.0, ms) for n, (mhz, ms) in enumerate(shown, 3)]
+        return float(seen(at, [*at_baseline(at), *odd]).view.belief.sd[CLOCKS.index(800), 0])
+
+    free = doubt("energy_j <= 30")
+    assert doubt("energy_j <= 30", "latency_p99_ms <= 300") > 1.5 * free
+
+
+def test_where_requests_wait_for_a_whole_batch_a_smaller_one_likelier_keeps_the_limit() -> None:
+    """By Little's law eight are under way at 80 a second, and at 10 a second just one."""
+    at = ladder(space=Space((Knob("batch_size", (1, 2, 4, 8), 8),)))
+
+    def kept(rate: float) -> float:
+        found = seen(at, started(at, window(2.0, 100.0, rate=rate)))
+        return float(found.chance[found.grid.rows[setting_key({"batch_size": 2})]])
+
+    assert kept(80.0) > kept(10.0) + 0.3
+
+
+def test_what_is_believed_is_the_same_whether_the_baseline_was_measured_first_or_last() -> None:
+    """What was measured first is thirty times as slow."""
+    at = ladder()
+    first = seen(at, [*started(at, window()), measured(3, 500, 200.0, 3000.0)])
+    last = seen(at, [measured(1, 500, 200.0, 3000.0), *started(at, window(), first=2)])
+    assert last.chance.tolist() == pytest.approx(first.chance.tolist(), abs=1e-6)
+    for row in range(len(CLOCKS)):
+        expected = first.view.predicted(row)
+        for metric, found in last.view.predicted(row).items():
+            assert found.mean == pytest.approx(expected[metric].mean, rel=1e-6)
+            assert found.sd == pytest.approx(expected[metric].sd, rel=1e-6)
+
+
+def test_what_is_drawn_under_two_power_limits_tells_of_neither() -> None:
+    """It is drawn by both parts: nobody knows which of them is near its limit."""
+
+    def slowness(limit: float) -> list[float]:
+        values = 0.5 * limit, 0.75 * limit, limit
+        knobs = (Knob(name, values, limit) for name in ("gpu.power_limit_w", "cpu.power_limit_w"))
+        at = ladder(space=Space(tuple(knobs)))
+        found = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
+        return [float(mean) for mean in found.view.belief.mean[:, 1]]
+
+    assert slowness(200.0) == pytest.approx(slowness(102.0), abs=1e-9)
+
+
+def test_what_draws_less_than_its_limit_is_hardly_slowed_by_one_above_what_it_draws() -> None:
+    """Both draw 100 W; a tenth off their limits leaves one of them 112 W and the other 90."""
+
+    def slowness(limit: float) -> float:
+        at = ladder(space=Space((Knob("power_limit_w", (0.9 * limit, limit), limit),)))
+        found = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
+        return float(found.view.belief.mean[0, 1])
+
+    assert slowness(125.0) < 0.45 * slowness(100.0)
+
+
+def test_no_window_is_so_exact_that_what_it_shows_a_hair_below_a_limit_surely_keeps_it() -> None:
+    found = after("queue_ms <= 120", queued(100.0, 0.0), queued(119.8, 0.0))
+    assert 0.5 < float(found.chance[AT_700]) < 0.9
+
+
+def test_where_neighbours_jump_about_a_row_between_them_is_as_uncertain_as_they_differ() -> None:
+    """Every second clock was measured, exactly."""
+    clocks = tuple(range(500, 1001, 25))
+    at = ladder(space=Space((Knob("gpu.clock_mhz", clocks, 1000),)), constraints=())
+
+    def doubt(jump: float) -> float:
+        trials = started(at, window(relative=0.001))
+        for place, mhz in enumerate(clocks[1:-1:2]):
+            shown = window(mhz / 100.0 * math.exp(jump * (-1) ** place), relative=0.001)
+            trials.append(trial(3 + place, {"gpu.clock_mhz": mhz}, shown))
+        return float(seen(at, trials).view.belief.sd[clocks.index(750), 0])
+
+    assert doubt(0.0) < 0.01
+    assert doubt(0.04) > 0.02
