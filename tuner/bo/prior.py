@@ -21,6 +21,13 @@ exponents: 1 is strictly proportional. Our choice, as is the next."""
 CURVATURE = 0.35
 """By how much an exponent is expected to change over the span of its own or another knob."""
 
+ODD_STEP, ODD_SPAN = 0.3, 0.7
+"""A knob that nobody knows is expected to change the time of an item by so much, from one of its values
+to the next and from end to end at most (log units), and the power by half of that."""
+
+MOST_STEPS = 16
+"""Of a long ladder that nobody knows only so many steps are told apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
@@ -50,6 +57,8 @@ def hypotheses(
     that of power limits. A time may be that of an item or, `stepwise`, of a whole batch: where a batch
     size is a knob and a time is among the metrics, what the baseline's `stepwise` lists is there. Metrics
     whose name tells nothing, or that are not on a logarithmic scale, follow power laws throughout.
+    Where nobody knows what a knob does, the laws are there once more for the other knobs alone: its own
+    oddities would else speak against all that is known of these.
     """
     kinds = [
         quantity(m) if log else Quantity.NONE for m, log in zip(metrics, logarithmic, strict=True)
@@ -61,7 +70,12 @@ def hypotheses(
     rest = power_laws(grid, unknown)
     laws = draw_laws(grid.names, grid.ratios, told)
     batched = Quantity.TIME in kinds and any(role(n) is Role.BATCH for n in grid.names)
+    odd = torch.tensor([role(name) is Role.NONE for name in grid.names], dtype=torch.bool)
     for step in told.stepwise if batched else (False,):
+        if odd.any():
+            known = draw_laws(grid.names, torch.where(odd, 1.0, grid.ratios), told)
+            free = torch.cat([rest, _oddities(grid, odd, kinds)])
+            found.append(Hypothesis(_said(known, kinds, step), free))
         draws = _said(laws, kinds, step)
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre) / math.sqrt(len(draws))
@@ -88,6 +102,26 @@ def power_laws(grid: Grid, wanted: Sequence[bool]) -> Tensor:
             blocks.append(torch.cat([zeros] * before + [features] + [zeros] * after, dim=1))
     empty = torch.zeros(0, len(wanted) * len(grid.settings), dtype=torch.float64)
     return torch.cat(blocks) if blocks else empty
+
+
+def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Quantity]) -> Tensor:
+    """Return features of knobs that nobody knows: nothing at the baseline, anything from step to step.
+
+    To the time of an item and to the power meanwhile, whatever the other knobs are.
+    """
+    found = []
+    for column in torch.nonzero(odd).flatten().tolist():
+        points = grid.points[:, column]
+        levels = torch.unique(points)
+        between = (levels[1:] + levels[:-1]) / 2.0
+        steps = between[:: max(1, -(-len(between) // MOST_STEPS)), None]
+        home = points[(grid.ratios[:, column] - 1.0).abs().argmin()]
+        passed = (points > steps).double() - (home > steps).double()
+        passed *= min(ODD_STEP, ODD_SPAN / math.sqrt(max(1, len(steps))))
+        none = torch.zeros_like(passed)
+        found.append(_said(Laws(work=passed, step=passed, power=none), kinds, stepwise=False))
+        found.append(_said(Laws(work=none, step=none, power=passed / 2.0), kinds, stepwise=False))
+    return torch.cat(found)
 
 
 def _said(laws: Laws, kinds: Sequence[Quantity], stepwise: bool) -> Tensor:

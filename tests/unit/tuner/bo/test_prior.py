@@ -14,6 +14,7 @@ CLOCK = Knob("gpu.clock_mhz", (600, 800, 1000, 1200), 1000)
 BATCH = Knob("batch_size", (1, 2, 4), 2)
 MODE = Knob("mode", ("eager", "graph"), "graph")
 GRID = enumerate_grid(Space((CLOCK, BATCH, MODE)))
+CLOCKS = enumerate_grid(Space((CLOCK,)))
 UNBATCHED = enumerate_grid(Space((CLOCK, MODE)))
 BASELINE = GRID.settings.index({"gpu.clock_mhz": 1000, "batch_size": 2, "mode": "graph"})
 ROWS = len(GRID.settings)
@@ -88,7 +89,7 @@ def test_in_every_law_energy_is_power_times_time() -> None:
 
 
 def test_a_normal_distribution_has_the_moments_of_the_laws() -> None:
-    _, drawn, normal = hypotheses(UNBATCHED, ("energy_j", "latency_ms"), (True, True))
+    _, drawn, normal = hypotheses(CLOCKS, ("energy_j", "latency_ms"), (True, True))
     centred = drawn.centres - drawn.centres.mean(dim=0)
     assert torch.allclose(normal.centres[0], drawn.centres.mean(dim=0))
     assert torch.allclose(
@@ -131,8 +132,51 @@ def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> Non
     item, step = (
         hypotheses(GRID, METRICS, (True, True, True), Told((known,))) for known in (False, True)
     )
-    assert [len(found) for found in (both, item, step)] == [5, 3, 3]
+    assert [len(found) for found in (both, item, step)] == [7, 4, 4]
     for found in (item, step):
         assert all(any(torch.equal(p.centres, q.centres) for q in both) for p in found)
     assert not torch.equal(item[1].centres, step[1].centres)
     assert torch.equal(item[1].centres[:, :ROWS], step[1].centres[:, :ROWS]), "energy is an item's"
+
+
+ODD = Knob("draft_tokens", (0, 2, 3, 4, 8), 3)
+DRAFTED = enumerate_grid(Space((CLOCK, ODD)))
+
+
+def row(mhz: int, tokens: int) -> int:
+    return DRAFTED.settings.index({"gpu.clock_mhz": mhz, "draft_tokens": tokens})
+
+
+def test_what_an_unknown_knob_does_says_nothing_of_the_known_ones() -> None:
+    """In one world it does at each of its values what it likes, and the clock what clocks do."""
+    odd = hypotheses(DRAFTED, ("energy_j", "latency_ms"), (True, True))[1]
+    count = len(DRAFTED.settings)
+    energy, latency = odd.centres.reshape(-1, 2, count).unbind(dim=1)
+    for tokens in (0, 2, 3, 4, 8):
+        assert torch.equal(latency[:, row(800, tokens)], latency[:, row(800, 3)])
+    assert bool((latency[:, row(800, 3)] > -1e-9).all())
+    assert not torch.equal(energy[:, row(800, 3)], energy[:, row(1000, 3)])
+    free = odd.features[:, count:]
+    for tokens in (0, 2, 3, 4, 8):
+        assert torch.equal(free[:, row(800, tokens)], free[:, row(1000, tokens)])
+    assert not free[:, row(800, 3)].any()
+
+
+def test_an_unknown_knob_may_be_worse_to_both_sides() -> None:
+    odd = hypotheses(DRAFTED, ("energy_j", "latency_ms"), (True, True))[1]
+    free = odd.features[:, len(DRAFTED.settings) :]
+    less, more = free[:, row(1000, 2)], free[:, row(1000, 4)]
+    assert float(less @ more) == 0.0, "what two tokens do tells nothing of four"
+    assert float(more @ free[:, row(1000, 8)]) > 0.0, "what four do tells of eight"
+    assert float(less.norm()) > 0.1
+
+
+def test_a_long_ladder_that_nobody_knows_goes_in_few_steps() -> None:
+    grid = enumerate_grid(Space((CLOCK, Knob("odd", tuple(range(1, 200)), 199))))
+    odd = hypotheses(grid, ("energy_j", "latency_ms"), (True, True))[1]
+    assert len(odd.features) <= 2 * 16
+    assert float(odd.features.abs().max()) < 0.5
+
+
+def test_where_every_knob_is_known_no_world_is_added() -> None:
+    assert len(hypotheses(CLOCKS, ("energy_j", "latency_ms"), (True, True))) == 3
