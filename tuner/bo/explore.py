@@ -263,10 +263,22 @@ class _Choice:
         return None
 
     def _likeliest_unmoved(self) -> Try | None:
-        """Return the likeliest to keep the limits of such rows, where none was safe."""
+        """Return the likeliest to keep the limits of such rows, where none was safe.
+
+        One that moves a single new knob, if there is any: of several nothing tells which one it was.
+        """
         likely = self.chance >= self.search.caution.unmoved_chance
-        row = argmax(self.chance, self._fresh & likely, self.seed)
-        return None if row is None else self._try(row, f"{UNMOVED}; {self.search.outlook(row)}")
+        points, start = self.search.grid.points, self.search.baseline
+        alone = ((points != points[start]) & ~self._moved).sum(dim=1) == 1
+        for rows, what in (
+            (self._fresh & alone, UNMOVED),
+            (self._fresh, UNMOVED),
+            (self._apart, TANGLED),
+        ):
+            row = argmax(self.chance, rows & likely, self.seed)
+            if row is not None:
+                return self._try(row, f"{what}; {self.search.outlook(row)}")
+        return None
 
     def _steady(self) -> Try | None:
         """Return the baseline once more where nothing measured beats it and few windows show it."""

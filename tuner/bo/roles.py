@@ -62,6 +62,11 @@ def role(name: str) -> Role:
     return next((r for r, pattern in PATTERNS if re.search(pattern, small)), Role.NONE)
 
 
+def slows(name: str) -> bool:
+    """Return whether nothing is ever faster for lowering a knob of that name: clocks and power limits."""
+    return role(name) in (Role.MEMORY_CLOCK, Role.CPU_CLOCK, Role.CORE_CLOCK, Role.POWER_LIMIT)
+
+
 def is_ceiling(name: str) -> bool:
     """Return whether a knob of that name limits what is under way, rather than setting it."""
     return re.search(CEILING, name.lower()) is not None

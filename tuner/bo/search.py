@@ -13,10 +13,13 @@ from torch import Tensor
 
 from tuner.bo.beliefs import View
 from tuner.bo.encoding import Grid
+from tuner.bo.roles import Quantity, quantity, slows
 from tuner.bo.surrogate import MOST_EXPONENT, Scale
 from tuner.core import (
     Z95,
+    Candidate,
     Evidence,
+    Knob,
     Limit,
     Setting,
     Study,
@@ -29,7 +32,7 @@ from tuner.core import (
 )
 from tuner.guard import CAUTION, MOST_FAILURES, Caution
 
-MOST_WINDOWS = 6
+MOST_WINDOWS = 4
 """No setting is measured more often than this while tuning."""
 
 MOST_CONTAMINATED = 3
@@ -99,7 +102,31 @@ class Search:
         for row, candidate in self.view.measured.items():
             often = self.windows[row] >= MOST_WINDOWS
             allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
-        return allowed
+        return allowed & ~self._slower_still
+
+    @property
+    def _slower_still(self) -> Tensor:
+        """Which rows differ from one that was proven too slow only by lower clocks and power limits.
+
+        Not from the baseline: where that breaks a limit, what mends it is looked for everywhere.
+        """
+        points = self.grid.points
+        knobs = [self.study.space.knob(name) for name in self.grid.names]
+        lowers = torch.tensor([slows(k.name) and _positive(k) for k in knobs], dtype=torch.bool)
+        found = torch.zeros(len(points), dtype=torch.bool)
+        for row, candidate in self.view.measured.items():
+            if row != self.baseline and self._too_slow(candidate):
+                like = (points == points[row]) | (lowers & (points < points[row]))
+                found |= like.all(dim=1)
+        return found
+
+    def _too_slow(self, candidate: Candidate) -> bool:
+        """Return whether a setting has proven to take too long, or to do too little in its time."""
+        return any(
+            limit.verdict(candidate.estimates.get(limit.metric)) is Verdict.INFEASIBLE
+            and quantity(limit.metric) is (Quantity.TIME if limit.sign > 0.0 else Quantity.RATE)
+            for limit in self.limits
+        )
 
     @cached_property
     def chance(self) -> Tensor:
@@ -181,6 +208,11 @@ class Search:
         """Return the row of every trial in one of some states."""
         rows = [self.grid.row(t.setting) for t in self.trials if t.state in states]
         return [row for row in rows if row is not None]
+
+
+def _positive(knob: Knob) -> bool:
+    """Return whether a knob's values are all positive numbers: a zero may stand for no limit at all."""
+    return all(not isinstance(value, bool | str) and value > 0 for value in knob.values)
 
 
 def _beside(away: float, scale: Scale) -> str:

@@ -76,6 +76,26 @@ def test_what_has_shown_a_limit_broken_may_not_be_tried() -> None:
     assert allowed(measured(3, 500, 4.0, 200.0)) == ALL - {500}
 
 
+def test_what_only_slows_down_what_was_too_slow_is_not_tried() -> None:
+    slow = measured(3, 700, 9.0, 150.0)
+    assert allowed(slow) == {800, 900, 1000}
+    assert allowed(measured(3, 700, 9.0, 121.0)) == ALL, "that is not proven"
+
+
+def test_another_limit_or_knob_is_not_mended_by_going_faster() -> None:
+    """Less energy may be had below a clock that takes too much of it, and less time at a smaller batch."""
+    dear = ladder(constraints=("energy_j <= 9.5",))
+    spent = trial(3, setting(700), window(12.0, 90.0))
+    assert clocks(seen(dear, [*BASELINE, spent])) == ALL - {700, 1000}
+    batches = Space((Knob("batch_size", (1, 2, 4, 8), 8), LADDER.knobs[0]))
+    at = ladder(space=batches)
+    slow = trial(3, setting(700, 4), window(9.0, 150.0))
+    free = seen(at, [*at_baseline(at), slow])
+    left = {tuple(s.values()) for s, ok in zip(free.grid.settings, free.allowed, strict=True) if ok}
+    assert {(2, 600), (1, 700), (8, 700)} <= left
+    assert not {(4, 700), (4, 600)} & left
+
+
 def test_what_is_mostly_contaminated_is_left_alone() -> None:
     lost = ended(TrialState.CONTAMINATED, *range(3, 3 + MOST_CONTAMINATED))
     assert allowed(*lost[:-1]) == ALL
