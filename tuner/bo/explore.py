@@ -230,11 +230,16 @@ class _Choice:
 
     @cached_property
     def _fresh(self) -> Tensor:
-        """Which rows move a knob for the first time and are else like some measured row."""
+        """Which rows move a knob for the first time and are else like some measured row.
+
+        Where there is no such row, as some combinations are forbidden, whatever moves one.
+        """
         points = self.search.grid.points
         seen = points[list(self.search.view.measured)]
         like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
-        return like & self.search.allowed & self._unmeasured
+        free = self.search.allowed & self._unmeasured
+        fresh = like & free
+        return fresh if fresh.any() else self._moving & free
 
     @cached_property
     def _apart(self) -> Tensor:

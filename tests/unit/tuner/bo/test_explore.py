@@ -302,6 +302,21 @@ def test_knobs_that_cannot_be_moved_alone_are_moved_together() -> None:
     assert answer.setting == setting(800, 2)
 
 
+def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_one_already_moved() -> (
+    None
+):
+    """Half the threads may go without their siblings; 900 is measured, and 800 goes with them only."""
+    knobs = Knob("gpu.clock_mhz", (800, 900, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    only = (setting(1000, 1), setting(900, 1), setting(800, 2))
+    at = ladder(space=Space(knobs, only))
+    dull = 0.2, 0.01, 0.0, 0.01
+    trials = [*at_baseline(at), *idle(at), measured(3, 900, 11.0)]
+    answer = explore(told(at, trials, {1000: NOTHING, 900: dull, 800: dull}))
+    assert answer is not None
+    assert answer.setting == setting(800, 2)
+    assert "no window has shown moved" in answer.why
+
+
 def test_a_knob_that_was_moved_only_together_with_another_is_moved_alone() -> None:
     knobs = Knob("gpu.clock_mhz", (600, 800, 1000), 1000), Knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs))
