@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tuner.bo.surrogate import Component
 
-WILDEST = 0.2
+WILDEST = 0.14
 """An objective less certain than this (log units) promises no more: a wide guess is no promise."""
 
 
