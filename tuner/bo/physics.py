@@ -60,7 +60,9 @@ def _under_way(shown: Mapping[str, float], latency: str) -> float | None:
 def share_drawn(power_w: float, limit: float, knob: str) -> float | None:
     """Return the share of a power limit that is drawn; None where they cannot be of the same parts.
 
-    The limit is in the unit that the end of the knob's name tells, in watts where it tells none.
+    The limit is in the unit that the end of the knob's name tells, in watts where it tells none. What
+    draws a tenth more than it may is measured elsewhere, and what draws less than a fifth limits
+    something else: our choice. Noise shall not make another prior of every study, hence the rounding.
     """
     unit = next((u for end, u in (("_mw", 1e-3), ("_uw", 1e-6)) if knob.lower().endswith(end)), 1.0)
     share = power_w / (limit * unit) if limit > 0.0 else 0.0
@@ -74,8 +76,8 @@ def _rate(power_w: float | None, energy_j: float | None) -> float | None:
 def fills(shown: Mapping[str, float], latency: str, ceiling: float) -> bool:
     """Return whether as many requests are under way as a ceiling allows, by Little's law.
 
-    A latency that is a tail's, or a token's instead of a request's, is off by a factor. A ceiling of
-    zero is none.
+    A latency that is a tail's, or a token's instead of a request's, is off by a factor: from half the
+    ceiling to four times as many count as full. A ceiling of zero is none.
     """
     under_way = _under_way(shown, latency)
     return under_way is not None and ceiling > 0.0 and 0.5 <= under_way / ceiling <= 4.0
