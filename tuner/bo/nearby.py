@@ -24,6 +24,7 @@ RUNGS = 64
 where all the neighbours together would be more than are enumerated elsewhere."""
 
 LEAST_RUNGS = 8
+"""But no fewer than so many."""
 
 
 def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -> Search:

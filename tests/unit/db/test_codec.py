@@ -39,6 +39,7 @@ from tuner.core import (
     Study,
     Terms,
     Value,
+    setting_key,
 )
 
 NAMES = st.text(min_size=1, max_size=8)
@@ -67,7 +68,8 @@ def spaces(draw: st.DrawFn) -> Space:
     space = Space(tuple(draw(st.lists(knobs(), max_size=4, unique_by=lambda k: k.name))))
     points = st.fixed_dictionaries({k.name: st.sampled_from(k.values) for k in space.knobs})
     others = draw(st.lists(points, max_size=3))
-    return Space(space.knobs, (space.default, *others) if others else ())
+    listed = {setting_key(setting): setting for setting in (space.default, *others)}
+    return Space(space.knobs, tuple(listed.values()) if others else ())
 
 
 @st.composite
