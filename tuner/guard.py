@@ -29,7 +29,7 @@ ABORT_MARGIN = 0.1
 """A window is cut short only when its proven value is this share beyond the limit: our choice."""
 
 HOPELESS = 0.02
-"""While the baseline itself breaks a limit only what is less likely to keep it than this is refused."""
+"""What is less likely to keep a limit is refused even where the baseline itself breaks one (not `off`)."""
 
 MOST_FAILURES = 2
 """A setting that failed this often is not tried again."""
@@ -108,7 +108,7 @@ CAUTION: Mapping[Safety, Caution] = {
         stuck_looks=12,
         daring=0.01,
         dare_chance=0.2,
-        refused_chance=0.02,
+        refused_chance=HOPELESS,
         stride=math.inf,
         deploy_chance=0.8,
     ),

@@ -307,18 +307,16 @@ class Loop:
 
     def _advance(self, study: Study, count: int, device: str, poll: Poll) -> Orders | None:
         """Take the study's next step; None where it moved and must be looked at again."""
+        trials = self.store.trials
         if study.phase is Phase.HOLDING and study.plan is not None:
-            trials = self.store.trials
             return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
-        if poll.holding and orders.outgrown(
-            study, self.store.trials.list(study.id), poll.applied.setting
-        ):
+        if poll.holding and orders.outgrown(study, trials.list(study.id), poll.applied.setting):
             return Release(why="what was held breaks a limit now; the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
-        step = self._step(study, self.store.trials.list(study.id), poll)
+        step = self._step(study, trials.list(study.id), poll)
         if isinstance(step, steps.Rest):
             return Idle(why=step.why)
         if isinstance(step, steps.Move):

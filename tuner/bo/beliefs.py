@@ -57,7 +57,7 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
         if metric in candidate.estimates
     ]
     logarithmic = tuple(scale.log for scale in scales.values())
-    priors = hypotheses(grid, tuple(metrics), logarithmic, _told(study, evidence, metrics))
+    priors = hypotheses(grid, tuple(metrics), logarithmic, told(study, evidence, metrics))
     components = calibrated(
         posterior(grid, len(metrics), readings, priors),
         readings,
@@ -75,15 +75,15 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
     return View(Belief(components, study.objective.sign, edges), scales, measured)
 
 
-def _told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> Told:
+def told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> Told:
     """Return what the baseline tells of the laws before anything was tried."""
     batches = [knob for knob in study.space.knobs if role(knob.name) is Role.BATCH]
     sizes = {k.name: size for k in batches if (size := _number(k.default)) is not None}
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
     times = [metric for metric in metrics if quantity(metric) is Quantity.TIME]
     batch = next(iter(sizes.values())) if len(batches) == len(sizes) == 1 else 0.0
-    told = {waits_for_batch(shown, metric, batch) for metric in times}
-    stepwise = (True,) if told == {True} else (False,) if told == {False} else (False, True)
+    waits = {waits_for_batch(shown, metric, batch) for metric in times}
+    stepwise = (True,) if waits == {True} else (False,) if waits == {False} else (False, True)
     full = any(fills(shown, m, size) for m in times for n, size in sizes.items() if is_ceiling(n))
     return Told(stepwise, _drawn(study, evidence), full)
 

@@ -93,11 +93,17 @@ def scaled(values: Sequence[Value]) -> tuple[float, ...]:
 def multiples(values: Sequence[Value], default: Value) -> tuple[float, ...]:
     """Return each value over the default; for anything but positive numbers exp of its place."""
     numbers = _numbers(values)
-    if numbers is not None and min(numbers) > 0.0:
+    if numbers is not None and positive(values):
         reference = numbers[values.index(default)]
         return tuple(n / reference for n in numbers)
     places = scaled(values)
     return tuple(math.exp(place - places[values.index(default)]) for place in places)
+
+
+def positive(values: Sequence[Value]) -> bool:
+    """Return whether values are positive numbers, all of them."""
+    numbers = _numbers(values)
+    return numbers is not None and min(numbers) > 0.0
 
 
 def _numbers(values: Sequence[Value]) -> list[float] | None:

@@ -223,10 +223,15 @@ class _Choice:
         return (seen != seen[0]).any(dim=0)
 
     @cached_property
+    def _news(self) -> Tensor:
+        """How many knobs each row moves for the first time."""
+        points, row = self.search.grid.points, self.search.baseline
+        return ((points != points[row]) & ~self._moved).sum(dim=1)
+
+    @cached_property
     def _moving(self) -> Tensor:
         """Which rows move a knob for the first time."""
-        points, row = self.search.grid.points, self.search.baseline
-        return ((points != points[row]) & ~self._moved).any(dim=1)
+        return self._news > 0
 
     @cached_property
     def _fresh(self) -> Tensor:
@@ -273,10 +278,8 @@ class _Choice:
         One that moves a single new knob, if there is any: of several nothing tells which one it was.
         """
         likely = self.chance >= self.search.caution.unmoved_chance
-        points, start = self.search.grid.points, self.search.baseline
-        alone = ((points != points[start]) & ~self._moved).sum(dim=1) == 1
         for rows, what in (
-            (self._fresh & alone, UNMOVED),
+            (self._fresh & (self._news == 1), UNMOVED),
             (self._fresh, UNMOVED),
             (self._apart, TANGLED),
         ):

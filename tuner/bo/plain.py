@@ -27,7 +27,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from tuner.bo.encoding import MOST_ROWS
+from tuner.bo.encoding import MOST_ROWS, positive
 from tuner.core import Knob, Setting, Space, Value
 from tuner.observed import Observed
 
@@ -127,8 +127,4 @@ def _points(space: Space, settings: Sequence[Setting]) -> Tensor:
 def _scaled(knob: Knob, value: Value) -> float:
     if isinstance(value, bool | str):
         return float(knob.index(value))
-    return math.log(value) if all(_positive(v) for v in knob.values) else float(value)
-
-
-def _positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return math.log(value) if positive(knob.values) else float(value)

@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from tuner.bo.beliefs import View
-from tuner.bo.encoding import Grid
+from tuner.bo.encoding import Grid, positive
 from tuner.bo.roles import Quantity, quantity, slows
 from tuner.bo.surrogate import MOST_EXPONENT, Scale
 from tuner.core import (
     Z95,
     Candidate,
     Evidence,
-    Knob,
     Limit,
     Setting,
     Study,
@@ -112,7 +111,8 @@ class Search:
         """
         points = self.grid.points
         knobs = [self.study.space.knob(name) for name in self.grid.names]
-        lowers = torch.tensor([slows(k.name) and _positive(k) for k in knobs], dtype=torch.bool)
+        # Of a clock or a limit a zero may stand for none at all.
+        lowers = torch.tensor([slows(k.name) and positive(k.values) for k in knobs])
         found = torch.zeros(len(points), dtype=torch.bool)
         for row, candidate in self.view.measured.items():
             if row != self.baseline and self._too_slow(candidate):
@@ -208,11 +208,6 @@ class Search:
         """Return the row of every trial in one of some states."""
         rows = [self.grid.row(t.setting) for t in self.trials if t.state in states]
         return [row for row in rows if row is not None]
-
-
-def _positive(knob: Knob) -> bool:
-    """Return whether a knob's values are all positive numbers: a zero may stand for no limit at all."""
-    return all(not isinstance(value, bool | str) and value > 0 for value in knob.values)
 
 
 def _beside(away: float, scale: Scale) -> str:

@@ -28,7 +28,7 @@ async def until(there: Callable[[], bool], step: Callable[[], Awaitable[None]]) 
             await asyncio.sleep(0.01)
 
 
-async def unfed_until_opened(watched: Alive, gate: threading.Event, told: list[str]) -> None:
+async def assert_unfed_until_opened(watched: Alive, gate: threading.Event, told: list[str]) -> None:
     """Ask often while the gate is shut, when only the first time counts, and then open it."""
     for _ in range(5):
         await watched.tell()
@@ -58,7 +58,7 @@ def test_a_ping_that_is_out_feeds_nothing_until_it_is_back(told: list[str]) -> N
 
     async def play() -> None:
         watched = Alive(waits)
-        await unfed_until_opened(watched, gate, told)
+        await assert_unfed_until_opened(watched, gate, told)
 
     asyncio.run(play())
 
@@ -73,7 +73,7 @@ def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None
         stuck = [asyncio.create_task(to_thread.run_sync(gate.wait, 30.0)) for _ in range(2)]
         await until(lambda: threads.available_tokens == 0, lambda: asyncio.sleep(0))
         watched = Alive(lambda: None)
-        await unfed_until_opened(watched, gate, told)
+        await assert_unfed_until_opened(watched, gate, told)
         await asyncio.gather(*stuck)
 
     asyncio.run(play())
