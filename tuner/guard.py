@@ -42,16 +42,17 @@ class Caution:
     `price` is what a trial must promise to save for running into a limit for certain, and
     `overshoot_price` for each whole limit it is expected to exceed it by; in the `first_trials`, when
     little is known, that is multiplied by `first_factor`. `square_price` is for the expected square of
-    the same. What keeps the limits less likely than `least_chance` is not tried, but for a look around:
-    by it a search goes on until `looks` trials. It takes `look_chance`, or `first_chance` where it
-    moves a knob that no window has shown moved yet; before that goes what is as likely as
-    `sure_chance`, by what it may save alone. While nothing beats the baseline it goes on until
-    `stuck_looks`, at even chances. What the guard is told to be less likely than `refused_chance` is
-    refused to any policy. `stride` is the share of the remaining slack that the 95 % bound of a trial
-    may use up that is made for what it may save. Before a search ends, what may save `daring` is tried
-    although its price speaks against it, what is worth it net of its price down to `dare_chance`, and
-    what moves a knob for the first time down to `unmoved_chance`. At `deploy_chance` a measured setting
-    is proposed.
+    the same. What keeps the limits less likely than `least_chance` is not tried before the search
+    ends, but for a look around; what is less likely to than `stone_chance` is approached by a step on
+    the way to it, where one is worth nearly as much at a fraction of the risk. Looks around go on
+    until `looks` trials. One takes `look_chance`, or `first_chance` where it moves a knob that no
+    window has shown moved yet; before that goes what is as likely as `sure_chance`, by what it may
+    save alone. While nothing beats the baseline they go on until `stuck_looks`, at even chances. What
+    the guard is told to be less likely than `refused_chance` is refused to any policy. `stride` is the
+    share of the remaining slack that the 95 % bound of a trial may use up that is made for what it may
+    save. Before a search ends, what may save `daring` is tried although its price speaks against it,
+    what is worth it net of its price down to `dare_chance`, and what moves a knob for the first time
+    down to `unmoved_chance`. At `deploy_chance` a measured setting is proposed.
     """
 
     price: float
@@ -60,6 +61,7 @@ class Caution:
     first_factor: float
     first_trials: int
     least_chance: float
+    stone_chance: float
     look_chance: float
     first_chance: float
     unmoved_chance: float
@@ -81,6 +83,7 @@ CAUTION: Mapping[Safety, Caution] = {
         first_factor=3.0,
         first_trials=6,
         least_chance=0.75,
+        stone_chance=0.85,
         look_chance=0.78,
         first_chance=0.6,
         unmoved_chance=0.6,
@@ -94,12 +97,13 @@ CAUTION: Mapping[Safety, Caution] = {
         deploy_chance=0.8,
     ),
     Safety.BALANCED: Caution(
-        price=0.03,
+        price=0.04,
         overshoot_price=0.3,
         square_price=0.3,
         first_factor=3.0,
         first_trials=6,
-        least_chance=0.5,
+        least_chance=0.72,
+        stone_chance=0.85,
         look_chance=0.65,
         first_chance=0.55,
         unmoved_chance=0.05,
@@ -119,6 +123,7 @@ CAUTION: Mapping[Safety, Caution] = {
         first_factor=1.0,
         first_trials=0,
         least_chance=0.1,
+        stone_chance=0.0,
         look_chance=0.1,
         first_chance=0.1,
         unmoved_chance=0.05,

@@ -30,6 +30,10 @@ SURE, SAFE, EVEN, OPEN = 0.9, 0.9, 0.5, 0.3
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
 
+STONE_WORTH, STONE_RISK, STONE_LESSON = 0.6, 0.2, 0.6
+"""A step on the way to a row is worth at least this share of what the row is, at this share at most of
+its expected overshoot, and tells at least this share of what the row's own window would tell."""
+
 FIRM_CHANCE = 0.95
 FIRM_WINDOWS = 4
 """Before a search ends, its best setting is measured until it is so likely to keep its limits."""
@@ -44,7 +48,7 @@ FIRST_GLIMMER, GLIMMER = 1e-12, 1e-4
 LOST = 0.45
 """A limited metric less certain than this (log units) is no place to go, unless surely kept."""
 
-AMPLE, AMPLE_FACTOR = 0.15, 10.0
+AMPLE, AMPLE_FACTOR = 0.15, 4.0
 """Within a limit that leaves more room than this (log units) much can be saved far from it: so many
 times dearer it is to go far beyond."""
 
@@ -62,10 +66,10 @@ def explore(search: Search) -> Try | None:
     """Return the setting that is most worth measuring, None where nothing is.
 
     The likeliest to keep the limits while nothing does. Then, in this order: the greatest expected
-    gain net of its risk; a safe window that teaches about a promising row; a look around while little
-    was tried; small gains that are safe; a knob not moved yet, or not alone; the baseline again where
-    nothing beats it; a promising risk; a knob not moved yet, though not safely; the best setting again
-    until it is firm.
+    gain net of its risk, or a step on the way where that is a leap; a safe window that teaches about
+    a promising row; a look around while little was tried; small gains that are safe; a knob not moved
+    yet, or not alone; the baseline again where nothing beats it; a promising risk; a knob not moved
+    yet, though not safely; the best setting again until it is firm.
     """
     return _Choice(search).made()
 
@@ -169,14 +173,38 @@ class _Choice:
         return kept
 
     def _worthwhile(self) -> Try | None:
-        return self._first(self.net, torch.ones_like(self._unmeasured), WORTH)
+        row = argmax(self.net, torch.ones_like(self._unmeasured), self.seed)
+        if row is None or not float(self.net[row]) > WORTH:
+            return None
+        stone = self._stone(row)
+        if stone is None:
+            return self._told(row)
+        return self._told(stone, "; a step towards what promises more at more risk")
+
+    def _stone(self, row: int) -> int | None:
+        """Return the stepping stone towards a row that may break a limit, None where none is needed.
+
+        It saves nearly as much, risks a fraction, and tells most of what is to be known of the row.
+        """
+        leap = bool(self._unmeasured[row] & (self.chance[row] < self.search.caution.stone_chance))
+        if not leap or not self._teachable:
+            return None
+        lesson, risk = taught(self.belief, row, self._usual_noise()), self.belief.overshoot
+        stones = self._unmeasured & (self.net >= STONE_WORTH * self.net[row])
+        stones &= (risk <= STONE_RISK * risk[row]) & (lesson >= STONE_LESSON * lesson[row])
+        return argmax(self.net, stones, self.seed)
+
+    @property
+    def _teachable(self) -> bool:
+        """Whether a window may tell anything of another row's limits."""
+        return bool(self.belief.edges) and len(self.belief.components) > 1
 
     def _lesson(self) -> Try | None:
         """Return the safe window that teaches most about the row that promises most.
 
         For what it costs: where it takes more of the objective than the baseline, so many times more.
         """
-        if not self.belief.edges or len(self.belief.components) < 2:
+        if not self._teachable:
             return None
         target = argmax(self.gain, self.search.allowed & (self.chance >= OPEN), self.seed)
         if target is None or float(self.gain[target]) <= PROMISE:
@@ -314,6 +342,9 @@ class _Choice:
         row = argmax(score, rows, self.seed)
         if row is None or not float(score[row]) > least:
             return None
+        return self._told(row, also)
+
+    def _told(self, row: int, also: str = "") -> Try:
         again = "" if self._unmeasured[row] else "; measured again, to trust it"
         return self._try(row, f"{self.search.outlook(row)}{again}{also}")
 

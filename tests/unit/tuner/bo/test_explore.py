@@ -132,11 +132,11 @@ def test_a_bold_search_cares_for_the_saving_and_a_shy_one_for_the_risk() -> None
     assert chosen(after(world, safety=Safety.STRICT)) == 800
 
 
-@pytest.mark.parametrize(("saves", "dared"), [(0.06, 600), (0.048, None)])
+@pytest.mark.parametrize(("saves", "dared"), [(0.075, 600), (0.0625, None)])
 def test_a_risk_is_taken_in_the_end_where_it_is_worth_a_trial_net_of_its_price(
     saves: float, dared: int | None
 ) -> None:
-    """At a chance of .4 the price is some .019: of the first .005 is left, of the second nothing."""
+    """At a chance of .4 the price is some .025: of the first .005 is left, of the second nothing."""
     moved = (measured(3, 800, 11.0),)
     assert chosen(after({600: (-saves, 0.001, 0.1836, 0.005)}, trials=moved)) == dared
 
@@ -153,7 +153,7 @@ def test_going_far_beyond_an_ample_limit_is_dearer() -> None:
     """The same row at the same distance from either limit."""
 
     def worth_within(room: float, safety: Safety) -> float:
-        found = after({600: (-0.2, 0.01, room - 0.1, 0.15)}, safety=safety)
+        found = after({600: (-0.2, 0.01, room - 0.2, 0.3)}, safety=safety)
         belief = replace(found.view.belief, edges=(Edge(1, 1.0, room, 0.0),))
         return float(worth(replace(found, view=replace(found.view, belief=belief)))[1])
 

@@ -343,8 +343,8 @@ def test_trials_that_no_longer_count_are_not_used() -> None:
 
 def test_a_stage_limits_what_is_tried_and_forgets_no_evidence() -> None:
     at = fine()
-    trials = go_on(at, baseline(at), 3)
-    for _ in range(3):
+    trials = go_on(at, baseline(at), 2)
+    for _ in range(2):
         answer = tried(at, suggest(past(at, trials), within=lambda s: s["batch_size"] == 1))
         assert answer.setting["batch_size"] == 1
         trials = [*trials, trial(len(trials) + 1, answer.setting, surface(answer.setting))]
