@@ -1,4 +1,4 @@
-"""What an early trial may cost and promise, and which window teaches most."""
+"""What an early trial may cost and promise, what has to wait, and which window teaches most."""
 
 from __future__ import annotations
 
@@ -68,6 +68,17 @@ def test_a_first_look_around_is_taken_for_next_to_nothing_and_a_later_one_is_not
     moved = (measured(3, 600, 11.0),)
     assert suggested(after(world, spent=1, trials=moved)).setting == setting(800)
     assert explore(after(world, spent=8, trials=moved)) is None
+
+
+def test_what_is_hardly_likely_to_keep_a_limit_has_to_wait_until_the_end() -> None:
+    """Six in ten, for six times the saving."""
+    world = {600: (-0.6, 0.01, 0.17, 0.05), 800: GOOD}
+    assert suggested(after(world, spent=12, safety=Safety.OFF)).setting == setting(600)
+    assert suggested(after(world, spent=12)).setting == setting(800)
+    tried = (measured(3, 800, 9.0),)
+    dare = suggested(after(world, spent=12, trials=tried))
+    assert dare.setting == setting(600)
+    assert dare.why.endswith("a risk worth taking")
 
 
 SLOW = {500: (-0.08, 0.002, 0.6, 0.02), 900: (0.01, 0.001, 0.10, 0.005)}

@@ -141,15 +141,6 @@ def test_a_risk_is_taken_in_the_end_where_it_is_worth_a_trial_net_of_its_price(
     assert chosen(after({600: (-saves, 0.001, 0.1836, 0.005)}, trials=moved)) == dared
 
 
-def test_what_is_hardly_likely_to_keep_a_limit_has_to_wait_until_the_end() -> None:
-    """Six in ten, for six times the saving."""
-    world = {600: (-0.6, 0.01, 0.17, 0.05), 800: GOOD}
-    assert chosen(after(world, safety=Safety.OFF)) == 600
-    assert chosen(after(world, safety=Safety.BALANCED)) == 800
-    better = (measured(3, 800, 9.0),)
-    assert chosen(after(world, safety=Safety.BALANCED, trials=better)) == 600
-
-
 def test_breaking_a_limit_by_far_is_worse_than_by_little() -> None:
     near, far = (-0.2, 0.01, 0.0, 0.1), (-0.2, 0.01, -1.5, 1.0)
     both = after({600: near, 700: far})
