@@ -43,10 +43,10 @@ class Caution:
     `overshoot_price` for each whole limit it is expected to exceed it by; in the `first_trials`, when
     little is known, that is multiplied by `first_factor`. `square_price` is for the expected square of
     the same. What keeps the limits less likely than `least_chance` is not tried before the search
-    ends, but for a look around; what is less likely to than `stone_chance` is approached by a step on
-    the way to it, where one is worth nearly as much at a fraction of the risk. Looks around go on
-    until `looks` trials. One takes `look_chance`, or `first_chance` where it moves a knob that no
-    window has shown moved yet; before that goes what is as likely as `sure_chance`, by what it may
+    ends, but for a look around; what keeps them less likely than `stone_chance` is approached by a
+    step on the way to it, where one is worth nearly as much at a fraction of the risk. Looks around
+    go on until `looks` trials. One takes `look_chance`, or `first_chance` where it moves a knob that
+    no window has shown moved yet; before that goes what is as likely as `sure_chance`, by what it may
     save alone. While nothing beats the baseline they go on until `stuck_looks`, at even chances. What
     the guard is told to be less likely than `refused_chance` is refused to any policy. `stride` is the
     share of the remaining slack that the 95 % bound of a trial may use up that is made for what it may
