@@ -22,6 +22,7 @@ from tuner.core import (
     Part,
     Phase,
     Plan,
+    Role,
     Row,
     Safety,
     Scope,
@@ -157,6 +158,7 @@ def _encode_knob(knob: Knob) -> Json:
         "default": knob.default,
         "part": knob.part.value,
         "cost": asdict(knob.cost),
+        "role": knob.role.value,
     }
 
 
@@ -167,6 +169,7 @@ def _decode_knob(doc: Json) -> Knob:
         doc["default"],
         Part(doc["part"]),
         Cost(**doc["cost"]),
+        Role(doc["role"]),
     )
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from agents.devices.replay.names import roles_of
 from tuner.core import (
     Applied,
     Constraint,
+    Cost,
     Device,
     Done,
     Estimate,
@@ -37,13 +39,27 @@ from tuner.core import (
     Trial,
     TrialState,
     Try,
+    Value,
     setting_key,
 )
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CLOCKS = (400, 600, 800, 1000)
+
+
+def knob(
+    name: str,
+    values: tuple[Value, ...],
+    default: Value,
+    part: Part = Part.DEVICE,
+    cost: Cost = Cost(),  # noqa: B008 - frozen
+) -> Knob:
+    """Return a knob that does what its name says."""
+    return Knob(name, values, default, part, cost, roles_of([name])[name])
+
+
 SPACE = Space(
-    (Knob("gpu.clock_mhz", CLOCKS, 1000), Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD))
+    (knob("gpu.clock_mhz", CLOCKS, 1000), knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD))
 )
 METRICS = tuple(
     Metric(name, Origin.SIMULATED)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tuner.core import (
@@ -17,6 +18,7 @@ from tuner.core import (
     Clock,
     Knob,
     NotFound,
+    Role,
     Setting,
     Space,
     TuningError,
@@ -133,6 +135,7 @@ class RemoteKnobs:
         times: Mapping[str, Any],
         clock: Clock,
         choose: Choose,
+        roles: Mapping[str, Role],
     ) -> None:
         self.uuid: str = about["uuid"]
         self.board: str = about["board"]
@@ -141,7 +144,7 @@ class RemoteKnobs:
             found = line.ask("read", device=self.uuid)["found"]
         except TuningError as error:
             self.cannot, found = str(error), {}
-        self.space = Space(tuple(_knobs(about, found, choose)))
+        self.space = Space(tuple(_knobs(about, found, choose, roles)))
         self._unreadable = {knob for knob, value in found.items() if value is None}
         self._line = line
         self._lease_s = float(times["lease_s"])
@@ -258,9 +261,15 @@ class RemoteKnobs:
 
 
 def open_remote(
-    path: Path, uuid: str, clock: Clock, choose: Choose = lambda _, values, __: values
+    path: Path,
+    uuid: str,
+    clock: Clock,
+    choose: Choose = lambda _, values, __: values,
+    roles: Mapping[str, Role] = MappingProxyType({}),
 ) -> RemoteKnobs:
     """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
+
+    `roles` says what the knobs do, which root need not know.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -270,13 +279,18 @@ def open_remote(
     told = line.ask("capabilities")
     for about in told["devices"]:
         if about["uuid"] == uuid:
-            return RemoteKnobs(line, about, told, clock, choose)
+            return RemoteKnobs(line, about, told, clock, choose, roles)
     line.close()
     known = ", ".join(c["uuid"] for c in told["devices"]) or "none"
     raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
 
 
-def _knobs(about: Mapping[str, Any], found: Mapping[str, Any], choose: Choose) -> Iterator[Knob]:
+def _knobs(
+    about: Mapping[str, Any],
+    found: Mapping[str, Any],
+    choose: Choose,
+    roles: Mapping[str, Role],
+) -> Iterator[Knob]:
     """Yield the knobs that are granted, each with what it was found at as its default.
 
     Where nobody tells what that was, it is what the configuration says, or the device's highest.
@@ -285,7 +299,8 @@ def _knobs(about: Mapping[str, Any], found: Mapping[str, Any], choose: Choose) -
         unset = about["original"].get(name, about["ranges"][name][-1])
         default = unset if shown is None else shown
         values = choose(name, about["granted"][name], default)
-        yield Knob(name, tuple(sorted({*values, default})), default)
+        role = roles.get(name, Role.UNKNOWN)
+        yield Knob(name, tuple(sorted({*values, default})), default, role=role)
 
 
 def _kinds() -> Mapping[str, type[TuningError]]:

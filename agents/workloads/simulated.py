@@ -21,6 +21,7 @@ from tuner.core import (
     Metric,
     Origin,
     Part,
+    Role,
     Scope,
     Setting,
     Space,
@@ -29,7 +30,7 @@ from tuner.core import (
 
 LIBRARY = "libnvidia-ml.so.1"
 SIDE_DOOR = ("fakenvml_get", "fakenvml_set", "fakenvml_latencies")
-BATCH = Knob("batch_size", (1, 2, 4, 8, 12, 16, 24, 32), 16, Part.WORKLOAD)
+BATCH = Knob("batch_size", (1, 2, 4, 8, 12, 16, 24, 32), 16, Part.WORKLOAD, role=Role.BATCH)
 ROOM = 16384
 """As many latencies as the library keeps."""
 QUANTILES = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}

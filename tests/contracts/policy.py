@@ -12,6 +12,7 @@ from tests.builders import (
     SPACE,
     asked,
     baseline,
+    knob,
     past,
     setting,
     surface,
@@ -20,7 +21,6 @@ from tests.builders import (
 )
 from tuner.core import (
     Done,
-    Knob,
     Limit,
     MetricUnavailable,
     Objective,
@@ -186,7 +186,7 @@ class PolicyContract:
         assert [row.setting for row in answer.plan.rows] == [at.baseline]
 
     def test_a_knob_with_one_value_does_no_harm(self, policy: Policy) -> None:
-        fixed = Space((*SPACE.knobs, Knob("fan", (1,), 1)))
+        fixed = Space((*SPACE.knobs, knob("fan", (1,), 1)))
         at = replace(asked(3), space=fixed)
         answer = policy.suggest(past(at, baseline(at, surface(setting()))))
         assert isinstance(answer, Try)

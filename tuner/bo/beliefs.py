@@ -10,11 +10,11 @@ from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.calibration import calibrated
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import doubt, tightened
+from tuner.bo.metrics import Quantity, quantity
 from tuner.bo.physics import Told, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import hypotheses
-from tuner.bo.roles import Quantity, Role, is_ceiling, quantity, role
 from tuner.bo.surrogate import Reading, Scale, posterior
-from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Study, Value
+from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Role, Study, Value
 
 CENSORED_NOISE = 0.1
 """Noise added to a window that was cut short: it shows how bad at least, not how bad."""
@@ -77,25 +77,25 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
 
 def told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> Told:
     """Return what the baseline tells of the laws before anything was tried."""
-    batches = [knob for knob in study.space.knobs if role(knob.name) is Role.BATCH]
-    sizes = {k.name: size for k in batches if (size := _number(k.default)) is not None}
+    batches = [k for k in study.space.knobs if k.role in (Role.BATCH, Role.CEILING)]
+    sizes = [(k.role, size) for k in batches if (size := _number(k.default)) is not None]
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
     times = [metric for metric in metrics if quantity(metric) is Quantity.TIME]
-    batch = next(iter(sizes.values())) if len(batches) == len(sizes) == 1 else 0.0
+    batch = sizes[0][1] if len(batches) == len(sizes) == 1 else 0.0
     waits = {waits_for_batch(shown, metric, batch) for metric in times}
     stepwise = (True,) if waits == {True} else (False,) if waits == {False} else (False, True)
-    full = any(fills(shown, m, size) for m in times for n, size in sizes.items() if is_ceiling(n))
+    full = any(fills(shown, m, size) for m in times for r, size in sizes if r is Role.CEILING)
     return Told(stepwise, _drawn(study, evidence), full)
 
 
 def _drawn(study: Study, evidence: Evidence) -> float | None:
     """Return the share of its one power limit that the baseline draws, None where that is not known."""
-    caps = [knob for knob in study.space.knobs if role(knob.name) is Role.POWER_LIMIT]
+    caps = [knob for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]
     shown = evidence.baseline.get("power_w")
     limit = _number(caps[0].default) if len(caps) == 1 else None
     if limit is None or shown is None:
         return None
-    return share_drawn(shown.mean, limit, caps[0].name)
+    return share_drawn(shown.mean, limit)
 
 
 def _number(value: Value) -> float | None:

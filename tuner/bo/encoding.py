@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from tuner.core import Knob, Setting, SettingKey, Space, Value, setting_key
+from tuner.core import Knob, Role, Setting, SettingKey, Space, Value, setting_key
 
 MOST_ROWS = 10_000
 """Spaces up to this size are enumerated, so that the best row is found exactly."""
@@ -24,11 +24,12 @@ class Grid:
     """Some or all settings of a space, and the point of the unit cube of each.
 
     `points` has one float64 row per setting and one column per knob with more than one value; `names`
-    are those knobs. `ratios` is each value over the baseline's, in the same shape; knobs that are no
-    positive numbers count from 1 to e over their list.
+    are those knobs, `roles` what they do. `ratios` is each value over the baseline's, in the same
+    shape; knobs that are no positive numbers count from 1 to e over their list.
     """
 
     names: tuple[str, ...]
+    roles: tuple[Role, ...]
     settings: tuple[Setting, ...]
     points: Tensor
     ratios: Tensor
@@ -63,6 +64,7 @@ def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
         ratios.append([ratio[s[knob.name]] for s in settings])
     return Grid(
         tuple(k.name for k in varied),
+        tuple(k.role for k in varied),
         tuple(settings),
         _columns(points, len(settings)),
         _columns(ratios, len(settings)),

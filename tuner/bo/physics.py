@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tuner.bo.roles import Quantity, Role, is_ceiling, names_gpu, role
+from tuner.bo.metrics import Quantity
+from tuner.core import Role
 
 DRAWS = 256
 """How many laws make the prior."""
@@ -57,16 +58,15 @@ def _under_way(shown: Mapping[str, float], latency: str) -> float | None:
     return rate * took if rate is not None and rate * took > 0.0 else None
 
 
-def share_drawn(power_w: float, limit: float, knob: str) -> float | None:
+def share_drawn(power_w: float, limit: float) -> float | None:
     """Return the share of a power limit that is drawn; None where they cannot be of the same parts.
 
-    The limit is in the unit that the end of the knob's name tells, in watts where it tells none. What
-    draws a tenth more than it may is measured elsewhere, and what draws less than a fifth limits
-    something else: our choice. Noise shall not make another prior of every study, hence the rounding.
+    What draws a tenth more than it may is measured elsewhere, and what draws less than a fifth limits
+    something else: our choice. Drivers take limits in watts, milliwatts or microwatts: at most one of
+    them makes a share. Noise shall not make another prior of every study, hence the rounding.
     """
-    unit = next((u for end, u in (("_mw", 1e-3), ("_uw", 1e-6)) if knob.lower().endswith(end)), 1.0)
-    share = power_w / (limit * unit) if limit > 0.0 else 0.0
-    return round(share, 2) if 0.2 <= share <= 1.1 else None
+    shares = (power_w / (limit * unit) for unit in (1.0, 1e-3, 1e-6) if limit > 0.0)
+    return next((round(share, 2) for share in shares if 0.2 <= share <= 1.1), None)
 
 
 def _rate(power_w: float | None, energy_j: float | None) -> float | None:
@@ -122,25 +122,21 @@ class Laws:
         return self.step if stepwise else self.work
 
 
-def draw_laws(names: Sequence[str], ratios: Tensor, told: Told = UNTOLD) -> Laws:
+def draw_laws(roles: Sequence[Role], ratios: Tensor, told: Told = UNTOLD) -> Laws:
     """Draw laws over settings, the same ones for the same knobs.
 
     `ratios` has one row per setting and one column per knob: its value over the baseline's.
     """
     dice = Dice(SEED)
     columns: dict[Role, list[Tensor]] = {}
-    for column, name in enumerate(names):
-        columns.setdefault(role(name), []).append(ratios[:, column][None])
+    for column, role in enumerate(roles):
+        kind = Role.BATCH if role is Role.CEILING else role
+        columns.setdefault(kind, []).append(ratios[:, column][None])
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
-    # Where a GPU is named a CPU's clock is one beside the core's, be that a knob or not; so are cores.
-    gpu = names_gpu(names) or {Role.CORE_CLOCK, Role.CPU_CLOCK} <= columns.keys()
-    if not gpu:
-        columns.setdefault(Role.PARALLEL, []).extend(columns.pop(Role.CPU_CORES, []))
-    beside = gpu and bool({Role.CPU_CLOCK, Role.CPU_CORES} & columns.keys())
-    time, power = _clocked(columns, one, beside, told.drawn, dice)
+    time, power = _clocked(columns, one, told.drawn, dice)
     time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
     step = time
-    ceilings = [is_ceiling(name) for name in names if role(name) is Role.BATCH]
+    ceilings = [role is Role.CEILING for role in roles if role in (Role.BATCH, Role.CEILING)]
     for ratio, ceiling in zip(columns.get(Role.BATCH, ()), ceilings, strict=True):
         if ceiling and not told.full:
             ratio, waits = _queued(ratio, dice)
@@ -150,7 +146,7 @@ def draw_laws(names: Sequence[str], ratios: Tensor, told: Told = UNTOLD) -> Laws
         batch = 1.0 - grown + grown * ratio**curve
         step, time = step * batch, time * batch / ratio
         power = power * (ratio / batch) ** dice.uniform(0.0, 0.35)
-    for ratio in columns.get(Role.NONE, ()):
+    for ratio in columns.get(Role.UNKNOWN, ()):
         # What a block or tile size does is often least in the middle of its ladder.
         slope, bend = dice.normal(0.0, 0.2), dice.normal(0.1, 0.2)
         slowness = (slope * ratio.log() + bend * ratio.log() ** 2).clamp(-ODDEST, ODDEST).exp()
@@ -160,22 +156,22 @@ def draw_laws(names: Sequence[str], ratios: Tensor, told: Told = UNTOLD) -> Laws
 
 
 def _clocked(
-    columns: dict[Role, list[Tensor]], one: Tensor, beside: bool, drawn: float | None, dice: Dice
+    columns: dict[Role, list[Tensor]], one: Tensor, drawn: float | None, dice: Dice
 ) -> tuple[Tensor, Tensor]:
     """Return time and power under clocks and power limits, relative to the baseline's.
 
-    `beside` says whether a CPU works beside the core.
     At least two fifths of the time follow the core clock: a prior that expects less believes that
     slowing down costs nothing, and its first trials break limits.
     """
     idle = dice.uniform(0.1, 0.6)
-    core, memory, cpu = _speeds(columns, one, beside, dice)
+    beside = bool({Role.HOST_CLOCK, Role.HOST_CORES} & columns.keys())
+    core, memory, cpu = _speeds(columns, one, dice)
     for ratio in columns.get(Role.POWER_LIMIT, ()):
         core = core * _allowed(ratio, idle, drawn, dice)
     share = dice.uniform(0.4, 1.0)
     second = (1.0 - share) * dice.uniform(0.0, 1.0)
     third = (1.0 - share - second) * dice.uniform(0.0, 1.0)
-    busy, lean = _staffed(columns.get(Role.CPU_CORES, []), one, dice)
+    busy, lean = _staffed(columns.get(Role.HOST_CORES, []), one, dice)
     rest = 1.0 - share - second - third
     time = share / core + second / memory + third / (cpu * busy) + rest
     gamma, floor = dice.uniform(1.2, 3.2), dice.uniform(0.3, 0.85)
@@ -207,27 +203,30 @@ def _staffed(cores: Sequence[Tensor], one: Tensor, dice: Dice) -> tuple[Tensor, 
 
 
 def _speeds(
-    columns: dict[Role, list[Tensor]], one: Tensor, beside: bool, dice: Dice
+    columns: dict[Role, list[Tensor]], one: Tensor, dice: Dice
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return core, memory and CPU speed relative to the baseline's.
+    """Return core, memory and host CPU speed relative to the baseline's.
 
-    A core clock may stop to bind below the baseline's, or nowhere. Where only a CPU has a clock, that
-    is the core's.
+    A core clock may stop to bind below the baseline's, or nowhere. A CPU that does the work itself is
+    the core.
     """
-    core, memory, cpu = one, one, one
+    core, memory = one, one
     for ratio in columns.get(Role.CORE_CLOCK, ()):
         ceiling = torch.where(dice.chance(0.5), dice.uniform(0.6, 1.0), ENDLESS)
         core = core * torch.minimum(ratio, ceiling) / ceiling.clamp_max(1.0)
     for ratio in columns.get(Role.MEMORY_CLOCK, ()):
         memory = memory * ratio
-    if clocks := columns.get(Role.CPU_CLOCK, []):
-        # Several are those of several clusters, each with its part of the work.
-        parts = [-dice.uniform(1e-6, 1.0).log() for _ in clocks] if len(clocks) > 1 else [one]
-        speeds = [part * ratio for part, ratio in zip(parts, clocks, strict=True)]
-        cpu = torch.stack(speeds).sum(dim=0) / torch.stack(parts).sum(dim=0)
-    if not beside:
-        core, cpu = core * cpu, one
-    return core, memory, cpu
+    core = core * _clusters(columns.get(Role.CPU_CLOCK, []), one, dice)
+    return core, memory, _clusters(columns.get(Role.HOST_CLOCK, []), one, dice)
+
+
+def _clusters(clocks: Sequence[Tensor], one: Tensor, dice: Dice) -> Tensor:
+    """Return the speed of a CPU whose clusters, each with a clock, have each a part of the work."""
+    if len(clocks) < 2:
+        return clocks[0] * one if clocks else one
+    parts = [-dice.uniform(1e-6, 1.0).log() for _ in clocks]
+    speeds = [part * ratio for part, ratio in zip(parts, clocks, strict=True)]
+    return torch.stack(speeds).sum(dim=0) / torch.stack(parts).sum(dim=0)
 
 
 def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, dice: Dice) -> Tensor:

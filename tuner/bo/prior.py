@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
+from tuner.bo.metrics import Quantity, quantity
 from tuner.bo.physics import UNTOLD, Laws, Told, draw_laws
-from tuner.bo.roles import Quantity, Role, quantity, role
+from tuner.core import Role
 
 ELASTICITY = 0.5
 """Where no physics is known, metrics go about as powers of the knobs. This is the expected size of the
@@ -68,12 +69,12 @@ def hypotheses(
     if all(unknown):
         return tuple(found)
     rest = power_laws(grid, unknown)
-    laws = draw_laws(grid.names, grid.ratios, told)
-    batched = Quantity.TIME in kinds and any(role(n) is Role.BATCH for n in grid.names)
-    odd = torch.tensor([role(name) is Role.NONE for name in grid.names], dtype=torch.bool)
+    laws = draw_laws(grid.roles, grid.ratios, told)
+    batched = Quantity.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
+    odd = torch.tensor([role is Role.UNKNOWN for role in grid.roles], dtype=torch.bool)
     for step in told.stepwise if batched else (False,):
         if odd.any():
-            known = draw_laws(grid.names, torch.where(odd, 1.0, grid.ratios), told)
+            known = draw_laws(grid.roles, torch.where(odd, 1.0, grid.ratios), told)
             free = torch.cat([rest, _oddities(grid, odd, kinds)])
             found.append(Hypothesis(_said(known, kinds, step), free))
         draws = _said(laws, kinds, step)
@@ -136,8 +137,8 @@ def _capped(grid: Grid, kinds: Sequence[Quantity], told: Told) -> Tensor:
 
     A power limit does nothing until it binds, and then much: no power of it is like that.
     """
-    caps = torch.tensor([role(name) is Role.POWER_LIMIT for name in grid.names], dtype=torch.bool)
+    caps = torch.tensor([role is Role.POWER_LIMIT for role in grid.roles], dtype=torch.bool)
     if not caps.any():
         return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
-    laws = draw_laws(grid.names, torch.where(caps, grid.ratios, 1.0), told)
+    laws = draw_laws(grid.roles, torch.where(caps, grid.ratios, 1.0), told)
     return _said(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tuner.bo.beliefs import View
 from tuner.bo.encoding import Grid, positive
-from tuner.bo.roles import Quantity, quantity, slows
+from tuner.bo.metrics import Quantity, quantity
 from tuner.bo.surrogate import MOST_EXPONENT, Scale
 from tuner.core import (
     Z95,
@@ -112,7 +112,7 @@ class Search:
         points = self.grid.points
         knobs = [self.study.space.knob(name) for name in self.grid.names]
         # Of a clock or a limit a zero may stand for none at all.
-        lowers = torch.tensor([slows(k.name) and positive(k.values) for k in knobs])
+        lowers = torch.tensor([k.role.slows and positive(k.values) for k in knobs])
         found = torch.zeros(len(points), dtype=torch.bool)
         for row, candidate in self.view.measured.items():
             if row != self.baseline and self._too_slow(candidate):

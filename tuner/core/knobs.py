@@ -29,6 +29,35 @@ class Part(StrEnum):
     WORKLOAD = "workload"
 
 
+class Role(StrEnum):
+    """What a knob does to work and power: declared by who offers it, never guessed from its name."""
+
+    CORE_CLOCK = "core_clock"
+    """The clock of what does the work: a GPU's cores, or a CPU's where there is none."""
+    MEMORY_CLOCK = "memory_clock"
+    """The clock of memory, or of the fabric to it."""
+    CPU_CLOCK = "cpu_clock"
+    """The clock of a CPU that does the work itself, or of one of its clusters."""
+    HOST_CLOCK = "host_clock"
+    """The clock of a CPU that only feeds a GPU."""
+    POWER_LIMIT = "power_limit"
+    BATCH = "batch"
+    """How many items are done at once."""
+    CEILING = "ceiling"
+    """How many requests may be under way at once."""
+    HOST_CORES = "host_cores"
+    """Cores of a CPU that only feeds a GPU."""
+    PARALLEL = "parallel"
+    """How much works side by side: threads, cores, instances, GPUs."""
+    UNKNOWN = "unknown"
+
+    @property
+    def slows(self) -> bool:
+        """Whether nothing is ever faster for lowering it: clocks and power limits."""
+        clocks = (Role.CORE_CLOCK, Role.MEMORY_CLOCK, Role.CPU_CLOCK, Role.HOST_CLOCK)
+        return self in (*clocks, Role.POWER_LIMIT)
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What it takes to change a knob: seconds until it is in force, and whether the workload restarts."""
@@ -42,7 +71,8 @@ class Knob:
     """A thing that can be set, as the finite ordered list of its values.
 
     `values` are in the knob's natural order (numbers ascending), `default` is the vendor's or the
-    workload's own choice and so the baseline. The unit is part of the name: `gpu.clock_mhz`.
+    workload's own choice and so the baseline. The unit is part of the name: `gpu.clock_mhz`; what the
+    knob does is its `role`.
 
     Raises:
         InvalidInput: no values, duplicate or non-finite values, or a default that is not among them.
@@ -53,6 +83,7 @@ class Knob:
     default: Value
     part: Part = Part.DEVICE
     cost: Cost = Cost()
+    role: Role = Role.UNKNOWN
 
     def __post_init__(self) -> None:
         if not self.name or not self.values:

@@ -28,8 +28,13 @@ from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.remote import SOCKET, RemoteKnobs, open_remote
 from agents.host import HostClock
-from tuner.core import ActuationError, Clock, InvalidInput, Metric, NotFound, Space
+from tuner.core import ActuationError, Clock, InvalidInput, Metric, NotFound, Role, Space
 
+ROLES = {
+    CLOCK: Role.CORE_CLOCK,
+    MEMORY: Role.MEMORY_CLOCK,
+    LIMIT: Role.POWER_LIMIT,
+}
 METRICS = (Metric("energy_j"), Metric("power_w"))
 AVERAGING_S = 1.2
 """Some boards tell power only as a mean over the last second; a change shows fully after that."""
@@ -145,7 +150,7 @@ def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, M
     """Return the GPU behind the actuator, None where it is not there, and what cannot be set."""
     names = (CLOCK, MEMORY, LIMIT)
     try:
-        remote = open_remote(socket, gpu.uuid, clock, coarsened)
+        remote = open_remote(socket, gpu.uuid, clock, coarsened, ROLES)
     except (ActuationError, NotFound) as error:
         return None, dict.fromkeys(names, f"only measured: {error.message}")
     why = refusals(gpu)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from agents.devices.replay.names import roles_of
 from tuner.core import (
     ConfigError,
     ConstraintSyntax,
@@ -288,12 +289,14 @@ def _surface(path: Path, rows: Sequence[Row], roles: Roles, columns: Sequence[st
     values = _averages(path, rows, settings, metrics)
     distinct = {setting_key(setting): setting for setting in settings}.values()
     default = _baseline(list(distinct), roles)
+    does = roles_of(default)
     knobs = tuple(
         Knob(
             name,
             tuple(sorted({s[name] for s in distinct})),
             default[name],
             Part.WORKLOAD if name in WORKLOAD_KNOBS else Part.DEVICE,
+            role=does[name],
         )
         for name in default
     )

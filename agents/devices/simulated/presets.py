@@ -14,9 +14,15 @@ from types import MappingProxyType
 
 from agents.devices.simulated.physics import Chip, Curve, Point, Thermal, Unit, Work
 from agents.devices.simulated.tenant import Roof
-from tuner.core import Cost, Knob, Part, Scope, Setting, Space, Value
+from tuner.core import Cost, Knob, Part, Role, Scope, Setting, Space, Value
 
 DEVICE_COST = Cost(seconds=2.0)
+ROLES = {
+    "gpu.clock_mhz": Role.CORE_CLOCK,
+    "gpu.mem_clock_mhz": Role.MEMORY_CLOCK,
+    "cpu.clock_mhz": Role.HOST_CLOCK,
+    "gpu.power_limit_w": Role.POWER_LIMIT,
+}
 FLAT = Curve(threshold_mhz=float("inf"), per_mhz=0.0)
 """Memory runs at one voltage."""
 
@@ -100,11 +106,12 @@ class Preset:
 
 
 def _knob(name: str, values: tuple[Value, ...], default: Value | None = None) -> Knob:
-    return Knob(name, values, values[-1] if default is None else default, cost=DEVICE_COST)
+    default = values[-1] if default is None else default
+    return Knob(name, values, default, cost=DEVICE_COST, role=ROLES[name])
 
 
 def _batch(values: tuple[int, ...], default: int) -> Knob:
-    return Knob("batch_size", values, default, Part.WORKLOAD)
+    return Knob("batch_size", values, default, Part.WORKLOAD, role=Role.BATCH)
 
 
 def _steps(first: int, last: int, step: int) -> tuple[int, ...]:

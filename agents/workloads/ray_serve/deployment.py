@@ -10,9 +10,10 @@ from itertools import product
 from typing import Any
 
 from agents.workloads.ray_serve.dashboard import Application, Instance, Node
-from tuner.core import Cost, Knob, Part, Setting, Space, Value
+from tuner.core import Cost, Knob, Part, Role, Setting, Space, Value
 
 REPLICAS, CPUS, BATCH = "replicas", "num_cpus", "batch_size"
+ROLES = {REPLICAS: Role.PARALLEL, CPUS: Role.PARALLEL, BATCH: Role.BATCH}
 USER_BATCH = "max_batch_size"
 """The key of `user_config` that a deployment hands to its `@serve.batch` method."""
 SET_KEYS = ("num_replicas", "ray_actor_options", "user_config")
@@ -105,7 +106,7 @@ def space_for(
         BATCH: (batches, Cost(seconds=0.5)),
     }
     knobs = tuple(
-        Knob(name, _listed(values, found[name]), found[name], Part.WORKLOAD, cost)
+        Knob(name, _listed(values, found[name]), found[name], Part.WORKLOAD, cost, ROLES[name])
         for name, (values, cost) in offered.items()
         if name in found
     )

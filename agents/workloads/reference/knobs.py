@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tuner.core import Cost, Knob, Part, Setting, Space
+from tuner.core import Cost, Knob, Part, Role, Setting, Space
 
 BATCH_SIZES = (1, 2, 4, 8, 16)
 
@@ -19,9 +19,9 @@ def knob_space(cores: int) -> Space:
     counts = tuple(sorted({2**k for k in range(cores.bit_length())} | {cores}))
     # Both mean new instances, which load torch beside those that serve, unless spares have.
     knobs = (
-        Knob("instances", counts, 1, Part.WORKLOAD, Cost(seconds=3.0)),
-        Knob("threads", counts, cores, Part.WORKLOAD, Cost(seconds=3.0)),
-        Knob("batch_size", BATCH_SIZES, 1, Part.WORKLOAD),
+        Knob("instances", counts, 1, Part.WORKLOAD, Cost(seconds=3.0), Role.PARALLEL),
+        Knob("threads", counts, cores, Part.WORKLOAD, Cost(seconds=3.0), Role.PARALLEL),
+        Knob("batch_size", BATCH_SIZES, 1, Part.WORKLOAD, role=Role.BATCH),
     )
     only: list[Setting] = [
         {"instances": instances, "threads": threads, "batch_size": batch_size}

@@ -141,7 +141,8 @@ def _number(request: Request, name: str) -> float | None:
 
 def _knob(knob: Knob) -> dict[str, Any]:
     cost = {"seconds": knob.cost.seconds, "restart": knob.cost.restart}
-    return {"name": knob.name, "values": knob.values, "default": knob.default, "cost": cost}
+    about = {"name": knob.name, "values": knob.values, "default": knob.default}
+    return {**about, "cost": cost, "role": knob.role}
 
 
 def _switch(switch: Switch | None) -> dict[str, Any]:

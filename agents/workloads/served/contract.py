@@ -7,7 +7,7 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Setting, Space, Value
+from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Role, Setting, Space, Value
 
 ANSWER_S = 10.0
 CHANGE_S = 180.0
@@ -28,6 +28,7 @@ class KnobReply(BaseModel):
     values: tuple[Value, ...]
     default: Value
     cost: CostReply = CostReply()
+    role: Role = Role.UNKNOWN
 
 
 class KnobsReply(BaseModel):
@@ -48,6 +49,7 @@ class KnobsReply(BaseModel):
                 k.default,
                 Part.WORKLOAD,
                 Cost(seconds=k.cost.seconds, restart=k.cost.restart),
+                k.role,
             )
             for k in self.knobs
         )

@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 
 from policies.polythrottle import Polythrottle
-from tests.builders import SPACE, asked, baseline, past, setting, surface, trial, window
+from tests.builders import SPACE, asked, baseline, knob, past, setting, surface, trial, window
 from tuner.core import (
     Done,
     Estimate,
-    Knob,
     Measurement,
     MeasurementError,
     MetricUnavailable,
@@ -99,7 +98,7 @@ def test_an_objective_of_zero_everywhere_leaves_the_baseline() -> None:
 
 
 def test_knobs_of_one_value_are_no_choice() -> None:
-    only = Space((Knob("gpu.clock_mhz", (1000,), 1000), Knob("batch_size", (1,), 1)))
+    only = Space((knob("gpu.clock_mhz", (1000,), 1000), knob("batch_size", (1,), 1)))
     at = replace(asked(5), space=only)
     done = ask(at, baseline(at))
     assert isinstance(done, Done)
@@ -109,7 +108,7 @@ def test_knobs_of_one_value_are_no_choice() -> None:
 def test_knobs_of_one_value_beside_others_change_nothing() -> None:
     at = asked(5)
     padded = replace(
-        at, space=Space((Knob("fan", ("auto",), "auto"), *SPACE.knobs, Knob("cap_w", (60,), 60)))
+        at, space=Space((knob("fan", ("auto",), "auto"), *SPACE.knobs, knob("cap_w", (60,), 60)))
     )
     plain, _ = to_the_end(at, baseline(at), surface)
     found, _ = to_the_end(padded, baseline(padded), surface)
@@ -197,7 +196,7 @@ def test_two_hundred_windows_of_one_setting_are_one_setting(clock: int) -> None:
 
 def test_two_hundred_windows_that_show_the_same_end_at_the_baseline() -> None:
     wide = Space(
-        (Knob("gpu.clock_mhz", tuple(range(400, 1001, 10)), 1000), *SPACE.knobs[1:]),
+        (knob("gpu.clock_mhz", tuple(range(400, 1001, 10)), 1000), *SPACE.knobs[1:]),
     )
     at = replace(asked(200), space=wide)
     tried = list(wide.grid())[::-1][:183]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from policies import POLICIES, load_policy
-from tests.builders import asked, baseline, past, surface, trial
-from tuner.core import Done, Knob, Part, Space, Try, setting_key
+from tests.builders import asked, baseline, knob, past, surface, trial
+from tuner.core import Done, Part, Space, Try, setting_key
 
 pytestmark = pytest.mark.timeout(120)
 
 TENS = tuple(range(100, 1001, 100))
 CLOCKS = ("gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.clock_mhz", "fabric.clock_mhz", "cap_w")
-BATCH = Knob("batch_size", tuple(range(1, 11)), 1, Part.WORKLOAD)
-MILLION = Space((*(Knob(name, TENS, 1000) for name in CLOCKS), BATCH))
+BATCH = knob("batch_size", tuple(range(1, 11)), 1, Part.WORKLOAD)
+MILLION = Space((*(knob(name, TENS, 1000) for name in CLOCKS), BATCH))
 
 OURS = "polythrottle"
 """Three trials are enough for it; others may be unlucky."""
@@ -21,9 +21,9 @@ OURS = "polythrottle"
 HUNDRED = tuple(range(1, 101))
 PACKINGS = Space(
     (
-        Knob("instances", HUNDRED, 1, Part.WORKLOAD),
-        Knob("threads", HUNDRED, 100, Part.WORKLOAD),
-        Knob("batch_size", HUNDRED, 1, Part.WORKLOAD),
+        knob("instances", HUNDRED, 1, Part.WORKLOAD),
+        knob("threads", HUNDRED, 100, Part.WORKLOAD),
+        knob("batch_size", HUNDRED, 1, Part.WORKLOAD),
     )
 )
 

@@ -12,7 +12,7 @@ import pytest
 
 from agents.workloads.reference.knobs import knob_space
 from policies.packrat import Packrat
-from tests.builders import START, past, study, trial
+from tests.builders import START, knob, past, study, trial
 from tuner.core import (
     Done,
     Estimate,
@@ -414,9 +414,9 @@ def test_under_an_offered_rate_it_says_so_where_nothing_keeps_the_limit() -> Non
 @pytest.mark.parametrize(
     ("knob", "says"),
     [
-        (Knob("gpu.clock_mhz", (400, 800), 800), "none of them"),
-        (Knob("threads", ("few", "many"), "few", Part.WORKLOAD), "cannot with"),
-        (Knob("batch_size", (0, 1), 1, Part.WORKLOAD), "cannot with"),
+        (knob("gpu.clock_mhz", (400, 800), 800), "none of them"),
+        (knob("threads", ("few", "many"), "few", Part.WORKLOAD), "cannot with"),
+        (knob("batch_size", (0, 1), 1, Part.WORKLOAD), "cannot with"),
     ],
 )
 def test_a_space_without_counts_is_refused(knob: Knob, says: str) -> None:
@@ -427,7 +427,7 @@ def test_a_space_without_counts_is_refused(knob: Knob, says: str) -> None:
 
 def test_other_knobs_stay_at_their_default() -> None:
     base = knob_space(4)
-    clock = Knob("cpu.clock_mhz", (1000, 2000), 2000)
+    clock = knob("cpu.clock_mhz", (1000, 2000), 2000)
     course = Course(Machine(4, gpt2), space=Space((clock, *base.knobs)))
     course.hold()
     assert {t.setting["cpu.clock_mhz"] for t in course.trials} == {2000}

@@ -9,12 +9,12 @@ import pytest
 
 from policies import load_policy
 from policies.hillclimb import Hillclimb
-from tests.builders import asked, baseline, past, surface, trial, window
+from tests.builders import asked, baseline, knob, past, surface, trial, window
 from tests.contracts.policy import PolicyContract
-from tuner.core import Done, InvalidInput, Knob, Setting, Space, Study, Try, setting_key
+from tuner.core import Done, InvalidInput, Setting, Space, Study, Try, setting_key
 
 LADDER = tuple(range(1, 33))
-LONG = Space((Knob("clock_mhz", LADDER, 32), Knob("mem_mhz", (1, 2, 3), 3)))
+LONG = Space((knob("clock_mhz", LADDER, 32), knob("mem_mhz", (1, 2, 3), 3)))
 
 CLIMB = [28, 20, 4, 12, 8, 10]
 

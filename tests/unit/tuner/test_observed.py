@@ -10,19 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import SPACE, asked, baseline, past, setting, study, trial, window
-from tuner.core import (
-    Done,
-    Knob,
-    Limit,
-    Objective,
-    Phase,
-    Setting,
-    Space,
-    TrialState,
-    Wait,
-    setting_key,
-)
+from tests.builders import SPACE, asked, baseline, knob, past, setting, study, trial, window
+from tuner.core import Done, Limit, Objective, Phase, Setting, Space, TrialState, Wait, setting_key
 from tuner.observed import Observed, observed
 
 
@@ -95,9 +84,9 @@ def test_what_runs_is_not_chosen_again_and_what_was_aborted_may_be() -> None:
 
 
 LADDERS = Space(
-    (Knob("a", tuple(range(5)), 4), Knob("fan", ("auto",), "auto"), Knob("b", (1, 2, 4, 8), 8))
+    (knob("a", tuple(range(5)), 4), knob("fan", ("auto",), "auto"), knob("b", (1, 2, 4, 8), 8))
 )
-HUGE = Space(tuple(Knob(f"k{i}", tuple(range(10)), 9) for i in range(6)))
+HUGE = Space(tuple(knob(f"k{i}", tuple(range(10)), 9) for i in range(6)))
 
 
 def some_tried(space: Space, tried: list[Setting]) -> Observed:

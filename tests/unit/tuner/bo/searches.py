@@ -9,26 +9,16 @@ from typing import Any
 
 import torch
 
-from tests.builders import asked, setting, trial, window
+from tests.builders import asked, knob, setting, trial, window
 from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import enumerate_grid
 from tuner.bo.search import Search
 from tuner.bo.surrogate import Component, Scale
-from tuner.core import (
-    Knob,
-    Phase,
-    Safety,
-    Setting,
-    Space,
-    Study,
-    Trial,
-    TrialState,
-    weigh,
-)
+from tuner.core import Phase, Safety, Setting, Space, Study, Trial, TrialState, weigh
 
 CLOCKS = (500, 600, 700, 800, 900, 1000)
-LADDER = Space((Knob("gpu.clock_mhz", CLOCKS, 1000), Knob("batch_size", (1,), 1)))
+LADDER = Space((knob("gpu.clock_mhz", CLOCKS, 1000), knob("batch_size", (1,), 1)))
 LIMIT = math.log(1.2)
 Belief4 = tuple[float, float, float, float]
 """Energy and its deviation, latency and its deviation: logarithms relative to the baseline."""

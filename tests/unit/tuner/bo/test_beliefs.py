@@ -5,35 +5,35 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.builders import asked, setting, trial, window
+from tests.builders import asked, knob, setting, trial, window
 from tests.unit.tuner.bo.searches import ladder, seen
 from tuner.bo.beliefs import told
-from tuner.core import Estimate, Knob, Measurement, Phase, Space, Value, setting_key, weigh
+from tuner.core import Estimate, Measurement, Phase, Space, Value, setting_key, weigh
 
 
-def slower_under_three_quarters(limit: float, knob: str) -> float:
+def slower_under_three_quarters(limit: float, name: str) -> float:
     """Return how much slower (log) a workload should be that draws 100 W, under 3/4 of its limit."""
-    at = asked(20, space=Space((Knob(knob, (0.5 * limit, 0.75 * limit, limit), limit),)))
+    at = asked(20, space=Space((knob(name, (0.5 * limit, 0.75 * limit, limit), limit),)))
     shown = window(2.0, 100.0, rate=50.0)
     found = seen(at, [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (1, 2)])
-    row = found.grid.rows[setting_key({knob: 0.75 * limit})]
+    row = found.grid.rows[setting_key({name: 0.75 * limit})]
     return float(found.view.belief.mean[row, 1])
 
 
 @pytest.mark.parametrize(
-    ("knob", "unit"), [("gpu.power_limit_w", 1.0), ("power_limit_mw", 1e3), ("limit_uw", 1e6)]
+    ("name", "unit"), [("gpu.power_limit_w", 1.0), ("power_limit_mw", 1e3), ("limit_uw", 1e6)]
 )
 def test_a_limit_far_above_what_the_baseline_draws_is_not_thought_to_bind(
-    knob: str, unit: float
+    name: str, unit: float
 ) -> None:
-    """The unit is the one that the knob's name tells."""
-    ample, tight = (slower_under_three_quarters(w * unit, knob) for w in (200.0, 102.0))
+    """Drivers take watts, milliwatts or microwatts."""
+    ample, tight = (slower_under_three_quarters(w * unit, name) for w in (200.0, 102.0))
     assert ample < 0.5 * tight
 
 
 def chance_of_a_low_ceiling(rate: float) -> float:
     """Return how likely 4 at a time keep the limit that 64 kept, at so many requests/s of 0.1 s."""
-    at = asked(20, space=Space((Knob("max_num_seqs", (4, 64), 64),)))
+    at = asked(20, space=Space((knob("max_num_seqs", (4, 64), 64),)))
     shown = window(2.0, 100.0, rate=rate)
     found = seen(at, [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (1, 2)])
     return float(found.chance[found.grid.rows[setting_key({"max_num_seqs": 4})]])
@@ -46,7 +46,7 @@ def test_a_ceiling_that_is_not_full_may_be_one_below_which_requests_queue() -> N
 
 @pytest.mark.parametrize("unlimited", [0, False, "none"])
 def test_a_ceiling_of_nothing_is_none(unlimited: Value) -> None:
-    at = asked(20, space=Space((Knob("max_num_seqs", (unlimited, 16, 64), unlimited),)))
+    at = asked(20, space=Space((knob("max_num_seqs", (unlimited, 16, 64), unlimited),)))
     shown = window(2.0, 100.0, rate=10.0)
     found = seen(at, [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (1, 2)])
     assert torch.isfinite(found.view.belief.mean).all()
@@ -54,7 +54,7 @@ def test_a_ceiling_of_nothing_is_none(unlimited: Value) -> None:
 
 def worlds(**sizes: int) -> int:
     """Return how many kinds of laws are thought possible where 8 items are under way."""
-    knobs = tuple(Knob(name, tuple({1, size}), size) for name, size in sizes.items())
+    knobs = tuple(knob(name, tuple({1, size}), size) for name, size in sizes.items())
     at = asked(20, space=Space(knobs))
     shown = window(2.0, 100.0, rate=80.0)
     trials = [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (1, 2)]

@@ -7,14 +7,15 @@ import math
 import pytest
 import torch
 
+from tests.builders import knob
 from tuner.bo import surrogate
 from tuner.bo.calibration import CALM, calibrated
 from tuner.bo.encoding import enumerate_grid
 from tuner.bo.prior import Hypothesis
 from tuner.bo.surrogate import Component, Reading, posterior
-from tuner.core import Knob, Space
+from tuner.core import Space
 
-GRID = enumerate_grid(Space((Knob("clock_mhz", (400, 600, 800, 1000, 1200), 1000),)))
+GRID = enumerate_grid(Space((knob("clock_mhz", (400, 600, 800, 1000, 1200), 1000),)))
 ROWS = len(GRID.settings)
 NOISE = 0.01
 FLAT = (Hypothesis(torch.zeros(1, 2 * ROWS).double(), torch.zeros(0, 2 * ROWS).double()),)

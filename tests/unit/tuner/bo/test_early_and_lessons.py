@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import setting
+from tests.builders import knob, setting
 from tests.unit.tuner.bo.searches import (
     HOPELESS,
     LADDER,
@@ -18,7 +18,7 @@ from tests.unit.tuner.bo.searches import (
 )
 from tuner.bo.explore import explore, worth
 from tuner.bo.search import Search
-from tuner.core import Cost, Knob, Safety, Space, Trial, Try
+from tuner.core import Cost, Safety, Space, Trial, Try
 
 GOOD: Belief4 = (-0.1, 0.01, 0.0, 0.01)
 
@@ -47,7 +47,7 @@ def test_a_trial_ten_times_as_long_has_to_promise_more_but_not_ten_times_as_much
     promise: float, tried: int
 ) -> None:
     """700 MHz comes with a batch of 2 only, and to change that takes nine windows."""
-    slow = Knob("batch_size", (1, 2), 1, cost=Cost(90.0))
+    slow = knob("batch_size", (1, 2), 1, cost=Cost(90.0))
     only = setting(1000), setting(800), setting(700, 2)
     at = ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow), only))
     world = {1000: NOTHING, 800: GOOD, 700: (promise, *GOOD[1:])}

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import SPACE, setting
+from tests.builders import SPACE, knob, setting
 from tuner.bo.encoding import enumerate_grid, grid_of, multiples, scaled
-from tuner.core import Knob, Setting, Space, Value, setting_key
+from tuner.core import Setting, Space, Value, setting_key
 
 ascending = (
     st.lists(st.integers(-1000, 100_000), min_size=1, max_size=6, unique=True)
@@ -26,7 +26,7 @@ switches = st.sampled_from([(False,), (False, True)])
 @st.composite
 def spaces(draw: st.DrawFn) -> Space:
     lists = draw(st.lists(st.one_of(ascending, words, switches), min_size=1, max_size=3))
-    knobs = tuple(Knob(f"k{i}", tuple(v), v[-1]) for i, v in enumerate(lists))
+    knobs = tuple(knob(f"k{i}", tuple(v), v[-1]) for i, v in enumerate(lists))
     return Space(knobs)
 
 
@@ -106,12 +106,12 @@ def test_some_settings_of_a_space_lie_where_they_lie_in_the_whole(
 
 
 def test_a_knob_with_one_value_is_no_dimension() -> None:
-    grid = enumerate_grid(Space((*SPACE.knobs, Knob("fan", (3,), 3))))
+    grid = enumerate_grid(Space((*SPACE.knobs, knob("fan", (3,), 3))))
     assert grid.names == ("gpu.clock_mhz", "batch_size")
     assert grid.settings[0]["fan"] == 3
 
 
 def test_switches_are_not_taken_for_numbers_that_compare_equal() -> None:
-    enumerate_grid(Space((Knob("graph", (0, 1), 0),)))
-    grid = enumerate_grid(Space((Knob("graph", (False, True), False),)))
+    enumerate_grid(Space((knob("graph", (0, 1), 0),)))
+    grid = enumerate_grid(Space((knob("graph", (False, True), False),)))
     assert [type(s["graph"]) for s in grid.settings] == [bool, bool]

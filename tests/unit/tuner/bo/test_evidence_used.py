@@ -6,12 +6,11 @@ import math
 
 import pytest
 
-from tests.builders import setting, trial, window
+from tests.builders import knob, setting, trial, window
 from tests.unit.tuner.bo.searches import CLOCKS, at_baseline, ladder, measured, seen
 from tuner.bo.search import Search
 from tuner.core import (
     Estimate,
-    Knob,
     Limit,
     Measurement,
     Objective,
@@ -90,7 +89,7 @@ def test_surprises_make_a_search_less_sure_of_what_has_a_limit() -> None:
 
 def test_where_requests_wait_for_a_whole_batch_a_smaller_one_likelier_keeps_the_limit() -> None:
     """By Little's law eight are under way at 80 a second, and at 10 a second just one."""
-    at = ladder(space=Space((Knob("batch_size", (1, 2, 4, 8), 8),)))
+    at = ladder(space=Space((knob("batch_size", (1, 2, 4, 8), 8),)))
 
     def kept(rate: float) -> float:
         found = seen(at, started(at, window(2.0, 100.0, rate=rate)))
@@ -117,7 +116,7 @@ def test_what_is_drawn_under_two_power_limits_tells_of_neither() -> None:
 
     def slowness(limit: float) -> list[float]:
         values = 0.5 * limit, 0.75 * limit, limit
-        knobs = (Knob(name, values, limit) for name in ("gpu.power_limit_w", "cpu.power_limit_w"))
+        knobs = (knob(name, values, limit) for name in ("gpu.power_limit_w", "cpu.power_limit_w"))
         at = ladder(space=Space(tuple(knobs)))
         found = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
         return [float(mean) for mean in found.view.belief.mean[:, 1]]
@@ -129,7 +128,7 @@ def test_what_draws_less_than_its_limit_is_hardly_slowed_by_one_above_what_it_dr
     """Both draw 100 W; a tenth off their limits leaves one of them 112 W and the other 90."""
 
     def slowness(limit: float) -> float:
-        at = ladder(space=Space((Knob("power_limit_w", (0.9 * limit, limit), limit),)))
+        at = ladder(space=Space((knob("power_limit_w", (0.9 * limit, limit), limit),)))
         found = seen(at, started(at, window(2.0, 100.0, rate=50.0)))
         return float(found.view.belief.mean[0, 1])
 
@@ -144,7 +143,7 @@ def test_no_window_is_so_exact_that_what_it_shows_a_hair_below_a_limit_surely_ke
 def test_where_neighbours_jump_about_a_row_between_them_is_as_uncertain_as_they_differ() -> None:
     """Every second clock was measured, exactly."""
     clocks = tuple(range(500, 1001, 25))
-    at = ladder(space=Space((Knob("gpu.clock_mhz", clocks, 1000),)), constraints=())
+    at = ladder(space=Space((knob("gpu.clock_mhz", clocks, 1000),)), constraints=())
 
     def doubt(jump: float) -> float:
         trials = started(at, window(relative=0.001))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import setting, trial, window
+from tests.builders import knob, setting, trial, window
 from tests.unit.tuner.bo.searches import (
     HOPELESS,
     LADDER,
@@ -21,7 +21,7 @@ from tests.unit.tuner.bo.searches import (
 from tuner.bo.acquisition import Edge
 from tuner.bo.explore import explore, worth
 from tuner.bo.search import Search
-from tuner.core import Cost, Knob, Safety, Space, Trial, TrialState
+from tuner.core import Cost, Safety, Space, Trial, TrialState
 
 EVERYONE = tuple(Safety)
 GREAT: Belief4 = (-0.4, 0.01, 0.0, 0.01)
@@ -284,7 +284,7 @@ def test_where_no_new_knob_is_safe_to_move_the_likeliest_is_moved() -> None:
 
 def test_of_several_new_knobs_one_is_moved_first() -> None:
     """Both at once is likelier to keep the limit, but would not tell which one it was."""
-    knobs = Knob("gpu.clock_mhz", (800, 900, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    knobs = knob("gpu.clock_mhz", (800, 900, 1000), 1000), knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs, (setting(1000, 1), setting(900, 1), setting(800, 2))))
     one, both = (0.2, 0.01, 0.24, 0.05), (0.2, 0.01, 0.2, 0.05)
     worlds = {1000: NOTHING, 900: one, 800: both}
@@ -292,7 +292,7 @@ def test_of_several_new_knobs_one_is_moved_first() -> None:
 
 
 def test_knobs_that_cannot_be_moved_alone_are_moved_together() -> None:
-    knobs = Knob("gpu.clock_mhz", (800, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    knobs = knob("gpu.clock_mhz", (800, 1000), 1000), knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs, (setting(1000, 1), setting(800, 2))))
     search = told(at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 800: (0.2, 0.01, 0.0, 0.01)})
     answer = explore(search)
@@ -304,7 +304,7 @@ def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_
     None
 ):
     """Half the threads may go without their siblings; 900 is measured, and 800 goes with them only."""
-    knobs = Knob("gpu.clock_mhz", (800, 900, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    knobs = knob("gpu.clock_mhz", (800, 900, 1000), 1000), knob("batch_size", (1, 2), 1)
     only = (setting(1000, 1), setting(900, 1), setting(800, 2))
     at = ladder(space=Space(knobs, only))
     dull = 0.2, 0.01, 0.0, 0.01
@@ -316,7 +316,7 @@ def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_
 
 
 def test_a_knob_that_was_moved_only_together_with_another_is_moved_alone() -> None:
-    knobs = Knob("gpu.clock_mhz", (600, 800, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    knobs = knob("gpu.clock_mhz", (600, 800, 1000), 1000), knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs))
     dull = 0.2, 0.01, 0.0, 0.01
     both = [*at_baseline(at), *idle(at), trial(3, setting(800, 2), window(11.0, 105.0))]
@@ -330,7 +330,7 @@ def test_a_knob_that_was_moved_only_together_with_another_is_moved_alone() -> No
 
 
 def test_a_knob_that_was_moved_only_together_is_moved_alone_even_if_that_is_not_safe() -> None:
-    knobs = Knob("gpu.clock_mhz", (800, 1000), 1000), Knob("batch_size", (1, 2), 1)
+    knobs = knob("gpu.clock_mhz", (800, 1000), 1000), knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs))
     both = [*at_baseline(at), *idle(at), trial(3, setting(800, 2), window(11.0, 105.0))]
     unsafe = 0.2, 0.01, 0.16, 0.05
@@ -359,7 +359,7 @@ def test_a_metric_that_nothing_is_known_of_is_no_place_to_go() -> None:
 
 def test_a_knob_nobody_needs_to_wait_for_is_turned_first() -> None:
     """The same promise, but one takes a quarter of an hour to come into force."""
-    slow = Knob("batch_size", (1, 2), 1, cost=Cost(900.0))
+    slow = knob("batch_size", (1, 2), 1, cost=Cost(900.0))
     at = ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow)))
     search = told(at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 700: GREAT})
     answer = explore(search)

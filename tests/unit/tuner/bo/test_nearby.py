@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.builders import asked, past, trial, window
+from tests.builders import asked, knob, past, trial, window
 from tests.unit.tuner.bo.searches import at_baseline
 from tuner.bo import suggest as suggesting
 from tuner.bo.acquisition import Belief
@@ -19,21 +19,10 @@ from tuner.bo.nearby import searched
 from tuner.bo.search import Search
 from tuner.bo.suggest import suggest
 from tuner.bo.surrogate import Component, Scale
-from tuner.core import (
-    Done,
-    Knob,
-    Phase,
-    Setting,
-    Space,
-    Study,
-    Trial,
-    Try,
-    setting_key,
-    weigh,
-)
+from tuner.core import Done, Phase, Setting, Space, Study, Trial, Try, setting_key, weigh
 
 VALUES = (1, 2, 3, 4)
-HUGE = Space(tuple(Knob(f"k{i}", VALUES, 4) for i in range(10)))
+HUGE = Space(tuple(knob(f"k{i}", VALUES, 4) for i in range(10)))
 BEST = {f"k{i}": VALUES[i % 3] for i in range(10)}
 
 
@@ -82,20 +71,20 @@ def test_the_baseline_what_was_measured_and_their_neighbours_are_looked_at() -> 
     grid = found(at, [*at_baseline(at), trial(3, odd, window())]).grid
     for known in (at.baseline, odd):
         assert grid.row(known) is not None
-        for knob in HUGE.knobs:
-            for value in knob.values:
-                assert grid.row({**known, knob.name: value}) is not None
+        for at_hand in HUGE.knobs:
+            for value in at_hand.values:
+                assert grid.row({**known, at_hand.name: value}) is not None
 
 
 def test_of_a_long_ladder_the_nearest_and_a_spread_are_looked_at() -> None:
-    at = free(Space((Knob("k0", tuple(range(1, 200_001)), 150_000),)))
+    at = free(Space((knob("k0", tuple(range(1, 200_001)), 150_000),)))
     grid = found(at, at_baseline(at)).grid
     assert len(grid.settings) < MOST_ROWS
     assert {1, 149_999, 150_000, 150_001, 200_000} <= {s["k0"] for s in grid.settings}
 
 
 def test_many_long_ladders_are_no_more_than_can_be_enumerated() -> None:
-    at = free(Space(tuple(Knob(f"k{i}", tuple(range(96)), 95) for i in range(10))))
+    at = free(Space(tuple(knob(f"k{i}", tuple(range(96)), 95) for i in range(10))))
     spread = [{**at.baseline, f"k{n % 10}": n} for n in range(20)]
     trials = [trial(3 + n, odd, window()) for n, odd in enumerate(spread)]
     grid = found(at, [*at_baseline(at), *trials]).grid
@@ -158,8 +147,8 @@ def test_what_need_not_be_enumerated_is_found_all_the_same(
     """The same space, enumerated and searched locally: both expect alike much of their choice."""
     space = Space(
         (
-            Knob("gpu.clock_mhz", tuple(range(400, 1001, 50)), 1000),
-            Knob("batch_size", (1, 2, 4, 8), 1),
+            knob("gpu.clock_mhz", tuple(range(400, 1001, 50)), 1000),
+            knob("batch_size", (1, 2, 4, 8), 1),
         )
     )
     at = free(space)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tuner.bo.physics import Laws, Told, draw_laws, fills, share_drawn, waits_for_batch
-from tuner.bo.roles import Quantity
+from agents.devices.replay.names import roles_of
+from tuner.bo.metrics import Quantity
+from tuner.bo.physics import UNTOLD, Laws, Told, draw_laws, fills, share_drawn, waits_for_batch
 
 EVERY = (
     "gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.clock_mhz", "gpu.power_limit_w", "batch_size",
@@ -20,9 +22,15 @@ EVERY = (
 RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
 
 
+def laws_of(names: Sequence[str], ratios: Tensor, told: Told = UNTOLD) -> Laws:
+    """Return the laws of knobs that do what their names say."""
+    roles = roles_of(names)
+    return draw_laws([roles[name] for name in names], ratios, told)
+
+
 def alone(name: str, values: Tensor = RISING) -> Laws:
     """Return the laws over one knob, from its least to its greatest value."""
-    return draw_laws([name], values[:, None])
+    return laws_of([name], values[:, None])
 
 
 def rises(laws: Tensor) -> bool:
@@ -31,7 +39,7 @@ def rises(laws: Tensor) -> bool:
 
 @pytest.mark.parametrize("names", [*((n,) for n in EVERY), EVERY, ("threads", "num_gpus")])
 def test_at_the_baseline_every_law_is_one(names: tuple[str, ...]) -> None:
-    laws = draw_laws(names, torch.ones(1, len(names), dtype=torch.float64))
+    laws = laws_of(names, torch.ones(1, len(names), dtype=torch.float64))
     for part in (laws.work, laws.step, laws.power):
         assert float(part.abs().max()) < 1e-9
 
@@ -73,7 +81,7 @@ def test_a_batchs_time_is_shared_by_its_items() -> None:
 
 
 def test_without_a_batch_an_item_is_a_step() -> None:
-    laws = draw_laws(["gpu.clock_mhz", "threads"], torch.rand(5, 2, dtype=torch.float64) + 0.5)
+    laws = laws_of(["gpu.clock_mhz", "threads"], torch.rand(5, 2, dtype=torch.float64) + 0.5)
     assert torch.equal(laws.work, laws.step)
 
 
@@ -98,7 +106,7 @@ def test_of_an_odd_knob_a_little_may_be_better_than_much() -> None:
 
 
 def test_a_quantity_follows_from_time_and_power() -> None:
-    laws = draw_laws(EVERY, torch.rand(6, len(EVERY), dtype=torch.float64) + 0.5)
+    laws = laws_of(EVERY, torch.rand(6, len(EVERY), dtype=torch.float64) + 0.5)
     energy = laws.power + laws.work
     assert torch.equal(laws.of(Quantity.ENERGY, stepwise=True), energy)
     assert torch.equal(laws.of(Quantity.POWER, stepwise=False), laws.power)
@@ -122,8 +130,8 @@ def test_laws_are_finite_and_each_setting_has_its_own(
 ) -> None:
     names, rows = drawn
     ratios = torch.tensor(rows, dtype=torch.float64)
-    laws = draw_laws(names, ratios)
-    first = draw_laws(names, ratios[:1])
+    laws = laws_of(names, ratios)
+    first = laws_of(names, ratios[:1])
     for part, own in ((laws.work, first.work), (laws.step, first.step), (laws.power, first.power)):
         assert bool(torch.isfinite(part).all())
         assert torch.allclose(part[:, :1], own, atol=1e-12)
@@ -166,18 +174,18 @@ def test_whose_time_a_latency_is_follows_from_littles_law(
 def test_a_cpus_clock_beside_a_gpu_without_a_clock_is_not_the_gpus() -> None:
     """Under the clock of a CPU that only feeds a GPU most laws lose little."""
     slow = torch.tensor([[1.0, 1.0], [0.5, 1.0]], dtype=torch.float64)
-    feeding = draw_laws(["cpu_freq_mhz", "gpu_power_cap_w"], slow).work[:, 1]
-    working = draw_laws(["cpu_freq_mhz", "power_cap_w"], slow).work[:, 1]
+    feeding = laws_of(["cpu_freq_mhz", "gpu_power_cap_w"], slow).work[:, 1]
+    working = laws_of(["cpu_freq_mhz", "power_cap_w"], slow).work[:, 1]
     assert float(feeding.median()) < 0.5 * float(working.median())
 
 
 def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
     """Half of the cores that only feed a GPU cost most laws little, and no law any power."""
     fewer = torch.tensor([[1.0, 1.0], [0.5, 1.0]], dtype=torch.float64)
-    feeding = draw_laws(["cpu_cores", "gpu_clock_mhz"], fewer)
+    feeding = laws_of(["cpu_cores", "gpu_clock_mhz"], fewer)
     assert bool((feeding.power[:, 1] <= 1e-9).all())
     for working in (["threads", "gpu_clock_mhz"], ["cpu_cores", "clock_mhz"]):
-        slower = draw_laws(working, fewer).work[:, 1]
+        slower = laws_of(working, fewer).work[:, 1]
         assert float(feeding.work[:, 1].median()) < 0.2 * float(slower.median())
 
 
@@ -186,11 +194,11 @@ def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
     less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
 
     def slowed(drawn: float | None) -> list[float]:
-        work = draw_laws(["power_limit_w"], less, Told(drawn=drawn)).work
+        work = laws_of(["power_limit_w"], less, Told(drawn=drawn)).work
         return [float((work[:, row] > 1e-6).double().mean()) for row in (1, 2)]
 
     def sped_up(drawn: float) -> float:
-        work = draw_laws(["power_limit_w"], less, Told(drawn=drawn)).work
+        work = laws_of(["power_limit_w"], less, Told(drawn=drawn)).work
         return float((work[:, 3] < -1e-6).double().mean())
 
     at_half, anywhere, at_all = slowed(0.5), slowed(None), slowed(1.0)
@@ -200,32 +208,32 @@ def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("power_w", "limit", "knob", "share"),
+    ("power_w", "limit", "share"),
     [
-        (150.0, 300.0, "gpu.power_limit_w", 0.5),
-        (150.0, 300_000.0, "power_limit_mw", 0.5),
-        (60.0, 120_000_000.0, "rapl_limit_uw", 0.5),
-        (305.0, 300.0, "pl1", 1.02),
+        (150.0, 300.0, 0.5),
+        (150.0, 300_000.0, 0.5),
+        (60.0, 120_000_000.0, 0.5),
+        (305.0, 300.0, 1.02),
         # A whole machine's power beside one part's limit, and the other way round.
-        (900.0, 300.0, "power_limit_w", None),
-        (30.0, 300.0, "power_limit_w", None),
-        (30.0, 0.0, "power_limit_w", None),
+        (900.0, 300.0, None),
+        (30.0, 300.0, None),
+        (30.0, 0.0, None),
     ],
 )
 def test_the_share_of_a_limit_that_is_drawn(
-    power_w: float, limit: float, knob: str, share: float | None
+    power_w: float, limit: float, share: float | None
 ) -> None:
-    assert share_drawn(power_w, limit, knob) == share
+    assert share_drawn(power_w, limit) == share
 
 
 def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
     """Some would change nothing by half the ceiling, some wait for long under a tenth of it."""
     lower = torch.tensor([[1.0], [0.5], [0.1]], dtype=torch.float64)
-    step = draw_laws(["max_num_seqs"], lower).step
+    step = laws_of(["max_num_seqs"], lower).step
     assert 0.1 < float((step[:, 1].abs() < 1e-9).double().mean()) < 0.4
     assert 0.1 < float((step[:, 2] > 1.0).double().mean()) < 0.4
-    full = draw_laws(["max_num_seqs"], lower, Told(full=True))
-    assert torch.equal(full.step, draw_laws(["batch_size"], lower).step)
+    full = laws_of(["max_num_seqs"], lower, Told(full=True))
+    assert torch.equal(full.step, laws_of(["batch_size"], lower).step)
     assert bool((full.step <= 1e-9).all())
 
 
@@ -247,7 +255,7 @@ def test_a_ceiling_is_full_where_as_much_is_under_way(shown: dict[str, float], f
 def test_of_several_cpu_clocks_each_does_its_part_of_the_work() -> None:
     """Two clusters at half their clocks are twice as slow, not four times; one alone is less."""
     slower = torch.tensor([[1.0, 1.0], [0.5, 1.0], [1.0, 0.5], [0.5, 0.5]], dtype=torch.float64)
-    both = draw_laws(["big_mhz", "little_mhz"], slower).work
+    both = laws_of(["big_mhz", "little_mhz"], slower).work
     assert float(both[:, 3].max()) <= math.log(2.0) + 1e-9
     assert bool((both[:, 1:3] <= both[:, 3:] + 1e-9).all())
     assert bool((both[:, 1] > both[:, 2]).any())

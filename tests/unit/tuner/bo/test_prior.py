@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.builders import knob
 from tuner.bo.encoding import Grid, enumerate_grid
 from tuner.bo.physics import Told
 from tuner.bo.prior import Hypothesis, hypotheses, power_laws
-from tuner.core import Knob, Space
+from tuner.core import Space
 
-CLOCK = Knob("gpu.clock_mhz", (600, 800, 1000, 1200), 1000)
-BATCH = Knob("batch_size", (1, 2, 4), 2)
-MODE = Knob("mode", ("eager", "graph"), "graph")
+CLOCK = knob("gpu.clock_mhz", (600, 800, 1000, 1200), 1000)
+BATCH = knob("batch_size", (1, 2, 4), 2)
+MODE = knob("mode", ("eager", "graph"), "graph")
 GRID = enumerate_grid(Space((CLOCK, BATCH, MODE)))
 CLOCKS = enumerate_grid(Space((CLOCK,)))
 UNBATCHED = enumerate_grid(Space((CLOCK, MODE)))
@@ -98,14 +99,14 @@ def test_a_normal_distribution_has_the_moments_of_the_laws() -> None:
 
 
 def test_power_laws_are_sure_near_the_baseline_and_vague_far_away() -> None:
-    clocks = enumerate_grid(Space((Knob("gpu.clock_mhz", (250, 500, 900, 1000), 1000),)))
+    clocks = enumerate_grid(Space((knob("gpu.clock_mhz", (250, 500, 900, 1000), 1000),)))
     spread = power_laws(clocks, [True]).square().sum(dim=0)
     assert spread.tolist() == sorted(spread, reverse=True)
     assert float(spread[-1]) == 0.0
 
 
 def test_power_laws_start_from_what_a_power_limit_does_and_from_nothing_else() -> None:
-    limit = Knob("gpu.power_limit_w", (100, 150, 200, 250, 300), 300)
+    limit = knob("gpu.power_limit_w", (100, 150, 200, 250, 300), 300)
     grid = enumerate_grid(Space((limit, BATCH)))
     plain = hypotheses(grid, ("energy_j", "latency_ms", "accuracy"), (True, True, True))[0]
     energy, latency, accuracy = plain.centres.reshape(3, -1)
@@ -139,7 +140,7 @@ def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> Non
     assert torch.equal(item[1].centres[:, :ROWS], step[1].centres[:, :ROWS]), "energy is an item's"
 
 
-ODD = Knob("draft_tokens", (0, 2, 3, 4, 8), 3)
+ODD = knob("draft_tokens", (0, 2, 3, 4, 8), 3)
 DRAFTED = enumerate_grid(Space((CLOCK, ODD)))
 
 
@@ -172,7 +173,7 @@ def test_an_unknown_knob_may_be_worse_to_both_sides() -> None:
 
 
 def test_a_long_ladder_that_nobody_knows_goes_in_few_steps() -> None:
-    grid = enumerate_grid(Space((CLOCK, Knob("odd", tuple(range(1, 200)), 199))))
+    grid = enumerate_grid(Space((CLOCK, knob("odd", tuple(range(1, 200)), 199))))
     odd = hypotheses(grid, ("energy_j", "latency_ms"), (True, True))[1]
     assert len(odd.features) <= 2 * 16
     assert float(odd.features.abs().max()) < 0.5

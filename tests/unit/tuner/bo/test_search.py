@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.builders import setting, trial, window
+from tests.builders import knob, setting, trial, window
 from tests.unit.tuner.bo.searches import (
     CLOCKS,
     HOPELESS,
@@ -23,7 +23,6 @@ from tuner.bo.search import MOST_CONTAMINATED, MOST_WINDOWS, Search
 from tuner.bo.surrogate import Scale
 from tuner.core import (
     Cost,
-    Knob,
     Limit,
     Load,
     Measurement,
@@ -87,7 +86,7 @@ def test_another_limit_or_knob_is_not_mended_by_going_faster() -> None:
     dear = ladder(constraints=("energy_j <= 9.5",))
     spent = trial(3, setting(700), window(12.0, 90.0))
     assert clocks(seen(dear, [*BASELINE, spent])) == ALL - {700, 1000}
-    batches = Space((Knob("batch_size", (1, 2, 4, 8), 8), LADDER.knobs[0]))
+    batches = Space((knob("batch_size", (1, 2, 4, 8), 8), LADDER.knobs[0]))
     at = ladder(space=batches)
     slow = trial(3, setting(700, 4), window(9.0, 150.0))
     free = seen(at, [*at_baseline(at), slow])
@@ -213,7 +212,7 @@ def test_what_is_deployed_by_the_shy_is_deployed_by_the_bold() -> None:
 
 
 def test_a_knob_that_takes_long_to_change_makes_trials_dearer() -> None:
-    slow = Knob("batch_size", (1, 2), 1, cost=Cost(90.0))
+    slow = knob("batch_size", (1, 2), 1, cost=Cost(90.0))
     search = seen(ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow))), BASELINE)
     effort = {
         (s["gpu.clock_mhz"], s["batch_size"]): float(e)

@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from policies.polythrottle import Polythrottle
-from tests.builders import asked, baseline, past, setting, study, surface, trial, window
+from tests.builders import asked, baseline, knob, past, setting, study, surface, trial, window
 from tests.unit.tuner.bo.searches import seen
 from tuner import guard
 from tuner.bo.suggest import suggest
 from tuner.core import (
     Done,
-    Knob,
     Limit,
     Measurement,
     MetricUnavailable,
@@ -35,7 +34,7 @@ from tuner.guard import MOST_FAILURES
 from tuner.steps import Assign, Move, next_step
 
 CLOCKS = tuple(range(400, 1001, 25))
-FINE = Space((Knob("gpu.clock_mhz", CLOCKS, 1000), Knob("batch_size", (1, 2, 4, 8), 1)))
+FINE = Space((knob("gpu.clock_mhz", CLOCKS, 1000), knob("batch_size", (1, 2, 4, 8), 1)))
 
 
 def fine(trials: int = 20, **changes: object) -> Study:
@@ -72,7 +71,7 @@ def test_the_first_trials_leave_the_baseline_and_go_on_from_the_first() -> None:
 
 def test_a_shy_study_mends_a_baseline_that_breaks_its_limit() -> None:
     """The first steps are unlikely to, and the guard lets them pass."""
-    space = Space((Knob("gpu.clock_mhz", (600, 1000, 1400), 1000), Knob("batch_size", (1, 4), 4)))
+    space = Space((knob("gpu.clock_mhz", (600, 1000, 1400), 1000), knob("batch_size", (1, 4), 4)))
 
     def shown(at: Setting) -> Measurement:
         clock, batch = int(at["gpu.clock_mhz"]) / 1000.0, int(at["batch_size"])
@@ -184,7 +183,7 @@ def test_while_nothing_keeps_the_limit_the_likeliest_is_tried() -> None:
 def test_under_a_limit_that_the_baseline_breaks_the_cheapest_that_keeps_it_is_proposed() -> None:
     at = replace(
         fine(10, constraints=("latency_p99_ms <= 90",)),
-        space=Space((Knob("gpu.clock_mhz", (600, 800, 1000, 1200, 1400), 1000),)),
+        space=Space((knob("gpu.clock_mhz", (600, 800, 1000, 1200, 1400), 1000),)),
     )
 
     def dearer(clock: Setting) -> Measurement:
@@ -328,7 +327,7 @@ def test_a_limit_nobody_measures_is_an_error_that_names_it() -> None:
 
 
 def test_a_space_of_one_setting_is_done_at_once() -> None:
-    only = Space((Knob("gpu.clock_mhz", (1000,), 1000), Knob("batch_size", (1,), 1)))
+    only = Space((knob("gpu.clock_mhz", (1000,), 1000), knob("batch_size", (1,), 1)))
     at = replace(asked(5), space=only)
     answer = suggest(past(at, baseline(at)))
     assert isinstance(answer, Done)

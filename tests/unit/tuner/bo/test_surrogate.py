@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from torch import Tensor
 
+from tests.builders import knob
 from tuner.bo import surrogate
 from tuner.bo.acquisition import Belief
 from tuner.bo.encoding import Grid, enumerate_grid
@@ -26,10 +27,10 @@ from tuner.bo.surrogate import (
     Scale,
     posterior,
 )
-from tuner.core import Estimate, Knob, Space
+from tuner.core import Estimate, Space
 
 CLOCKS = tuple(range(400, 1401, 50))
-SPACE = Space((Knob("clock_mhz", CLOCKS, 1400), Knob("batch_size", (1, 2, 4, 8, 16), 4)))
+SPACE = Space((knob("clock_mhz", CLOCKS, 1400), knob("batch_size", (1, 2, 4, 8, 16), 4)))
 GRID = enumerate_grid(SPACE)
 BASELINE = GRID.rows[(("batch_size", 4), ("clock_mhz", 1400))]
 
@@ -176,7 +177,7 @@ def test_the_same_readings_in_any_order_give_the_same_and_nobody_elses_draws_mov
     assert torch.allclose(turned.mean, first.mean, atol=1e-6)
 
 
-TINY = enumerate_grid(Space((Knob("clock_mhz", (400, 700, 1000), 1000),)))
+TINY = enumerate_grid(Space((knob("clock_mhz", (400, 700, 1000), 1000),)))
 
 
 def dense(prior: Hypothesis, readings: list[Reading]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,11 @@
-"""What names tell of knobs and metrics."""
+"""What the names of a foreign table tell of its knobs."""
 
 from __future__ import annotations
 
 import pytest
 
-from tuner.bo.roles import Quantity, Role, is_ceiling, quantity, role
+from agents.devices.replay.names import roles_of
+from tuner.core import Role
 
 NAMES = {
     Role.MEMORY_CLOCK: (
@@ -22,14 +23,15 @@ NAMES = {
         "gpu.power_limit_w power_cap_w tdp_w cap_w pl pl1 pcap watts power_budget ppt_limit "
         "rapl_limit_uw"
     ),
-    Role.BATCH: ("batch_size bs bsz micro_batch max_num_seqs max_concurrency max_running_requests"),
-    Role.CPU_CORES: "num_cpus cpu.cores cpu_cores CPUs cpus_per_task online_cpus cpu_threads",
+    Role.BATCH: "batch_size bs bsz micro_batch",
+    Role.CEILING: "max_num_seqs Max_Concurrency max_running_requests",
     Role.PARALLEL: (
+        "num_cpus cpu.cores cpu_cores CPUs cpus_per_task online_cpus cpu_threads "
         "threads nthreads processes num_gpus cores instances n_jobs nproc OMP_NUM_THREADS tp "
         "tensor_parallel world_size ranks streams sm_count sockets "
         "n_shards n_threads_batch"
     ),
-    Role.NONE: (
+    Role.UNKNOWN: (
         "fan fan_speed absolute precision attention k0 gpu_mem_util n_gpu_layers "
         "core_voltage_mv clock_offset_mhz sampling_rate_hz refresh_rate_hz worker_memory_mb "
         "thread_affinity batch_timeout_ms dynamic_batching prefetch"
@@ -41,34 +43,14 @@ NAMES = {
     ("name", "expected"), [(name, does) for does, names in NAMES.items() for name in names.split()]
 )
 def test_a_knobs_name_tells_what_it_does(name: str, expected: Role) -> None:
-    assert role(name) is expected
+    assert roles_of([name]) == {name: expected}
 
 
-@pytest.mark.parametrize(
-    ("name", "ceiling"),
-    [("max_num_seqs", True), ("Max_Concurrency", True), ("batch_size", False), ("bs", False)],
-)
-def test_a_ceiling_is_not_what_is_under_way(name: str, ceiling: bool) -> None:
-    assert role(name) is Role.BATCH
-    assert is_ceiling(name) is ceiling
+@pytest.mark.parametrize("beside", ["sm_mhz", "gpu.power_limit_w"])
+def test_a_cpu_beside_a_gpu_is_its_host(beside: str) -> None:
+    assert roles_of(["cpu_freq_khz", beside])["cpu_freq_khz"] is Role.HOST_CLOCK
 
 
-@pytest.mark.parametrize(
-    ("metric", "expected"),
-    [
-        ("latency_p99_ms", Quantity.TIME),
-        ("makespan_s", Quantity.TIME),
-        ("throughput_per_s", Quantity.RATE),
-        ("power_w", Quantity.POWER),
-        ("energy_j", Quantity.ENERGY),
-        ("accuracy", Quantity.NONE),
-        ("dropped", Quantity.NONE),
-    ],
-)
-def test_a_metrics_name_tells_what_it_is(metric: str, expected: Quantity) -> None:
-    assert quantity(metric) is expected
-
-
-@pytest.mark.parametrize("metric", ["tokens_per_j", "throughput_per_w"])
-def test_work_per_energy_is_no_energy(metric: str) -> None:
-    assert quantity(metric) not in (Quantity.ENERGY, Quantity.POWER)
+def test_cores_are_a_hosts_only_where_a_gpu_is_named() -> None:
+    assert roles_of(["num_cpus", "num_gpus"])["num_cpus"] is Role.HOST_CORES
+    assert roles_of(["num_cpus", "clock_mhz"])["num_cpus"] is Role.PARALLEL

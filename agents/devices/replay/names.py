@@ -1,0 +1,64 @@
+"""What a knob of a foreign table does, as far as its column's name tells.
+
+The names are those that drivers, tools and servers use (NVML, sysfs, rocm-smi, jetson_clocks, RAPL,
+OpenMP, MPI, vLLM, Triton), and what published tables call them. Our own choice where they disagree.
+Who offers a knob himself says what it does; only tables that others wrote have to be guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from tuner.core import Role
+
+START = r"(^|[._])"
+"""Where a word of a name begins."""
+
+END = r"(_(level|idx|index|limit|cap|max|target|set))?(_?[kmg]?hz|_mts)?$"
+CLOCK = rf"((clock(_speed)?|clk|freq|frequency)s?{END}|{START}[kmg]?hz$|_[kmg]?hz$|{START}f(max)?$)"
+SHARED = rf"mem|emc|dram|vram|hbm|ddr|uncore|{START}([muf]clk|ram|mif|bus|ring|fabric|soc|noc)"
+CPUS = rf"cpu|scaling|{START}(big|little|cluster|policy|a[0-9]{{2}})"
+COUNTED = (
+    r"(threads?|cores?|workers?|instances?|replicas?|gpus?|parallel(ism)?|process(es)?|procs?|jobs?"
+    r"|v?cpus?|ranks?|tasks?|nodes?|sockets?|shards?|devices?|servers?|pods?|executors?|streams?|slices?"
+    r"|sms?|cus?|tpcs?)"
+)
+CEILING = r"num_seqs|concurren|running_req|in_?flight"
+SHARES = (
+    rf"{START}(n?{COUNTED}|[tpde]p|np|nt|nproc)"
+    r"($|[._](count|size|num|degree|percentage|pct|active|online|per[._].*)$)|world_size|num_cpus"
+)
+PATTERNS = (
+    (Role.UNKNOWN, r"offset|sampling|refresh|poll|_rate_[kmg]?hz$"),
+    (Role.UNKNOWN, r"batching$|batch.*(_[mun]?s|timeout|delay|window)$"),
+    (Role.MEMORY_CLOCK, rf"({SHARED}).*({CLOCK}|mts$)|{START}(lmc|[muf]clk)($|[._])"),
+    (Role.CPU_CLOCK, rf"({CPUS}).*{CLOCK}"),
+    (Role.CORE_CLOCK, rf"{CLOCK}|(clk|clocks?|freq)[._](sm|gr|level)|{START}lgc$"),
+    (Role.POWER_LIMIT, r"power.*(limit|cap|budget|target|max)|max_power"),
+    (Role.POWER_LIMIT, rf"{START}(c?tdp|p?cap|pl[12]?|plimit|ppt|rapl|watts?)($|[._])|_[mu]?w$"),
+    (Role.PARALLEL, r"threads?_batch$"),
+    (Role.CEILING, CEILING),
+    (Role.BATCH, rf"batch|{START}m?bsz?($|[._])"),
+    (Role.HOST_CORES, rf"^(?=.*cpu).*({SHARES})"),
+    (Role.PARALLEL, SHARES),
+)
+
+
+def roles_of(names: Iterable[str]) -> Mapping[str, Role]:
+    """Return what the knobs of one table do; UNKNOWN where nothing tells.
+
+    A CPU is the host of a GPU where any of the names speaks of one, or where the core has a clock of
+    its own.
+    """
+    found = {name: _role(name.lower()) for name in names}
+    hosted = {Role.CORE_CLOCK, Role.CPU_CLOCK} <= {*found.values()}
+    if hosted or any("gpu" in name.lower() for name in found):
+        alone = {Role.CPU_CLOCK: Role.HOST_CLOCK}
+    else:
+        alone = {Role.HOST_CORES: Role.PARALLEL}
+    return {name: alone.get(role, role) for name, role in found.items()}
+
+
+def _role(name: str) -> Role:
+    return next((r for r, pattern in PATTERNS if re.search(pattern, name)), Role.UNKNOWN)
