@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -71,6 +71,8 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
 LOOK_AGAIN_S = 0.5
 MOST_BYTES = 8 * 1024 * 1024
 OPEN_PATHS = ("/v1/health", "/v1/ready")
+AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+"""The whole of a Host header: a name or an address, and a port."""
 
 
 def create_app(
@@ -141,7 +143,8 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
-        self._app, self._token, self._hosts = app, token, hosts
+        self._app, self._token = app, token
+        self._hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with the reason why not."""
@@ -149,16 +152,17 @@ class Gate:
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, request: Request) -> JSONResponse | None:
-        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-        origin = request.headers.get("origin")
-        if host not in self._hosts:
-            return _problem(400, "host", f"this tuner is not called {host!r}", "use its own name")
-        if origin is not None and (urlsplit(origin).hostname or "") not in self._hosts:
+        hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            called = ", ".join(hosts)
+            return _problem(400, "host", f"this tuner is not called {called!r}", "use its own name")
+        if origin is not None and not self._is_ours(re.sub("^https?://", "", origin)):
             return _problem(403, "origin", f"requests from {origin} are not accepted")
         length = request.headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MOST_BYTES:
             return _problem(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
-        if request.url.path in OPEN_PATHS:
+        # Not by `request.url`: releases of Starlette make that of the Host header.
+        if request.scope["path"] in OPEN_PATHS:
             return None
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if hmac.compare_digest(given.encode(), self._token.encode()):
@@ -169,6 +173,10 @@ class Gate:
             "the bearer token is wrong" if given else "the bearer token is missing",
             "send the content of the tuner's token file as Authorization: Bearer …",
         )
+
+    def _is_ours(self, authority: str) -> bool:
+        found = AUTHORITY.fullmatch(authority)
+        return found is not None and found[1].strip("[]").lower() in self._hosts
 
 
 def _health_routes(operations: Operations, version: str) -> APIRouter:
