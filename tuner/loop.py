@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ from tuner.core import (
     TrialState,
     merged,
 )
+from tuner.silence import Silence
 from tuner.wire import (
     Assignment,
     HoldOrder,
@@ -66,7 +68,8 @@ class Loop:
     """Carries studies on whenever an agent asks.
 
     `policies` finds a policy by name, `hours` says whether tuning is allowed at a time (holding
-    always is). Raises the store's errors; a refused message changes nothing.
+    always is). `now` is for display: how long a lease lasts is counted on `monotonic`, in seconds.
+    Raises the store's errors; a refused message changes nothing.
     """
 
     store: Store
@@ -75,7 +78,8 @@ class Loop:
     lease_s: float = 30.0
     abandon_s: float = 900.0
     hours: Callable[[datetime], bool] = lambda _: True
-    _up_since: datetime = field(init=False)
+    monotonic: Callable[[], float] = time.monotonic
+    _silence: Silence = field(init=False)
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
     )
@@ -84,7 +88,7 @@ class Loop:
     _holds: orders.Holds = field(default_factory=orders.Holds)
 
     def __post_init__(self) -> None:
-        self._up_since = self.now()
+        self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
 
     def lock(self, study: str) -> threading.RLock:
         """Return the lock that whoever changes a study holds meanwhile."""
@@ -146,10 +150,8 @@ class Loop:
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or StaleToken: the agent must stop."""
-        lease = self.store.leases.get(renewal.device)
-        if lease is None:
-            raise NotFound(f"device {renewal.device} has no lease", hint="ask for an assignment")
-        self.store.leases.renew(renewal.device, renewal.token, self._lease_end())
+        lease = self.store.leases.renew(renewal.device, renewal.token, self._lease_end())
+        self._silence.in_time(lease)
         return Registered(lease_s=self.lease_s)
 
     def record(self, message: TrialReport) -> Receipt:
@@ -208,19 +210,25 @@ class Loop:
 
         A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
         still report, and the same agent asking again gets the same trial. A tuner that was away itself
-        gives everybody the same time once more.
+        (started anew, suspended, without its database) gives everybody the same time once more.
         """
+        with self._silence.listening():
+            studies = [s for s in self.store.studies.list() if s.active]
+            return sum(self._reap(s) for s in studies if self.store.trials.running(s.id))
+
+    def _reap(self, study: Study) -> int:
         ended = 0
-        for study in self.store.studies.list():
-            if not study.active or not self.store.trials.running(study.id):
-                continue
-            with self.lock(study.id):
-                for trial in self.store.trials.running(study.id):
-                    if not self._close(study, trial) and self._abandoned(study, trial):
-                        why = f"no agent has cared for it for {self.abandon_s:g} s"
-                        self._cancel(study, trial, why)
-                        self._despair(study, trial, why)
-                        ended += 1
+        with self.lock(study.id):
+            for trial in self.store.trials.running(study.id):
+                leases = [self.store.leases.get(device) for device in study.devices]
+                if self._close(study, trial) or not self._silence.abandoned(
+                    study.id, trial, leases
+                ):
+                    continue
+                why = f"no agent has cared for it for {self.abandon_s:g} s"
+                self._cancel(study, trial, why)
+                self._despair(study, trial, why)
+                ended += 1
         return ended
 
     def _despair(self, study: Study, trial: Trial, why: str) -> None:
@@ -231,13 +239,6 @@ class Loop:
             silent = ", ".join(d for d in study.devices if d not in reported)
             said = f"{MOST_ABANDONED} trials in a row were abandoned; the last had no report of {silent}"
             self.move(self.store.studies.get(study.id), Phase.PAUSED, said)
-
-    def _abandoned(self, study: Study, trial: Trial) -> bool:
-        leases = [self.store.leases.get(device) for device in study.devices]
-        cared = [e.expires_at for e in leases if e is not None and e.trial == trial.number]
-        return self.now() - max([self._up_since, trial.started_at, *cared]) > timedelta(
-            seconds=self.abandon_s
-        )
 
     def _cancel(self, study: Study, trial: Trial, why: str) -> None:
         self._end(trial, study.id, Outcome(state=TrialState.ABORTED, reason=why))
@@ -290,7 +291,7 @@ class Loop:
         lease = self.store.leases.get(device)
         mine = lease is not None and (lease.study, lease.trial) == (study.id, trial.number)
         if lease is not None and mine:
-            in_time = lease.expires_at > self.now()
+            in_time = self._silence.in_time(lease)
             if in_time and lease.held_by(agent):  # the answer got lost on its way
                 return self._assigned(study, trial, lease)
             if in_time and not lease.succeeded_by(agent):
@@ -342,6 +343,7 @@ class Loop:
 
     def _granted(self, study: Study, trial: Trial, device: str, agent: str) -> Assignment:
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
+        self._silence.in_time(lease)
         return self._assigned(study, trial, lease)
 
     def _assigned(self, study: Study, trial: Trial, lease: Lease) -> Assignment:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 
-from db.memory import MemoryStore
+from db.memory import MemoryStore, MemoryStudies
 from tests.builders import Descend, Time, applied, completed, device, setting, study, window
 from tuner.core import (
     Conflict,
@@ -19,6 +21,7 @@ from tuner.core import (
     Plan,
     Setting,
     StaleToken,
+    StoreError,
     Study,
     Suggestion,
     TrialState,
@@ -47,7 +50,24 @@ class World:
     store: MemoryStore = field(default_factory=MemoryStore)
 
     def __post_init__(self) -> None:
-        self.loop = Loop(self.store, lambda _: Descend(), self.time.now)
+        self.loop = self.restarted()
+
+    def restarted(self) -> Loop:
+        """Return the loop as another process would have it."""
+        return Loop(self.store, lambda _: Descend(), self.time.now, monotonic=self.time.monotonic)
+
+    def wait(self, seconds: float) -> int:
+        """Let time pass, reaping as the schedule does; return how many trials were given up."""
+        ended = 0
+        for _ in range(math.ceil(seconds / 10.0)):
+            self.time.sleep(10.0)
+            ended += self.loop.reap()
+        return ended
+
+    @property
+    def patience_s(self) -> float:
+        """How long a trial waits for its agent, and a little more."""
+        return self.loop.lease_s + self.loop.abandon_s + 20.0
 
     def start(self, *names: str) -> Study:
         for name in names or ("sim",):
@@ -191,8 +211,7 @@ def test_a_report_after_the_lease_ran_out_still_counts_if_nobody_took_over(world
 def test_an_agent_that_never_comes_back_ends_its_trial(world: World) -> None:
     world.start()
     order = world.assigned()
-    world.time.sleep(world.loop.lease_s + world.loop.abandon_s + 1.0)
-    assert world.loop.reap() == 1
+    assert world.wait(world.patience_s) == 1
     assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
     with pytest.raises(NotFound):
         world.loop.renew(Renewal(device="sim", token=order.token))
@@ -263,21 +282,79 @@ def test_a_crash_between_report_and_end_is_mended_by_the_reaper_too(
     assert world.store.trials.list("s1")[0].state is TrialState.COMPLETED
 
 
-def test_a_tuner_that_was_away_gives_agents_their_time_again(world: World) -> None:
+def test_a_tuner_started_anew_gives_agents_their_time_again(world: World) -> None:
     world.start()
     order = world.assigned()
     world.time.sleep(1e5)
-    world.loop = Loop(world.store, lambda _: Descend(), world.time.now)
-    world.time.sleep(10.0)
-    assert world.loop.reap() == 0
+    world.loop = world.restarted()
+    assert world.wait(world.loop.abandon_s) == 0
     assert world.report(order, completed()) == "closed"
+
+
+def test_a_tuner_that_was_suspended_gives_agents_their_time_again(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    world.wait(world.loop.abandon_s)
+    world.time.sleep(1e5)
+    assert world.wait(world.loop.abandon_s) == 0, "it had not listened"
+    assert world.report(order, completed()) == "closed"
+
+
+def test_a_tuner_whose_database_was_away_gives_agents_their_time_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    order = world.assigned()
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoryStudies, "list", _unwell)
+        for _ in range(100):
+            world.time.sleep(10.0)
+            with pytest.raises(StoreError):
+                world.loop.reap()
+    assert world.wait(world.loop.abandon_s) == 0, "no renewal could be heard meanwhile"
+    assert world.report(order, completed()) == "closed"
+
+
+def _unwell(*_: object) -> NoReturn:
+    raise StoreError("the database does not answer")
+
+
+@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
+def test_a_step_of_the_wall_clock_ends_no_trial(world: World, step: timedelta) -> None:
+    world.start()
+    order = world.assigned()
+    world.time.step(step)
+    assert world.loop.reap() == 0
+    assert world.assigned() == order
+    assert isinstance(world.ask(agent="other/1"), Idle), "nor does it let another agent have it"
+    assert world.report(order, completed()) == "closed"
+
+
+@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
+def test_an_agent_that_fell_silent_is_given_up_whatever_the_wall_clock_says(
+    world: World, step: timedelta
+) -> None:
+    world.start()
+    world.assigned()
+    world.time.step(step)
+    assert world.wait(world.loop.abandon_s) == 0
+    assert world.wait(world.patience_s - world.loop.abandon_s) == 1
+
+
+def test_a_renewal_that_another_tuner_heard_counts(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    other = world.restarted()
+    for _ in range(5):
+        assert world.wait(world.loop.abandon_s) == 0
+        other.renew(Renewal(device="sim", token=order.token))
+    assert world.wait(world.patience_s) == 1
 
 
 def test_a_device_that_never_asks_does_not_keep_a_trial_running_for_ever(world: World) -> None:
     world.start("a", "b")
     world.report(world.assigned("a"), completed(), "a")
-    world.time.sleep(1e5)
-    assert world.loop.reap() == 1
+    assert world.wait(world.patience_s) == 1
     assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
 
 
@@ -286,8 +363,7 @@ def test_a_study_whose_trials_are_abandoned_one_after_another_is_paused(world: W
     for _ in range(MOST_ABANDONED):
         assert world.store.studies.get("s1").phase is Phase.BASELINE
         world.report(world.assigned("a"), completed(), "a")
-        world.time.sleep(1e5)
-        assert world.loop.reap() == 1
+        assert world.wait(world.patience_s) == 1
     assert world.store.studies.get("s1").phase is Phase.PAUSED
     assert world.store.events.list("s1")[-1].text.endswith("the last had no report of b")
     assert isinstance(world.ask("a"), Release)
