@@ -282,7 +282,7 @@ class DeviceAgent:
             order.attempt,
             render_setting(order.setting),
         )
-        renewal = Renewal(device=self.device.id, token=order.token)
+        renewal = Renewal(device=self.device.id, token=order.token, nonce=order.nonce)
         with LeaseKeeper(self._around.link, renewal, order.lease_s) as lease:
             with self._holder.set_aside(lend=True):
                 outcome = self._measured(order, lease)
@@ -306,6 +306,7 @@ class DeviceAgent:
                 trial=order.trial,
                 attempt=order.attempt,
                 token=order.token,
+                nonce=order.nonce,
                 outcome=outcome,
             )
         )

@@ -5,6 +5,7 @@ Values are copied on the way in and on the way out, as a database would.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -161,9 +162,10 @@ class MemoryTrials:
         with self._tables.lock:
             self._tables.trial(report.study, report.trial)
             kept = self._tables.reports.setdefault((report.study, report.trial), {})
-            if (report.device, report.token) in kept:
+            key = report.device, report.token, report.nonce
+            if key in kept:
                 return False
-            kept[report.device, report.token] = deepcopy(report)
+            kept[key] = deepcopy(report)
             return True
 
     def reports(self, study: str, number: int) -> Sequence[Report]:
@@ -201,6 +203,7 @@ class MemoryLeases:
                 trial=trial.number,
                 attempt=trial.attempt,
                 token=token,
+                nonce=secrets.token_hex(16),
                 agent=agent,
                 expires_at=expires_at,
             )
@@ -213,13 +216,13 @@ class MemoryLeases:
         with self._tables.lock:
             return self._tables.leases.get(device)
 
-    def renew(self, device: str, token: int, expires_at: datetime) -> Lease:
-        """Put off the end of the lease that has this token. Raises NotFound, StaleToken."""
+    def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
+        """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
         with self._tables.lock:
             lease = self._tables.leases.get(device)
             if lease is None:
                 raise refusals.no_lease(device)
-            lease.admit(token)
+            lease.admit(token, nonce)
             self._tables.leases[device] = renewed = replace(lease, expires_at=expires_at)
             return renewed
 

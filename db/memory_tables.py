@@ -36,7 +36,7 @@ class Tables:
     revisions: dict[str, list[Revision]] = field(default_factory=dict)
     trials: dict[str, dict[int, Trial]] = field(default_factory=dict)
     states: dict[TrialKey, list[tuple[TrialState, int, datetime]]] = field(default_factory=dict)
-    reports: dict[TrialKey, dict[tuple[str, int], Report]] = field(default_factory=dict)
+    reports: dict[TrialKey, dict[tuple[str, int, str], Report]] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     devices: dict[str, Device] = field(default_factory=dict)

@@ -214,7 +214,7 @@ class ReportRow(Base):
             ["trials.study_id", "trials.number"],
             ondelete="CASCADE",
         ),
-        UniqueConstraint("study_id", "trial_number", "device_id", "token"),
+        UniqueConstraint("study_id", "trial_number", "device_id", "token", "nonce"),
     )
 
     id: Mapped[Serial]
@@ -223,6 +223,7 @@ class ReportRow(Base):
     device_id: Mapped[str]
     attempt: Mapped[int]
     token: Mapped[int]
+    nonce: Mapped[str]
     state: Mapped[str]
     broke: Mapped[str | None]
     reason: Mapped[str]
@@ -322,6 +323,7 @@ class LeaseRow(Base):
 
     device_id: Mapped[str] = mapped_column(primary_key=True)
     token: Mapped[int]
+    nonce: Mapped[str]
     study_id: Mapped[str | None]
     trial_number: Mapped[int | None]
     attempt: Mapped[int]

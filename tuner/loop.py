@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 
 from tuner import orders, steps
 from tuner.core import (
-    Conflict,
     Device,
     Event,
+    InvalidInput,
     Lease,
     NotFound,
     Now,
@@ -36,6 +36,7 @@ from tuner.core import (
     TrialState,
     merged,
 )
+from tuner.served import Served
 from tuner.silence import Silence
 from tuner.wire import (
     Assignment,
@@ -57,8 +58,8 @@ TUNER = "tuner"
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
 MOST_ABANDONED = 3
-MOST_MET = 8
-"""So many starts of a device's agents are remembered."""
+MOST_LATE = 8
+"""So many late reports of a trial are kept from each device."""
 
 Orders = Assignment | HoldOrder | Idle | Release
 
@@ -84,7 +85,7 @@ class Loop:
         default_factory=lambda: defaultdict(threading.RLock)
     )
 
-    _agents: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _served: Served = field(default_factory=Served)
     _holds: orders.Holds = field(default_factory=orders.Holds)
 
     def __post_init__(self) -> None:
@@ -114,7 +115,7 @@ class Loop:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
         self.store.devices.get(device)
-        self._meet(device, poll.agent)
+        self._served.meet(device, poll.agent)
         self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
         study = self.store.studies.of(device)
         if study is None:
@@ -132,37 +133,29 @@ class Loop:
                     return answer
         return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
 
-    def _meet(self, device: str, agent: str) -> None:
-        """Remember who asks for a device. Who was followed by another and asks again never died.
-
-        Left alone, two agents would take every trial from each other until it fails.
-        """
-        met = self._agents[device]
-        if agent in met[:-1]:
-            raise Conflict(
-                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
-                hint="stop one of them, then start the other again, or give one of them another "
-                "`name` in its agent.toml",
-            )
-        if agent not in met:
-            met.append(agent)
-            del met[:-MOST_MET]
-
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or StaleToken: the agent must stop."""
-        lease = self.store.leases.renew(renewal.device, renewal.token, self._lease_end())
+        lease = self.store.leases.renew(
+            renewal.device, renewal.token, renewal.nonce, self._lease_end()
+        )
         self._silence.in_time(lease)
         return Registered(lease_s=self.lease_s)
 
     def record(self, message: TrialReport) -> Receipt:
         """Take a report: close the trial, or keep it as late evidence when its token is not in force."""
-        self.store.studies.get(message.study)
+        _require(message.device, self.store.studies.get(message.study))
         with self.lock(message.study):
             trial = self._trial(message.study, message.trial)
             known = self.store.trials.reports(message.study, message.trial)
-            if any(r.token == message.token and r.device == message.device for r in known):
+            own = [r for r in known if r.device == message.device]
+            if any((r.token, r.nonce) == (message.token, message.nonce) for r in own):
                 return Receipt(result="duplicate")
             late = trial.state.final or not self._in_force(message)
+            if late and sum(r.late for r in own) >= MOST_LATE:
+                raise StaleToken(
+                    f"trial {message.trial} has {MOST_LATE} late reports of {message.device} already",
+                    hint="this one was not kept: it would close nothing",
+                )
             self.store.trials.report(
                 Report(
                     study=message.study,
@@ -170,6 +163,7 @@ class Loop:
                     device=message.device,
                     attempt=message.attempt,
                     token=message.token,
+                    nonce=message.nonce,
                     outcome=message.outcome,
                     received_at=self.now(),
                     late=late,
@@ -187,6 +181,7 @@ class Loop:
         """Take a window of a hold, or its end, which sends the study back to its baseline."""
         with self.lock(message.study):
             study = self.store.studies.get(message.study)
+            _require(message.device, study)
             if message.measurement is not None:
                 self.store.observations.add(
                     Observation(
@@ -380,7 +375,7 @@ class Loop:
         if lease is None or (lease.study, lease.trial) != (message.study, message.trial):
             return False
         try:
-            lease.admit(message.token)
+            lease.admit(message.token, message.nonce)
         except StaleToken:
             return False
         return True
@@ -393,6 +388,12 @@ class Loop:
 
     def _lease_end(self) -> datetime:
         return self.now() + timedelta(seconds=self.lease_s)
+
+
+def _require(device: str, study: Study) -> None:
+    """Refuse what a device tells of a study that does not have it."""
+    if device not in study.devices:
+        raise InvalidInput(f"study {study.id} does not have the device {device}")
 
 
 def _versions(device: Device) -> tuple[str, str]:

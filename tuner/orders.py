@@ -33,6 +33,7 @@ def assignment(
         trial=trial.number,
         attempt=lease.attempt,
         token=lease.token,
+        nonce=lease.nonce,
         lease_s=lease_s,
         phase=trial.phase,
         setting=trial.setting,

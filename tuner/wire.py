@@ -99,6 +99,7 @@ class Poll(Message):
 class Assignment(Message):
     """Try this setting: apply, settle, measure, report, under the lease that `token` names.
 
+    `nonce` is that lease's secret: without it neither a renewal nor a report counts.
     `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
     `expected_rate_per_s` is the baseline's, None while there is none.
     """
@@ -109,6 +110,7 @@ class Assignment(Message):
     trial: int
     attempt: int
     token: int
+    nonce: str
     lease_s: float
     phase: Phase
     setting: Setting
@@ -159,6 +161,7 @@ class Renewal(Message):
 
     device: str
     token: int
+    nonce: str
 
 
 class TrialReport(Message):
@@ -169,6 +172,7 @@ class TrialReport(Message):
     trial: int
     attempt: int
     token: int
+    nonce: str
     outcome: Outcome
 
 

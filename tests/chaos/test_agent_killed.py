@@ -30,6 +30,7 @@ TRIAL = Assignment(
     trial=1,
     attempt=1,
     token=1,
+    nonce="n1",
     lease_s=30.0,
     phase=Phase.TUNING,
     setting=TRIED,

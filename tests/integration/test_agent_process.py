@@ -139,6 +139,7 @@ def trial(window_s: float = 10.0) -> Assignment:
         trial=1,
         attempt=1,
         token=1,
+        nonce="n1",
         lease_s=30.0,
         phase=Phase.TUNING,
         setting=SLOW,

@@ -168,7 +168,7 @@ class Trials(Protocol):
         ...
 
     def report(self, report: Report) -> bool:
-        """Keep a report; False where the same (study, trial, device, token) is kept already.
+        """Keep a report; False where the same (study, trial, device, token, nonce) is kept already.
 
         Raises:
             NotFound: there is no such trial.
@@ -192,6 +192,8 @@ class Leases(Protocol):
     ) -> Lease:
         """Give the device's lease to a trial, replacing whatever lease there was.
 
+        It has a greater token than any before and a nonce that nobody can guess.
+
         Raises:
             NotFound: there is no such trial.
         """
@@ -201,8 +203,8 @@ class Leases(Protocol):
         """Return the device's lease, None where there is none."""
         ...
 
-    def renew(self, device: str, token: int, expires_at: datetime) -> Lease:
-        """Put off the end of the lease that has this token. Raises NotFound, StaleToken."""
+    def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
+        """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
         ...
 
     def release(self, device: str, token: int) -> None:

@@ -202,6 +202,7 @@ def _create_reports() -> None:
         _text("device_id"),
         _number("attempt"),
         _number("token"),
+        _text("nonce"),
         _text("state"),
         _text("broke", nullable=True),
         _text("reason"),
@@ -213,7 +214,8 @@ def _create_reports() -> None:
             "trial_number",
             "device_id",
             "token",
-            name="uq_reports_study_id_trial_number_device_id_token",
+            "nonce",
+            name="uq_reports_study_id_trial_number_device_id_token_nonce",
         ),
     )
     op.create_table(
@@ -306,6 +308,7 @@ def _create_leases() -> None:
         "leases",
         _text("device_id"),
         _number("token"),
+        _text("nonce"),
         _text("study_id", nullable=True),
         _number("trial_number", nullable=True),
         _number("attempt"),

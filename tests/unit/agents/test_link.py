@@ -23,7 +23,7 @@ from tuner.core import (
 )
 from tuner.wire import Idle, Poll, Renewal, TrialReport
 
-RENEWAL = Renewal(device="d", token=1)
+RENEWAL = Renewal(device="d", token=1, nonce="n")
 
 
 @pytest.fixture
@@ -129,7 +129,11 @@ def test_the_wait_for_an_answer_grows_with_the_poll(rig: Rig) -> None:
 def test_any_receipt_counts_as_delivered(rig: Rig, receipt: str) -> None:
     rig.tuner.receipt = receipt
     link = rig.link
-    link.keep(TrialReport(device="d", study="s", trial=1, attempt=1, token=1, outcome=completed()))
+    link.keep(
+        TrialReport(
+            device="d", study="s", trial=1, attempt=1, token=1, nonce="n", outcome=completed()
+        )
+    )
     assert link.deliver() == 1
     assert rig.spool.waiting() == []
 

@@ -25,7 +25,7 @@ Report = TrialReport | HoldReport
 
 def report(trial: int) -> TrialReport:
     return TrialReport(
-        device="d", study="s", trial=trial, attempt=1, token=trial, outcome=completed()
+        device="d", study="s", trial=trial, attempt=1, token=trial, nonce="n", outcome=completed()
     )
 
 

@@ -186,6 +186,7 @@ def test_infinite_bounds_travel_both_ways(client: TestClient, study: StudyView) 
         trial=order.trial,
         attempt=order.attempt,
         token=order.token,
+        nonce=order.nonce,
         outcome=Outcome(state=TrialState.INCONCLUSIVE, measurement=window(extra=tail)),
     )
     answer = send(client, "POST", "/v1/trials/report", report)
@@ -218,6 +219,7 @@ def test_absurd_reports_are_refused_and_close_nothing(
         trial=order.trial,
         attempt=order.attempt,
         token=order.token,
+        nonce=order.nonce,
         outcome=Outcome(state=TrialState.COMPLETED, measurement=window()),
     ).model_dump_json()
     assert find in good
@@ -244,7 +246,9 @@ def test_an_operator_pauses_resumes_stops_and_deletes(client: TestClient, study:
     order = poll(client)
     assert isinstance(order, Assignment)
     assert client.post(f"{path}/pause", json={"who": "eve"}).json()["phase"] == "paused"
-    lost = client.post("/v1/trials/renew", json={"device": "sim", "token": order.token})
+    lost = client.post(
+        "/v1/trials/renew", json={"device": "sim", "token": order.token, "nonce": order.nonce}
+    )
     assert lost.status_code == 404
     assert [t["state"] for t in client.get(f"{path}/trials").json()] == ["aborted"]
     assert client.post(f"{path}/resume", json={}).json()["phase"] == "baseline"
@@ -287,6 +291,7 @@ def test_a_loosened_constraint_sends_a_held_study_back_to_tuning_only_if_needed(
             trial=order.trial,
             attempt=order.attempt,
             token=order.token,
+            nonce=order.nonce,
             outcome=outcome,
         )
         send(client, "POST", "/v1/trials/report", report)

@@ -14,6 +14,7 @@ from db.memory import MemoryStore, MemoryStudies
 from tests.builders import Descend, Time, applied, completed, device, setting, study, window
 from tuner.core import (
     Conflict,
+    InvalidInput,
     NotFound,
     Outcome,
     Past,
@@ -26,7 +27,7 @@ from tuner.core import (
     Suggestion,
     TrialState,
 )
-from tuner.loop import MOST_ABANDONED, Loop
+from tuner.loop import MOST_ABANDONED, MOST_LATE, Loop
 from tuner.operations import Operations
 from tuner.steps import FAILED_IN_A_ROW
 from tuner.wire import (
@@ -92,6 +93,7 @@ class World:
                 trial=order.trial,
                 attempt=order.attempt,
                 token=order.token,
+                nonce=order.nonce,
                 outcome=outcome,
             )
         ).result
@@ -192,6 +194,58 @@ def test_a_late_report_is_kept_and_closes_nothing(
     assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
 
 
+def test_a_report_with_a_guessed_token_closes_nothing_and_hides_nothing(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    forged = order.model_copy(update={"nonce": "guess"})
+    assert world.report(forged, completed(1.0)) == "late"
+    with pytest.raises(StaleToken):
+        world.loop.renew(Renewal(device="sim", token=order.token, nonce="guess"))
+    assert not world.store.trials.list("s1")[0].state.final
+    assert world.report(order, completed(9.0)) == "closed"
+    ended = world.store.trials.list("s1")[0].measurement
+    assert ended is not None
+    assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
+
+
+def test_late_reports_beyond_a_few_are_refused_for_good(world: World) -> None:
+    world.start("a", "b")
+    order = world.assigned("a")
+    for token in range(100, 100 + MOST_LATE):
+        late = order.model_copy(update={"token": token})
+        assert world.report(late, completed(), "a") == "late"
+    noted = len(world.store.events.list("s1"))
+    with pytest.raises(StaleToken, match=f"has {MOST_LATE} late reports of a already"):
+        world.report(order.model_copy(update={"token": 99}), completed(), "a")
+    assert len(world.store.trials.reports("s1", order.trial)) == MOST_LATE
+    assert len(world.store.events.list("s1")) == noted
+    assert world.report(late, completed(), "a") == "duplicate"
+    assert world.report(late, completed(), "b") == "late", "another device has its own"
+    assert world.report(order, completed(), "a") == "kept", "what is in force is always taken"
+
+
+def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -> None:
+    world.start()
+    world.loop.register(device("other"))
+    hold = world.run(truth)
+    told = HoldReport(
+        device="other",
+        study="s1",
+        revision=hold.revision,
+        setting=setting(600),
+        measurement=window(),
+        ended="for no reason",
+    )
+    with pytest.raises(InvalidInput, match="s1 does not have the device other"):
+        world.loop.observe(told)
+    assert world.store.observations.list("s1") == ()
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+    world.loop.afresh(world.store.studies.get("s1"), "again")
+    with pytest.raises(InvalidInput, match="s1 does not have the device other"):
+        world.report(world.assigned(), completed(), "other")
+    assert world.store.trials.reports("s1", 9) == ()
+
+
 def test_a_report_that_comes_twice_counts_once(world: World) -> None:
     world.start()
     order = world.assigned()
@@ -214,7 +268,7 @@ def test_an_agent_that_never_comes_back_ends_its_trial(world: World) -> None:
     assert world.wait(world.patience_s) == 1
     assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
     with pytest.raises(NotFound):
-        world.loop.renew(Renewal(device="sim", token=order.token))
+        world.loop.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
     assert world.assigned().trial == order.trial + 1
 
 
@@ -229,13 +283,13 @@ def test_renewing_keeps_a_lease_and_a_stale_token_is_told(world: World) -> None:
     world.start()
     first = world.assigned()
     world.time.sleep(20.0)
-    world.loop.renew(Renewal(device="sim", token=first.token))
+    world.loop.renew(Renewal(device="sim", token=first.token, nonce=first.nonce))
     lease = world.store.leases.get("sim")
     assert lease is not None
     assert lease.expires_at == world.time.now() + timedelta(seconds=world.loop.lease_s)
     world.assigned(agent="host/2")
     with pytest.raises(StaleToken):
-        world.loop.renew(Renewal(device="sim", token=first.token))
+        world.loop.renew(Renewal(device="sim", token=first.token, nonce=first.nonce))
 
 
 def test_a_tuner_that_died_goes_on_where_it_was(world: World) -> None:
@@ -347,7 +401,7 @@ def test_a_renewal_that_another_tuner_heard_counts(world: World) -> None:
     other = world.restarted()
     for _ in range(5):
         assert world.wait(world.loop.abandon_s) == 0
-        other.renew(Renewal(device="sim", token=order.token))
+        other.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
     assert world.wait(world.patience_s) == 1
 
 
