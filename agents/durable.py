@@ -14,10 +14,10 @@ def file_name(device: str, suffix: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + suffix
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, mode: int = 0o666) -> None:
     """Replace a file's content; once this returns, it is on the disk.
 
-    Temporary file, fsync, rename, fsync of the folder.
+    Temporary file, fsync, rename, fsync of the folder. `mode` is the file's, less the umask.
 
     Raises:
         StoreError: the disk refuses; the old content is still there.
@@ -25,7 +25,8 @@ def write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -34,6 +35,21 @@ def write(path: Path, text: str) -> None:
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror}", hint="free space, or make it writable"
+        ) from error
+
+
+def rename(path: Path, to: Path) -> None:
+    """Give a file another name, in place of what has it.
+
+    Raises:
+        StoreError: the disk refuses.
+    """
+    try:
+        path.replace(to)
+        _sync(to.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot rename {path}: {error.strerror}", hint="make its folder writable"
         ) from error
 
 

@@ -38,6 +38,11 @@ class Host:
     boot: str
     cores: int
 
+    @property
+    def agent(self) -> str:
+        """What the agent of this machine is called."""
+        return f"agent@{self.name}"
+
     @classmethod
     def here(cls, root: Path = Path("/"), name: str = "") -> Host:
         """Return this machine, by another name where one is given.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import random
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from agents.credentials import Credentials
 from agents.spool import Spool
 from tuner.core import (
-    ConfigError,
     Conflict,
     Device,
+    Forbidden,
     InvalidInput,
     LinkError,
     NotFound,
@@ -25,6 +26,8 @@ from tuner.core import (
 from tuner.wire import (
     ORDER,
     Assignment,
+    Enrolled,
+    Enrolment,
     HoldOrder,
     HoldReport,
     Idle,
@@ -38,6 +41,8 @@ from tuner.wire import (
     Renewal,
     TrialReport,
 )
+
+log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -79,15 +84,15 @@ class Backoff:
 class Link:
     """One tuner. Every call is one attempt; who calls backs off. Safe from many threads.
 
-    The token is read from its file at every call, so that it can be replaced while the agent runs.
+    An agent that has no token of its own, or one that the tuner does not know (any more), enrols first.
 
-    Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised,
-    ConfigError (no token) or what the tuner's refusal says.
+    Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised
+    (not let in, or not enrolled) or what the tuner's refusal says.
     """
 
-    def __init__(self, http: httpx.Client, token_file: Path, spool: Spool) -> None:
+    def __init__(self, http: httpx.Client, credentials: Credentials, spool: Spool) -> None:
         self._http = http
-        self._token_file = token_file
+        self._credentials = credentials
         self._spool = spool
 
     def register(self, device: Device) -> float:
@@ -125,10 +130,37 @@ class Link:
         schema: TypeAdapter[Answer],
         timeout_s: float = PATIENCE_S,
     ) -> Answer:
-        headers = {
-            "Authorization": f"Bearer {self._token()}",
-            "Content-Type": "application/json",
-        }
+        own = self._credentials.own
+        if own:
+            try:
+                return self._ask(own, method, path, message, schema, timeout_s)
+            except Forbidden:
+                raise
+            except Unauthorised:
+                pass  # another database, or revoked: where it may, it becomes an agent again
+        self._credentials.enrol(self._enrol, own)
+        return self._ask(self._credentials.own, method, path, message, schema, timeout_s)
+
+    def _enrol(self, token: str, message: Enrolment) -> None:
+        """Enrol with a token. What is wrong with that says nothing of what was to be asked."""
+        try:
+            self._ask(token, "POST", "/v1/enrol", message, TypeAdapter(Enrolled), PATIENCE_S)
+        except (Conflict, Forbidden, InvalidInput, NotFound) as error:
+            raise Unauthorised(
+                f"the tuner does not enrol this agent: {error.message}", hint=error.hint
+            ) from error
+        log.info("event=enrolled agent=%s", message.agent)
+
+    def _ask(
+        self,
+        token: str,
+        method: str,
+        path: str,
+        message: Message,
+        schema: TypeAdapter[Answer],
+        timeout_s: float,
+    ) -> Answer:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
             response = self._http.request(
                 method, path, content=message.model_dump_json(), headers=headers, timeout=timeout_s
@@ -151,18 +183,6 @@ class Link:
                 f"tuner's: {error.errors()[0]['msg']}",
                 hint="is it a jouletune tuner of this release?",
             ) from None
-
-    def _token(self) -> str:
-        try:
-            token = self._token_file.read_text().strip()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read the token file {self._token_file}: {error.strerror}",
-                hint="give the tuner's token file with --token-file",
-            ) from None
-        if not token:
-            raise ConfigError(f"the token file {self._token_file} is empty")
-        return token
 
 
 def _problem(response: httpx.Response) -> TuningError:

@@ -18,6 +18,7 @@ from pathlib import Path
 from agents import durable
 from agents.agent import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment
+from agents.credentials import Credentials
 from agents.holds import Holder
 from agents.host import Host, HostClock, sole, uncollected
 from agents.journal import Entry, Journal
@@ -47,10 +48,12 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
     """
     stop = stop or threading.Event()
     with sole(config.state_dir), connect(config.tuner) as http, _stopping_on_signals(stop):
+        host = Host.here(config.root, config.name)
+        credentials = Credentials(config.state_dir, config.token_file, host.agent)
         around = Surroundings(
-            link=Link(http, config.token_file, Spool(config.state_dir / "spool")),
+            link=Link(http, credentials, Spool(config.state_dir / "spool")),
             journal=Journal(config.state_dir / "journal"),
-            host=Host.here(config.root, config.name),
+            host=host,
             clock=HostClock(),
             now=_now,
             stop=stop,
@@ -205,8 +208,7 @@ def _open_one(
         usage=Usage(around.host.cores, time.process_time),
         seed=str(config.seed),
     )
-    agent = f"agent@{around.host.name}"
-    device = pair.describe(id, agent, _versions(), around.now())
+    device = pair.describe(id, around.host.agent, _versions(), around.now())
     rng = random.Random(f"{config.seed}/{id}")
     return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
 

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from agents import durable
-from tuner.core import Conflict, InvalidInput, NotFound
+from tuner.core import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.wire import HoldReport, Message, TrialReport
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Spool:
             for path in self.waiting():
                 try:
                     send(_load(path))
-                except (InvalidInput, NotFound, Conflict) as error:
+                except (InvalidInput, NotFound, Conflict, Forbidden) as error:
                     self._refuse(path, str(error))
                 else:
                     durable.remove(path)

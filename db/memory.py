@@ -14,6 +14,7 @@ from datetime import datetime
 from db import refusals
 from db.memory_log import MemoryEvents, MemoryObservations
 from db.memory_tables import Tables
+from db.memory_tokens import MemoryTokens
 from tuner.core import (
     Applied,
     Device,
@@ -281,6 +282,7 @@ class MemoryStore:
         self.devices = MemoryDevices(tables)
         self.observations = MemoryObservations(tables)
         self.events = MemoryEvents(tables)
+        self.tokens = MemoryTokens(tables)
 
     def ping(self) -> None:
         """Return quietly: memory always answers."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from db import refusals
 from tuner.core import (
+    AccessToken,
     Applied,
     Device,
     Event,
@@ -42,6 +43,7 @@ class Tables:
     devices: dict[str, Device] = field(default_factory=dict)
     applied: dict[str, list[Applied]] = field(default_factory=dict)
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
+    access: dict[str, AccessToken] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
     def study(self, study: str) -> Study:

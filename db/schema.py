@@ -345,6 +345,20 @@ class AppliedRow(Base):
     revision: Mapped[int]
 
 
+class TokenRow(Base):
+    """Who may ask, by the digest of the token shown. A revoked one stays until its name is given anew."""
+
+    __tablename__ = "tokens"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    role: Mapped[str]
+    digest: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
 class EventRow(Base):
     """An entry of the operator's log. It outlives the study and the device it names."""
 

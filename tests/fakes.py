@@ -14,6 +14,7 @@ import httpx
 
 from agents.agent import DeviceAgent, Surroundings
 from agents.attached import Attached, Pulse
+from agents.credentials import Credentials
 from agents.host import Host
 from agents.journal import Journal
 from agents.link import Link
@@ -35,7 +36,7 @@ from tuner.core import (
     TuningError,
     Value,
 )
-from tuner.wire import Assignment, HoldOrder, Idle, Problem, Receipt, Registered, Release
+from tuner.wire import Assignment, Enrolled, HoldOrder, Idle, Problem, Receipt, Registered, Release
 
 CLOCK = Knob("gpu.clock_mhz", (400, 600, 800, 1000), 1000)
 BATCH = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD)
@@ -209,9 +210,14 @@ class Rig:
 
     @property
     def link(self) -> Link:
-        token = self.folder / "token"
-        token.write_text("secret\n")
-        return Link(self.tuner.client(), token, self.spool)
+        """A link of an agent that has enrolled, and may again."""
+        (self.folder / "token").write_text("admin\n")
+        (self.folder / "agent-token").write_text("agent@host secret\n")
+        return Link(self.tuner.client(), self.credentials, self.spool)
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(self.folder, self.folder / "token", "agent@host")
 
     def agent(self) -> DeviceAgent:
         """Return the agent as a fresh start of its process would make it."""
@@ -242,6 +248,7 @@ class StubTuner:
     time: Time
     orders: list[Assignment | HoldOrder | Idle | Release] = field(default_factory=list)
     heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    enrolled: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     broken: Callable[[httpx.Request], httpx.Response | None] = lambda _: None
     receipt: str = "closed"
 
@@ -253,6 +260,9 @@ class StubTuner:
         if wrong is not None:
             return wrong
         path, message = request.url.path, json.loads(request.content)
+        if path == "/v1/enrol":
+            self.enrolled.append((request.headers["Authorization"], message))
+            return _json(Enrolled(agent=message["agent"]).model_dump_json())
         self.heard.append((path, message))
         if path.endswith("/next"):
             return self._next(message)

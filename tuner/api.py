@@ -1,10 +1,8 @@
-"""The tuner over HTTP: parse, call, render. Everything but health needs the bearer token."""
+"""The tuner over HTTP: parse, call, render. Everything but health needs a bearer token."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -15,21 +13,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from db.history import Question
+from tuner.access_routes import FOR_OPERATORS, AgentCaller, enrol_routes, token_routes
 from tuner.core import (
-    Conflict,
     InvalidInput,
-    MeasurementError,
-    NotFound,
-    ProtocolMismatch,
-    StoreError,
     TrialState,
     TuningError,
-    Unauthorised,
     Verdict,
 )
+from tuner.gate import Gate, problem, refused
 from tuner.operations import ROWS, Operations
 from tuner.wire import (
     PROTOCOL,
@@ -42,7 +35,6 @@ from tuner.wire import (
     Message,
     Order,
     Poll,
-    Problem,
     Receipt,
     Registered,
     Registration,
@@ -58,21 +50,7 @@ from tuner.wire import (
     check_protocol,
 )
 
-STATUS: tuple[tuple[type[TuningError], int], ...] = (
-    (ProtocolMismatch, 426),
-    (Unauthorised, 401),
-    (NotFound, 404),
-    (Conflict, 409),
-    (InvalidInput, 422),
-    (MeasurementError, 422),
-    (StoreError, 503),
-    (TuningError, 500),
-)
 LOOK_AGAIN_S = 0.5
-MOST_BYTES = 8 * 1024 * 1024
-OPEN_PATHS = ("/v1/health", "/v1/ready")
-AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
-"""The whole of a Host header: a name or an address, and a port."""
 
 
 def create_app(
@@ -82,7 +60,7 @@ def create_app(
     version: str,
     leaving: Callable[[], bool] = lambda: False,
 ) -> FastAPI:
-    """Return the application. `hosts` are the names it answers to, against DNS rebinding.
+    """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
@@ -94,36 +72,36 @@ def create_app(
         docs_url="/v1/docs",
     )
     _install_errors(app)
-    app.add_middleware(Gate, token=token, hosts=hosts)
+    access = operations.access
+    app.add_middleware(Gate, access=access, token=token, hosts=hosts)
     app.include_router(_health_routes(operations, version), prefix="/v1")
+    app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
     app.include_router(_agent_routes(operations, leaving), prefix="/v1", tags=["agents"])
-    app.include_router(_study_routes(operations), prefix="/v1", tags=["studies"])
-    app.include_router(_result_routes(operations), prefix="/v1", tags=["questions"])
-    app.include_router(_fleet_routes(operations), prefix="/v1", tags=["questions"])
+    for router, tag in (
+        (_study_routes(operations), "studies"),
+        (_result_routes(operations), "questions"),
+        (_fleet_routes(operations), "questions"),
+    ):
+        app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_OPERATORS])
+    app.include_router(token_routes(access), prefix="/v1", tags=["tokens"])
     return app
-
-
-def _problem(status: int, code: str, message: str, hint: str = "") -> JSONResponse:
-    body = Problem(code=code, message=message, hint=hint)
-    return JSONResponse(body.model_dump(), status_code=status)
 
 
 def _install_errors(app: FastAPI) -> None:
     """Answer every error of the family with its code, and malformed input with where it is wrong."""
 
     @app.exception_handler(TuningError)
-    def refused(_: Request, error: TuningError) -> JSONResponse:
-        status = next(code for kind, code in STATUS if isinstance(error, kind))
-        return _problem(status, error.code, error.message, error.hint)
+    def family(_: Request, error: TuningError) -> JSONResponse:
+        return refused(error)
 
     @app.exception_handler(RequestValidationError)
     def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         if isinstance(inner := first.get("ctx", {}).get("error"), TuningError):
-            return _problem(422, inner.code, inner.message, inner.hint)
+            return problem(422, inner.code, inner.message, inner.hint)
         where = ".".join(str(part) for part in first["loc"]) or "body"
         broken = first["type"] in ("json_invalid", "model_attributes_type")
-        return _problem(
+        return problem(
             400 if broken else 422,
             "malformed" if broken else InvalidInput.code,
             f"{where}: {first['msg']}",
@@ -132,51 +110,7 @@ def _install_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def unroutable(_: Request, error: HTTPException) -> JSONResponse:
-        return _problem(error.status_code, "http", str(error.detail), "see /v1/openapi.json")
-
-
-class Gate:
-    """Refuses foreign Host and Origin headers, oversized bodies, and callers without the token.
-
-    Plain ASGI: a wrapper that reads the stream itself would hide from a long poll that its caller has
-    gone.
-    """
-
-    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
-        self._app, self._token = app, token
-        self._hosts = frozenset(host.lower() for host in hosts)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with the reason why not."""
-        refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
-        await (refusal or self._app)(scope, receive, send)
-
-    def _refusal(self, request: Request) -> JSONResponse | None:
-        hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
-        if len(hosts) != 1 or not self._is_ours(hosts[0]):
-            called = ", ".join(hosts)
-            return _problem(400, "host", f"this tuner is not called {called!r}", "use its own name")
-        if origin is not None and not self._is_ours(re.sub("^https?://", "", origin)):
-            return _problem(403, "origin", f"requests from {origin} are not accepted")
-        length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
-            return _problem(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
-        # Not by `request.url`: releases of Starlette make that of the Host header.
-        if request.scope["path"] in OPEN_PATHS:
-            return None
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if hmac.compare_digest(given.encode(), self._token.encode()):
-            return None
-        return _problem(
-            401,
-            Unauthorised.code,
-            "the bearer token is wrong" if given else "the bearer token is missing",
-            "send the content of the tuner's token file as Authorization: Bearer …",
-        )
-
-    def _is_ours(self, authority: str) -> bool:
-        found = AUTHORITY.fullmatch(authority)
-        return found is not None and found[1].strip("[]").lower() in self._hosts
+        return problem(error.status_code, "http", str(error.detail), "see /v1/openapi.json")
 
 
 def _health_routes(operations: Operations, version: str) -> APIRouter:
@@ -215,20 +149,21 @@ def _spoken(message: Message) -> None:
 
 def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRouter:
     router = APIRouter()
-    loop = operations.loop
+    loop, access = operations.loop, operations.access
 
     @router.put("/devices/{device}", response_model=Registered)
-    def register(device: str, message: Registration) -> Response:
+    def register(device: str, message: Registration, caller: AgentCaller) -> Response:
         """Introduce a device."""
         _spoken(message)
         if message.device.id != device:
             raise InvalidInput(f"the path says {device!r}, the message {message.device.id!r}")
-        return _one(loop.register(message.device))
+        return _one(loop.register(access.claimed(caller, message.device)))
 
     @router.post("/devices/{device}/next", response_model=Order)
-    async def order(device: str, message: Poll, request: Request) -> Response:
+    async def order(device: str, message: Poll, request: Request, caller: AgentCaller) -> Response:
         """Ask what to do now; wait for news as long as the caller likes."""
         _spoken(message)
+        await run_in_threadpool(access.require_own, caller, device)
         deadline = asyncio.get_running_loop().time() + message.wait_s
         while True:
             answer = await run_in_threadpool(loop.order, device, message)
@@ -240,21 +175,24 @@ def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRou
             await asyncio.sleep(min(left, LOOK_AGAIN_S))
 
     @router.post("/trials/renew", response_model=Registered)
-    def renew(message: Renewal) -> Response:
+    def renew(message: Renewal, caller: AgentCaller) -> Response:
         """Keep a lease alive."""
         _spoken(message)
+        access.require_own(caller, message.device)
         return _one(loop.renew(message))
 
     @router.post("/trials/report", response_model=Receipt)
-    def report(message: TrialReport) -> Response:
+    def report(message: TrialReport, caller: AgentCaller) -> Response:
         """Tell how an attempt ended."""
         _spoken(message)
+        access.require_own(caller, message.device)
         return _one(loop.record(message))
 
     @router.post("/holds/report", response_model=Receipt)
-    def hold_report(message: HoldReport) -> Response:
+    def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
         """Tell what a hold shows, or that it ended."""
         _spoken(message)
+        access.require_own(caller, message.device)
         return _one(loop.observe(message))
 
     return router

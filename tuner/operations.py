@@ -10,6 +10,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from db.history import Question, Row, history, pareto
 from tuner import steps
+from tuner.access import Access
 from tuner.core import (
     Constraint,
     Device,
@@ -68,6 +69,11 @@ class Operations:
     """What operators do, over one loop and its store. A refused wish changes nothing."""
 
     loop: Loop
+
+    @property
+    def access(self) -> Access:
+        """Who may do it: the tokens of the same store."""
+        return Access(self.loop.store, self.loop.now)
 
     def create(self, draft: StudyDraft) -> StudyView:
         """Create a study and give it its devices.

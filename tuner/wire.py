@@ -22,6 +22,7 @@ from tuner.core import (
     Phase,
     Plan,
     ProtocolMismatch,
+    Role,
     Setting,
     Terms,
     TrialState,
@@ -65,6 +66,22 @@ class Problem(Message):
 
 
 # Agent to tuner
+
+
+class Enrolment(Message):
+    """An agent asks for a token of its own: its name, and the SHA-256 of the token it has made.
+
+    The token itself never travels before it counts; asking again, after a lost answer, is no harm.
+    """
+
+    agent: str
+    digest: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Enrolled(Message):
+    """The tuner's answer: the agent's own token counts from now on."""
+
+    agent: str
 
 
 class Registration(Message):
@@ -226,6 +243,29 @@ class ConstraintChange(Change):
     """All constraints a study has from now on, as text."""
 
     constraints: tuple[str, ...]
+
+
+class TokenDraft(Message):
+    """A token the admin asks for. Only one that enrols an agent may be left without a name."""
+
+    name: str = ""
+    role: Literal[Role.OPERATOR, Role.ENROL]
+
+
+class TokenView(Message):
+    """A token as the admin sees it; `state` is `in force`, `used`, `expired` or `revoked`."""
+
+    name: str
+    role: Role
+    state: str
+    created_at: datetime
+    expires_at: datetime | None = None
+
+
+class NewToken(TokenView):
+    """A token that was just made: the only time it is shown."""
+
+    token: str
 
 
 class SettingView(Message):

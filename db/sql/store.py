@@ -11,6 +11,7 @@ from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
 from db.sql.studies import SqlStudies
+from db.sql.tokens import SqlTokens
 from db.sql.trials import SqlTrials
 from db.sql.upgrade import bring_up
 from tuner.core import StoreError
@@ -27,6 +28,7 @@ class SqlStore:
         self.devices = SqlDevices(database)
         self.observations = SqlObservations(database)
         self.events = SqlEvents(database)
+        self.tokens = SqlTokens(database)
 
     def ping(self) -> None:
         """Return quietly when the database answers. Raises StoreError."""

@@ -19,6 +19,7 @@ from tests.contracts.studies import (
     StudiesContract,
     StudyDeletionContract,
 )
+from tests.contracts.tokens import TokensContract
 from tests.contracts.trials import ReportsContract, TrialsContract
 from tuner.core import InvalidInput, Store
 
@@ -35,6 +36,7 @@ __all__ = [
     "ReportsContract",
     "StudiesContract",
     "StudyDeletionContract",
+    "TokensContract",
     "TrialsContract",
 ]
 

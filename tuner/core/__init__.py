@@ -1,5 +1,11 @@
 """The vocabulary of jouletune: standard library only, frozen values, small ports, pure rules."""
 
+from tuner.core.access import (
+    AccessToken,
+    Caller,
+    Role,
+    digest_of,
+)
 from tuner.core.bill import (
     GAP_S,
     Bill,
@@ -24,6 +30,7 @@ from tuner.core.devices import (
 )
 from tuner.core.errors import (
     ConstraintSyntax,
+    Forbidden,
     IllegalTransition,
     LinkError,
     MeasurementError,
@@ -102,6 +109,7 @@ from tuner.core.ports import (
     Policy,
     Store,
     Studies,
+    Tokens,
     Trials,
     Window,
 )
@@ -145,10 +153,12 @@ from tuner.errors import (
 
 __all__ = [
     "ACTIVE",
+    "AccessToken",
     "ActuationError",
     "Actuator",
     "Applied",
     "Bill",
+    "Caller",
     "Candidate",
     "Clock",
     "ConfigError",
@@ -168,6 +178,7 @@ __all__ = [
     "Events",
     "Evidence",
     "Glimpse",
+    "Forbidden",
     "GAP_S",
     "GRAVEST_FIRST",
     "IllegalTransition",
@@ -204,6 +215,7 @@ __all__ = [
     "RATE_BAND",
     "Report",
     "Revision",
+    "Role",
     "Row",
     "SUMMED",
     "Safety",
@@ -219,6 +231,7 @@ __all__ = [
     "Study",
     "Suggestion",
     "Terms",
+    "Tokens",
     "Trial",
     "TrialState",
     "Trials",
@@ -233,6 +246,7 @@ __all__ = [
     "Z95",
     "bucketed_quantile",
     "counted",
+    "digest_of",
     "draw_up",
     "incumbent",
     "judge",

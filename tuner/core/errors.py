@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.errors import Conflict, InvalidInput, TuningError
+from tuner.errors import Conflict, InvalidInput, TuningError, Unauthorised
 
 
 class ConstraintSyntax(InvalidInput, code="constraint_syntax"):
@@ -19,6 +19,10 @@ class IllegalTransition(Conflict, code="illegal_transition"):
 
 class StaleToken(Conflict, code="stale_token"):
     """A newer attempt owns this trial. Stop working on it and ask for the next assignment."""
+
+
+class Forbidden(Unauthorised, code="forbidden"):
+    """The token is known, but does not allow this. Use one that does; do not retry with the same."""
 
 
 class MeasurementError(TuningError, code="measurement"):

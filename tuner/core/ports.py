@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from tuner.core.access import AccessToken
 from tuner.core.decisions import Past, Suggestion
 from tuner.core.devices import Applied, Device, Event, Glimpse, Observation
 from tuner.core.knobs import Setting
@@ -287,6 +288,41 @@ class Events(Protocol):
         ...
 
 
+class Tokens(Protocol):
+    """Access tokens by name, of which each has at most one that is not revoked."""
+
+    def add(self, token: AccessToken, using: str = "") -> bool:
+        """Store a token; False where the same is stored already.
+
+        With `using` the enrolment token of that name is used up by it, in the same transaction.
+
+        Raises:
+            Conflict: another token has the name, and is not revoked.
+            Unauthorised: the enrolment token is used already.
+        """
+        ...
+
+    def rotate(self, token: AccessToken) -> bool:
+        """Store a token in place of one of its name and role; False where the same is stored already.
+
+        Raises:
+            Conflict: a token of another role has the name, and is not revoked.
+        """
+        ...
+
+    def of(self, digest: str) -> AccessToken | None:
+        """Return the token of a digest, None where there is none."""
+        ...
+
+    def list(self) -> Sequence[AccessToken]:
+        """Return all tokens by name."""
+        ...
+
+    def revoke(self, name: str, at: datetime) -> None:
+        """Note that a token counts no more. Raises NotFound: there is none, or it was revoked."""
+        ...
+
+
 class Store(Protocol):
     """All of the memory behind one URL. Raises StoreError where the database does not answer."""
 
@@ -318,6 +354,11 @@ class Store(Protocol):
     @property
     def events(self) -> Events:
         """The operator's log."""
+        ...
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may ask."""
         ...
 
     def ping(self) -> None:

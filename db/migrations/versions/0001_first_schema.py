@@ -1,4 +1,4 @@
-"""First schema: devices, studies with revisions, trials, measurements, leases, settings, log."""
+"""First schema: devices, studies with revisions, trials, measurements, leases, settings, log, tokens."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def upgrade() -> None:
     _create_measurements()
     _create_leases()
     _create_log()
+    _create_tokens()
 
 
 def downgrade() -> None:
     for table in (
+        "tokens",
         "events",
         "applied_settings",
         "leases",
@@ -343,3 +345,18 @@ def _create_log() -> None:
     )
     for column in ("at", "study_id", "device_id"):
         op.create_index(f"ix_events_{column}", "events", [column])
+
+
+def _create_tokens() -> None:
+    op.create_table(
+        "tokens",
+        _text("name"),
+        _text("role"),
+        _text("digest"),
+        _moment("created_at"),
+        _moment("expires_at", nullable=True),
+        _moment("used_at", nullable=True),
+        _moment("revoked_at", nullable=True),
+        sa.PrimaryKeyConstraint("name", name="pk_tokens"),
+        sa.UniqueConstraint("digest", name="uq_tokens_digest"),
+    )

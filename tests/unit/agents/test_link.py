@@ -10,9 +10,9 @@ from agents.link import Backoff
 from tests.builders import applied, completed, device
 from tests.fakes import Rig, refusal
 from tuner.core import (
-    ConfigError,
     Conflict,
     DeviceBusy,
+    Forbidden,
     InvalidInput,
     LinkError,
     NotFound,
@@ -31,34 +31,12 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def test_every_request_carries_the_token_of_the_moment(rig: Rig) -> None:
-    seen: list[str] = []
-
-    def look(request: httpx.Request) -> None:
-        seen.append(request.headers["Authorization"])
-
-    rig.tuner.broken = look
-    link = rig.link
-    link.renew(RENEWAL)
-    (rig.folder / "token").write_text("renewed")
-    link.renew(RENEWAL)
-    assert seen == ["Bearer secret", "Bearer renewed"]
-
-
-@pytest.mark.parametrize("content", [None, "", "  \n"])
-def test_no_token_is_said_with_the_files_name(rig: Rig, content: str | None) -> None:
-    link = rig.link
-    token = rig.folder / "token"
-    token.unlink() if content is None else token.write_text(content)
-    with pytest.raises(ConfigError, match=str(token)):
-        link.renew(RENEWAL)
-
-
 @pytest.mark.parametrize(
     ("status", "code", "error"),
     [
         (401, "unauthorised", Unauthorised),
         (403, "host", Unauthorised),
+        (403, "forbidden", Forbidden),
         (404, "not_found", NotFound),
         (409, "conflict", Conflict),
         (409, "stale_token", StaleToken),

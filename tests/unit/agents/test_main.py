@@ -24,6 +24,7 @@ from tuner.core import (
     Setting,
     StoreError,
     TuningError,
+    Unauthorised,
 )
 from tuner.wire import HoldOrder
 
@@ -164,7 +165,7 @@ def test_a_missing_token_ends_the_agent(tmp_path: Path) -> None:
     config = AgentConfig(
         token_file=tmp_path / "nowhere", state_dir=tmp_path / "state", devices=(A100,)
     )
-    with pytest.raises(InvalidInput, match="nowhere"):
+    with pytest.raises(Unauthorised, match="nowhere"):
         serve(config, threading.Event())
 
 

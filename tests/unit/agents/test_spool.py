@@ -10,6 +10,7 @@ from agents import durable
 from agents.spool import Spool
 from tests.builders import completed, setting
 from tuner.core import (
+    Forbidden,
     InvalidInput,
     LinkError,
     NotFound,
@@ -99,7 +100,9 @@ def test_a_crash_while_writing_leaves_no_half_report(tmp_path: Path) -> None:
     assert far.taken == [report(1)]
 
 
-@pytest.mark.parametrize("error", [InvalidInput("bad"), NotFound("gone"), StaleToken("late")])
+@pytest.mark.parametrize(
+    "error", [InvalidInput("bad"), NotFound("gone"), StaleToken("late"), Forbidden("not yours")]
+)
 def test_what_the_tuner_refuses_is_set_aside_with_the_reason(
     tmp_path: Path, error: TuningError
 ) -> None:

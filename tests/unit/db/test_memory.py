@@ -41,6 +41,10 @@ class TestLeases(contracts.LeasesContract):
     pass
 
 
+class TestTokens(contracts.TokensContract):
+    pass
+
+
 class TestDevices(contracts.DevicesContract):
     pass
 
