@@ -23,6 +23,7 @@ from tuner.cli import (
     packrat,
     run,
     study,
+    token,
     trial,
     tuner,
 )
@@ -54,6 +55,7 @@ app.command("history")(history.history)
 app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
+app.add_typer(token.commands, name="token")
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")
 app.add_typer(bench.commands, name="bench")

@@ -18,19 +18,43 @@ if TYPE_CHECKING:
         Change,
         ConstraintChange,
         DeviceView,
+        NewToken,
         RevisionView,
         SettingView,
         StudyDraft,
         StudyReport,
         StudyView,
+        TokenDraft,
+        TokenView,
         TrialView,
     )
 
 WAYS = "give --tuner URL, or --db URL, or run `jouletune run` in this folder first"
 
 
+class TokenDesk(Protocol):
+    """The admin's verbs on tokens. Each raises the family's errors."""
+
+    def create(self, draft: TokenDraft) -> NewToken:
+        """Make a token and return it, for the only time."""
+        ...
+
+    def tokens(self) -> Sequence[TokenView]:
+        """Return all tokens by name."""
+        ...
+
+    def revoke(self, name: str) -> None:
+        """Let a token count no more."""
+        ...
+
+
 class Desk(Protocol):
     """The operator's verbs, wherever they are carried out. Each raises the family's errors."""
+
+    @property
+    def access(self) -> TokenDesk:
+        """The verbs on tokens."""
+        ...
 
     def create(self, draft: StudyDraft) -> StudyView:
         """Create a study."""

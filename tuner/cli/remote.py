@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -19,12 +19,15 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     DeviceView,
+    NewToken,
     Problem,
     RevisionView,
     SettingView,
     StudyDraft,
     StudyReport,
     StudyView,
+    TokenDraft,
+    TokenView,
     TrialView,
 )
 
@@ -43,6 +46,8 @@ _SETTINGS = TypeAdapter(list[SettingView])
 _DEVICES = TypeAdapter(list[DeviceView])
 _EVENTS = TypeAdapter(list[Event])
 _ROWS = TypeAdapter(list[Row])
+_TOKEN = TypeAdapter(NewToken)
+_TOKENS = TypeAdapter(list[TokenView])
 _FAMILY: Mapping[str, type[TuningError]] = {
     kind.code: kind
     for kind in vars(core).values()
@@ -93,6 +98,11 @@ class RemoteDesk:
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
+
+    @property
+    def access(self) -> RemoteTokens:
+        """The verbs on tokens."""
+        return RemoteTokens(self)
 
     def create(self, draft: StudyDraft) -> StudyView:
         """Create a study."""
@@ -218,6 +228,25 @@ class RemoteDesk:
             if request.method != "GET":
                 raise
             return self._client.send(request)
+
+
+@dataclass(frozen=True)
+class RemoteTokens:
+    """The admin's verbs on tokens at a tuner. See `tuner.cli.desk.TokenDesk`."""
+
+    _desk: RemoteDesk
+
+    def create(self, draft: TokenDraft) -> NewToken:
+        """Make a token and return it, for the only time."""
+        return self._desk._ask(_TOKEN, "POST", "/v1/tokens", draft)
+
+    def tokens(self) -> Sequence[TokenView]:
+        """Return all tokens by name."""
+        return self._desk._ask(_TOKENS, "GET", "/v1/tokens")
+
+    def revoke(self, name: str) -> None:
+        """Let a token count no more."""
+        self._desk._ask(_NOTHING, "DELETE", f"/v1/tokens/{quote(name, safe='')}")
 
 
 def _path(study: str, verb: str = "") -> str:

@@ -19,17 +19,19 @@ from tuner.core import (
     ConfigError,
     Conflict,
     ConstraintSyntax,
+    Forbidden,
     InvalidInput,
     LinkError,
     NotFound,
     ProtocolMismatch,
+    Role,
     TrialState,
     TuningError,
     Unauthorised,
     Verdict,
 )
 from tuner.operations import Operations
-from tuner.wire import Change, ConstraintChange, StudyDraft
+from tuner.wire import Change, ConstraintChange, StudyDraft, TokenDraft
 
 TOKEN = "secret"
 URL = "http://tuner"
@@ -102,6 +104,22 @@ def test_changes_reach_the_tuner(local: Operations, remote: RemoteDesk) -> None:
     assert "ann" in local.events(last=1)[0].text
     draft = StudyDraft(devices=("sim",), policy="scripted")
     assert remote.create(draft).id == local.studies()[0].id
+
+
+def test_tokens_are_made_listed_and_revoked_at_the_tuner(
+    local: Operations, remote: RemoteDesk, app: TestClient
+) -> None:
+    made = remote.access.create(TokenDraft(name="ann", role=Role.OPERATOR))
+    with RemoteDesk(URL, made.token, through(app)) as desk:
+        assert desk.studies() == local.studies()
+        with pytest.raises(Forbidden):
+            desk.access.tokens()
+        remote.access.revoke("ann")
+        with pytest.raises(Unauthorised, match="ann is revoked"):
+            desk.studies()
+    assert list(remote.access.tokens()) == list(local.access.tokens())
+    with pytest.raises(NotFound, match="agent@b"):
+        remote.access.revoke("agent@b")
 
 
 @pytest.mark.parametrize(
