@@ -44,7 +44,11 @@ def serve(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", envvar="JOULETUNE_TOKEN_FILE", help="The bearer token."),
+        typer.Option(
+            metavar="FILE",
+            envvar="JOULETUNE_TOKEN_FILE",
+            help="The token to enrol with: the tuner's, or one of `jouletune token create --enrol`.",
+        ),
     ] = None,
     state_dir: StateDir = None,
     seed: Annotated[int | None, typer.Option(help="Fixes the noise of simulated devices.")] = None,

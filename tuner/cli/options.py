@@ -24,7 +24,7 @@ TokenFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The file with the tuner's bearer token (else $JOULETUNE_TOKEN_FILE).",
+        help="The file with the tuner's or an operator's bearer token (else $JOULETUNE_TOKEN_FILE).",
         show_default=False,
     ),
 ]

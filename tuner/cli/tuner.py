@@ -27,7 +27,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="The port; 0 takes any free one.")] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The bearer token; made where there is none."),
+        typer.Option(metavar="FILE", help="The admin's bearer token; made where there is none."),
     ] = None,
     port_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the port it listens on.")
