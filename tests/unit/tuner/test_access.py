@@ -151,7 +151,7 @@ def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None
     assert tuner.register(theirs, "b") == ""
     made = tuner.ask(ADMIN, "POST", "/v1/studies", study("a")).json()["id"]
     order = tuner.assigned(ours, "a")
-    lease = {"device": "a", "token": order.token, "nonce": order.nonce}
+    lease: dict[str, Any] = {"device": "a", "token": order.token, "nonce": order.nonce}
     report = TrialReport(
         study=made, trial=order.trial, attempt=order.attempt, outcome=completed(), **lease
     )
