@@ -248,7 +248,6 @@ class StubTuner:
     time: Time
     orders: list[Assignment | HoldOrder | Idle | Release] = field(default_factory=list)
     heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    enrolled: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     broken: Callable[[httpx.Request], httpx.Response | None] = lambda _: None
     receipt: str = "closed"
 
@@ -261,7 +260,6 @@ class StubTuner:
             return wrong
         path, message = request.url.path, json.loads(request.content)
         if path == "/v1/enrol":
-            self.enrolled.append((request.headers["Authorization"], message))
             return _json(Enrolled(agent=message["agent"]).model_dump_json())
         self.heard.append((path, message))
         if path.endswith("/next"):
