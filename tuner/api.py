@@ -70,6 +70,7 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
 )
 LOOK_AGAIN_S = 0.5
 MOST_BYTES = 8 * 1024 * 1024
+"""The largest body that is announced; of one that is not, `tuner.http_limits` counts the bytes."""
 OPEN_PATHS = ("/v1/health", "/v1/ready")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 GRACE_S = 2
 ALIVE_S = 5
 """How often the tuner tells systemd that it works, in seconds."""
+BACKLOG = 128
+"""How many connections the event loop takes up at once, before it looks at those it has."""
 
 
 def utc_now() -> datetime:
@@ -81,7 +84,8 @@ def serve(config: TunerConfig) -> None:
 
     from db import open_store
     from tuner.alive import Alive
-    from tuner.api import create_app
+    from tuner.api import MOST_BYTES, create_app
+    from tuner.http_limits import HttpLimits, LogLimit, limited_http
     from tuner.schedule import Chores, start
 
     listener = bind(config)
@@ -92,9 +96,14 @@ def serve(config: TunerConfig) -> None:
         operations, token, names(config), version("jouletune"), lambda: server.should_exit
     )
     scheduler = start(Chores(operations.loop, config.keep_days))
+    limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
         uvicorn.Config(
             app,
+            http=limited_http(limits),
+            ws="none",
+            backlog=BACKLOG,
+            limit_concurrency=limits.running,
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
             # uvicorn asks for it from its loop, first once it listens.
@@ -102,6 +111,8 @@ def serve(config: TunerConfig) -> None:
             timeout_notify=ALIVE_S,
         )
     )
+    for chatty in ("asyncio", "uvicorn.error"):
+        logging.getLogger(chatty).addFilter(LogLimit())
     port = listener.getsockname()[1]
     if config.port_file is not None:
         write_whole(config.port_file, f"{port}\n", 0o644)
@@ -135,7 +146,7 @@ def bind(config: TunerConfig) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((config.host, config.port))
-        listener.listen(128)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(
