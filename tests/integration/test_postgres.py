@@ -152,6 +152,20 @@ def test_a_server_that_refuses_is_named_and_forgiven(store: Store, server: str) 
     assert store.studies.list() == ()
 
 
+def test_a_database_that_answers_but_takes_no_writes_says_so(store: Store, server: str) -> None:
+    with postgres.connection(server) as connection:
+        connection.execute(text("ALTER DATABASE contracts SET default_transaction_read_only = on"))
+        try:
+            drop_connections(server, "contracts")
+            store.ping()
+            with pytest.raises(StoreError, match="read-only"):
+                store.check_writable()
+        finally:
+            connection.execute(text("ALTER DATABASE contracts RESET default_transaction_read_only"))
+            drop_connections(server, "contracts")
+    store.check_writable()
+
+
 def test_a_database_that_is_not_there_is_a_store_error(server: str) -> None:
     with pytest.raises(StoreError, match='"nowhere" does not exist'):
         open_store(make_url(server).set(database="nowhere").render_as_string())

@@ -26,6 +26,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in (
         "events",
+        "write_checks",
         "applied_settings",
         "leases",
         "estimates",
@@ -329,6 +330,7 @@ def _create_log() -> None:
         _number("revision"),
     )
     op.create_index("ix_applied_settings_device_id", "applied_settings", ["device_id"])
+    op.create_table("write_checks", *_id("write_checks"), _number("times"))
     op.create_table(
         "events",
         *_id("events"),
