@@ -116,7 +116,7 @@ def serve(config: TunerConfig) -> None:
     port = listener.getsockname()[1]
     if config.port_file is not None:
         write_whole(config.port_file, f"{port}\n", 0o644)
-    log.info("serving http://%s:%d", config.host, port)
+    _tell_reach(config, port)
     # uvicorn heeds SIGTERM and raises it once more at its end: ignored, so that the store is closed.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
@@ -157,11 +157,27 @@ def bind(config: TunerConfig) -> socket.socket:
 
 
 def names(config: TunerConfig) -> frozenset[str]:
-    """Return the host names requests may be addressed to."""
-    local = {"localhost", "127.0.0.1", "::1", config.host}
-    if not config.loopback:
+    """Return the host names requests may be addressed to: the given ones, else this machine's."""
+    local = {"localhost", "127.0.0.1", "::1", config.host, *config.names}
+    if not config.loopback and not config.names:
         local |= {socket.gethostname(), socket.getfqdn()}
-    return frozenset(local)
+    return frozenset(name.lower() for name in local)
+
+
+def _tell_reach(config: TunerConfig, port: int) -> None:
+    """Log where the tuner listens; beyond loopback warn of what that means."""
+    log.info("serving http://%s:%d", config.host, port)
+    if config.loopback:
+        return
+    log.warning(
+        "there is no TLS on %s:%d: tokens travel in the clear and whoever reads one may use it; "
+        "listen on 127.0.0.1 and put a TLS proxy in front",
+        config.host,
+        port,
+    )
+    level = logging.INFO if config.names else logging.WARNING
+    answered = ", ".join(sorted(names(config)))
+    log.log(level, "it answers to %s; `names` in tuner.toml says to what else", answered)
 
 
 def ensure_token(path: Path) -> str:
