@@ -22,6 +22,8 @@ from tuner.wire import Problem
 
 OWN_FILES = 128
 """Open files left to the database, the log and whatever else is not a connection."""
+BACKLOG = 64
+"""How many connections the event loop takes up in one turn; it knows each four turns later."""
 MOST_UNFINISHED = 1024
 HEAD_BYTES = 64 * 1024
 """Room for a request's head, of which h11 takes 16 KiB, and for the framing of its chunks."""
@@ -47,7 +49,7 @@ class HttpLimits:
     @classmethod
     def within(cls, files: int, body_bytes: int) -> HttpLimits:
         """Return the limits of a process that may open so many files, for bodies of such a size."""
-        room = max(files - OWN_FILES, 32)
+        room = max(files - OWN_FILES - 4 * BACKLOG, 32)
         unfinished = min(MOST_UNFINISHED, room // 4)
         return cls(
             request_bytes=body_bytes + HEAD_BYTES, unfinished=unfinished, running=room - unfinished

@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 GRACE_S = 2
 ALIVE_S = 5
 """How often the tuner tells systemd that it works, in seconds."""
-BACKLOG = 128
-"""How many connections the event loop takes up at once, before it looks at those it has."""
 
 
 def utc_now() -> datetime:
@@ -85,7 +83,7 @@ def serve(config: TunerConfig) -> None:
     from db import open_store
     from tuner.alive import Alive
     from tuner.api import MOST_BYTES, create_app
-    from tuner.http_limits import HttpLimits, LogLimit, limited_http
+    from tuner.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
     from tuner.schedule import Chores, start
 
     listener = bind(config)
@@ -146,7 +144,7 @@ def bind(config: TunerConfig) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((config.host, config.port))
-        listener.listen(BACKLOG)
+        listener.listen(128)
     except OSError as error:
         listener.close()
         raise ConfigError(

@@ -14,9 +14,9 @@ import pytest
 
 from tests.integration.stage import Stage, stage
 
-FILES = 256
+FILES = 512
 """How many files the tuner may open; the attacker has more connections."""
-ATTACKERS = 400
+ATTACKERS = 700
 MIB = 1024 * 1024
 
 
@@ -81,7 +81,8 @@ def test_health_answers_beside_hundreds_of_half_requests(found: Stage, begun: by
     with silent(found.tuner_port, begun):
         for _ in range(3):
             assert health(found) == 200
-    assert log_bytes(found) < 100_000
+    assert "socket.accept() out of system resource" not in found.log("tuner")
+    assert log_bytes(found) < 10_000
 
 
 def test_hundreds_of_malformed_requests_leave_a_few_lines_in_the_log(found: Stage) -> None:

@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 
 from tests.integration.stage import until
-from tuner.http_limits import HttpLimits, LogLimit, limited_http
+from tuner.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
 
 LIMITS = HttpLimits(request_bytes=100_000, unfinished=20, running=60)
 HASTY = replace(LIMITS, head_s=0.5, body_s=0.5)
@@ -199,10 +199,12 @@ def test_who_waits_for_an_answer_never_makes_room(door: Door) -> None:
 
 
 def test_a_process_keeps_files_for_itself() -> None:
-    for files in (256, 1024, 65_536, 1_048_576):
+    for files in (512, 1024, 65_536, 1_048_576):
         limits = HttpLimits.within(files, 1000)
-        assert limits.running + limits.unfinished <= files - 100
+        assert limits.running + limits.unfinished + 4 * BACKLOG <= files - 100
         assert 0 < limits.unfinished <= limits.running
+    least = HttpLimits.within(64, 1000)
+    assert 0 < least.unfinished <= least.running
 
 
 def test_a_log_is_told_of_the_first_and_how_many_more_there_were() -> None:
