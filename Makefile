@@ -41,9 +41,10 @@ test-long: $(VENV)/.installed-dev
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
 
-# The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up; a hang ends.
+# The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up. Every step has a
+# deadline of its own (tests/systemd/machine.py): a hang ends, a slow machine only takes longer.
 test-systemd: $(VENV)/.installed-dev
-	JOULETUNE_TEST_SYSTEMD=1 timeout -s INT -k 40 430 $(BIN)/python -m pytest -vx --durations=5 tests/systemd
+	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -vx --durations=5 tests/systemd
 
 # The Ray Serve adapter on a real Ray, started and ended here: minutes.
 test-ray: $(VENV)/.installed-ray

@@ -287,5 +287,8 @@ class MemoryStore:
     def ping(self) -> None:
         """Return quietly: memory always answers."""
 
+    def check_writable(self) -> None:
+        """Return quietly: memory takes everything."""
+
     def close(self) -> None:
         """Let go of nothing: there are no connections."""

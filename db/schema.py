@@ -359,6 +359,15 @@ class TokenRow(Base):
     revoked_at: Mapped[datetime | None]
 
 
+class WriteCheckRow(Base):
+    """One row that is changed to see whether the database takes a change; SQLite skips what is none."""
+
+    __tablename__ = "write_checks"
+
+    id: Mapped[Serial]
+    times: Mapped[int]
+
+
 class EventRow(Base):
     """An entry of the operator's log. It outlives the study and the device it names."""
 

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from db.history import Question
 from tuner.access_routes import FOR_OPERATORS, AgentCaller, enrol_routes, token_routes
+from tuner.alive import Readiness
 from tuner.core import (
     InvalidInput,
     TrialState,
@@ -116,15 +117,18 @@ def _install_errors(app: FastAPI) -> None:
 def _health_routes(operations: Operations, version: str) -> APIRouter:
     router = APIRouter(tags=["health"])
 
+    readiness = Readiness(operations.loop.store.check_writable)
+
+    # Neither needs a worker thread: those may all wait for the database.
     @router.get("/health")
-    def health() -> dict[str, str | int]:
+    async def health() -> dict[str, str | int]:
         """Say that the process lives, and what it speaks."""
         return {"status": "ok", "version": version, "protocol": PROTOCOL}
 
     @router.get("/ready")
-    def ready() -> dict[str, str]:
-        """Say that the database answers, too."""
-        operations.loop.store.ping()
+    async def ready() -> dict[str, str]:
+        """Say that the database takes writes, too."""
+        await readiness.prove()
         return {"status": "ready"}
 
     return router

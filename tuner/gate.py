@@ -37,6 +37,7 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
     (TuningError, 500),
 )
 MOST_BYTES = 8 * 1024 * 1024
+"""The largest body that is announced; of one that is not, `tuner.http_limits` counts the bytes."""
 OPEN_PATHS = ("/v1/health", "/v1/ready")
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 """The whole of a Host header: a name or an address, and a port."""

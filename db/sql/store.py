@@ -6,7 +6,8 @@ from pathlib import Path
 
 from sqlalchemy import URL, text
 
-from db.sql.database import Database, read_url, shown
+from db.schema import WriteCheckRow
+from db.sql.database import Database, insert_into, read_url, shown
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
@@ -34,6 +35,13 @@ class SqlStore:
         """Return quietly when the database answers. Raises StoreError."""
         with self._database.read() as session:
             session.execute(text("SELECT 1"))
+
+    def check_writable(self) -> None:
+        """Return quietly once a change has been stored. Raises StoreError."""
+        counted = {"times": WriteCheckRow.times + 1}
+        with self._database.write() as session:
+            first = insert_into(session, WriteCheckRow).values(id=1, times=1)
+            session.execute(first.on_conflict_do_update(index_elements=["id"], set_=counted))
 
     def close(self) -> None:
         """Let go of connections."""

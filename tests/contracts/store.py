@@ -69,4 +69,5 @@ class KeepableContract:
 class AnsweringContract:
     def test_it_answers(self, store: Store) -> None:
         store.ping()
+        store.check_writable()
         assert not [*store.studies.list(), *store.devices.list(), *store.events.list()]

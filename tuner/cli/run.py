@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import STATE_DIR, AsJson, SafetyName
+from tuner.cli.options import STATE_DIR, AsJson, SafetyName, without_password
 
 if TYPE_CHECKING:
     from tuner.cli.jobs import Wishes
@@ -64,7 +64,10 @@ def run(
     db: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="The database (SQLite in the state folder).", show_default=False
+            metavar="URL",
+            callback=without_password,
+            help="The database (SQLite in the state folder).",
+            show_default=False,
         ),
     ] = "",
     safety: Annotated[
@@ -205,9 +208,4 @@ def _one_interrupt() -> Iterator[None]:
 
 def _reach(record: RunRecord, state_dir: Path) -> str:
     """Return the options that lead to the run's database; none from the folder it began in."""
-    from urllib.parse import urlsplit
-
-    if state_dir == STATE_DIR:
-        return ""
-    password = urlsplit(record.db).password
-    return f" --db {record.db.replace(f':{password}@', ':***@') if password else record.db}"
+    return "" if state_dir == STATE_DIR else f" --db {record.db}"

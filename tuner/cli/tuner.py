@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.options import without_password
+
 commands = typer.Typer(help="Run the central tuner.")
 
 
@@ -21,7 +23,13 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="tuner.toml; options override it.")
     ] = None,
     db: Annotated[
-        str | None, typer.Option(metavar="URL", envvar="JOULETUNE_DB", help="The database.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="JOULETUNE_DB",
+            callback=without_password,
+            help="The database; a password only by the environment, tuner.toml or a passfile.",
+        ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="The port; 0 takes any free one.")] = None,

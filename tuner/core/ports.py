@@ -365,6 +365,10 @@ class Store(Protocol):
         """Return quietly when the store answers. Raises StoreError."""
         ...
 
+    def check_writable(self) -> None:
+        """Return quietly once the store has kept something new. Raises StoreError: says why not."""
+        ...
+
     def close(self) -> None:
         """Let go of connections."""
         ...

@@ -28,6 +28,7 @@ def downgrade() -> None:
     for table in (
         "tokens",
         "events",
+        "write_checks",
         "applied_settings",
         "leases",
         "estimates",
@@ -334,6 +335,7 @@ def _create_log() -> None:
         _number("revision"),
     )
     op.create_index("ix_applied_settings_device_id", "applied_settings", ["device_id"])
+    op.create_table("write_checks", *_id("write_checks"), _number("times"))
     op.create_table(
         "events",
         *_id("events"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from anyio import to_thread
 from starlette.testclient import TestClient
 
 from db.memory import MemoryStore
@@ -303,6 +306,30 @@ def test_a_loosened_constraint_sends_a_held_study_back_to_tuning_only_if_needed(
     assert tighter.json()["phase"] == "tuning"
     assert tighter.json()["best"]["setting"] == setting(800)
     assert tighter.json()["terms"]["trials"] == 2 + study.terms.trials, "as many ahead as at first"
+
+
+def test_health_answers_while_every_worker_thread_is_stuck(operations: Operations) -> None:
+    gate = threading.Event()
+
+    async def play() -> int:
+        threads = to_thread.current_default_thread_limiter()
+        threads.total_tokens = 1
+        stuck = asyncio.create_task(to_thread.run_sync(gate.wait, 30.0))
+        while threads.available_tokens:
+            await asyncio.sleep(0.01)
+        app = create_app(operations, TOKEN, frozenset({"testserver"}), "0")
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://testserver") as client:
+            answer = await client.get("/v1/health")
+        assert not gate.is_set()
+        gate.set()
+        await stuck
+        return answer.status_code
+
+    opened = threading.Timer(20.0, gate.set)  # who waits for a thread gets one, and fails
+    opened.start()
+    assert asyncio.run(play()) == 200
+    opened.cancel()
 
 
 def test_who_waits_is_answered_when_the_server_ends(operations: Operations) -> None:

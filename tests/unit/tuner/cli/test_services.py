@@ -12,6 +12,8 @@ from agents.config import AgentConfig, Attachment
 from tuner.cli.app import main
 from tuner.config import TunerConfig
 
+SECRET = "postgresql://u:secret@h/d"
+
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -38,9 +40,31 @@ def test_a_tuner_is_served_by_its_defaults_file_and_options(
 def test_a_database_url_may_come_by_the_environment(
     served: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("JOULETUNE_DB", "postgresql://u:secret@h/d")
+    monkeypatch.setenv("JOULETUNE_DB", SECRET)
     assert main(["tuner", "serve"]) == 0
-    assert served == [TunerConfig(db="postgresql://u:secret@h/d")]
+    assert served == [TunerConfig(db=SECRET)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["tuner", "serve"],
+        ["doctor"],
+        ["study", "list"],
+        ["run", "--device", "simulated:orin"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("url", [SECRET, "postgresql://h/d?password=secret"])
+def test_a_password_on_the_command_line_is_refused(
+    served: list[object], command: list[str], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--db", url]) == 2
+    out, err = capsys.readouterr()
+    assert ".pgpass" in err
+    assert "passfile=" in err
+    assert "secret" not in out + err
+    assert served == []
 
 
 def test_an_agent_is_served_by_options_and_file(served: list[object], tmp_path: Path) -> None:
