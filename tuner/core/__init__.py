@@ -18,6 +18,7 @@ from tuner.core.devices import (
     Applied,
     Device,
     Event,
+    FleetStop,
     Glimpse,
     Level,
     Observation,
@@ -52,6 +53,7 @@ from tuner.core.goals import (
     Verdict,
     judge,
     limits,
+    refuse_contradiction,
     worst,
 )
 from tuner.core.knobs import (
@@ -100,10 +102,20 @@ from tuner.core.ports import (
     Now,
     Observations,
     Policy,
+    Stops,
     Store,
     Studies,
     Trials,
     Window,
+)
+from tuner.core.quantities import (
+    CAPACITY,
+    is_energy,
+)
+from tuner.core.savings import (
+    capacity_beside,
+    capacity_lost,
+    saving,
 )
 from tuner.core.studies import (
     ACTIVE,
@@ -150,6 +162,9 @@ __all__ = [
     "Applied",
     "Bill",
     "Candidate",
+    "CAPACITY",
+    "capacity_beside",
+    "capacity_lost",
     "Clock",
     "ConfigError",
     "Conflict",
@@ -167,11 +182,13 @@ __all__ = [
     "Event",
     "Events",
     "Evidence",
+    "FleetStop",
     "Glimpse",
     "GAP_S",
     "GRAVEST_FIRST",
     "IllegalTransition",
     "InvalidInput",
+    "is_energy",
     "Knob",
     "Lease",
     "Leases",
@@ -202,9 +219,12 @@ __all__ = [
     "Prediction",
     "ProtocolMismatch",
     "RATE_BAND",
+    "refuse_contradiction",
     "Report",
     "Revision",
     "Row",
+    "saving",
+    "Stops",
     "SUMMED",
     "Safety",
     "Scope",
