@@ -14,6 +14,7 @@ from tuner.core import (
     Applied,
     Device,
     Event,
+    FleetStop,
     Lease,
     Observation,
     Report,
@@ -43,6 +44,7 @@ class Tables:
     applied: dict[str, list[Applied]] = field(default_factory=dict)
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    stop: FleetStop | None = None
 
     def study(self, study: str) -> Study:
         """Return the study at its latest revision, or refuse a name that nobody knows."""

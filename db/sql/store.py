@@ -10,6 +10,7 @@ from db.sql.database import Database, read_url, shown
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
+from db.sql.stops import SqlStops
 from db.sql.studies import SqlStudies
 from db.sql.trials import SqlTrials
 from db.sql.upgrade import bring_up
@@ -27,6 +28,7 @@ class SqlStore:
         self.devices = SqlDevices(database)
         self.observations = SqlObservations(database)
         self.events = SqlEvents(database)
+        self.stops = SqlStops(database)
 
     def ping(self) -> None:
         """Return quietly when the database answers. Raises StoreError."""

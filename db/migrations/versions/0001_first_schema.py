@@ -21,10 +21,13 @@ def upgrade() -> None:
     _create_measurements()
     _create_leases()
     _create_log()
+    _create_stops()
 
 
 def downgrade() -> None:
     for table in (
+        "stop_back",
+        "stops",
         "events",
         "applied_settings",
         "leases",
@@ -340,3 +343,17 @@ def _create_log() -> None:
     )
     for column in ("at", "study_id", "device_id"):
         op.create_index(f"ix_events_{column}", "events", [column])
+
+
+def _create_stops() -> None:
+    op.create_table(
+        "stops",
+        _number("id"),
+        _moment("at"),
+        _text("who"),
+        _text("why"),
+        sa.PrimaryKeyConstraint("id", name="pk_stops"),
+    )
+    op.create_table(
+        "stop_back", _text("device_id"), sa.PrimaryKeyConstraint("device_id", name="pk_stop_back")
+    )
