@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from db.history import Question
+from tuner.answers import many as _many
+from tuner.answers import one as _one
 from tuner.core import (
     Conflict,
     InvalidInput,
@@ -25,17 +23,15 @@ from tuner.core import (
     NotFound,
     ProtocolMismatch,
     StoreError,
-    TrialState,
     TuningError,
     Unauthorised,
-    Verdict,
 )
-from tuner.operations import ROWS, Operations
+from tuner.fleet_api import fleet_routes
+from tuner.operations import Operations
 from tuner.wire import (
     PROTOCOL,
     Change,
     ConstraintChange,
-    DeviceView,
     HoldOrder,
     HoldReport,
     Idle,
@@ -97,7 +93,7 @@ def create_app(
     app.include_router(_agent_routes(operations, leaving), prefix="/v1", tags=["agents"])
     app.include_router(_study_routes(operations), prefix="/v1", tags=["studies"])
     app.include_router(_result_routes(operations), prefix="/v1", tags=["questions"])
-    app.include_router(_fleet_routes(operations), prefix="/v1", tags=["questions"])
+    app.include_router(fleet_routes(operations), prefix="/v1", tags=["questions"])
     return app
 
 
@@ -180,25 +176,12 @@ def _health_routes(operations: Operations, version: str) -> APIRouter:
         return {"status": "ok", "version": version, "protocol": PROTOCOL}
 
     @router.get("/ready")
-    def ready() -> dict[str, str]:
-        """Say that the database answers, too."""
+    def ready() -> dict[str, str | bool]:
+        """Say that the database answers, too, and whether every device is stopped."""
         operations.loop.store.ping()
-        return {"status": "ready"}
+        return {"status": "ready", "stopped": operations.stop_state().in_force}
 
     return router
-
-
-def _one(message: Message, status: int = 200) -> Response:
-    """Render a message by its own configuration, which keeps infinite bounds.
-
-    As a member of a union or a list it would be rendered by theirs.
-    """
-    return Response(message.model_dump_json(), status, media_type="application/json")
-
-
-def _many(messages: Sequence[Message]) -> Response:
-    body = ",".join(m.model_dump_json() for m in messages)
-    return Response(f"[{body}]", media_type="application/json")
 
 
 def _spoken(message: Message) -> None:
@@ -344,51 +327,5 @@ def _result_routes(operations: Operations) -> APIRouter:
     def report(study: str) -> Response:
         """Report what the study gained and cost."""
         return _one(operations.report(study))
-
-    return router
-
-
-def _fleet_routes(operations: Operations) -> APIRouter:
-    """Return what is asked over all studies: devices, events and history."""
-    router = APIRouter()
-
-    @router.get("/devices", response_model=list[DeviceView])
-    def devices() -> Response:
-        """List devices."""
-        return _many(operations.devices())
-
-    @router.get("/events")
-    def events(
-        study: str | None = None,
-        device: str | None = None,
-        last: Annotated[int, Query(ge=1, le=10_000)] = 100,
-    ) -> list[dict[str, Any]]:
-        """List the latest events."""
-        return [
-            {**asdict(event), "at": event.at.isoformat()}
-            for event in operations.events(study, device, last)
-        ]
-
-    @router.get("/history")
-    def ask(
-        device: str | None = None,
-        workload: str | None = None,
-        study: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        verdict: Verdict | None = None,
-        state: TrialState | None = None,
-    ) -> Response:
-        """List trials across studies."""
-        question = Question(
-            device=device,
-            workload=workload,
-            study=study,
-            since=since,
-            until=until,
-            verdict=verdict,
-            state=state,
-        )
-        return Response(ROWS.dump_json(operations.history(question)), media_type="application/json")
 
     return router

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ from tuner.core import (
     TrialState,
     merged,
 )
+from tuner.presence import Presence
 from tuner.wire import (
     Assignment,
     HoldOrder,
@@ -55,8 +57,6 @@ TUNER = "tuner"
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
 MOST_ABANDONED = 3
-MOST_MET = 8
-"""So many starts of a device's agents are remembered."""
 
 Orders = Assignment | HoldOrder | Idle | Release
 
@@ -75,16 +75,18 @@ class Loop:
     lease_s: float = 30.0
     abandon_s: float = 900.0
     hours: Callable[[datetime], bool] = lambda _: True
+    monotonic: Callable[[], float] = time.monotonic
     _up_since: datetime = field(init=False)
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
     )
 
-    _agents: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _holds: orders.Holds = field(default_factory=orders.Holds)
+    presence: Presence = field(init=False)
 
     def __post_init__(self) -> None:
         self._up_since = self.now()
+        self.presence = Presence(self.store.devices, self.now, self.monotonic, self.lease_s)
 
     def lock(self, study: str) -> threading.RLock:
         """Return the lock that whoever changes a study holds meanwhile."""
@@ -98,9 +100,11 @@ class Loop:
         except NotFound:
             self.note("registered", f"{device.board} with {device.workload}", device=device.id)
         else:
-            if _versions(former) != _versions(device):
+            known = former.driver, former.workload_version
+            if known != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
         self.store.devices.put(device)
+        self.presence.heard(device.id)
         return Registered(lease_s=self.lease_s)
 
     def order(self, device: str, poll: Poll) -> Orders:
@@ -110,12 +114,16 @@ class Loop:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
         self.store.devices.get(device)
-        self._meet(device, poll.agent)
+        self.presence.meet(device, poll.agent)
         self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
         study = self.store.studies.of(device)
         if study is None:
-            return Release(why="no active study has this device")
+            stopped = orders.stopped(self.store.stops, device, poll)
+            return stopped or Release(why="no active study has this device")
         with self.lock(study.id):
+            if (stopped := orders.stopped(self.store.stops, device, poll)) is not None:
+                self.abort(study, stopped.why)
+                return stopped
             for _ in range(MOST_MOVES):
                 study = self.store.studies.get(study.id)
                 count = self.store.trials.count(study.id)  # first: another process may begin one
@@ -128,28 +136,16 @@ class Loop:
                     return answer
         return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
 
-    def _meet(self, device: str, agent: str) -> None:
-        """Remember who asks for a device. Who was followed by another and asks again never died.
-
-        Left alone, two agents would take every trial from each other until it fails.
-        """
-        met = self._agents[device]
-        if agent in met[:-1]:
-            raise Conflict(
-                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
-                hint="stop one of them, then start the other again, or give one of them another "
-                "`name` in its agent.toml",
-            )
-        if agent not in met:
-            met.append(agent)
-            del met[:-MOST_MET]
-
     def renew(self, renewal: Renewal) -> Registered:
-        """Put off the end of a lease. Raises NotFound or StaleToken: the agent must stop."""
+        """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
+        stop = self.store.stops.current()
+        if stop is not None:
+            raise Conflict(f"every device is stopped ({stop})", hint="put the device back")
         lease = self.store.leases.get(renewal.device)
         if lease is None:
             raise NotFound(f"device {renewal.device} has no lease", hint="ask for an assignment")
         self.store.leases.renew(renewal.device, renewal.token, self._lease_end())
+        self.presence.heard(renewal.device)
         return Registered(lease_s=self.lease_s)
 
     def record(self, message: TrialReport) -> Receipt:
@@ -198,7 +194,8 @@ class Loop:
             if not message.ended:
                 return Receipt(result="kept")
             self.note("hold ended", message.ended, study.id, message.device)
-            if study.phase is not Phase.HOLDING or study.revision != message.revision:
+            old = study.phase is not Phase.HOLDING or study.revision != message.revision
+            if old or self.store.stops.current() is not None:  # who stops all ends no study
                 return Receipt(result="late")
             self.afresh(study, f"the hold ended: {message.ended}")
             return Receipt(result="closed")
@@ -391,7 +388,3 @@ class Loop:
 
     def _lease_end(self) -> datetime:
         return self.now() + timedelta(seconds=self.lease_s)
-
-
-def _versions(device: Device) -> tuple[str, str]:
-    return device.driver, device.workload_version

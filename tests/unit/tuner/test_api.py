@@ -111,7 +111,7 @@ def test_other_names_and_origins_are_refused(client: TestClient) -> None:
             "metric_unavailable",
         ),
         (
-            b'{"devices": ["sim"], "policy": "scripted", "objective": "joy"}',
+            b'{"devices": ["sim"], "policy": "scripted", "objective": "minimize joy"}',
             422,
             "metric_unavailable",
         ),
