@@ -146,7 +146,7 @@ def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
 ) -> None:
     verbs = worlds.operations(store)
     seen_now(store)
-    monkeypatch.setattr(stop_all.time, "sleep", lambda _: polled(verbs))
+    monkeypatch.setattr("time.sleep", lambda _: polled(verbs))
     code, out, err = ask("stop-all")
     assert (code, err) == (0, "")
     assert "sim is back at its original setting" in out
