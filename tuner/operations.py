@@ -352,9 +352,8 @@ class Operations:
 
     def _offline(self, study: Study) -> tuple[str, ...]:
         """Return the devices of an active study that are not heard of."""
-        known = {d.id: d for d in self.loop.store.devices.list() if d.id in study.devices}
-        here = {n for n, device in known.items() if self.loop.presence.online(device, study)}
-        return tuple(n for n in study.devices if n not in here) if study.active else ()
+        devices = [self._device(name) for name in study.devices] if study.active else []
+        return tuple(d.id for d in devices if not self.loop.presence.online(d, study))
 
     def _told_of(self, study: Study, trials: Sequence[Trial]) -> Sequence[Glimpse]:
         """Return the held windows that the study's baseline can be compared with.

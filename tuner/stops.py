@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tuner.core import Device, FleetStop, Phase
+from contextlib import suppress
+
+from tuner.core import Conflict, Device, FleetStop, Phase
 from tuner.loop import Loop
 from tuner.wire import Change, StoppedDevice, StopView
 
@@ -14,7 +16,8 @@ def stop_all(loop: Loop, change: Change) -> None:
     if stop == asked:
         loop.note("stop-all", f"every device goes back to its original setting: {stop}")
     for study in loop.store.studies.list():
-        with loop.lock(study.id):
+        # Beside a tuner's process a trial may end just now: that must not keep the others running.
+        with loop.lock(study.id), suppress(Conflict):
             loop.abort(study, str(stop))
 
 
