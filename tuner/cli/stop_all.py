@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl, Why
+from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
     from tuner.cli.desk import Desk
@@ -23,7 +23,9 @@ def stop_all(
     lift: Annotated[
         bool, typer.Option("--lift", help="Let the studies go on as they were.")
     ] = False,
-    why: Why = "",
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", help="The reason, shown while it is in force.")
+    ] = "",
     tuner: TunerUrl = "",
     token_file: TokenFile = None,
     db: Db = "",
