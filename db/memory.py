@@ -6,13 +6,14 @@ Values are copied on the way in and on the way out, as a database would.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 
 from db import refusals
 from db.memory_log import MemoryEvents, MemoryObservations
+from db.memory_stops import MemoryStops
 from db.memory_tables import Tables
 from db.memory_tokens import MemoryTokens
 from tuner.core import (
@@ -270,6 +271,23 @@ class MemoryDevices:
         with self._tables.lock:
             return tuple(deepcopy(self._tables.applied.get(device, [])[::-1]))
 
+    def seen(self, at: Mapping[str, datetime]) -> None:
+        """Note when devices were last heard of; unknown ones are left out."""
+        with self._tables.lock:
+            for name in at.keys() & self._tables.devices.keys():
+                known = self._tables.devices[name]
+                self._tables.devices[name] = replace(known, seen_at=at[name])
+
+    def forget(self, device: str) -> None:
+        """Remove a device and what was applied to it. Raises NotFound, DeviceBusy."""
+        with self._tables.lock:
+            self.get(device)
+            owner = MemoryStudies(self._tables).of(device)
+            if owner is not None:
+                raise refusals.device_busy(device, owner.id)
+            del self._tables.devices[device]
+            self._tables.applied.pop(device, None)
+
 
 class MemoryStore:
     """All ports over one set of tables that ends with the process."""
@@ -283,6 +301,7 @@ class MemoryStore:
         self.observations = MemoryObservations(tables)
         self.events = MemoryEvents(tables)
         self.tokens = MemoryTokens(tables)
+        self.stops = MemoryStops(tables)
 
     def ping(self) -> None:
         """Return quietly: memory always answers."""

@@ -15,6 +15,7 @@ from tuner.core import (
     Applied,
     Device,
     Event,
+    FleetStop,
     Lease,
     Observation,
     Report,
@@ -45,6 +46,7 @@ class Tables:
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
     access: dict[str, AccessToken] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    stop: FleetStop | None = None
 
     def study(self, study: str) -> Study:
         """Return the study at its latest revision, or refuse a name that nobody knows."""

@@ -368,6 +368,25 @@ class WriteCheckRow(Base):
     times: Mapped[int]
 
 
+class StopRow(Base):
+    """The order to stop the whole fleet, in force while its one row is there."""
+
+    __tablename__ = "stops"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime]
+    who: Mapped[str]
+    why: Mapped[str]
+
+
+class StopBackRow(Base):
+    """A device that has said since the order that it is at its original setting."""
+
+    __tablename__ = "stop_back"
+
+    device_id: Mapped[str] = mapped_column(primary_key=True)
+
+
 class EventRow(Base):
     """An entry of the operator's log. It outlives the study and the device it names."""
 

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from db.history import Question
 from tuner.access_routes import FOR_OPERATORS, AgentCaller, enrol_routes, token_routes
 from tuner.alive import Readiness
+from tuner.answers import many as _many
+from tuner.answers import one as _one
 from tuner.core import (
     InvalidInput,
-    TrialState,
     TuningError,
-    Verdict,
 )
+from tuner.fleet_api import fleet_routes
 from tuner.gate import Gate, problem, refused
-from tuner.operations import ROWS, Operations
+from tuner.operations import Operations
 from tuner.wire import (
     PROTOCOL,
     Change,
     ConstraintChange,
-    DeviceView,
     HoldOrder,
     HoldReport,
     Idle,
@@ -81,7 +77,7 @@ def create_app(
     for router, tag in (
         (_study_routes(operations), "studies"),
         (_result_routes(operations), "questions"),
-        (_fleet_routes(operations), "questions"),
+        (fleet_routes(operations), "questions"),
     ):
         app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_OPERATORS])
     app.include_router(token_routes(access), prefix="/v1", tags=["tokens"])
@@ -126,25 +122,13 @@ def _health_routes(operations: Operations, version: str) -> APIRouter:
         return {"status": "ok", "version": version, "protocol": PROTOCOL}
 
     @router.get("/ready")
-    async def ready() -> dict[str, str]:
-        """Say that the database takes writes, too."""
+    async def ready() -> dict[str, str | bool]:
+        """Say that the database takes writes, and whether every device is stopped."""
         await readiness.prove()
-        return {"status": "ready"}
+        stop = await run_in_threadpool(operations.stop_state)
+        return {"status": "ready", "stopped": stop.in_force}
 
     return router
-
-
-def _one(message: Message, status: int = 200) -> Response:
-    """Render a message by its own configuration, which keeps infinite bounds.
-
-    As a member of a union or a list it would be rendered by theirs.
-    """
-    return Response(message.model_dump_json(), status, media_type="application/json")
-
-
-def _many(messages: Sequence[Message]) -> Response:
-    body = ",".join(m.model_dump_json() for m in messages)
-    return Response(f"[{body}]", media_type="application/json")
 
 
 def _spoken(message: Message) -> None:
@@ -294,51 +278,5 @@ def _result_routes(operations: Operations) -> APIRouter:
     def report(study: str) -> Response:
         """Report what the study gained and cost."""
         return _one(operations.report(study))
-
-    return router
-
-
-def _fleet_routes(operations: Operations) -> APIRouter:
-    """Return what is asked over all studies: devices, events and history."""
-    router = APIRouter()
-
-    @router.get("/devices", response_model=list[DeviceView])
-    def devices() -> Response:
-        """List devices."""
-        return _many(operations.devices())
-
-    @router.get("/events")
-    def events(
-        study: str | None = None,
-        device: str | None = None,
-        last: Annotated[int, Query(ge=1, le=10_000)] = 100,
-    ) -> list[dict[str, Any]]:
-        """List the latest events."""
-        return [
-            {**asdict(event), "at": event.at.isoformat()}
-            for event in operations.events(study, device, last)
-        ]
-
-    @router.get("/history")
-    def ask(
-        device: str | None = None,
-        workload: str | None = None,
-        study: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        verdict: Verdict | None = None,
-        state: TrialState | None = None,
-    ) -> Response:
-        """List trials across studies."""
-        question = Question(
-            device=device,
-            workload=workload,
-            study=study,
-            since=since,
-            until=until,
-            verdict=verdict,
-            state=state,
-        )
-        return Response(ROWS.dump_json(operations.history(question)), media_type="application/json")
 
     return router

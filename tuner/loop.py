@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 
 from tuner import orders, steps
 from tuner.core import (
+    Conflict,
     Device,
     Event,
     InvalidInput,
@@ -36,7 +37,7 @@ from tuner.core import (
     TrialState,
     merged,
 )
-from tuner.served import Served
+from tuner.presence import Presence
 from tuner.silence import Silence
 from tuner.wire import (
     Assignment,
@@ -85,11 +86,12 @@ class Loop:
         default_factory=lambda: defaultdict(threading.RLock)
     )
 
-    _served: Served = field(default_factory=Served)
     _holds: orders.Holds = field(default_factory=orders.Holds)
+    presence: Presence = field(init=False)
 
     def __post_init__(self) -> None:
         self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
+        self.presence = Presence(self.store.devices, self.now, self.monotonic, self.lease_s)
 
     def lock(self, study: str) -> threading.RLock:
         """Return the lock that whoever changes a study holds meanwhile."""
@@ -103,9 +105,11 @@ class Loop:
         except NotFound:
             self.note("registered", f"{device.board} with {device.workload}", device=device.id)
         else:
-            if _versions(former) != _versions(device):
+            known = former.driver, former.workload_version
+            if known != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
         self.store.devices.put(device)
+        self.presence.heard(device.id)
         return Registered(lease_s=self.lease_s)
 
     def order(self, device: str, poll: Poll) -> Orders:
@@ -115,12 +119,16 @@ class Loop:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
         self.store.devices.get(device)
-        self._served.meet(device, poll.agent)
+        self.presence.meet(device, poll.agent)
         self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
         study = self.store.studies.of(device)
         if study is None:
-            return Release(why="no active study has this device")
+            stopped = orders.stopped(self.store.stops, device, poll)
+            return stopped or Release(why="no active study has this device")
         with self.lock(study.id):
+            if (stopped := orders.stopped(self.store.stops, device, poll)) is not None:
+                self.abort(study, stopped.why)
+                return stopped
             for _ in range(MOST_MOVES):
                 study = self.store.studies.get(study.id)
                 count = self.store.trials.count(study.id)  # first: another process may begin one
@@ -134,11 +142,15 @@ class Loop:
         return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
 
     def renew(self, renewal: Renewal) -> Registered:
-        """Put off the end of a lease. Raises NotFound or StaleToken: the agent must stop."""
+        """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
+        stop = self.store.stops.current()
+        if stop is not None:
+            raise Conflict(f"every device is stopped ({stop})", hint="put the device back")
         lease = self.store.leases.renew(
             renewal.device, renewal.token, renewal.nonce, self._lease_end()
         )
         self._silence.in_time(lease)
+        self.presence.heard(renewal.device)
         return Registered(lease_s=self.lease_s)
 
     def record(self, message: TrialReport) -> Receipt:
@@ -195,7 +207,8 @@ class Loop:
             if not message.ended:
                 return Receipt(result="kept")
             self.note("hold ended", message.ended, study.id, message.device)
-            if study.phase is not Phase.HOLDING or study.revision != message.revision:
+            old = study.phase is not Phase.HOLDING or study.revision != message.revision
+            if old or self.store.stops.current() is not None:  # who stops all ends no study
                 return Receipt(result="late")
             self.afresh(study, f"the hold ended: {message.ended}")
             return Receipt(result="closed")
@@ -394,7 +407,3 @@ def _require(device: str, study: Study) -> None:
     """Refuse what a device tells of a study that does not have it."""
     if device not in study.devices:
         raise InvalidInput(f"study {study.id} does not have the device {device}")
-
-
-def _versions(device: Device) -> tuple[str, str]:
-    return device.driver, device.workload_version

@@ -216,15 +216,16 @@ class HoldReport(Message):
 class StudyDraft(Message):
     """A study an operator asks for. Constraints and objective are text, as one types them.
 
-    `choices` cuts knobs down to some of their values. `objective` is a metric, with `maximize `
-    before it where more is better.
+    `choices` cuts knobs down to some of their values. `objective` is a metric, with `minimize ` or
+    `maximize ` before it where it is not known which way it is better. Without `constraints` (None)
+    a study of energy is refused; an empty list says that none is wanted.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
 
     devices: tuple[str, ...]
     objective: str = "energy_j"
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[str, ...] | None = None
     policy: str = "polythrottle"
     seed: int = 0
     terms: Terms = Terms()
@@ -311,7 +312,11 @@ class Violations(Message):
 
 
 class StudyView(Message):
-    """A study as operators see it: what is asked, where it stands, and the best so far."""
+    """A study as operators see it: what is asked, where it stands, and the best so far.
+
+    `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
+    heard of, and `stopped` says that nothing runs until the stop of all devices is lifted.
+    """
 
     id: str
     devices: tuple[str, ...]
@@ -331,6 +336,9 @@ class StudyView(Message):
     best: SettingView | None = None
     violations: Violations = Violations()
     plan: Plan | None = None
+    unmet: Limit | None = None
+    offline: tuple[str, ...] = ()
+    stopped: bool = False
     created_at: datetime
 
 
@@ -365,8 +373,32 @@ class RevisionView(Message):
 
 
 class DeviceView(Message):
-    """A device as operators see it: what it is, what can be set and measured, what is applied."""
+    """A device as operators see it: what it is, what can be set and measured, what is applied.
+
+    `online` is false once its agent has said nothing for longer than a lease: what is `applied` is
+    then only what was last heard.
+    """
 
     device: Device
     applied: Applied | None = None
     study: str = ""
+    last_seen: datetime
+    online: bool
+
+
+class StoppedDevice(Message):
+    """A device while all are stopped: back at its original setting, not yet, or not to be reached."""
+
+    device: str
+    state: Literal["original", "not yet", "offline"]
+    last_seen: datetime
+
+
+class StopView(Message):
+    """Whether every device is stopped: since when, by whom, why, and how far that has come."""
+
+    in_force: bool
+    at: datetime | None = None
+    who: str = ""
+    why: str = ""
+    devices: tuple[StoppedDevice, ...] = ()

@@ -11,6 +11,7 @@ from db.sql.database import Database, insert_into, read_url, shown
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
+from db.sql.stops import SqlStops
 from db.sql.studies import SqlStudies
 from db.sql.tokens import SqlTokens
 from db.sql.trials import SqlTrials
@@ -30,6 +31,7 @@ class SqlStore:
         self.observations = SqlObservations(database)
         self.events = SqlEvents(database)
         self.tokens = SqlTokens(database)
+        self.stops = SqlStops(database)
 
     def ping(self) -> None:
         """Return quietly when the database answers. Raises StoreError."""

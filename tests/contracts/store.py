@@ -14,6 +14,7 @@ from tests.contracts.history import HistoryContract
 from tests.contracts.killed_writer import KilledWriterContract
 from tests.contracts.leases import LeasesContract
 from tests.contracts.log import EventsContract, ObservationsContract
+from tests.contracts.stops import StopsContract
 from tests.contracts.studies import (
     DeviceOwnershipContract,
     StudiesContract,
@@ -34,6 +35,7 @@ __all__ = [
     "LeasesContract",
     "ObservationsContract",
     "ReportsContract",
+    "StopsContract",
     "StudiesContract",
     "StudyDeletionContract",
     "TokensContract",

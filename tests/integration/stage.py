@@ -141,7 +141,7 @@ class Stage:
         return str(self.call("GET", "/devices")[0]["device"]["id"])
 
     def create(self, **draft: object) -> str:
-        body = {"devices": [self.device()], "policy": "sobol", **draft}
+        body = {"devices": [self.device()], "policy": "sobol", "constraints": [], **draft}
         return str(self.call("POST", "/studies", body)["id"])
 
     def phase(self, study: str) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import typer
+
 from tuner.cli.options import STATE_DIR
 from tuner.core import ConfigError, Event
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         NewToken,
         RevisionView,
         SettingView,
+        StopView,
         StudyDraft,
         StudyReport,
         StudyView,
@@ -112,6 +115,22 @@ class Desk(Protocol):
         """Return all devices."""
         ...
 
+    def forget(self, device: str, change: Change) -> None:
+        """Forget a device that is offline and in no active study."""
+        ...
+
+    def stop_all(self, change: Change) -> StopView:
+        """Put every device back to its original setting, until it is lifted."""
+        ...
+
+    def lift(self, change: Change) -> StopView:
+        """Let the studies go on as they were before everything was stopped."""
+        ...
+
+    def stop_state(self) -> StopView:
+        """Return whether everything is stopped, and which devices are back."""
+        ...
+
     def history(self, question: Question) -> Sequence[Row]:
         """Return the trials a question asks for, across studies."""
         ...
@@ -165,14 +184,27 @@ def _last_run(state_dir: Path) -> str:
 
 
 @contextmanager
-def open_desk(tuner: str, token_file: Path | None, db: str) -> Iterator[Desk]:
+def open_desk(
+    tuner: str, token_file: Path | None, db: str, *, quiet: bool = False
+) -> Iterator[Desk]:
     """Open the desk that the options, the environment or this folder name, and close it after.
+
+    While every device is stopped that is said first, on stderr, unless it is to be `quiet`.
 
     Raises:
         ConfigError: the place is not given or cannot be read.
         LinkError, Unauthorised, StoreError: it does not answer, or not to us.
     """
-    where = place(tuner, token_file, db, os.environ, Path.cwd())
+    with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as desk:
+        if not quiet and (stop := desk.stop_state()).in_force:
+            from tuner.cli.standing import stopped
+
+            typer.echo(stopped(stop), err=True)
+        yield desk
+
+
+@contextmanager
+def _opened(where: Place) -> Iterator[Desk]:
     if where.tuner:
         from tuner.cli.remote import RemoteDesk, read_token
 

@@ -23,6 +23,7 @@ from tuner.wire import (
     Problem,
     RevisionView,
     SettingView,
+    StopView,
     StudyDraft,
     StudyReport,
     StudyView,
@@ -44,6 +45,7 @@ _REVISIONS = TypeAdapter(list[RevisionView])
 _TRIALS = TypeAdapter(list[TrialView])
 _SETTINGS = TypeAdapter(list[SettingView])
 _DEVICES = TypeAdapter(list[DeviceView])
+_STOP = TypeAdapter(StopView)
 _EVENTS = TypeAdapter(list[Event])
 _ROWS = TypeAdapter(list[Row])
 _TOKEN = TypeAdapter(NewToken)
@@ -159,6 +161,24 @@ class RemoteDesk:
     def devices(self) -> Sequence[DeviceView]:
         """Return all devices."""
         return self._ask(_DEVICES, "GET", "/v1/devices")
+
+    def forget(self, device: str, change: Change) -> None:
+        """Forget a device that is offline and in no active study."""
+        path = f"/v1/devices/{quote(device, safe='')}"
+        self._ask(_NOTHING, "DELETE", path, query={"who": change.who})
+
+    def stop_all(self, change: Change) -> StopView:
+        """Put every device back to its original setting, until it is lifted."""
+        return self._ask(_STOP, "POST", "/v1/stop", change)
+
+    def lift(self, change: Change) -> StopView:
+        """Let the studies go on as they were before everything was stopped."""
+        query = {"who": change.who, "why": change.why}
+        return self._ask(_STOP, "DELETE", "/v1/stop", query=query)
+
+    def stop_state(self) -> StopView:
+        """Return whether everything is stopped, and which devices are back."""
+        return self._ask(_STOP, "GET", "/v1/stop")
 
     def events(
         self, study: str | None = None, device: str | None = None, last: int | None = None

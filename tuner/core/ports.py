@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tuner.core.access import AccessToken
 from tuner.core.decisions import Past, Suggestion
-from tuner.core.devices import Applied, Device, Event, Glimpse, Observation
+from tuner.core.devices import Applied, Device, Event, FleetStop, Glimpse, Observation
 from tuner.core.knobs import Setting
 from tuner.core.measurements import Estimate
 from tuner.core.studies import Revision, Study
@@ -236,6 +236,19 @@ class Devices(Protocol):
         """Return what a device was set to, latest first."""
         ...
 
+    def seen(self, at: Mapping[str, datetime]) -> None:
+        """Note when devices were last heard of; unknown ones are left out."""
+        ...
+
+    def forget(self, device: str) -> None:
+        """Remove a device and what was applied to it; its studies and its lease's token stay.
+
+        Raises:
+            NotFound: there is no such device.
+            DeviceBusy: an active study has it.
+        """
+        ...
+
 
 class Observations(Protocol):
     """Windows measured while holding."""
@@ -323,6 +336,26 @@ class Tokens(Protocol):
         ...
 
 
+class Stops(Protocol):
+    """The one order to stop the whole fleet, while there is one."""
+
+    def current(self) -> FleetStop | None:
+        """Return the order in force, None where there is none."""
+        ...
+
+    def order(self, stop: FleetStop) -> FleetStop:
+        """Put an order in force and return it; where there is one already, that one."""
+        ...
+
+    def report(self, device: str, *, back: bool) -> None:
+        """Note whether a device is at its original setting; nothing where no order is in force."""
+        ...
+
+    def lift(self) -> bool:
+        """End the order and return whether there was one."""
+        ...
+
+
 class Store(Protocol):
     """All of the memory behind one URL. Raises StoreError where the database does not answer."""
 
@@ -359,6 +392,11 @@ class Store(Protocol):
     @property
     def tokens(self) -> Tokens:
         """Who may ask."""
+        ...
+
+    @property
+    def stops(self) -> Stops:
+        """The order to stop everything."""
         ...
 
     def ping(self) -> None:

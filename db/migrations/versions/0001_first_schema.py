@@ -22,11 +22,14 @@ def upgrade() -> None:
     _create_leases()
     _create_log()
     _create_tokens()
+    _create_stops()
 
 
 def downgrade() -> None:
     for table in (
         "tokens",
+        "stop_back",
+        "stops",
         "events",
         "write_checks",
         "applied_settings",
@@ -361,4 +364,18 @@ def _create_tokens() -> None:
         _moment("revoked_at", nullable=True),
         sa.PrimaryKeyConstraint("name", name="pk_tokens"),
         sa.UniqueConstraint("digest", name="uq_tokens_digest"),
+    )
+
+
+def _create_stops() -> None:
+    op.create_table(
+        "stops",
+        _number("id"),
+        _moment("at"),
+        _text("who"),
+        _text("why"),
+        sa.PrimaryKeyConstraint("id", name="pk_stops"),
+    )
+    op.create_table(
+        "stop_back", _text("device_id"), sa.PrimaryKeyConstraint("device_id", name="pk_stop_back")
     )

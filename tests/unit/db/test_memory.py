@@ -49,6 +49,10 @@ class TestDevices(contracts.DevicesContract):
     pass
 
 
+class TestStops(contracts.StopsContract):
+    pass
+
+
 class TestObservations(contracts.ObservationsContract):
     pass
 

@@ -17,16 +17,19 @@ from starlette.testclient import TestClient
 
 from db.memory import MemoryStore
 from tests.builders import Time, applied, device, policies, setting, window
+from tests.builders import study as at_hold
 from tuner.api import create_app
-from tuner.core import Estimate, Metric, Origin, Outcome, TrialState
+from tuner.core import Estimate, Level, Metric, Origin, Outcome, Phase, Plan, TrialState
 from tuner.loop import Loop
 from tuner.operations import ROWS, Operations
 from tuner.wire import (
     ORDER,
     Assignment,
+    Change,
     Poll,
     Receipt,
     Registration,
+    Release,
     StudyDraft,
     StudyReport,
     StudyView,
@@ -114,7 +117,7 @@ def test_other_names_and_origins_are_refused(client: TestClient) -> None:
             "metric_unavailable",
         ),
         (
-            b'{"devices": ["sim"], "policy": "scripted", "objective": "joy"}',
+            b'{"devices": ["sim"], "policy": "scripted", "objective": "minimize joy"}',
             422,
             "metric_unavailable",
         ),
@@ -356,3 +359,43 @@ def test_the_long_poll_returns_at_once_when_there_is_something_to_do(
     body = Poll(agent="host", applied=applied(), wait_s=30.0)
     answer = send(client, "POST", "/v1/devices/sim/next", body)
     assert ORDER.validate_json(answer.content).kind == "trial"
+
+
+def test_all_is_stopped_and_let_go_on_over_http(client: TestClient, study: StudyView) -> None:
+    assert isinstance(poll(client), Assignment)
+    stopped = send(client, "POST", "/v1/stop", Change(who="ann", why="smoke")).json()
+    assert (stopped["in_force"], stopped["who"], stopped["why"]) == (True, "ann", "smoke")
+    assert isinstance(poll(client), Release)
+    assert client.get("/v1/stop").json()["devices"][0]["state"] == "original"
+    ready = client.get("/v1/ready")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "stopped": True})
+    assert client.get(f"/v1/studies/{study.id}").json()["stopped"] is True
+    lifted = client.delete("/v1/stop", params={"who": "bob", "why": "false alarm"})
+    assert lifted.json()["in_force"] is False
+    assert client.get("/v1/ready").json()["stopped"] is False
+    assert isinstance(poll(client), Assignment)
+
+
+def test_an_agent_that_waits_at_its_hold_hears_of_a_stop_at_once(
+    client: TestClient, operations: Operations
+) -> None:
+    send(client, "PUT", "/v1/devices/sim", Registration(device=device()))
+    held = at_hold(Phase.HOLDING, plan=Plan.single(setting(600)))
+    operations.loop.store.studies.add(held, "ann", "created")
+    level = applied(level=Level.HOLD, at=setting(600))
+    body = Poll(agent="host", applied=level, holding=held.id, revision=1, wait_s=60.0)
+    stopping = threading.Timer(0.2, operations.stop_all, [Change(who="ann")])
+    began = time.monotonic()
+    stopping.start()
+    order = ORDER.validate_json(send(client, "POST", "/v1/devices/sim/next", body).content)
+    stopping.join()
+    assert isinstance(order, Release)
+    assert 0.2 <= time.monotonic() - began < 40.0, "it waited, but not to the end"
+
+
+def test_a_device_says_when_it_was_last_seen_and_is_forgotten(client: TestClient) -> None:
+    send(client, "PUT", "/v1/devices/sim", Registration(device=device()))
+    (view,) = client.get("/v1/devices").json()
+    assert (view["online"], view["last_seen"]) == (True, "2026-01-01T12:00:00Z")
+    assert problem(client.delete("/v1/devices/sim")) == (409, "conflict")
+    assert problem(client.delete("/v1/devices/nobody")) == (404, "not_found")

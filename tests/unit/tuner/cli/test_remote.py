@@ -102,7 +102,7 @@ def test_changes_reach_the_tuner(local: Operations, remote: RemoteDesk) -> None:
     remote.delete(study, Change(who="ann"))
     assert local.studies() == []
     assert "ann" in local.events(last=1)[0].text
-    draft = StudyDraft(devices=("sim",), policy="scripted")
+    draft = StudyDraft(devices=("sim",), constraints=(), policy="scripted")
     assert remote.create(draft).id == local.studies()[0].id
 
 
