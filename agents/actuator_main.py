@@ -66,7 +66,7 @@ class Actuator:
         self.finder = self.hand()
 
     async def find(self) -> list[Slot]:
-        """Look for devices; return those that were not there before."""
+        """Look for devices; return those that are not taken up yet."""
         self.blind, found = "", []
         try:
             found = await self.finder.ask("describe")
@@ -74,16 +74,18 @@ class Actuator:
             self.blind = str(error)
             log.exception("event=no_discovery")
         await self.finder.close()
-        return self.adopt(found)
+        return self.new(found)
 
-    def adopt(self, found: Iterable[Mapping[str, Any]]) -> list[Slot]:
-        """Take up what was found and was not there before; return it."""
-        unknown = [about for about in found if about["uuid"] not in self.slots]
+    def new(self, found: Iterable[Mapping[str, Any]]) -> list[Slot]:
+        """Return what was found and is not taken up yet."""
         shared = (self.originals, self.boot, self.now)
-        new = [Slot(about, self.config, self.hand(), *shared) for about in unknown]
-        self.slots |= {slot.uuid: slot for slot in new}
+        unknown = [about for about in found if about["uuid"] not in self.slots]
+        return [Slot(about, self.config, self.hand(), *shared) for about in unknown]
+
+    def adopt(self, slots: Iterable[Slot]) -> None:
+        """Take devices up: from now on peers can ask for them."""
+        self.slots |= {slot.uuid: slot for slot in slots}
         self.missing = self.originals.missing(self.slots, self.boot)
-        return new
 
     async def replay(self) -> dict[str, str]:
         """Put every device back to what its journal says; return what did not go back, and why."""
@@ -115,11 +117,12 @@ class Actuator:
             if self.now() < at:
                 continue
             for slot in await self.find():
-                await _each([slot.replay()])
+                await _each([slot.replay()])  # before anybody may ask for it
                 try:
                     slot.grant()
                 except errors.ConfigError as error:
                     slot.restorer.paused = str(error)
+                self.adopt([slot])
                 tasks.create_task(slot.mind(stop))
             wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
             at = self.now() + wait_s
@@ -172,8 +175,7 @@ class Actuator:
             return to_line(refusal(error))
         except Exception as error:
             log.exception("event=broken peer=%s", peer)
-            hint = "the actuator's log tells more; the device falls back to its original"
-            told = refusal(errors.TuningError(repr(error), hint=hint))
+            told = refusal(errors.TuningError(repr(error), hint="the actuator's log tells more"))
             return to_line(told | {"code": "internal"})
 
     async def ask(self, peer: Peer, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -230,8 +232,7 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver]:
         try:
             found += import_module(DRIVERS[kind]).discover(*filter(None, [argument]))
         except Exception as error:
-            unforeseen = not isinstance(error, errors.TuningError)
-            log.error("event=no_devices driver=%s why=%r", name, str(error), exc_info=unforeseen)
+            log.error("event=no_devices driver=%s why=%r", name, error)
     return found
 
 
@@ -269,7 +270,7 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
         originals = Originals(folder)
         actuator = Actuator(config, hand, originals, boot, now, _gid(config.group))
         try:
-            await actuator.find()
+            actuator.adopt(await actuator.find())
             left = await actuator.replay()
             if verb == "serve":
                 actuator.grant()

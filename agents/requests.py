@@ -65,9 +65,7 @@ def _finite(text: str) -> float:
 
 def credentials(line: socket.socket) -> tuple[int, int, int]:
     """Return the process, the user and the group at the other end, as they were when it connected."""
-    ids = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, IDS.size)
-    pid, uid, gid = IDS.unpack(ids)
-    return pid, uid, gid
+    return IDS.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, IDS.size))
 
 
 def groups(line: socket.socket) -> set[int]:

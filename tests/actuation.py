@@ -46,10 +46,7 @@ async def actuator_of(
     Devices that were `found` already are not looked for again.
     """
     made = Actuator(config, hand, originals, boot, now, NO_GROUP)
-    if found:
-        made.adopt(found)
-    else:
-        await made.find()
+    made.adopt(made.new(found) if found else await made.find())
     return made
 
 

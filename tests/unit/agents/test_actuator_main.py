@@ -12,28 +12,19 @@ import subprocess
 import sys
 import time
 import tokenize
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import agents
 from agents.devices import fake_knobs
 from agents.devices.remote import open_remote
 from agents.host import HostClock
-from tests.actuation import answers
 from tests.builders import Time
+from tests.unit.agents.actuator_site import CLOCK, FACTORY, GPU, HERE, LIMIT, TRIED, Site
 from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
 
-GPU = "GPU-1"
-CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
-FACTORY = {CLOCK: None, "gpu.mem_clock_mhz": None, LIMIT: 400}
-TRIED = {CLOCK: 810, LIMIT: 250}
-HERE = Path(agents.__file__).parent.parent
 MOST_LINES = 1200
 """All that the root process loads, the NVIDIA driver included, is at most so many lines of code.
 
@@ -41,77 +32,6 @@ Counted are lines that hold code; blank ones, comments and docstrings are not. A
 half as long again: a failure tells both.
 """
 MOST_MIB = 40
-
-
-class Site:
-    """A folder with a configuration, devices in a file, and processes that end with the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.hardware = folder / "hardware.json"
-        self.config = folder / "actuator.toml"
-        self.socket = folder / "socket"
-        self.processes: list[subprocess.Popen[bytes]] = []
-        fake_knobs.save(self.hardware, fake_knobs.blank(GPU))
-        self.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
-
-    def configure(self, grant: str, more: str = "") -> None:
-        self.config.write_text(
-            f'socket = "{self.socket}"\nstate_dir = "{self.folder}/state"\n'
-            f'drivers = ["fake:{self.hardware}"]\nlease_s = 2.0\n{more}\n'
-            f'[[device]]\nmatch = "GPU-*"\n[device.grant]\n{grant}\n'
-            '"gpu.power_limit_w" = { min = 150, max = 350 }\n'
-        )
-
-    def start(self, verb: str = "serve", **environment: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "agents.actuator_main", verb, str(self.config)]
-        log = (self.folder / "log").open("ab")
-        with log:
-            process = subprocess.Popen(
-                command,
-                stderr=log,
-                cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(HERE), **environment},
-            )
-        self.processes.append(process)
-        return process
-
-    def serve(self) -> subprocess.Popen[bytes]:
-        process = self.start()
-        self.until(lambda: answers(self.socket))
-        return process
-
-    def until(self, what: Callable[[], object]) -> None:
-        end = time.monotonic() + 20.0
-        while not what():
-            assert time.monotonic() < end, self.log
-            time.sleep(0.01)
-
-    def fault(self, faults: dict[str, Any]) -> None:
-        state = fake_knobs.load(self.hardware)
-        state["devices"][GPU]["faults"] = faults
-        fake_knobs.save(self.hardware, state)
-
-    @property
-    def mode(self) -> int:
-        return self.socket.stat().st_mode & 0o777
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "log").read_text()
-
-    @property
-    def values(self) -> dict[str, Any]:
-        return dict(fake_knobs.load(self.hardware)["devices"][GPU]["values"])
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    site = Site(tmp_path)
-    yield site
-    for process in site.processes:
-        process.kill()
-        process.wait()
 
 
 def test_it_is_small_and_puts_back_at_its_end(site: Site) -> None:
@@ -277,110 +197,6 @@ def test_a_device_that_hangs_holds_up_no_other(site: Site) -> None:
         with pytest.raises(DeviceLost, match="did not answer within 4 s"):
             refused.result()
     hung.close()
-
-
-def test_a_device_that_answers_later_is_put_back_then(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
-    remote.apply(TRIED)
-    process.kill()
-    process.wait()
-    remote.close()
-    away = site.hardware.rename(site.folder / "away")
-    site.serve()
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
-    assert f"{GPU}: its device is not there" in capsys.readouterr().out
-    file = site.folder / "jouletune.prom"
-    assert jouletune(["actuator", "metrics", str(file), "--config", str(site.config)]) == 0
-    assert f'jouletune_device_wrong{{device="{GPU}"}} 1' in file.read_text()
-    away.rename(site.hardware)
-    site.until(lambda: site.values == FACTORY)
-    late = open_remote(site.socket, GPU, Time())
-    late.apply(TRIED)
-    late.close()
-
-
-def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
-    """The driver's process is killed; what it had begun is done when the kernel gets to it."""
-    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 2.0")
-    site.serve()
-    remote = open_remote(site.socket, GPU, Time())
-    site.fault({LIMIT: "late"})
-    with pytest.raises(DeviceLost, match="did not answer"):
-        remote.apply(TRIED)
-    site.fault({})
-    site.until(lambda: "may still be done" in site.log)
-    assert site.values == FACTORY
-    assert list((site.folder / "state").glob("GPU-*"))
-    (site.folder / "hardware.let_go").touch()
-    site.until(lambda: not list((site.folder / "state").glob("GPU-*")))
-    assert site.values == FACTORY
-    assert (site.folder / "hardware.landed").exists()
-    remote.close()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
-def test_an_emergency_stop_holds_until_it_is_lifted(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def console(*words: str) -> int:
-        return jouletune(["actuator", *words, "--config", str(site.config)])
-
-    process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
-    remote.hold(TRIED, "s1", 1, 1000.0)
-    assert console("restore", "--all", "--stay") == 0
-    assert site.values == FACTORY
-    assert "until `jouletune actuator restore --all --lift`" in capsys.readouterr().out
-    process.kill()
-    process.wait()
-    process = site.serve()
-    for ask in (lambda: remote.apply(TRIED), lambda: remote.hold(TRIED, "s1", 1, 1000.0)):
-        with pytest.raises(Conflict, match="restore --all --lift"):
-            ask()
-    assert console("status") == 0
-    assert "all devices stay at their originals" in capsys.readouterr().out
-    assert site.values == FACTORY
-    assert console("restore", "--all", "--lift") == 0
-    remote.apply(TRIED)
-    assert console("restore", "--all") == 0
-    assert site.values == FACTORY
-    remote.apply(TRIED)
-    remote.close()
-
-
-def test_an_emergency_stop_needs_no_actuator_that_runs(site: Site) -> None:
-    process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
-    remote.apply(TRIED)
-    process.kill()
-    process.wait()
-    command = "import sys; from tuner.cli.app import main; sys.exit(main())"
-    asked = ("actuator", "restore", "--all")
-    for words in (["--stay"], ["--lift"]):
-        done = subprocess.run(
-            [sys.executable, "-c", command, *asked, *words, "--config", str(site.config)],
-            env={**os.environ, "PYTHONPATH": str(HERE)},
-            check=False,
-        )
-        assert done.returncode == 0
-        assert site.values == FACTORY
-        process = site.serve()
-        with nullcontext() if words == ["--lift"] else pytest.raises(Conflict, match="--lift"):
-            remote.apply(TRIED)
-        process.kill()
-        process.wait()
-    remote.close()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--stay"], ["--lift"], ["--all", "--stay", "--lift"], [GPU, "--all"], [GPU, "--stay"]],
-)
-def test_only_all_devices_are_told_to_stay(site: Site, words: list[str]) -> None:
-    assert jouletune(["actuator", "restore", *words, "--config", str(site.config)]) == 2
 
 
 def test_prometheus_is_told_what_is_set(site: Site) -> None:
