@@ -22,6 +22,7 @@ from tests.fakes import Rig
 from tuner.core import Level, Metric, Origin, Phase, Plan
 from tuner.wire import Assignment, HoldOrder, Release
 
+pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
 
 TRIAL = Assignment(

@@ -18,7 +18,7 @@ from agents.actuator_main import Actuator, serve
 from agents.devices import fake_knobs
 from agents.grants import ActuatorConfig, Granted
 from agents.hand import Hand, KnobDriver
-from agents.originals import Originals
+from agents.originals import COPIES, Originals
 from tests.actuation import actuator_of, listening
 from tests.chaos.points import (
     CountedDisk,
@@ -103,7 +103,7 @@ class Theatre:
 
     @property
     def journalled(self) -> bool:
-        return any(self.journal.glob("*.json"))
+        return any(path.suffix in COPIES for path in self.journal.iterdir())
 
     def snapshot(self) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
         files = sorted((p.name, p.read_bytes()) for p in self.journal.iterdir())
