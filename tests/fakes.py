@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -279,6 +280,15 @@ def refusal(status: int, code: str, message: str = "no") -> httpx.Response:
 def refused(text: str = "the driver says no") -> ActuationError:
     """Return what a device says that cannot be set."""
     return ActuationError(text)
+
+
+def failing(number: int) -> Callable[..., Any]:
+    """Return a system call that always fails with an error number."""
+
+    def call(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
 
 
 def _json(text: str, status: int = 200) -> httpx.Response:
