@@ -257,7 +257,7 @@ class StubTuner:
         self.heard.append((path, message))
         if path.endswith("/next"):
             return self._next(message)
-        if path.endswith("/report"):
+        if path.endswith(("/report", "/reverts")):
             return _json(Receipt(result=self.receipt).model_dump_json())  # type: ignore[arg-type]
         return _json(Registered(lease_s=30.0).model_dump_json())
 

@@ -30,6 +30,7 @@ from tuner.core.errors import (
     MetricUnavailable,
     ProtocolMismatch,
     StaleToken,
+    error_of,
 )
 from tuner.core.evidence import (
     RATE_BAND,
@@ -234,6 +235,7 @@ __all__ = [
     "bucketed_quantile",
     "counted",
     "draw_up",
+    "error_of",
     "incumbent",
     "judge",
     "least_samples",
