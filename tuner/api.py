@@ -48,6 +48,7 @@ from tuner.wire import (
     Registration,
     Release,
     Renewal,
+    Reverted,
     RevisionView,
     SettingView,
     StudyDraft,
@@ -189,10 +190,7 @@ def _health_routes(operations: Operations, version: str) -> APIRouter:
 
 
 def _one(message: Message, status: int = 200) -> Response:
-    """Render a message by its own configuration, which keeps infinite bounds.
-
-    As a member of a union or a list it would be rendered by theirs.
-    """
+    """Render a message by its own configuration, not a union's or list's: it keeps infinite bounds."""
     return Response(message.model_dump_json(), status, media_type="application/json")
 
 
@@ -242,6 +240,12 @@ def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRou
         """Tell how an attempt ended."""
         _spoken(message)
         return _one(loop.record(message))
+
+    @router.post("/reverts", response_model=Receipt)
+    def reverted(message: Reverted) -> Response:
+        """Tell that an operator put a device back on its host."""
+        _spoken(message)
+        return _one(operations.reverted(message))
 
     @router.post("/holds/report", response_model=Receipt)
     def hold_report(message: HoldReport) -> Response:

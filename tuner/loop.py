@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 
 from tuner import orders, steps
 from tuner.core import (
-    Conflict,
     Device,
     Event,
     Lease,
@@ -55,8 +54,6 @@ TUNER = "tuner"
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
 MOST_ABANDONED = 3
-MOST_MET = 8
-"""So many starts of a device's agents are remembered."""
 
 Orders = Assignment | HoldOrder | Idle | Release
 
@@ -80,7 +77,7 @@ class Loop:
         default_factory=lambda: defaultdict(threading.RLock)
     )
 
-    _agents: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _callers: orders.Callers = field(default_factory=orders.Callers)
     _holds: orders.Holds = field(default_factory=orders.Holds)
 
     def __post_init__(self) -> None:
@@ -110,7 +107,9 @@ class Loop:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
         self.store.devices.get(device)
-        self._meet(device, poll.agent)
+        news = self._callers.meet(device, poll)
+        if news:
+            self.note("unable" if poll.unable else "able", news, device=device)
         self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
         study = self.store.studies.of(device)
         if study is None:
@@ -121,28 +120,12 @@ class Loop:
                 count = self.store.trials.count(study.id)  # first: another process may begin one
                 running = next(iter(self.store.trials.running(study.id)), None)
                 if running is not None:
-                    answer = self._running(study, running, device, poll.agent)
+                    answer = self._running(study, running, device, poll)
                 else:
                     answer = self._advance(study, count, device, poll)
                 if answer is not None:
                     return answer
         return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
-
-    def _meet(self, device: str, agent: str) -> None:
-        """Remember who asks for a device. Who was followed by another and asks again never died.
-
-        Left alone, two agents would take every trial from each other until it fails.
-        """
-        met = self._agents[device]
-        if agent in met[:-1]:
-            raise Conflict(
-                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
-                hint="stop one of them, then start the other again, or give one of them another "
-                "`name` in its agent.toml",
-            )
-        if agent not in met:
-            met.append(agent)
-            del met[:-MOST_MET]
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or StaleToken: the agent must stop."""
@@ -280,13 +263,17 @@ class Loop:
             Event(at=self.now(), kind=kind, text=text, study=study, device=device)
         )
 
-    def _running(self, study: Study, trial: Trial, device: str, agent: str) -> Orders | None:
+    def _running(self, study: Study, trial: Trial, device: str, poll: Poll) -> Orders | None:
         """Give the running trial to a device that asks, or say what it waits for."""
         if self._close(study, trial):
             return None
         reports = self.store.trials.reports(study.id, trial.number)
         if any(r.device == device and not r.late for r in reports):
             return Idle(why=f"trial {trial.number} waits for the study's other devices")
+        if poll.unable:
+            self.abort(study, poll.unable)
+            return None
+        agent = poll.agent
         lease = self.store.leases.get(device)
         mine = lease is not None and (lease.study, lease.trial) == (study.id, trial.number)
         if lease is not None and mine:
@@ -309,6 +296,8 @@ class Loop:
         """Take the study's next step; None where it moved and must be looked at again."""
         trials = self.store.trials
         if study.phase is Phase.HOLDING and study.plan is not None:
+            if poll.unable:
+                return Idle(why=poll.unable)
             return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
@@ -316,6 +305,8 @@ class Loop:
             return Release(why="what was held breaks a limit now; the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
+        if why := self._callers.unable(study.devices):
+            return Idle(why=why)
         step = self._step(study, trials.list(study.id), poll)
         if isinstance(step, steps.Rest):
             return Idle(why=step.why)

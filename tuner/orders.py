@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from tuner.core import (
+    Conflict,
     Lease,
     Plan,
     Setting,
@@ -17,9 +19,11 @@ from tuner.core import (
     weigh,
 )
 from tuner.steps import needed_metrics, settings_of
-from tuner.wire import Assignment, HoldOrder
+from tuner.wire import Assignment, HoldOrder, Poll
 
 OBSERVE_S = 60.0
+MOST_MET = 8
+"""So many starts of a device's agents are remembered."""
 
 
 def assignment(
@@ -85,6 +89,41 @@ class Holds:
             known = hold(study, trials(), plan)
             self._known[study.id] = (study.revision, count), known
         return known
+
+
+class Callers:
+    """Who asks for each device, and which of them take no order, as far as this tuner has heard."""
+
+    def __init__(self) -> None:
+        self._met: defaultdict[str, list[str]] = defaultdict(list)
+        self._unable: dict[str, str] = {}
+
+    def meet(self, device: str, poll: Poll) -> str:
+        """Remember who asks; return what is new of whether the device takes orders.
+
+        Who was followed by another and asks again never died: left alone, two agents would take every
+        trial from each other until it fails.
+
+        Raises:
+            Conflict: a second agent serves the device, and this one is the first of the two.
+        """
+        met, agent = self._met[device], poll.agent
+        if agent in met[:-1]:
+            raise Conflict(
+                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
+                hint="stop one of them, then start the other again, or give one of them another "
+                "`name` in its agent.toml",
+            )
+        if agent not in met:
+            met.append(agent)
+            del met[:-MOST_MET]
+        before = self._unable.get(device, "")
+        self._unable[device] = poll.unable
+        return "" if poll.unable == before else poll.unable or "it takes orders again"
+
+    def unable(self, devices: Sequence[str]) -> str:
+        """Return why one of these takes no order; empty where all do."""
+        return next((f"{d}: {why}" for d in devices if (why := self._unable.get(d))), "")
 
 
 def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
