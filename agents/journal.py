@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 SUFFIX = ".journal"
 STAY = "stay"
 """The name of the file that says: every device stays as it was found until this is removed."""
+PROBE_BYTES = 16 * 1024
+"""More than an entry and a hold together."""
 LIFT = "lift with `jouletune agent revert --lift`"
 
 
@@ -44,18 +46,20 @@ class Journal:
 
     What a process has noted or read it also keeps in memory until it is restored: should the file
     vanish meanwhile, it is written again. After a restart only the disk counts. An empty file beside
-    them, which needs no room on a full disk, says that every device stays as it was found.
+    them, which needs no room on a full disk, says that every device stays as it was found. `refused`
+    says why the disk did not take what a change must write first.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._noted: dict[str, Entry] = {}
         self._restored: set[str] = set()
+        self.refused = ""
 
     @property
     def stays(self) -> bool:
         """Whether every device is to stay as it was found."""
-        return os.path.exists(self._folder / STAY)
+        return os.path.exists(self._folder / STAY)  # noqa: PTH110 - it never raises
 
     def stay(self) -> None:
         """Have every device stay as it was found, whoever works on it. Raises StoreError."""
@@ -66,6 +70,20 @@ class Journal:
         stayed = self.stays
         durable.remove(self._folder / STAY)
         return stayed
+
+    def unable(self, host: str) -> str:
+        """Return why nothing of this host can be set now, with the next step; empty where it can."""
+        if self.stays:
+            return f"every device of {host} was put back by its operator, to stay; {LIFT} on {host}"
+        if self.refused:
+            probe = self._folder / "probe"
+            try:
+                durable.write(probe, "x" * PROBE_BYTES)
+                durable.remove(probe)
+                self.refused = ""
+            except StoreError as error:
+                self.refused = f"{host} {error}"
+        return self.refused
 
     def devices(self) -> list[Entry]:
         """Return the entries of all devices that are set otherwise than they were found."""
@@ -97,6 +115,10 @@ class Journal:
             log.error("event=journal_not_written device=%s why=%r", device, str(error))
         return noted
 
+    def left(self, device: str) -> bool:
+        """Return whether a device's file is on the disk, whatever it says."""
+        return os.path.exists(self._path(device))  # noqa: PTH110 - it never raises
+
     def record(
         self, device: str, pair: Pair, level: Level, boot: str, attached: Mapping[str, str]
     ) -> None:
@@ -119,6 +141,7 @@ class Journal:
                 durable.write(path, _render(entry))
             except StoreError as error:
                 if not whole:
+                    self.refused = str(error)
                     raise
                 log.error("event=level_not_written device=%s why=%r", device, str(error))
             self._noted[device] = entry
@@ -173,14 +196,16 @@ def originals(entry: Entry, pair: Pair) -> Mapping[Part, Setting]:
 
 def _render(entry: Entry) -> str:
     """Return the text of an entry's file."""
-    head = {
+    head: dict[str, Any] = {
         "device": entry.device,
         "level": str(entry.level),
         "boot": entry.boot,
         "attached": dict(entry.attached),
         "sides": len(entry.parts),
     }
-    lines = [{"part": str(part), "setting": dict(setting)} for part, setting in entry.parts.items()]
+    lines: list[dict[str, Any]] = [
+        {"part": str(part), "setting": dict(setting)} for part, setting in entry.parts.items()
+    ]
     return "".join(json.dumps({**line, "sum": _sum(line)}) + "\n" for line in [head, *lines])
 
 
