@@ -10,60 +10,15 @@ import pytest
 
 from agents.agent import DeviceAgent
 from agents.config import AgentConfig, Attachment
-from agents.holds import Holder
-from agents.host import Host, HostClock, sole
-from agents.journal import Journal
-from agents.main import device_ids, open_pair, revert, serve
-from tests.builders import START
+from agents.main import device_ids, serve
 from tuner.core import (
-    ActuationError,
-    Conflict,
     InvalidInput,
     LinkError,
-    Plan,
-    Setting,
-    StoreError,
     TuningError,
 )
-from tuner.wire import HoldOrder
 
 HEAVY = ("torch", "numpy", "sqlalchemy", "scipy", "pandas", "botorch", "fastapi")
 A100 = Attachment("simulated:a100")
-DEVICE = "simulated-a100@host"
-HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
-
-
-def hold(state: Path) -> Setting:
-    """Leave a device at a hold, as an agent that was killed does, and return what it was before."""
-    pair = open_pair(A100, DEVICE, 0, state, Path("/"))
-    before = pair.read()
-    keeper = Holder(
-        DEVICE,
-        pair,
-        folder=state / "holds",
-        journal=Journal(state / "journal"),
-        attached={"spec": A100.spec, "seed": "0"},
-        host=Host("host", "boot-1", 2),
-        clock=HostClock(),
-        now=lambda: START,
-    )
-    keeper.take(
-        HoldOrder(
-            study="s1",
-            revision=3,
-            plan=Plan.single(HELD),
-            baseline=before,
-            metrics=("energy_j",),
-            valid_for_s=3600.0,
-            observe_s=60.0,
-            window_s=10.0,
-        )
-    )
-    return before
-
-
-def in_force(state: Path) -> Setting:
-    return open_pair(A100, DEVICE, 0, state, Path("/")).read()
 
 
 def test_the_agent_stays_light() -> None:
@@ -84,43 +39,6 @@ print([name for name in {HEAVY!r} if name in sys.modules])
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout.strip() == "[]"
-
-
-def test_reverting_ends_the_hold_and_restores_what_was_found(tmp_path: Path) -> None:
-    before = hold(tmp_path)
-    assert in_force(tmp_path) == HELD
-    assert revert(tmp_path) == [DEVICE]
-    assert in_force(tmp_path) == before
-    assert revert(tmp_path) == []
-    (report,) = (tmp_path / "spool").glob("*-end.json")
-    assert "the operator reverted it" in report.read_text()
-
-
-def test_reverting_goes_on_after_a_failure(tmp_path: Path) -> None:
-    before = hold(tmp_path)
-    journal = tmp_path / "journal" / f"{DEVICE}.journal"
-    broken = journal.with_name("another@host.journal")
-    broken.write_text(journal.read_text().replace("simulated:a100", "simulated:no-such"))
-    (journal.with_name("unknown@host.journal")).write_text("")
-    with pytest.raises(ActuationError, match=r"no simulated device 'no-such'.*unknown@host"):
-        revert(tmp_path)
-    assert in_force(tmp_path) == before
-
-
-def test_nothing_to_revert_is_no_error(tmp_path: Path) -> None:
-    assert revert(tmp_path / "never used") == []
-
-
-def test_two_agents_do_not_share_a_state_folder(tmp_path: Path) -> None:
-    with sole(tmp_path), pytest.raises(Conflict, match="an agent is running"):
-        revert(tmp_path)
-    assert revert(tmp_path) == []
-
-
-def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="state folder"):
-        revert(tmp_path / "file" / "state")
 
 
 def test_ids_are_stable_unlike_and_fit_for_a_url() -> None:
