@@ -88,23 +88,42 @@ class Journal:
     def devices(self) -> list[Entry]:
         """Return the entries of all devices that are set otherwise than they were found."""
         paths = sorted(self._folder.glob(f"*{SUFFIX}"))
-        return [_parse(path.name.removesuffix(SUFFIX), path) for path in paths]
+        found: list[Entry] = []
+        for path in paths:
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                log.error("event=journal_unreadable file=%s why=%r", path, str(error))
+                content = b""
+            found.append(_parse(path.name.removesuffix(SUFFIX), path, content))
+        return found
 
     def get(self, device: str) -> Entry | None:
         """Return a device's entry, None where it is as it was found.
 
         What this process knows counts more than a file that has vanished or been damaged since, which is
         written again; one of a device that was restored counts no more, and is removed once it can be.
+
+        Raises:
+            StoreError: only the disk knows it, and cannot be read now; ask again.
         """
         path = self._path(device)
         if device in self._restored:
             self._forget(device)
             return None
-        entry = _parse(device, path) if path.exists() else None
+        noted, entry = self._noted.get(device), None
+        try:
+            entry = _parse(device, path, path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if noted is None:
+                raise StoreError(
+                    f"cannot read {path}: {error.strerror}", hint="make it readable"
+                ) from error
         if entry is not None and not entry.damaged:
             self._noted[device] = entry
             return entry
-        noted = self._noted.get(device)
         if noted is None:
             return entry
         event = "journal_vanished" if entry is None else "journal_damaged"
@@ -209,15 +228,11 @@ def _render(entry: Entry) -> str:
     return "".join(json.dumps({**line, "sum": _sum(line)}) + "\n" for line in [head, *lines])
 
 
-def _parse(device: str, path: Path) -> Entry:
-    """Return what can be read of a file."""
+def _parse(device: str, path: Path, content: bytes) -> Entry:
+    """Return what can be read of a file's content."""
     known: list[dict[str, Any]] = []
     damaged = ""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        lines, damaged = [], f"{path}: {error.strerror}"
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(content.splitlines(), 1):
         try:
             known.append(_object(line))
         except ValueError:

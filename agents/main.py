@@ -129,7 +129,7 @@ class Place:
             self._agent = self._open()
         except InvalidInput:
             raise
-        except TuningError as error:
+        except (TuningError, OSError) as error:
             log.error("event=not_opened device=%s why=%r", self.id, str(error))
         return self._agent is not None
 

@@ -272,3 +272,23 @@ def test_a_host_that_is_to_stay_is_set_no_more(rig: Rig) -> None:
     assert Journal(rig.folder / "journal").stays
     assert rig.journal.lift() and not rig.journal.lift()
     record(rig)
+
+
+def test_a_journal_that_cannot_be_read_now_is_not_one_that_is_lost(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(rig)
+    rig.pair.apply(TRIED)
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", failing(errno.EIO))
+        start_again(rig)
+        with pytest.raises(StoreError, match="cannot read"):
+            rig.journal.restore(DEVICE, rig.pair)
+        assert rig.setting == TRIED
+    rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == FOUND
+    record(rig)
+    rig.pair.apply(TRIED)
+    monkeypatch.setattr(Path, "read_bytes", failing(errno.EIO))
+    rig.journal.restore(DEVICE, rig.pair)
+    assert rig.setting == FOUND, "the process knows what it was"

@@ -4,21 +4,29 @@ import platform
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agents.agent import DeviceAgent
+from agents.attached import Attached
 from agents.config import AgentConfig, Attachment
-from agents.main import device_ids, serve
+from agents.devices import catalogue
+from agents.main import device_ids, open_pair, serve
+from tests.unit.agents.test_revert import hold
 from tuner.core import (
+    DeviceLost,
     InvalidInput,
     LinkError,
+    Setting,
     TuningError,
 )
 
 HEAVY = ("torch", "numpy", "sqlalchemy", "scipy", "pandas", "botorch", "fastapi")
 A100 = Attachment("simulated:a100")
+DEVICE = "simulated-a100@host"
 
 
 def test_the_agent_stays_light() -> None:
@@ -27,6 +35,7 @@ import sys
 import agents.main, agents.devices, agents.workloads
 from agents.main import open_pair
 from agents.agent import DeviceAgent
+from agents.attached import Attached
 from agents.config import Attachment
 from pathlib import Path
 import tempfile
@@ -157,3 +166,68 @@ def test_agent_and_devices_are_called_by_the_name_that_is_given_or_the_hosts(
     monkeypatch.setattr(DeviceAgent, "step", step)
     serve(config, stop)
     assert met == [(f"simulated-a100@{shown}", f"agent@{shown}")]
+
+
+def test_a_device_that_answers_later_is_worked_when_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the others are worked; its hold is taken up as soon as it is there."""
+    before = hold(tmp_path / "state", datetime.now(UTC))
+    pair = open_pair(A100, DEVICE, 0, tmp_path / "state", Path("/"))
+    held = pair.read()
+    pair.apply(before)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    config = AgentConfig(
+        name="host",
+        token_file=token,
+        state_dir=tmp_path / "state",
+        devices=(A100, Attachment("simulated:orin")),
+        root=tmp_path,
+    )
+    opened = threading.Event()
+    stop = threading.Event()
+    open = catalogue.open_device
+    steps: list[tuple[str, Setting]] = []
+
+    def late(spec: str, **options: Any) -> Attached:  # noqa: ANN401
+        if spec == A100.spec and not opened.is_set():
+            raise DeviceLost("it does not answer")
+        return open(spec, **options)
+
+    def step(agent: DeviceAgent) -> None:
+        steps.append((agent.device.id, agent._pair.read()))
+        opened.set()
+        if agent.device.id == DEVICE:
+            stop.set()
+        stop.wait(0.01)
+
+    monkeypatch.setattr(catalogue, "open_device", late)
+    monkeypatch.setattr(DeviceAgent, "step", step)
+    ended = threading.Timer(30.0, stop.set)
+    ended.start()
+    serve(config, stop)
+    ended.cancel()
+    assert steps[0][0] == "simulated-orin@host"
+    assert steps[-1] == (DEVICE, held)
+
+
+def test_an_agent_none_of_whose_devices_answers_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    config = AgentConfig(token_file=token, state_dir=tmp_path / "state", devices=(A100,))
+    stop = threading.Event()
+    tries: list[str] = []
+
+    def away(spec: str, **_: object) -> Attached:
+        tries.append(spec)
+        if len(tries) > 2:
+            stop.set()
+        raise DeviceLost("it does not answer")
+
+    monkeypatch.setattr(catalogue, "open_device", away)
+    serve(config, stop)
+    assert len(tries) >= 3
+    assert "event=not_opened" in caplog.text

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ DEVICE = "simulated-a100@host"
 HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
 
 
-def hold(state: Path) -> Setting:
+def hold(state: Path, at: datetime = START) -> Setting:
     """Leave a device at a hold, as an agent that was killed does, and return what it was before."""
     pair = open_pair(A100, DEVICE, 0, state, Path("/"))
     before = pair.read()
@@ -38,7 +39,7 @@ def hold(state: Path) -> Setting:
         attached={"spec": A100.spec, "seed": "0"},
         host=Host("host", "boot-1", 2),
         clock=HostClock(),
-        now=lambda: START,
+        now=lambda: at,
     )
     keeper.take(
         HoldOrder(
