@@ -114,7 +114,7 @@ class Journal:
         noted, entry = self._noted.get(device), None
         try:
             entry = _parse(device, path, path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
             if noted is None:
