@@ -92,6 +92,7 @@ class DeviceAgent:
         self._backoff = Backoff(rng)
         self._registered = False
         self._met = False
+        self._begun = False
         self._wrong = ""
         self._asked_at = around.clock.monotonic()
         self._holder = Holder(
@@ -144,15 +145,24 @@ class DeviceAgent:
             log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
 
     def begin(self) -> None:
-        """Take up a valid hold from disk, or put the device back to its original setting."""
+        """Take up a valid hold from disk, or put the device back to its original setting.
+
+        What fails is logged, and is the first thing that `step` tries again.
+        """
         try:
-            why = self._holder.lapsed()
-            if why and not self._around.journal.stays:
-                self._watch.end(why)
-            else:
-                self.put_back()
+            self._begin()
         except TuningError as error:
             log.error("event=begin_failed device=%s why=%r", self.device.id, str(error))
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._holder.load()
+        why = self._holder.lapsed()
+        if why and not self._around.journal.stays:
+            self._watch.end(why)
+        else:
+            self.put_back()
+        self._begun = True
 
     def step(self) -> None:
         """Do the next thing that is due, and wait for the tuner where nothing is."""
@@ -207,6 +217,8 @@ class DeviceAgent:
 
     def _mend(self) -> None:
         """Do what could not be done before: write down, put back. Raises ActuationError."""
+        if not self._begun:
+            self._begin()
         self._holder.persist()
         # Asked of the journal during a hold, too: a file that has vanished is written again.
         entry = self._around.journal.get(self.device.id)

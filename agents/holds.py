@@ -69,13 +69,32 @@ class Holder:
         self._host = host
         self._clock = clock
         self._now = now
-        self._hold = self._load()
+        self._hold: Hold | None = None
         self._unwritten = False
+        with suppress(StoreError):
+            self.load()
         self._lock = threading.RLock()
         self._aside = False
         self._lent = False
         self._incarnation = ""
         self._void = ""
+
+    def load(self) -> None:
+        """Take on what is on the disk; a damaged hold is none, for nobody can say what it allows.
+
+        Raises:
+            StoreError: it cannot be read now; ask again.
+        """
+        try:
+            self._hold = Hold.model_validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(
+                f"cannot read {self._path}: {error.strerror}", hint="make it readable"
+            ) from error
+        except (ValidationError, TuningError) as error:
+            log.error("event=hold_damaged file=%s why=%r", self._path, str(error))
 
     @property
     def current(self) -> Hold | None:
@@ -353,16 +372,6 @@ class Holder:
             if hold is not None and hold.ended and self._journal.left(self._device):
                 with suppress(StoreError):
                     durable.remove(self._path)
-
-    def _load(self) -> Hold | None:
-        """Return the hold on disk; a damaged one is none, for nobody can say what it allows."""
-        try:
-            return Hold.model_validate_json(self._path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValidationError, TuningError) as error:
-            log.error("event=hold_damaged file=%s why=%r", self._path, str(error))
-            return None
 
 
 def context_of(measurement: Measurement) -> Mapping[str, float]:

@@ -160,7 +160,8 @@ class Link:
         try:
             token = self._token_file.read_text().strip()
         except OSError as error:
-            raise ConfigError(
+            lacking = isinstance(error, FileNotFoundError | PermissionError)
+            raise (ConfigError if lacking else LinkError)(
                 f"cannot read the token file {self._token_file}: {error.strerror}",
                 hint="give the tuner's token file with --token-file",
             ) from None
