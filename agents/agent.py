@@ -145,10 +145,7 @@ class DeviceAgent:
             log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
 
     def begin(self) -> None:
-        """Take up a valid hold from disk, or put the device back to its original setting.
-
-        What fails is logged, and is the first thing that `step` tries again.
-        """
+        """Take up a valid hold from disk, or put the device back; `step` tries again what fails."""
         try:
             self._begin()
         except TuningError as error:

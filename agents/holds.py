@@ -87,7 +87,7 @@ class Holder:
         """
         try:
             self._hold = Hold.model_validate_json(self._path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise StoreError(

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agents.journal import Journal
 from tests.fakes import Rig, failing, steady
 from tests.unit.agents.test_agent import HELD, ORIGINAL, cut, ends, hold, trial
 from tuner.core import Estimate
@@ -201,3 +202,28 @@ def test_nothing_is_taken_up_before_the_tuner_knows_of_a_revert(rig: Rig) -> Non
     agent.step()
     paths = [path for path, _ in rig.tuner.heard]
     assert paths.index("/v1/reverts") < paths.index("/v1/devices/fake@host/next")
+
+
+@pytest.mark.parametrize("unreadable", [".journal", ".hold.json"])
+def test_a_hold_that_cannot_be_read_at_the_start_is_taken_up_once_it_can_be(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, unreadable: str
+) -> None:
+    rig.tuner.orders = [hold()]
+    rig.agent().step()
+    rig.pair.apply({"gpu.clock_mhz": 400, "batch_size": 4})
+    rig.journal = Journal(rig.folder / "journal")
+    read = Path.read_bytes
+
+    def unreadable_now(path: Path) -> bytes:
+        if path.name.endswith(unreadable):
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", unreadable_now)
+        agent = rig.agent()
+        agent.begin()
+        agent.step()
+    agent.step()
+    assert rig.setting == HELD
+    assert ends(rig) == []
