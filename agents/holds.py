@@ -33,6 +33,7 @@ from tuner.wire import HoldOrder
 
 log = logging.getLogger(__name__)
 
+SUFFIX = ".hold.json"
 BROKEN_WINDOWS = 3
 """A hold ends when the SLO is broken in this many windows in a row."""
 RENEW_SHARE = 0.01
@@ -63,7 +64,7 @@ class Holder:
     ) -> None:
         self._device = device
         self._pair = pair
-        self._path = folder / durable.file_name(device, ".hold.json")
+        self._path = folder / durable.file_name(device, SUFFIX)
         self._journal = journal
         self._attached = attached
         self._host = host

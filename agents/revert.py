@@ -7,9 +7,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from agents import durable
 from agents.config import Attachment
-from agents.holds import Holder
-from agents.host import Host, HostClock, sole
+from agents.holds import SUFFIX
+from agents.host import Host, sole
 from agents.journal import Entry, Journal
 from agents.main import open_pair
 from agents.spool import Spool
@@ -144,18 +145,14 @@ def _put_back(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> No
         )
     attachment = Attachment(entry.attached["spec"], entry.attached.get("workload", ""))
     seed = int(entry.attached.get("seed", "0"))
-    pair = open_pair(attachment, entry.device, seed, state_dir, root)
     try:
-        holder = Holder(
-            entry.device,
-            pair,
-            folder=state_dir / "holds",
-            journal=journal,
-            attached=entry.attached,
-            host=Host.here(root),
-            clock=HostClock(),
-            now=lambda: datetime.now(UTC),
-        )
-        holder.drop()
-    finally:
-        pair.close()
+        pair = open_pair(attachment, entry.device, seed, state_dir, root)
+        try:
+            journal.restore(entry.device, pair)
+        finally:
+            pair.close()
+    finally:  # also where the device does not answer: the next agent must not take its hold up again
+        try:
+            durable.remove(state_dir / "holds" / durable.file_name(entry.device, SUFFIX))
+        except StoreError as error:
+            log.error("event=hold_not_removed device=%s why=%r", entry.device, str(error))

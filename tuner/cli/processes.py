@@ -144,7 +144,7 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
             _until(desk.ready, children, f"the tuner did not answer; its log is {log}")
             wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
             failing = f"the agent did not register its devices; its log is {log}"
-            _until(lambda: _all_there(wanted, desk, begun, log), children, failing)
+            _until(lambda: all_there(wanted, desk, begun, log), children, failing)
             found = _registered(desk, begun)
             devices = {spec: found[id] for spec, id in zip(specs, wanted, strict=True)}
             yield Stand(desk, devices, children.check)
@@ -161,7 +161,7 @@ def last_error(log: Path) -> str:
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
 
 
-def _all_there(wanted: Sequence[str], desk: RemoteDesk, since: datetime, log: Path) -> bool:
+def all_there(wanted: Sequence[str], desk: RemoteDesk, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError where one does not answer."""
     refused = re.search("event=not_opened (.*)", log.read_text("utf-8", "replace"))
     if refused:  # an agent waits for it; who runs a study wants to know

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.config import Attachment
+from agents.devices import catalogue
 from agents.holds import Holder
 from agents.host import Host, HostClock, sole
 from agents.journal import Journal
@@ -19,7 +20,16 @@ from agents.revert import lift, revert, stay
 from agents.spool import Spool
 from tests.builders import START
 from tests.fakes import failing
-from tuner.core import ActuationError, Conflict, Level, NotFound, Plan, Setting, StoreError
+from tuner.core import (
+    ActuationError,
+    Conflict,
+    DeviceLost,
+    Level,
+    NotFound,
+    Plan,
+    Setting,
+    StoreError,
+)
 from tuner.wire import HoldOrder
 
 A100 = Attachment("simulated:a100")
@@ -175,3 +185,19 @@ def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "state" / "lock").mkdir()
     with pytest.raises(StoreError, match="state folder"):
         revert(tmp_path / "state")
+
+
+def test_a_device_that_does_not_answer_has_its_hold_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(tmp_path)
+
+    def away(*_: object, **__: object) -> None:
+        raise DeviceLost("it does not answer")
+
+    monkeypatch.setattr(catalogue, "open_device", away)
+    with pytest.raises(ActuationError, match="does not answer"):
+        revert(tmp_path)
+    assert list((tmp_path / "holds").iterdir()) == []
+    assert len(list((tmp_path / "journal").iterdir())) == 1
+    assert len(told(tmp_path)) == 1
