@@ -84,10 +84,8 @@ def revert(
     nothing. The agent must not be running, but for --stay: then every device of this host is put back and
     stays so, whatever tuner or agent want, until --lift; the studies wait.
     """
+    from agents import revert as reverting
     from agents.config import load_agent_config
-    from agents.revert import lift as lift_stay
-    from agents.revert import revert as revert_devices
-    from agents.revert import stay as stay_reverted
     from tuner.cli.output import echo_json
     from tuner.core import ConfigError
 
@@ -97,13 +95,15 @@ def revert(
     folder = state_dir or (told.state_dir if told else STATE_DIR)
     root = told.root if told else Path("/")
     if lift:
-        lifted = lift_stay(folder)
+        lifted = reverting.lift(folder)
         if as_json:
             return echo_json({"lifted": lifted})
         return typer.echo("lifted: devices may be set again" if lifted else "nothing to lift")
-    done = (stay_reverted if stay else revert_devices)(folder, root)
-    if as_json:
-        return echo_json({"reverted": done})
+    done = (reverting.stay if stay else reverting.revert)(folder, root)
+    return echo_json({"reverted": done}) if as_json else _say(done, stay)
+
+
+def _say(done: Sequence[str], stay: bool) -> None:
     for device in done:
         typer.echo(f"{device} is back as it was found")
     if not done:
