@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents import durable
-from tuner.core import Unauthorised, digest_of
+from tuner.core import LinkError, Unauthorised, digest_of
 from tuner.wire import Enrolment
 
 OWN = "agent-token"
@@ -40,6 +40,7 @@ class Credentials:
 
         Raises:
             Unauthorised: there is no token to enrol with.
+            LinkError: it cannot be read just now.
             StoreError: the new token could not be written down; nothing was asked.
         """
         with self._lock:
@@ -65,7 +66,8 @@ class Credentials:
             token = self._token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not text"
-            raise Unauthorised(
+            lasts = isinstance(error, FileNotFoundError | PermissionError | UnicodeDecodeError)
+            raise (Unauthorised if lasts else LinkError)(
                 f"cannot read the token file {self._token_file} to enrol: {reason}",
                 hint="give the tuner's token file, or one with an enrolment token, with --token-file",
             ) from None

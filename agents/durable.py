@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.core import StoreError
@@ -20,7 +21,7 @@ def write(path: Path, text: str, mode: int = 0o666) -> None:
     Temporary file, fsync, rename, fsync of the folder. `mode` is the file's, less the umask.
 
     Raises:
-        StoreError: the disk refuses; the old content is still there.
+        StoreError: the disk refuses; the old content is still there, or the new one, but whole.
     """
     temporary = path.with_name(f".{path.name}.new")
     try:
@@ -33,6 +34,8 @@ def write(path: Path, text: str, mode: int = 0o666) -> None:
         temporary.replace(path)
         _sync(path.parent)
     except OSError as error:
+        with suppress(OSError):  # what was half written would fill the disk still more
+            temporary.unlink()
         raise StoreError(
             f"cannot write {path}: {error.strerror}", hint="free space, or make it writable"
         ) from error
@@ -50,6 +53,18 @@ def rename(path: Path, to: Path) -> None:
     except OSError as error:
         raise StoreError(
             f"cannot rename {path}: {error.strerror}", hint="make its folder writable"
+        ) from error
+
+
+def touch(path: Path) -> None:
+    """Make an empty file, for good: it needs no room but its name. Raises StoreError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        _sync(path.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make {path}: {error.strerror}", hint="make its folder writable"
         ) from error
 
 

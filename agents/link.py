@@ -11,7 +11,7 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agents.credentials import Credentials
-from agents.spool import Spool
+from agents.spool import Report, Spool
 from tuner.core import (
     Conflict,
     Device,
@@ -22,6 +22,7 @@ from tuner.core import (
     ProtocolMismatch,
     TuningError,
     Unauthorised,
+    error_of,
 )
 from tuner.wire import (
     ORDER,
@@ -39,6 +40,7 @@ from tuner.wire import (
     Registration,
     Release,
     Renewal,
+    Reverted,
     TrialReport,
 )
 
@@ -49,16 +51,9 @@ Answer = TypeVar("Answer", bound=BaseModel)
 PATIENCE_S = 10.0
 """How long an answer may take beyond what the tuner was asked to wait."""
 
-BY_STATUS: dict[int, type[TuningError]] = {
-    400: InvalidInput,
-    401: Unauthorised,
-    403: Unauthorised,
-    404: NotFound,
-    409: Conflict,
-    422: InvalidInput,
-    426: ProtocolMismatch,
-}
-"""What a refusal means where its code says nothing more. Anything else is the link's trouble."""
+OURS = (InvalidInput, NotFound, Conflict, Unauthorised, ProtocolMismatch)
+"""What the tuner means by a refusal. Whatever else answers, a proxy or a tuner that is not well, is not
+the tuner: it was not reached."""
 
 
 class Backoff:
@@ -110,16 +105,22 @@ class Link:
         """Keep a lease and return how long it lasts from now. NotFound and Conflict: it is lost."""
         return self._call("POST", "/v1/trials/renew", renewal, TypeAdapter(Registered)).lease_s
 
-    def keep(self, report: TrialReport | HoldReport) -> None:
-        """Keep a report on disk until `deliver` has sent it. Raises only StoreError."""
+    def keep(self, report: Report) -> None:
+        """Keep a report until `deliver` has sent it, in memory where the disk refuses it."""
         self._spool.put(report)
 
     def deliver(self) -> int:
         """Send what waits on disk, oldest first, and return how many arrived."""
         return self._spool.deliver(self._send)
 
-    def _send(self, report: TrialReport | HoldReport) -> Receipt:
-        path = "/v1/trials/report" if isinstance(report, TrialReport) else "/v1/holds/report"
+    def _send(self, report: Report) -> Receipt:
+        match report:
+            case TrialReport():
+                path = "/v1/trials/report"
+            case HoldReport():
+                path = "/v1/holds/report"
+            case Reverted():
+                path = "/v1/reverts"
         return self._call("POST", path, report, TypeAdapter(Receipt))
 
     def _call(
@@ -186,20 +187,16 @@ class Link:
 
 
 def _problem(response: httpx.Response) -> TuningError:
-    """Return the error that a refusal stands for."""
+    """Return the error that a refusal stands for: by its code, for anybody may answer with a status."""
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
-        problem = Problem(code="", message=f"the tuner answered HTTP {response.status_code}")
-    if response.status_code not in BY_STATUS:
-        return LinkError(problem.message, hint=problem.hint)
-    kind = BY_STATUS[response.status_code]
-    narrower = {sub.code: sub for sub in _family(kind)}
-    return narrower.get(problem.code, kind)(problem.message, hint=problem.hint)
-
-
-def _family(kind: type[TuningError]) -> list[type[TuningError]]:
-    return [kind, *(k for sub in kind.__subclasses__() for k in _family(sub))]
+        text = f"HTTP {response.status_code} came back, but not as the tuner answers"
+        return LinkError(text, hint="is a proxy in between, and is the address right?")
+    kind = error_of(problem.code)
+    if kind is None or not issubclass(kind, OURS):
+        kind = LinkError
+    return kind(problem.message, hint=problem.hint)
 
 
 def connect(url: str) -> httpx.Client:

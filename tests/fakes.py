@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -264,7 +265,7 @@ class StubTuner:
         self.heard.append((path, message))
         if path.endswith("/next"):
             return self._next(message)
-        if path.endswith("/report"):
+        if path.endswith(("/report", "/reverts")):
             return _json(Receipt(result=self.receipt).model_dump_json())  # type: ignore[arg-type]
         return _json(Registered(lease_s=30.0).model_dump_json())
 
@@ -287,6 +288,15 @@ def refusal(status: int, code: str, message: str = "no") -> httpx.Response:
 def refused(text: str = "the driver says no") -> ActuationError:
     """Return what a device says that cannot be set."""
     return ActuationError(text)
+
+
+def failing(number: int) -> Callable[..., Any]:
+    """Return a system call that always fails with an error number."""
+
+    def call(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
 
 
 def _json(text: str, status: int = 200) -> httpx.Response:

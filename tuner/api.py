@@ -37,6 +37,7 @@ from tuner.wire import (
     Registration,
     Release,
     Renewal,
+    Reverted,
     RevisionView,
     SettingView,
     StudyDraft,
@@ -175,6 +176,13 @@ def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRou
         _spoken(message)
         access.require_own(caller, message.device)
         return _one(loop.record(message))
+
+    @router.post("/reverts", response_model=Receipt)
+    def reverted(message: Reverted, caller: AgentCaller) -> Response:
+        """Tell that an operator put a device back on its host."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(operations.reverted(message))
 
     @router.post("/holds/report", response_model=Receipt)
     def hold_report(message: HoldReport, caller: AgentCaller) -> Response:

@@ -119,7 +119,9 @@ class Loop:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
         self.store.devices.get(device)
-        self.presence.meet(device, poll.agent)
+        news = self.presence.meet(device, poll)
+        if news:
+            self.note("unable" if poll.unable else "able", news, device=device)
         self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
         study = self.store.studies.of(device)
         if study is None:
@@ -134,7 +136,7 @@ class Loop:
                 count = self.store.trials.count(study.id)  # first: another process may begin one
                 running = next(iter(self.store.trials.running(study.id)), None)
                 if running is not None:
-                    answer = self._running(study, running, device, poll.agent)
+                    answer = self._running(study, running, device, poll)
                 else:
                     answer = self._advance(study, count, device, poll)
                 if answer is not None:
@@ -289,13 +291,17 @@ class Loop:
             Event(at=self.now(), kind=kind, text=text, study=study, device=device)
         )
 
-    def _running(self, study: Study, trial: Trial, device: str, agent: str) -> Orders | None:
+    def _running(self, study: Study, trial: Trial, device: str, poll: Poll) -> Orders | None:
         """Give the running trial to a device that asks, or say what it waits for."""
         if self._close(study, trial):
             return None
         reports = self.store.trials.reports(study.id, trial.number)
         if any(r.device == device and not r.late for r in reports):
             return Idle(why=f"trial {trial.number} waits for the study's other devices")
+        if poll.unable:
+            self.abort(study, poll.unable)
+            return None
+        agent = poll.agent
         lease = self.store.leases.get(device)
         mine = lease is not None and (lease.study, lease.trial) == (study.id, trial.number)
         if lease is not None and mine:
@@ -318,6 +324,8 @@ class Loop:
         """Take the study's next step; None where it moved and must be looked at again."""
         trials = self.store.trials
         if study.phase is Phase.HOLDING and study.plan is not None:
+            if poll.unable:
+                return Idle(why=poll.unable)
             return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
@@ -325,6 +333,8 @@ class Loop:
             return Release(why="what was held breaks a limit now; the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
+        if why := self.presence.unable(study.devices):
+            return Idle(why=why)
         step = self._step(study, trials.list(study.id), poll)
         if isinstance(step, steps.Rest):
             return Idle(why=step.why)

@@ -49,6 +49,8 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     DeviceView,
+    Receipt,
+    Reverted,
     RevisionView,
     SettingView,
     StopView,
@@ -126,6 +128,18 @@ class Operations:
             self.loop.abort(found, why)
             self._revise(moved, change.who, why)
         return self.study(study)
+
+    def reverted(self, message: Reverted) -> Receipt:
+        """Pause the study whose device an operator put back on its host; told again, nothing happens."""
+        study = self.loop.store.studies.of(message.device)
+        if study is None:
+            return Receipt(result="late")
+        with self.loop.lock(study.id):
+            known = any(r.why == message.why for r in self.revisions(study.id))
+            if known or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
+                return Receipt(result="duplicate")
+            self.pause(study.id, Change(why=message.why))
+        return Receipt(result="closed")
 
     def resume(self, study: str, change: Change) -> StudyView:
         """Go on in the phase a paused study was in; what is counted by phase counts anew."""

@@ -1,13 +1,14 @@
-"""Who serves a device, and when it was last heard of."""
+"""Who serves a device, when it was last heard of, and whether it takes orders."""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from tuner.core import Conflict, Device, Devices, Now, Study
+from tuner.wire import Poll
 
 MOST_MET = 8
 """So many starts of a device's agents are remembered."""
@@ -32,17 +33,19 @@ class Presence:
         self._agents: defaultdict[str, list[str]] = defaultdict(list)
         self._heard: dict[str, tuple[float, datetime]] = {}
         self._unstored: set[str] = set()
+        self._unable: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def meet(self, device: str, agent: str) -> None:
-        """Remember who asks for a device. Who was followed by another and asks again never died.
+    def meet(self, device: str, poll: Poll) -> str:
+        """Remember who asks for a device; return what is new of whether it takes orders.
 
-        Left alone, two agents would take every trial from each other until it fails.
+        Who was followed by another and asks again never died: left alone, two agents would take every
+        trial from each other until it fails.
 
         Raises:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
-        met = self._agents[device]
+        met, agent = self._agents[device], poll.agent
         if agent in met[:-1]:
             raise Conflict(
                 f"{device} is served by two agents: {met[-1]} took it over from {agent}",
@@ -53,6 +56,13 @@ class Presence:
             met.append(agent)
             del met[:-MOST_MET]
         self.heard(device)
+        before = self._unable.get(device, "")
+        self._unable[device] = poll.unable
+        return "" if poll.unable == before else poll.unable or "it takes orders again"
+
+    def unable(self, devices: Sequence[str]) -> str:
+        """Return why one of these takes no order; empty where all do."""
+        return next((f"{d}: {why}" for d in devices if (why := self._unable.get(d))), "")
 
     def heard(self, device: str) -> None:
         """Note that a device's agent has said something just now."""
@@ -89,3 +99,4 @@ class Presence:
             self._heard.pop(device, None)
             self._unstored.discard(device)
             self._agents.pop(device, None)
+            self._unable.pop(device, None)

@@ -102,7 +102,7 @@ class Poll(Message):
     `agent` is its name, a slash, and a word made anew at each of its starts: asking twice gives the
     same assignment, asking after a crash a further attempt.
     `holding` and `revision` name the hold in force (empty: none). The tuner waits up to `wait_s` for
-    something new before it answers.
+    something new before it answers. `unable` says why the device takes no order now (empty: it does).
     """
 
     agent: str
@@ -111,6 +111,7 @@ class Poll(Message):
     revision: int = 0
     context: dict[str, float] = Field(default_factory=dict)
     wait_s: float = Field(default=0.0, ge=0.0, le=60.0)
+    unable: str = ""
 
 
 class Assignment(Message):
@@ -208,6 +209,13 @@ class HoldReport(Message):
     setting: Setting
     measurement: Measurement | None = None
     ended: str = ""
+
+
+class Reverted(Message):
+    """An operator put a device back on its host; `why` says so, and when, unlike any other time."""
+
+    device: str
+    why: str
 
 
 # Operator to tuner and back

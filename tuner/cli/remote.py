@@ -13,8 +13,7 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from db.history import Question, Row
-from tuner import core
-from tuner.core import ConfigError, Event, InvalidInput, LinkError, TuningError
+from tuner.core import ConfigError, Event, InvalidInput, LinkError, TuningError, error_of
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -50,11 +49,6 @@ _EVENTS = TypeAdapter(list[Event])
 _ROWS = TypeAdapter(list[Row])
 _TOKEN = TypeAdapter(NewToken)
 _TOKENS = TypeAdapter(list[TokenView])
-_FAMILY: Mapping[str, type[TuningError]] = {
-    kind.code: kind
-    for kind in vars(core).values()
-    if isinstance(kind, type) and issubclass(kind, TuningError)
-}
 
 
 def read_token(file: Path | None) -> str:
@@ -284,7 +278,7 @@ def _refusal(url: str, answer: httpx.Response) -> TuningError:
             hint="check the URL",
         )
     unnamed = InvalidInput if answer.status_code < 500 else TuningError
-    return _FAMILY.get(problem.code, unnamed)(problem.message, hint=problem.hint)
+    return (error_of(problem.code) or unnamed)(problem.message, hint=problem.hint)
 
 
 def _text(value: object) -> str:

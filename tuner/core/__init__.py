@@ -38,6 +38,7 @@ from tuner.core.errors import (
     MetricUnavailable,
     ProtocolMismatch,
     StaleToken,
+    error_of,
 )
 from tuner.core.evidence import (
     RATE_BAND,
@@ -268,6 +269,7 @@ __all__ = [
     "counted",
     "digest_of",
     "draw_up",
+    "error_of",
     "incumbent",
     "judge",
     "least_samples",

@@ -39,6 +39,7 @@ from tuner.wire import (
     Poll,
     Release,
     Renewal,
+    Reverted,
     TrialReport,
 )
 
@@ -77,8 +78,11 @@ class World:
         self.store.studies.add(fresh, "test", "created")
         return fresh
 
-    def ask(self, name: str = "sim", agent: str = "host/1", holding: str = "") -> object:
-        return self.loop.order(name, Poll(agent=agent, applied=applied(name), holding=holding))
+    def ask(
+        self, name: str = "sim", agent: str = "host/1", holding: str = "", unable: str = ""
+    ) -> object:
+        poll = Poll(agent=agent, applied=applied(name), holding=holding, unable=unable)
+        return self.loop.order(name, poll)
 
     def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
         order = self.ask(name, agent)
@@ -536,3 +540,76 @@ def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -
     assert isinstance(world.ask(), HoldOrder)
     world.loop.afresh(world.store.studies.get("s1"), "again")
     assert isinstance(world.ask(), Idle)
+
+
+STAYS = "every device of host was put back; lift with `jouletune agent revert --lift` on host"
+
+
+@pytest.mark.parametrize("holding", [False, True])
+def test_a_device_that_takes_no_order_is_left_alone_and_its_reason_told(
+    world: World, holding: bool
+) -> None:
+    world.start()
+    if holding:
+        world.run(truth)
+    tried = world.store.trials.count("s1")
+    for _ in range(2):
+        order = world.ask(unable=STAYS)
+        assert isinstance(order, Idle) and STAYS in order.why
+    assert world.store.trials.count("s1") == tried
+    assert isinstance(world.ask(), HoldOrder if holding else Assignment)
+    said = [e.text for e in world.store.events.list(device="sim") if e.kind in ("unable", "able")]
+    assert said == [STAYS, "it takes orders again"]
+
+
+def test_a_study_starts_no_trial_while_one_of_its_devices_takes_no_order(world: World) -> None:
+    world.start("a", "b")
+    assert isinstance(world.ask("b", unable=STAYS), Idle)
+    order = world.ask("a")
+    assert isinstance(order, Idle) and f"b: {STAYS}" in order.why
+    assert world.store.trials.count("s1") == 0
+    world.ask("b")
+    assert world.assigned("a").trial == 1
+
+
+def test_a_trial_that_one_of_its_devices_cannot_take_is_aborted(world: World) -> None:
+    world.start("a", "b")
+    order = world.assigned("a")
+    assert isinstance(world.ask("b", unable=STAYS), Idle)
+    ended = world.store.trials.list("s1")[0]
+    assert (ended.state, ended.reason) == (TrialState.ABORTED, STAYS)
+    with pytest.raises(NotFound):
+        world.loop.renew(Renewal(device="a", token=order.token, nonce=order.nonce))
+
+
+def test_a_paused_study_releases_its_device_whatever_that_takes(world: World) -> None:
+    world.start()
+    Operations(world.loop).pause("s1", Change(who="ann"))
+    assert isinstance(world.ask(unable=STAYS), Release)
+
+
+@pytest.mark.parametrize("state", ["trial", "hold"])
+def test_a_revert_on_the_host_pauses_the_study_that_has_the_device(
+    world: World, state: str
+) -> None:
+    world.start()
+    if state == "hold":
+        world.run(truth)
+    else:
+        world.assigned()
+    operations = Operations(world.loop)
+    word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
+    assert operations.reverted(word).result == "closed"
+    found = world.store.studies.get("s1")
+    assert found.phase is Phase.PAUSED
+    assert world.store.studies.latest("s1").why == word.why
+    assert isinstance(world.ask(), Release)
+    operations.resume("s1", Change(who="ann"))
+    assert operations.reverted(word).result == "duplicate"
+    assert isinstance(world.ask(), HoldOrder if state == "hold" else Assignment)
+
+
+def test_a_revert_of_a_device_without_a_study_changes_nothing(world: World) -> None:
+    world.loop.register(device())
+    word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
+    assert Operations(world.loop).reverted(word).result == "late"
