@@ -210,7 +210,8 @@ class Rig:
     @property
     def link(self) -> Link:
         token = self.folder / "token"
-        token.write_text("secret\n")
+        if not token.exists():
+            token.write_text("secret\n")
         return Link(self.tuner.client(), token, self.spool)
 
     def agent(self) -> DeviceAgent:
