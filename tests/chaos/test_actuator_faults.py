@@ -15,7 +15,7 @@ from agents.originals import Originals
 from agents.slots import Peer
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.faults import Faults, full
-from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
+from tests.chaos.theatre import BOOT, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 from tuner.errors import ActuationError, DeviceLost, TuningError
 
 Count = Callable[[str, int, int], None]

@@ -17,7 +17,7 @@ from tests.chaos.faults import Faults
 from tests.chaos.points import reap_all
 from tests.chaos.test_agent_faults import PatientTuner
 from tests.chaos.test_agent_killed import ORDERS, RemoteRig, open_rig
-from tests.chaos.theatre import FACTORY, Theatre
+from tests.chaos.theatre import Theatre
 from tuner.wire import Assignment
 
 Count = Callable[[str, int, int], None]
