@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def promises() -> list[tuple[str, list[str]]]:
     return [(row["wrong"], re.findall(r"`(\w+)`", row["tests"])) for row in rows if row]
 
 
-def tests_there_are() -> set[str]:
+@cache
+def written_tests() -> set[str]:
     """Return the names of all test functions."""
     return {
         node.name
@@ -38,4 +40,4 @@ def test_the_readme_promises_something() -> None:
 @pytest.mark.parametrize(("wrong", "tests"), promises(), ids=lambda cell: str(cell)[:40])
 def test_every_promise_names_tests_that_exist(wrong: str, tests: list[str]) -> None:
     assert tests, f"nothing proves what is promised when: {wrong}"
-    assert set(tests) <= tests_there_are()
+    assert set(tests) <= written_tests()
