@@ -212,8 +212,9 @@ class Rig:
     @property
     def link(self) -> Link:
         """A link of an agent that has enrolled, and may again."""
-        (self.folder / "token").write_text("admin\n")
-        (self.folder / "agent-token").write_text("agent@host secret\n")
+        for name, token in (("token", "admin"), ("agent-token", "agent@host secret")):
+            if not (self.folder / name).exists():
+                (self.folder / name).write_text(f"{token}\n")
         return Link(self.tuner.client(), self.credentials, self.spool)
 
     @property
