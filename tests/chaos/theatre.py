@@ -224,11 +224,16 @@ class Client:
     def _connect(self) -> None:
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._line.settimeout(20.0)
-        self._line.connect(self._path)
+        try:
+            self._line.connect(self._path)
+        except ConnectionRefusedError:  # killed before it was connected to: every request says so
+            self._line.close()
 
     def play(self, script: tuple[Request, ...]) -> None:
         """Play a script; the line stays open at its end, so that nothing more happens."""
         with suppress(ConnectionError):
+            if self._line.fileno() < 0:
+                raise ConnectionRefusedError
             for request in script:
                 if "shift_s" in request:
                     self._points.shift_s += request["shift_s"]
