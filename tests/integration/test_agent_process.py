@@ -240,7 +240,7 @@ def test_an_emergency_stop_reaches_a_running_agent_and_stays(
     agent.kill()
     agent.wait()
     site.tuner.heard.clear()
-    site.tuner.orders = [hold(), trial()] + [hold()] * 1000
+    site.tuner.orders = [hold(), trial(), *[hold() for _ in range(1000)]]
     site.start()
     site.wait(lambda: len(site.told("/next")) > 3)
     assert all("revert --lift" in poll["unable"] for poll in site.told("/next"))
