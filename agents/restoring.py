@@ -75,13 +75,15 @@ class Restorer:
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
     async def shown(self) -> dict[str, Value | None]:
-        """Return what the knobs stand at.
+        """Return what the knobs stand at, asked twice: one wrong answer shall change nothing.
 
         Raises:
             ActuationError: they cannot be told; Forgotten where the driver was restarted.
         """
         shown: dict[str, Value | None]
-        shown, epoch = await self.hand.ask("read", self.uuid)
+        shown, epoch = told = await self.hand.ask("read", self.uuid)
+        if told != (again := await self.hand.ask("read", self.uuid)):
+            raise ActuationError(f"{self.uuid} says {told}, and then {again}")
         if not self.record.knobs or not self.record.epoch:
             self.record.epoch = epoch
         elif self.record.epoch != epoch:

@@ -20,6 +20,7 @@ from tuner.core import (
     Setting,
     Space,
     TuningError,
+    Unauthorised,
     Value,
     error_of,
 )
@@ -72,6 +73,8 @@ class Line:
                     raise self._absent(again) from again
         if not answer.pop("ok", False):
             kind = error_of(str(answer.get("code"))) or ActuationError
+            if issubclass(kind, Unauthorised):  # that would be the tuner's word, and end the agent
+                kind = ActuationError
             raise kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
         return answer
 

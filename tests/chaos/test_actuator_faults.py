@@ -25,7 +25,7 @@ LATER_S = 120.0
 
 
 class FaultyDisk(Originals):
-    """A journal's disk that is full at the chosen point."""
+    """A journal's disk that is full at the chosen point: it can be read, and written no more."""
 
     def __init__(self, faults: Faults, folder: Path) -> None:
         super().__init__(folder)
@@ -34,10 +34,6 @@ class FaultyDisk(Originals):
     def _strike(self, call: str, path: Path) -> None:
         if self._faults.strikes("disk", f"{call} {path.name}"):
             raise full(path)
-
-    def read(self, path: Path) -> bytes:
-        self._strike("read", path)
-        return super().read(path)
 
     def write(self, path: Path, content: bytes) -> None:
         self._strike("write", path)
@@ -163,7 +159,7 @@ class Stage:
             ("release", ()),
         )
         for verb, details in asked:
-            with suppress(TuningError):
+            with suppress(Exception):  # as whoever answers a peer contains it
                 getattr(self.actuator, verb)(PEER, GPU, *details)
         self.actuator.gone(PEER)
 

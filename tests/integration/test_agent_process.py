@@ -69,7 +69,7 @@ class Site:
     def told(self, end: str) -> list[dict[str, Any]]:
         return self.tuner.told(end)
 
-    def wait(self, until: Callable[[], object], seconds: float = 20.0) -> None:
+    def wait(self, until: Callable[[], object], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not until():
             assert time.monotonic() < deadline, self.log()
@@ -243,11 +243,11 @@ def test_an_emergency_stop_reaches_a_running_agent_and_stays(
     site.tuner.heard.clear()
     site.tuner.orders = [hold(), trial(), *(hold() for _ in range(1000))]
     site.start()
-    site.wait(lambda: len(site.told("/next")) > 3, 60.0)
+    site.wait(lambda: len(site.told("/next")) > 3)
     assert all("revert --lift" in poll["unable"] for poll in site.told("/next"))
     assert site.setting() == ORIGINAL
     assert revert(site, "--lift").returncode == 0
-    site.wait(lambda: site.setting() == HELD, 60.0)
+    site.wait(lambda: site.setting() == HELD)
 
 
 def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
@@ -257,16 +257,16 @@ def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
     toy = played.start_toy()
     site.tuner.orders = [hold_of_toy()]
     agent = psutil.Process(site.start(f"cpu=http://127.0.0.1:{toy}").pid)
-    site.wait(lambda: batch_size(toy) == 4, 60.0)
+    site.wait(lambda: batch_size(toy) == 4)
     room = agent.rlimit(psutil.RLIMIT_FSIZE)
     agent.rlimit(psutil.RLIMIT_FSIZE, (0, room[1]))
     site.tuner.orders = [Release(why="enough")]
-    site.wait(lambda: batch_size(toy) == 1, 60.0)
-    site.wait(lambda: [m for m in site.told("/holds/report") if m["ended"] == "enough"], 60.0)
+    site.wait(lambda: batch_size(toy) == 1)
+    site.wait(lambda: [m for m in site.told("/holds/report") if m["ended"] == "enough"])
     assert list((site.folder / "s" / "journal").glob("*.journal")) == []
     agent.rlimit(psutil.RLIMIT_FSIZE, room)
     (kept,) = (site.folder / "s" / "holds").glob("*.json")
-    site.wait(lambda: json.loads(kept.read_text())["ended"] == "enough", 60.0)
+    site.wait(lambda: json.loads(kept.read_text())["ended"] == "enough")
 
 
 def test_a_workload_that_answers_later_than_its_agent_gets_its_hold(
@@ -276,13 +276,13 @@ def test_a_workload_that_answers_later_than_its_agent_gets_its_hold(
     device = f"cpu=http://127.0.0.1:{toy}"
     site.tuner.orders = [hold_of_toy()]
     agent = site.start(device)
-    site.wait(lambda: batch_size(toy) == 4, 60.0)
+    site.wait(lambda: batch_size(toy) == 4)
     agent.kill()
     agent.wait()
     site.lose_tuner()
     played.kill("toy")
     site.start(device)
-    site.wait(lambda: "event=not_opened" in site.log(), 60.0)
+    site.wait(lambda: "event=not_opened" in site.log())
     played.start_toy(toy)
-    site.wait(lambda: batch_size(toy) == 4, 60.0)
+    site.wait(lambda: batch_size(toy) == 4)
     site.find_tuner()
