@@ -6,7 +6,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-packrat test-long test-hardware test-systemd test-ray lint types layers fmt clean
+.PHONY: run test check chaos bench bench-devices bench-packrat test-lowest test-long test-hardware test-systemd test-ray lint types layers fmt clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -28,6 +28,11 @@ bench: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/jouletune bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
 
+# The API on the oldest web stack that pyproject.toml allows; that uses what was deprecated since.
+test-lowest: $(VENV)/.installed-dev
+	rm -rf build/lowest && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/lowest $$($(BIN)/python .ci/lowest.py)
+	PYTHONPATH=build/lowest $(BIN)/python -m pytest -q -W ignore::DeprecationWarning tests/unit/tuner/test_host_header.py tests/unit/tuner/test_api.py tests/unit/tuner/test_access.py tests/unit/tuner/cli/test_remote.py tests/unit/agents/test_link.py tests/integration/test_notify.py
+
 # Whole studies over the fake NVML, through the actuator: minutes.
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m long
@@ -36,9 +41,10 @@ test-long: $(VENV)/.installed-dev
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
 
-# The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up; a hang ends.
+# The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up. Every step has a
+# deadline of its own (tests/systemd/machine.py): a hang ends, a slow machine only takes longer.
 test-systemd: $(VENV)/.installed-dev
-	JOULETUNE_TEST_SYSTEMD=1 timeout -s INT -k 40 430 $(BIN)/python -m pytest -vx --durations=5 tests/systemd
+	JOULETUNE_TEST_SYSTEMD=1 $(BIN)/python -m pytest -vx --durations=5 tests/systemd
 
 # The Ray Serve adapter on a real Ray, started and ended here: minutes.
 test-ray: $(VENV)/.installed-ray

@@ -1,30 +1,31 @@
-"""The root process: `python -P -m agents.actuator_main serve|restore FILE`.
+"""The root process: `python -P -m agents.actuator_main serve|restore|stay|lift FILE`.
 
-Every device has a slot; agents ask for them in JSON lines at a Unix socket.
+Every device has a slot; agents ask for them in JSON lines at a Unix socket. `restore` puts every device
+back, `stay` keeps them there until `lift`.
 """
 
 import asyncio
 import fcntl
 import grp
-import json
 import logging
 import os
 import signal
-import socket
-import struct
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
-from agents.grants import NUMBER, ActuatorConfig, checked, load_config
+from agents.grants import ActuatorConfig, load_config
 from agents.hand import Hand, KnobDriver, refusal
 from agents.originals import Originals
+from agents.requests import LONGEST_LINE, credentials, groups, parse, to_line
+from agents.restoring import LONGEST_RETRY_S, RETRY_S
 from agents.slots import Peer, Slot
-from tuner.errors import ConfigError, InvalidInput, NotFound, StoreError, TuningError, Unauthorised
+from tuner import errors
 from tuner.notify import notify
 
 log = logging.getLogger(__name__)
@@ -32,49 +33,72 @@ log = logging.getLogger(__name__)
 DRIVERS = {"nvidia": "agents.devices.nvidia.knobs", "fake": "agents.devices.fake_knobs"}
 """Name in actuator.toml to the module whose `discover` finds the devices."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-LONGEST_LINE = 1 << 16
-"""A request is no longer than this, in bytes."""
-MOST_PEERS = 32
+MOST_PEERS, RESERVED = 32, 4
+"""So many connections are served, and so many more for root alone."""
 BEAT_S = 0.2
 """We look so often whether to stop, and tell systemd that we live."""
-SO_PEERGROUPS = 59
-
-ONE = {"device": str}
-LEASE = {**ONE, "lease_s": NUMBER}
-VERBS: Mapping[str, Mapping[str, Any]] = {
-    "capabilities": {},
-    "read": ONE,
-    "acquire": LEASE,
-    "apply": {**ONE, "setting": dict},
-    "renew": LEASE,
-    "hold": {**ONE, "setting": dict, "valid_for_s": NUMBER},
-    "release": ONE,
-    "restore": ONE,
-}
-"""Verb to its fields, all of them demanded, and of what kind each is."""
+MISSING = "its device is not there, and not back at its original; it is looked for"
+LIFT = "once that is over, `jouletune actuator restore --all --lift`"
 
 
+@dataclass(eq=False)
 class Actuator:
-    """All devices behind one door. One that hangs, hangs nobody who asks for another."""
+    """All devices behind one door. One that hangs, hangs nobody who asks for another.
 
-    def __init__(
-        self, config: ActuatorConfig, slots: Iterable[Slot], originals: Originals, gid: int
-    ) -> None:
-        self.slots = {slot.uuid: slot for slot in slots}
-        self._config = config
-        self._originals = originals
-        self.gid = gid
-        self._count = 0
-        self._inside = 0
+    `hand` makes what asks a driver. `missing` are the devices that have a record and do not answer,
+    `blind` says why no device could be looked for, `stay` who keeps all devices at their originals.
+    """
+
+    config: ActuatorConfig
+    hand: Callable[[], Hand]
+    originals: Originals
+    boot: str
+    now: Callable[[], float]
+    gid: int
+    slots: dict[str, Slot] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+    blind: str = ""
+    stay: str = ""
+    count: int = 0
+    inside: int = 0
+
+    def __post_init__(self) -> None:
+        self.finder = self.hand()
+
+    async def find(self) -> list[Slot]:
+        """Look for devices; return those that are not taken up yet."""
+        self.blind, found = "", []
+        try:
+            found = await self.finder.ask("describe")
+        except Exception as error:
+            self.blind = str(error)
+            log.exception("event=no_discovery")
+        await self.finder.close()
+        return self.new(found)
+
+    def new(self, found: Iterable[Mapping[str, Any]]) -> list[Slot]:
+        """Return what was found and is not taken up yet."""
+        shared = (self.originals, self.boot, self.now)
+        unknown = [about for about in found if about["uuid"] not in self.slots]
+        return [Slot(about, self.config, self.hand(), *shared) for about in unknown]
+
+    def adopt(self, slots: Iterable[Slot]) -> None:
+        """Take devices up: from now on peers can ask for them."""
+        self.slots |= {slot.uuid: slot for slot in slots}
+        self.missing = self.originals.missing(self.slots, self.boot)
 
     async def replay(self) -> dict[str, str]:
         """Put every device back to what its journal says; return what did not go back, and why."""
-        await asyncio.gather(*(slot.replay() for slot in self.slots.values()))
-        left = {u: s.paused or s.trouble for u, s in self.slots.items() if s.paused or s.trouble}
-        for name in self._originals.others(self.slots):
-            log.error("event=device_missing journal=%s", name)
-            left[name] = "its device is not there"
-        return left
+        await _each(slot.replay() for slot in self.slots.values())
+        self.stay = self.originals.stays()
+        for name, why in self._absent().items():
+            log.error("event=device_missing device=%s why=%r", name, why)
+        return self.wrong()
+
+    def wrong(self) -> dict[str, str]:
+        """Return what is not as it should be, and why."""
+        told = {u: s.restorer.wrong for u, s in self.slots.items() if s.restorer.wrong}
+        return told | self._absent()
 
     def grant(self) -> None:
         """Grant what the configuration says; before this, nothing is.
@@ -82,95 +106,122 @@ class Actuator:
         Raises:
             ConfigError: a grant does not fit its device.
         """
-        for uuid, slot in self.slots.items():
-            slot.allowed = slot.terms.values(uuid, slot.about["ranges"], slot.about["knobs"])
+        for slot in self.slots.values():
+            slot.grant()
+
+    async def search(self, tasks: asyncio.TaskGroup, stop: Collection[int]) -> None:
+        """Look for devices for as long as one is missing, and put back those that come."""
+        wait_s, at = RETRY_S, self.now() + RETRY_S
+        while not stop and self._absent():
+            await asyncio.sleep(BEAT_S)
+            if self.now() < at:
+                continue
+            for slot in await self.find():
+                await _each([slot.replay()])  # before anybody may ask for it
+                try:
+                    slot.grant()
+                except errors.ConfigError as error:
+                    slot.restorer.paused = str(error)
+                self.adopt([slot])
+                tasks.create_task(slot.mind(stop))
+            wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
+            at = self.now() + wait_s
 
     def status(self) -> str:
         """Return in one line how the devices are."""
-        return ", ".join(f"{u}: {s.paused or s.trouble or s.level}" for u, s in self.slots.items())
+        how = {u: s.level for u, s in self.slots.items()} | self.wrong()
+        words = [f"{name}: {said}" for name, said in how.items()]
+        words = [f"all stay at their originals, says {self.stay}", *words] if self.stay else words
+        return ", ".join(words).replace("\n", " ")
+
+    def _absent(self) -> dict[str, str]:
+        """Return what is not there, and in what words."""
+        blind = {"discovery": self.blind} if self.blind else {}
+        return dict.fromkeys(self.missing, MISSING) | blind
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
-        peer, groups = self._known(writer.get_extra_info("socket"))
-        self._inside += 1
+        line = writer.get_extra_info("socket")
+        pid, uid, _ = credentials(line)
+        self.count += 1
+        self.inside += 1
+        peer = Peer(self.count, pid, uid)
         try:
-            if self._inside > MOST_PEERS or not self._welcome(peer, groups):
-                log.warning("event=refused peer=%s peers=%d", peer, self._inside)
+            most = MOST_PEERS + (RESERVED if peer.root else 0)
+            if self.inside > most or not self._welcome(peer, groups(line)):
+                log.warning("event=refused peer=%s peers=%d", peer, self.inside)
                 hint = f"join its group; it serves at most {MOST_PEERS} at a time"
-                raise Unauthorised(f"{peer} may not use the actuator", hint=hint)
+                raise errors.Unauthorised(f"{peer} may not use the actuator", hint=hint)
             while True:
                 writer.write(await self._answered(peer, await reader.readuntil()))
                 await writer.drain()
-        except asyncio.LimitOverrunError:
-            writer.write(_line(refusal(InvalidInput(f"a request is at most {LONGEST_LINE} bytes"))))
-        except TuningError as error:
-            writer.write(_line(refusal(error)))
+        except (errors.TuningError, asyncio.LimitOverrunError) as error:
+            long = errors.InvalidInput(f"a request is at most {LONGEST_LINE} bytes")
+            writer.write(to_line(refusal(error if isinstance(error, errors.TuningError) else long)))
         except (EOFError, OSError, asyncio.CancelledError):
             log.info("event=connection_ended peer=%s", peer)
         finally:
-            self._inside -= 1
+            self.inside -= 1
             writer.close()
-            await asyncio.gather(*(slot.gone(peer) for slot in self.slots.values()))
-
-    def _known(self, line: socket.socket) -> tuple[Peer, set[int]]:
-        """Return who is at the other end, and in what groups, as the kernel knows it."""
-        ids = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, gid = struct.unpack("3i", ids)
-        groups = line.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 1024)
-        self._count += 1
-        return Peer(self._count, pid, uid), {gid, *(g for (g,) in struct.iter_unpack("i", groups))}
+            await _each(slot.gone(peer) for slot in self.slots.values())
 
     def _welcome(self, peer: Peer, groups: set[int]) -> bool:
-        return peer.uid in (0, os.geteuid()) or self.gid in groups
+        return peer.root or self.gid in groups
 
     async def _answered(self, peer: Peer, request: bytes) -> bytes:
         try:
-            return _line({"ok": True, **await self.ask(peer, *parse(request))})
-        except TuningError as error:
-            return _line(refusal(error))
+            return to_line({"ok": True, **await self.ask(peer, *parse(request))})
+        except errors.TuningError as error:
+            return to_line(refusal(error))
+        except Exception as error:
+            log.exception("event=broken peer=%s", peer)
+            told = refusal(errors.TuningError(repr(error), hint="the actuator's log tells more"))
+            return to_line(told | {"code": "internal"})
 
     async def ask(self, peer: Peer, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
         if verb == "capabilities":
             return {
                 "protocol": 2,
-                "lease_s": self._config.lease_s,
-                "agent_grace_s": self._config.agent_grace_s,
+                "lease_s": self.config.lease_s,
+                "agent_grace_s": self.config.agent_grace_s,
                 "devices": [
                     {**s.about, "granted": s.allowed, "original": s.terms.original}
                     for s in self.slots.values()
                 ],
+                "missing": self._absent(),
+                "stay": self.stay,
             }
+        if verb in ("restore_all", "stay", "lift"):
+            return await self._for_all(peer, verb)
+        if self.stay and verb in ("acquire", "apply", "renew", "hold"):
+            raise errors.Conflict(
+                f"all devices stay at their originals, says {self.stay}", hint=LIFT
+            )
         device = fields.pop("device")
         if device not in self.slots:
             hint = f"there are {', '.join(self.slots) or 'none'}"
-            raise NotFound(f"there is no device {device!r}", hint=hint)
+            raise errors.NotFound(f"there is no device {device!r}", hint=hint)
         return await self.slots[device].ask(peer, verb, fields)
 
-
-def parse(request: bytes) -> tuple[str, dict[str, Any]]:
-    """Return a request's verb and its fields.
-
-    Raises:
-        InvalidInput: it is not a JSON object, or not exactly what the verb demands.
-    """
-    try:
-        table = json.loads(request, parse_constant=int)  # refuses NaN and Infinity
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the request is not JSON: {error}") from None
-    verb = table.pop("verb", None) if isinstance(table, dict) else None
-    if not isinstance(verb, str) or verb not in VERBS:
-        raise InvalidInput("the request names no verb", hint=f"verbs are {', '.join(VERBS)}")
-    checked(verb, table, VERBS[verb], InvalidInput)
-    if table.keys() != VERBS[verb].keys():
-        raise InvalidInput(f"{verb} takes: {', '.join(VERBS[verb]) or 'nothing'}")
-    if any(isinstance(value, bool | dict | list) for value in table.get("setting", {}).values()):
-        raise InvalidInput(f"{verb}: a knob's value is a number or a text")
-    return verb, table
+    async def _for_all(self, peer: Peer, verb: str) -> dict[str, Any]:
+        """Put all devices back, to stay there or not; or let them be set again."""
+        if not peer.root:
+            raise errors.Unauthorised(f"only root may {verb}")
+        if verb == "lift":
+            self.originals.stay("")
+            self.stay = ""
+        else:
+            self.stay = str(peer) if verb == "stay" else self.stay
+            await _each(slot.ask(peer, "restore", {}) for slot in self.slots.values())
+        if verb == "stay":
+            self.originals.stay(self.stay)
+        return {"wrong": self.wrong()}
 
 
-def _line(answer: Mapping[str, Any]) -> bytes:
-    return json.dumps(answer).encode() + b"\n"
+async def _each(work: Iterable[Awaitable[Any]]) -> None:
+    """Do all of it at the same time; what one raises stops no other, and is told where it happens."""
+    await asyncio.gather(*work, return_exceptions=True)
 
 
 def discover_all(names: Sequence[str]) -> list[KnobDriver]:
@@ -180,8 +231,8 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver]:
         kind, _, argument = name.partition(":")
         try:
             found += import_module(DRIVERS[kind]).discover(*filter(None, [argument]))
-        except TuningError as error:
-            log.error("event=no_devices driver=%s why=%r", name, str(error))
+        except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
+            log.error("event=no_devices driver=%s why=%r", name, error)
     return found
 
 
@@ -197,7 +248,7 @@ def lock(folder: Path) -> TextIO:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         why = f"cannot use the folder {folder}, or another actuator does: {error.strerror}"
-        raise StoreError(why, hint="stop that one first") from error
+        raise errors.StoreError(why, hint="stop that one first") from error
     return held
 
 
@@ -208,24 +259,26 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
     """
     for name in map(str, config.drivers):
         if name.partition(":")[0] not in DRIVERS:
-            raise ConfigError(f"there is no driver {name!r}", hint=f"known: {', '.join(DRIVERS)}")
+            raise errors.ConfigError(
+                f"there is no driver {name!r}", hint=f"known: {', '.join(DRIVERS)}"
+            )
 
     hand = partial(Hand, partial(discover_all, config.drivers), config.deadline_s)
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
     boot, folder = BOOT_ID.read_text().strip(), Path(config.state_dir)
     with lock(folder):
-        finder, originals = hand(), Originals(folder)
-        found = await finder.ask("describe")
-        await finder.close()
-        slots = [Slot(about, config, hand(), originals, boot, now) for about in found]
-        actuator = Actuator(config, slots, originals, _gid(config.group))
+        originals = Originals(folder)
+        actuator = Actuator(config, hand, originals, boot, now, _gid(config.group))
         try:
+            actuator.adopt(await actuator.find())
             left = await actuator.replay()
             if verb == "serve":
                 actuator.grant()
                 await serve(actuator, await listen(actuator, Path(config.socket)), stop)
+            elif verb != "restore":
+                originals.stay("root" if verb == "stay" else "")
         finally:
-            await asyncio.gather(*(slot.close() for slot in slots))
+            await _each(slot.close() for slot in actuator.slots.values())
     return not left
 
 
@@ -235,6 +288,7 @@ async def serve(actuator: Actuator, server: asyncio.Server, stop: Collection[int
     async with asyncio.TaskGroup() as tasks:
         for slot in actuator.slots.values():
             tasks.create_task(slot.mind(stop))
+        tasks.create_task(actuator.search(tasks, stop))
         while not stop:
             notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
             await asyncio.sleep(BEAT_S)
@@ -248,14 +302,14 @@ async def listen(actuator: Actuator, path: Path) -> asyncio.Server:
         os.chown(path, -1, actuator.gid)
         path.chmod(0o660)
     except OSError as error:
-        raise StoreError(f"cannot listen on {path}: {error}") from error
+        raise errors.StoreError(f"cannot listen on {path}: {error}") from error
     return server
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command. 0: done; 1: something is not as it should be; 2: bad input."""
-    if len(arguments) != 2 or arguments[0] not in ("serve", "restore"):
-        sys.stderr.write("usage: agents.actuator_main serve|restore FILE\n")
+    if len(arguments) != 2 or arguments[0] not in ("serve", "restore", "stay", "lift"):
+        sys.stderr.write("usage: agents.actuator_main serve|restore|stay|lift FILE\n")
         return 2
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     os.umask(0o077)
@@ -267,9 +321,9 @@ def main(arguments: Sequence[str]) -> int:
         config = load_config(Path(arguments[1]))
         well = asyncio.run(run(arguments[0], config, stop))
         return 0 if well or arguments[0] == "serve" else 1
-    except TuningError as error:
+    except errors.TuningError as error:
         log.error("event=%s why=%r", error.code, str(error))
-        return 2 if isinstance(error, ConfigError) else 1
+        return 2 if isinstance(error, errors.ConfigError) else 1
 
 
 def _gid(group: str) -> int:

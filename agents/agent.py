@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.follow import Follower
-from agents.holds import Hold, Holder
+from agents.hold import Hold
+from agents.holds import Holder
 from agents.host import Host
-from agents.journal import Journal
+from agents.journal import LIFT, Journal
 from agents.lease import LeaseKeeper
 from agents.link import Backoff, Link
 from agents.measure import CLOCK_STEP_S, Ask, Bench
@@ -29,6 +30,7 @@ from tuner.core import (
     Now,
     Outcome,
     ProtocolMismatch,
+    StoreError,
     TrialState,
     TuningError,
     Unauthorised,
@@ -43,7 +45,7 @@ POLL_S = 20.0
 PACE_S = 1.0
 """The least time between two answers that change nothing, whatever the tuner does."""
 FOLLOWER_S = 5.0
-"""How long a stop waits for a change of row that is under way; the hold knows what it was to be."""
+"""How long a stop waits for a change of a hold that is under way; the hold knows what it was to be."""
 LOOK_S = 0.5
 """The longest sleep between two looks at whether to stop."""
 
@@ -90,6 +92,7 @@ class DeviceAgent:
         self._backoff = Backoff(rng)
         self._registered = False
         self._met = False
+        self._begun = False
         self._wrong = ""
         self._asked_at = around.clock.monotonic()
         self._holder = Holder(
@@ -120,36 +123,43 @@ class DeviceAgent:
         """
         self.begin()
         ended = threading.Event()
-        follower = threading.Thread(
-            target=self._follower.run,
-            args=(ended,),
-            name=f"{self.device.id} followed",
-            daemon=True,
+        beside = (
+            [self._stand_by] if self._pair.pulse is None else [self._stand_by, self._follower.run]
         )
-        if self._pair.pulse is not None:
-            follower.start()
+        threads = [
+            threading.Thread(target=work, args=(ended,), name=f"{self.device.id} held", daemon=True)
+            for work in beside
+        ]
+        for thread in threads:
+            thread.start()
         try:
             while not self._around.stop.is_set():
                 self.step()
         finally:
             ended.set()
-            if follower.is_alive():
-                follower.join(FOLLOWER_S)
+            for thread in threads:
+                thread.join(FOLLOWER_S)
         try:
             self._around.link.deliver()
         except TuningError as error:
             log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
 
     def begin(self) -> None:
-        """Take up a valid hold from disk, or put the device back to its original setting."""
+        """Take up a valid hold from disk, or put the device back; `step` tries again what fails."""
         try:
-            why = self._holder.lapsed()
-            if why:
-                self._watch.end(why)
-            else:
-                self.put_back()
+            self._begin()
         except TuningError as error:
             log.error("event=begin_failed device=%s why=%r", self.device.id, str(error))
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._holder.load()
+        why = self._holder.lapsed()
+        if why and not self._around.journal.stays:
+            self._watch.end(why)
+        else:
+            self.put_back()
+        self._begun = True
 
     def step(self) -> None:
         """Do the next thing that is due, and wait for the tuner where nothing is."""
@@ -182,6 +192,9 @@ class DeviceAgent:
         Raises:
             ActuationError: it is not back; the journal still knows the original.
         """
+        if self._around.journal.stays:
+            self._holder.drop()
+            return
         hold = self._holder.current
         if hold is None:
             if self._around.journal.restore(self.device.id, self._pair):
@@ -200,10 +213,14 @@ class DeviceAgent:
         )
 
     def _mend(self) -> None:
-        """Try again to put back a device that did not go back. Raises ActuationError."""
+        """Do what could not be done before: write down, put back. Raises ActuationError."""
+        if not self._begun:
+            self._begin()
+        self._holder.persist()
         # Asked of the journal during a hold, too: a file that has vanished is written again.
         entry = self._around.journal.get(self.device.id)
-        if entry is not None and self._holder.current is None:
+        held = self._holder.current is not None
+        if (entry is not None and not held) or (held and self._around.journal.stays):
             self.put_back()
 
     # The tuner's orders
@@ -218,6 +235,7 @@ class DeviceAgent:
             revision=hold.order.revision if hold else 0,
             context={**self._watch.context, **self._follower.context},
             wait_s=min(POLL_S, self._watch.due_in_s()),
+            unable=self._around.journal.unable(self._around.host.name),
         )
         self.waiting.set()
         try:
@@ -238,6 +256,9 @@ class DeviceAgent:
     def _obey(self, order: Assignment | HoldOrder | Idle | Release) -> None:
         if self._around.stop.is_set():
             return
+        if self._around.journal.stays:
+            self._pace()
+            return
         match order:
             case Assignment():
                 self._try(order)
@@ -251,10 +272,11 @@ class DeviceAgent:
                 self._pace()
 
     def _hold(self, order: HoldOrder) -> None:
-        """Take up a hold; one that has ended here already is not taken up again."""
+        """Take up a hold; one that has ended here already is answered with its end once more."""
         ended = self._holder.refuses(order)
         if ended:
             log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
+            self._holder.told(False)
             self._wait(self._backoff.failed())
             return
         hold = self._holder.current
@@ -282,7 +304,7 @@ class DeviceAgent:
             order.attempt,
             render_setting(order.setting),
         )
-        renewal = Renewal(device=self.device.id, token=order.token)
+        renewal = Renewal(device=self.device.id, token=order.token, nonce=order.nonce)
         with LeaseKeeper(self._around.link, renewal, order.lease_s) as lease:
             with self._holder.set_aside(lend=True):
                 outcome = self._measured(order, lease)
@@ -306,6 +328,7 @@ class DeviceAgent:
                 trial=order.trial,
                 attempt=order.attempt,
                 token=order.token,
+                nonce=order.nonce,
                 outcome=outcome,
             )
         )
@@ -327,6 +350,8 @@ class DeviceAgent:
             self._around.journal.record(
                 self.device.id, self._pair, Level.TRIAL, self._around.host.boot, self._attached
             )
+        except (StoreError, Conflict) as error:
+            return Outcome(state=TrialState.ABORTED, reason=f"nothing was changed: {error}")
         except TuningError as error:
             return Outcome(state=TrialState.FAILED, reason=f"nothing was changed: {error}")
         return self._bench.trial(order.setting, ask, check, name)
@@ -336,6 +361,8 @@ class DeviceAgent:
     def _check_stop(self) -> None:
         if self._around.stop.is_set():
             raise Conflict("the agent was stopped")
+        if self._around.journal.stays:
+            raise Conflict("every device is to stay as it was found", hint=LIFT)
 
     def _pace(self) -> None:
         """Wait a little where the tuner answered at once though nothing is new."""
@@ -347,6 +374,16 @@ class DeviceAgent:
             if self._around.stop.is_set():
                 return
             self._around.clock.sleep(min(left, LOOK_S))
+
+    def _stand_by(self, ended: threading.Event) -> None:
+        """End the hold whatever the loop waits for, once every device is to stay as it was found."""
+        while not ended.wait(LOOK_S):
+            held = self._holder.current is not None and not self._holder.is_aside
+            if held and self._around.journal.stays:
+                try:
+                    self.put_back()
+                except TuningError as error:
+                    log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
 
     def _met_tuner(self) -> None:
         if self._wrong:

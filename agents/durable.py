@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.core import StoreError
@@ -14,26 +15,56 @@ def file_name(device: str, suffix: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + suffix
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, mode: int = 0o666) -> None:
     """Replace a file's content; once this returns, it is on the disk.
 
-    Temporary file, fsync, rename, fsync of the folder.
+    Temporary file, fsync, rename, fsync of the folder. `mode` is the file's, less the umask.
 
     Raises:
-        StoreError: the disk refuses; the old content is still there.
+        StoreError: the disk refuses; the old content is still there, or the new one, but whole.
     """
     temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync(path.parent)
     except OSError as error:
+        with suppress(OSError):  # what was half written would fill the disk still more
+            temporary.unlink()
         raise StoreError(
             f"cannot write {path}: {error.strerror}", hint="free space, or make it writable"
+        ) from error
+
+
+def rename(path: Path, to: Path) -> None:
+    """Give a file another name, in place of what has it.
+
+    Raises:
+        StoreError: the disk refuses.
+    """
+    try:
+        path.replace(to)
+        _sync(to.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot rename {path}: {error.strerror}", hint="make its folder writable"
+        ) from error
+
+
+def touch(path: Path) -> None:
+    """Make an empty file, for good: it needs no room but its name. Raises StoreError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        _sync(path.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make {path}: {error.strerror}", hint="make its folder writable"
         ) from error
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from agents.attached import Pulse, WorkloadChanged
 from agents.demand import LoadEstimator, Rent
-from agents.holds import Hold, Holder
+from agents.hold import Hold
+from agents.holds import Holder
 from agents.pair import Pair
 from tuner.core import Clock, Context, Plan, SettingKey, TuningError, setting_key
 

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tuner.errors import ConfigError, InvalidInput
 NUMBER = (int, float)
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str)}
-TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "deadline_s"), NUMBER)
+TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s"), NUMBER)
 CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list, "device": list}
 """What actuator.toml may hold, and of what kind it is."""
 
@@ -70,7 +71,8 @@ class ActuatorConfig:
     """Everything the actuator can be told, with its defaults. Times are in seconds.
 
     `lease_s` is the longest a trial lives without a renewal, `agent_grace_s` how long a hold outlives
-    its agent, `deadline_s` how long a driver may take to answer. Members of `group` may connect.
+    its agent, `hold_s` how long a hold lives at most until it is asked for anew, `deadline_s` how long a
+    driver may take to answer. Members of `group` may connect.
     """
 
     socket: str = "/run/jouletune/actuator.sock"
@@ -79,6 +81,7 @@ class ActuatorConfig:
     drivers: Sequence[str] = field(default_factory=lambda: ["nvidia"])
     lease_s: float = 10.0
     agent_grace_s: float = 60.0
+    hold_s: float = 604800.0
     deadline_s: float = 5.0
     devices: tuple[Granted, ...] = ()
 
@@ -100,7 +103,7 @@ def load_config(path: Path) -> ActuatorConfig:
         raise ConfigError(f"{path} cannot be read, or is not valid TOML: {error}") from None
     checked(str(path), table, CONFIG)
     for key in TIMES.keys() & table.keys():
-        if not table[key] > 0:
+        if not 0 < table[key] < inf:
             raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
     devices = enumerate(table.pop("device", []), 1)
     granted = tuple(_granted(f"{path}: device {number}", device) for number, device in devices)

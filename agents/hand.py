@@ -25,7 +25,9 @@ MESSAGE = 1 << 18
 AT_FIRST = 4
 """A fresh child finds the devices before its first answer; it has so many deadlines for that."""
 LAST_WAIT_S = 1.0
-"""How long a killed child is waited for; one that the kernel does not let go is left."""
+"""How long a killed child is waited for; one that the kernel does not let go lingers."""
+MOST_LINGERING = 4
+"""So many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -37,7 +39,11 @@ class KnobDriver(Protocol):
     """
 
     uuid: str
-    board: str
+
+    @property
+    def board(self) -> str:
+        """What the device calls itself."""
+        ...
 
     @property
     def knobs(self) -> Sequence[str]:
@@ -70,22 +76,41 @@ class Hand:
     """Asks drivers in a child process, each call within a deadline in seconds; one call at a time.
 
     Every call raises ActuationError or DeviceLost. After a call that hung, what it was to do may or
-    may not have been done. Whatever lost a device, the next call asks a fresh child.
+    may not have been done, or be done later: see `lingering`. Whatever lost a device, the next call
+    asks a fresh child.
     """
 
     def __init__(self, discover: Callable[[], Sequence[KnobDriver]], deadline_s: float) -> None:
         self._discover = discover
         self._deadline_s = deadline_s
         self._line: socket.socket | None = None
-        self._child = 0
+        self._child = self._handle = -1
+        self._left: list[socket.socket] = []
+
+    @property
+    def lingering(self) -> int:
+        """How many killed children the kernel has not let go: what they were doing may still be done."""
+        self._part()
+        return len(self._left)
 
     async def close(self) -> None:
         """End the child."""
         line, self._line = self._line, None
-        if line is not None:
-            os.kill(self._child, signal.SIGKILL)
-            with line, suppress(OSError):
-                await _heard(line, LAST_WAIT_S)
+        if line is None:
+            return
+        with suppress(OSError):  # it has ended by itself
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        with suppress(OSError):
+            os.close(self._handle)
+        self._left.append(line)
+        with suppress(OSError):
+            while await _heard(line, LAST_WAIT_S):
+                pass  # it answers late
+        self._part()
+
+    def _part(self) -> None:
+        """Let go of the children that are gone."""
+        self._left = [line for line in self._left if not _ended(line)]
 
     async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
@@ -95,12 +120,13 @@ class Hand:
         `write`, `reset`: nothing, once it is done.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
-        line, problem = self._line or self._start(), "ended"
+        problem = "ended"
         told: dict[str, Any] = {}
         try:
+            line = self._line or self._start()
             line.send(json.dumps([verb, uuid, *details]).encode())
             told = json.loads(await _heard(line, seconds) or b"{}")
-        except OSError as error:
+        except (OSError, ValueError) as error:
             late = isinstance(error, TimeoutError)
             problem = f"did not answer within {seconds:g} s" if late else f"ended: {error}"
         finally:
@@ -114,6 +140,8 @@ class Hand:
         return told["is"]
 
     def _start(self) -> socket.socket:
+        if self.lingering >= MOST_LINGERING:
+            raise DeviceLost(f"the driver does not let {self.lingering} processes of ours go")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self._child = os.fork()
@@ -127,7 +155,8 @@ class Hand:
                 os._exit(1)
         theirs.close()
         ours.setblocking(False)
-        self._line = ours
+        self._line, self._handle = ours, -1
+        self._handle = os.pidfd_open(self._child)  # its number may be another's once it has ended
         return ours
 
 
@@ -135,6 +164,19 @@ async def _heard(line: socket.socket, seconds: float) -> bytes:
     """Return the next message, empty at the end. Raises TimeoutError, OSError."""
     async with asyncio.timeout(seconds):
         return await asyncio.get_running_loop().sock_recv(line, MESSAGE)
+
+
+def _ended(line: socket.socket) -> bool:
+    """Return whether whoever was at the other end is gone, all its system calls done."""
+    try:
+        while line.recv(MESSAGE):
+            pass  # it answered late
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    line.close()
+    return True
 
 
 def _become_hand(line: int, parent: int) -> None:
@@ -155,20 +197,30 @@ def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) ->
             answer = {"ok": True, "is": _told(drivers, *json.loads(message))}
         except TuningError as error:
             answer = refusal(error)
+        except Exception as error:
+            log.exception("event=driver_broken")
+            answer = refusal(ActuationError(f"the driver broke: {error!r}"))
         line.send(json.dumps(answer).encode())
 
 
 def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any) -> Any:  # noqa: ANN401
     if verb == "describe":
-        names = ("uuid", "board", "knobs")
-        return [
-            {n: getattr(d, n) for n in names} | {"ranges": d.ranges()} for d in drivers.values()
-        ]
+        return [about for driver in drivers.values() if (about := _described(driver))]
     if uuid not in drivers:
         raise DeviceLost(f"{uuid} is not there any more")
     if verb == "read":
         return [drivers[uuid].read(), drivers[uuid].epoch]
     return getattr(drivers[uuid], verb)(*details)
+
+
+def _described(driver: KnobDriver) -> dict[str, Any]:
+    """Return what a device is; nothing where it does not tell, which is logged."""
+    try:
+        names = ("uuid", "board", "knobs")
+        return {n: getattr(driver, n) for n in names} | {"ranges": driver.ranges()}
+    except Exception:
+        log.exception("event=device_undescribed device=%s", driver.uuid)
+        return {}
 
 
 def refusal(error: TuningError) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from agents import durable
+from agents.hold import Hold
 from agents.host import Host
 from agents.journal import Journal
 from agents.pair import Pair
@@ -22,69 +23,31 @@ from tuner.core import (
     Limit,
     Measurement,
     Now,
-    Setting,
+    StoreError,
     TuningError,
     Verdict,
     judge,
     render_setting,
 )
-from tuner.wire import HoldOrder, Message
+from tuner.wire import HoldOrder
 
 log = logging.getLogger(__name__)
 
+SUFFIX = ".hold.json"
 BROKEN_WINDOWS = 3
 """A hold ends when the SLO is broken in this many windows in a row."""
 RENEW_SHARE = 0.01
 """The tuner's repeated word is written down once this share of a hold's time has gone."""
 
 
-class Hold(Message):
-    """A hold in force, or one that has `ended` (why) and must not be taken up again.
-
-    `granted_at` is wall time, `granted_s` the boot clock of the boot that `boot` names. `row` is the
-    row of the plan in force, `broken` how many windows in a row broke the SLO. `told` once the tuner's
-    report of the end is on its way.
-    """
-
-    order: HoldOrder
-    granted_at: datetime
-    granted_s: float
-    boot: str
-    driver: str
-    workload_version: str
-    row: int
-    broken: int = 0
-    ended: str = ""
-    told: bool = False
-
-    @property
-    def setting(self) -> Setting:
-        """What is held."""
-        return self.order.plan.rows[self.row].setting
-
-    def left_s(self, host: Host, now: datetime, monotonic: float) -> float:
-        """Return how many seconds the hold still stands without the tuner's word.
-
-        Within the boot that it was granted in, by the boot clock. After a restart of the machine only
-        wall time tells; where that has gone backwards nothing does, and the hold is over.
-        """
-        if host.boot and host.boot == self.boot:
-            return self.order.valid_for_s - (monotonic - self.granted_s)
-        passed = (now - self.granted_at).total_seconds()
-        return self.order.valid_for_s - passed if passed >= 0.0 else 0.0
-
-    def is_of(self, order: HoldOrder) -> bool:
-        """Return whether an order asks for this very hold."""
-        return (self.order.study, self.order.revision) == (order.study, order.revision)
-
-
 class Holder:
     """Keeps one device at its hold.
 
-    `attached` is what the journal notes for opening the device again. Every change of state is on
-    disk before the device is touched, so a crash at any point ends either with the hold in force or
-    with the device at its original setting. Whoever follows the hold from second to second does so
-    from another thread; one change at a time.
+    `attached` is what the journal notes for opening the device again. A hold begins on the disk, before
+    the device is touched; it ends in memory and on the device, whatever the disk says: what that refuses
+    is written once it can be. A hold without a journal entry has ended, for the entry goes with the
+    restoring. Whoever follows the hold from second to second does so from another thread; one change at
+    a time.
     """
 
     def __init__(
@@ -101,18 +64,38 @@ class Holder:
     ) -> None:
         self._device = device
         self._pair = pair
-        self._path = folder / durable.file_name(device, ".hold.json")
+        self._path = folder / durable.file_name(device, SUFFIX)
         self._journal = journal
         self._attached = attached
         self._host = host
         self._clock = clock
         self._now = now
-        self._hold = self._load()
+        self._hold: Hold | None = None
+        self._unwritten = False
+        with suppress(StoreError):
+            self.load()
         self._lock = threading.RLock()
         self._aside = False
         self._lent = False
         self._incarnation = ""
         self._void = ""
+
+    def load(self) -> None:
+        """Take on what is on the disk; a damaged hold is none, for nobody can say what it allows.
+
+        Raises:
+            StoreError: it cannot be read now; ask again.
+        """
+        try:
+            self._hold = Hold.model_validate_json(self._path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise StoreError(
+                f"cannot read {self._path}: {error.strerror}", hint="make it readable"
+            ) from error
+        except (ValidationError, TuningError) as error:
+            log.error("event=hold_damaged file=%s why=%r", self._path, str(error))
 
     @property
     def current(self) -> Hold | None:
@@ -125,15 +108,22 @@ class Holder:
         hold = self._hold
         return hold if hold is not None and hold.ended and not hold.told else None
 
-    def told(self) -> None:
-        """Note that the report of the end is on its way. Raises StoreError."""
-        if self._hold is not None and self._hold.ended:
-            self._keep(self._hold.model_copy(update={"told": True}))
+    def told(self, told: bool = True) -> None:
+        """Note that the report of the end is on its way, or has to be sent again."""
+        with self._lock:
+            if self._hold is not None and self._hold.ended:
+                self._become(self._hold.model_copy(update={"told": told}))
 
     def refuses(self, order: HoldOrder) -> str:
         """Return why this order is not taken up: the same hold has ended here; empty otherwise."""
         hold = self._hold
         return hold.ended if hold is not None and hold.ended and hold.is_of(order) else ""
+
+    def persist(self) -> None:
+        """Write down what the disk has refused so far, where it takes it now."""
+        with self._lock:
+            if self._unwritten:
+                self._become(self._hold)
 
     def take(self, order: HoldOrder) -> None:
         """Put an order in force, or renew the one that is.
@@ -151,7 +141,7 @@ class Holder:
         if hold is not None and hold.order == order:
             gone = order.valid_for_s - hold.left_s(self._host, now, monotonic)
             if gone > RENEW_SHARE * order.valid_for_s:
-                self._keep(self._granted(order, now, monotonic, hold.row, hold.broken))
+                self._become(self._granted(order, now, monotonic, hold.row, hold.broken))
                 self._confirm()
             return
         row = order.plan.row({})
@@ -163,7 +153,14 @@ class Holder:
             render_setting(order.plan.rows[row].setting),
         )
         self._journal_first()
-        self._keep(self._granted(order, now, monotonic, row, 0))
+        granted = self._granted(order, now, monotonic, row, 0)
+        try:
+            durable.write(self._path, granted.model_dump_json())
+        except StoreError as error:
+            self._unwritten = True  # what is there may be the new one: memory is written again
+            self._journal.refused = str(error)
+            raise
+        self._hold, self._unwritten = granted, False
         self.enforce()
 
     def enforce(self) -> None:
@@ -228,17 +225,16 @@ class Holder:
 
         Raises:
             ActuationError: the row could not be put in force; the former one is held on.
-            StoreError: it could not be written down; nothing was changed.
         """
         with self._lock:
             if self._aside or self.current is not seen:
                 return False
             log.info("event=plan_row device=%s row=%d", self._device, row)
-            self._keep(seen.model_copy(update={"row": row}))
+            self._become(seen.model_copy(update={"row": row}))
             try:
                 self.enforce()
             except ActuationError:
-                self._keep(seen)
+                self._become(seen)
                 raise
             return True
 
@@ -258,6 +254,8 @@ class Holder:
             return f"the workload changed from {hold.workload_version} to {runs.version}"
         if self._void:
             return self._void
+        if self._journal.get(self._device) is None:
+            return "it had ended already: the device was put back"
         if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
             return f"{hold.order.valid_for_s:g} s passed without the tuner's word"
         return ""
@@ -279,7 +277,7 @@ class Holder:
         broken = hold.broken + 1 if broke else 0
         row = hold.order.plan.row(context_of(measurement), hold.row)
         if (broken, row) != (hold.broken, hold.row):
-            self._keep(hold.model_copy(update={"broken": broken, "row": row}))
+            self._become(hold.model_copy(update={"broken": broken, "row": row}))
         if broken >= BROKEN_WINDOWS:
             return f"{_worst(hold.order.limits, measurement)} in {broken} windows in a row"
         if row != hold.row:
@@ -294,7 +292,7 @@ class Holder:
         return ""
 
     def end(self, why: str) -> None:
-        """End the hold and put the device back to its original setting.
+        """End the hold and put the device back to its original setting, then write it down.
 
         Raises:
             ActuationError: part of the device did not go back; the hold is over all the same.
@@ -308,9 +306,26 @@ class Holder:
                     hold.order.study,
                     why,
                 )
-                self._keep(hold.model_copy(update={"ended": why}))
-            self._void = ""
+                self._hold = hold.model_copy(update={"ended": why})
+            self._restore()
+
+    def drop(self) -> None:
+        """Put the device back and forget the hold in force, so that the tuner may order it again.
+
+        Raises:
+            ActuationError: part of the device did not go back; there is no hold all the same.
+        """
+        with self._lock:
+            if self.current is not None:
+                self._hold = None
+            self._restore()
+
+    def _restore(self) -> None:
+        self._void = ""
+        try:
             self._journal.restore(self._device, self._pair)
+        finally:
+            self._become(self._hold)
 
     def _confirm(self) -> None:
         """Tell whoever guards the device that this is a hold, and for how long. Raises ActuationError."""
@@ -341,19 +356,23 @@ class Holder:
             broken=broken,
         )
 
-    def _keep(self, hold: Hold) -> None:
-        durable.write(self._path, hold.model_dump_json())
+    def _become(self, hold: Hold | None) -> None:
+        """Take a state on, and write it down as soon as the disk takes it."""
         self._hold = hold
-
-    def _load(self) -> Hold | None:
-        """Return the hold on disk; a damaged one is none, for nobody can say what it allows."""
         try:
-            return Hold.model_validate_json(self._path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValidationError, TuningError) as error:
-            log.error("event=hold_damaged file=%s why=%r", self._path, str(error))
-            return None
+            if hold is None:
+                durable.remove(self._path)
+            else:
+                durable.write(self._path, hold.model_dump_json())
+            self._unwritten = False
+        except StoreError as error:
+            if not self._unwritten:
+                log.error("event=hold_not_written device=%s why=%r", self._device, str(error))
+            self._unwritten = True
+            # Without a journal entry the next start knows that it ended; with one it must not find it.
+            if hold is not None and hold.ended and self._journal.left(self._device):
+                with suppress(StoreError):
+                    durable.remove(self._path)
 
 
 def context_of(measurement: Measurement) -> Mapping[str, float]:

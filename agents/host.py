@@ -38,6 +38,11 @@ class Host:
     boot: str
     cores: int
 
+    @property
+    def agent(self) -> str:
+        """What the agent of this machine is called."""
+        return f"agent@{self.name}"
+
     @classmethod
     def here(cls, root: Path = Path("/"), name: str = "") -> Host:
         """Return this machine, by another name where one is given.
@@ -76,13 +81,14 @@ def sole(state_dir: Path) -> Iterator[None]:
     """
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
-        lock = (state_dir / "lock").open("w")
+        # Not to be written: who only puts devices back needs a lock also where nothing can be.
+        lock = os.open(state_dir / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise StoreError(
             f"cannot use the state folder {state_dir}: {error.strerror}",
             hint="make it writable, or give another with --state-dir",
         ) from error
-    with lock:
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -90,3 +96,5 @@ def sole(state_dir: Path) -> Iterator[None]:
                 f"an agent is running on the state folder {state_dir}", hint="stop that one first"
             ) from None
         yield
+    finally:
+        os.close(lock)

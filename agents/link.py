@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import random
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from agents.spool import Spool
+from agents.credentials import Credentials
+from agents.spool import Report, Spool
 from tuner.core import (
-    ConfigError,
     Conflict,
     Device,
+    Forbidden,
     InvalidInput,
     LinkError,
     NotFound,
     ProtocolMismatch,
     TuningError,
     Unauthorised,
+    error_of,
 )
 from tuner.wire import (
     ORDER,
     Assignment,
+    Enrolled,
+    Enrolment,
     HoldOrder,
     HoldReport,
     Idle,
@@ -36,24 +40,20 @@ from tuner.wire import (
     Registration,
     Release,
     Renewal,
+    Reverted,
     TrialReport,
 )
+
+log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
 PATIENCE_S = 10.0
 """How long an answer may take beyond what the tuner was asked to wait."""
 
-BY_STATUS: dict[int, type[TuningError]] = {
-    400: InvalidInput,
-    401: Unauthorised,
-    403: Unauthorised,
-    404: NotFound,
-    409: Conflict,
-    422: InvalidInput,
-    426: ProtocolMismatch,
-}
-"""What a refusal means where its code says nothing more. Anything else is the link's trouble."""
+OURS = (InvalidInput, NotFound, Conflict, Unauthorised, ProtocolMismatch)
+"""What the tuner means by a refusal. Whatever else answers, a proxy or a tuner that is not well, is not
+the tuner: it was not reached."""
 
 
 class Backoff:
@@ -79,15 +79,15 @@ class Backoff:
 class Link:
     """One tuner. Every call is one attempt; who calls backs off. Safe from many threads.
 
-    The token is read from its file at every call, so that it can be replaced while the agent runs.
+    An agent that has no token of its own, or one that the tuner does not know (any more), enrols first.
 
-    Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised,
-    ConfigError (no token) or what the tuner's refusal says.
+    Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised
+    (not let in, or not enrolled) or what the tuner's refusal says.
     """
 
-    def __init__(self, http: httpx.Client, token_file: Path, spool: Spool) -> None:
+    def __init__(self, http: httpx.Client, credentials: Credentials, spool: Spool) -> None:
         self._http = http
-        self._token_file = token_file
+        self._credentials = credentials
         self._spool = spool
 
     def register(self, device: Device) -> float:
@@ -105,16 +105,22 @@ class Link:
         """Keep a lease and return how long it lasts from now. NotFound and Conflict: it is lost."""
         return self._call("POST", "/v1/trials/renew", renewal, TypeAdapter(Registered)).lease_s
 
-    def keep(self, report: TrialReport | HoldReport) -> None:
-        """Keep a report on disk until `deliver` has sent it. Raises only StoreError."""
+    def keep(self, report: Report) -> None:
+        """Keep a report until `deliver` has sent it, in memory where the disk refuses it."""
         self._spool.put(report)
 
     def deliver(self) -> int:
         """Send what waits on disk, oldest first, and return how many arrived."""
         return self._spool.deliver(self._send)
 
-    def _send(self, report: TrialReport | HoldReport) -> Receipt:
-        path = "/v1/trials/report" if isinstance(report, TrialReport) else "/v1/holds/report"
+    def _send(self, report: Report) -> Receipt:
+        match report:
+            case TrialReport():
+                path = "/v1/trials/report"
+            case HoldReport():
+                path = "/v1/holds/report"
+            case Reverted():
+                path = "/v1/reverts"
         return self._call("POST", path, report, TypeAdapter(Receipt))
 
     def _call(
@@ -125,10 +131,37 @@ class Link:
         schema: TypeAdapter[Answer],
         timeout_s: float = PATIENCE_S,
     ) -> Answer:
-        headers = {
-            "Authorization": f"Bearer {self._token()}",
-            "Content-Type": "application/json",
-        }
+        own = self._credentials.own
+        if own:
+            try:
+                return self._ask(own, method, path, message, schema, timeout_s)
+            except Forbidden:
+                raise
+            except Unauthorised:
+                pass  # another database, or revoked: where it may, it becomes an agent again
+        self._credentials.enrol(self._enrol, own)
+        return self._ask(self._credentials.own, method, path, message, schema, timeout_s)
+
+    def _enrol(self, token: str, message: Enrolment) -> None:
+        """Enrol with a token. What is wrong with that says nothing of what was to be asked."""
+        try:
+            self._ask(token, "POST", "/v1/enrol", message, TypeAdapter(Enrolled), PATIENCE_S)
+        except (Conflict, Forbidden, InvalidInput, NotFound) as error:
+            raise Unauthorised(
+                f"the tuner does not enrol this agent: {error.message}", hint=error.hint
+            ) from error
+        log.info("event=enrolled agent=%s", message.agent)
+
+    def _ask(
+        self,
+        token: str,
+        method: str,
+        path: str,
+        message: Message,
+        schema: TypeAdapter[Answer],
+        timeout_s: float,
+    ) -> Answer:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
             response = self._http.request(
                 method, path, content=message.model_dump_json(), headers=headers, timeout=timeout_s
@@ -152,34 +185,18 @@ class Link:
                 hint="is it a jouletune tuner of this release?",
             ) from None
 
-    def _token(self) -> str:
-        try:
-            token = self._token_file.read_text().strip()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read the token file {self._token_file}: {error.strerror}",
-                hint="give the tuner's token file with --token-file",
-            ) from None
-        if not token:
-            raise ConfigError(f"the token file {self._token_file} is empty")
-        return token
-
 
 def _problem(response: httpx.Response) -> TuningError:
-    """Return the error that a refusal stands for."""
+    """Return the error that a refusal stands for: by its code, for anybody may answer with a status."""
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
-        problem = Problem(code="", message=f"the tuner answered HTTP {response.status_code}")
-    if response.status_code not in BY_STATUS:
-        return LinkError(problem.message, hint=problem.hint)
-    kind = BY_STATUS[response.status_code]
-    narrower = {sub.code: sub for sub in _family(kind)}
-    return narrower.get(problem.code, kind)(problem.message, hint=problem.hint)
-
-
-def _family(kind: type[TuningError]) -> list[type[TuningError]]:
-    return [kind, *(k for sub in kind.__subclasses__() for k in _family(sub))]
+        text = f"HTTP {response.status_code} came back, but not as the tuner answers"
+        return LinkError(text, hint="is a proxy in between, and is the address right?")
+    kind = error_of(problem.code)
+    if kind is None or not issubclass(kind, OURS):
+        kind = LinkError
+    return kind(problem.message, hint=problem.hint)
 
 
 def connect(url: str) -> httpx.Client:

@@ -9,25 +9,25 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from agents import durable
 from agents.agent import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment
-from agents.holds import Holder
+from agents.credentials import Credentials
 from agents.host import Host, HostClock, sole, uncollected
-from agents.journal import Entry, Journal
-from agents.link import Link, connect
+from agents.journal import Journal
+from agents.link import Backoff, Link, connect
 from agents.measure import Bench
 from agents.pair import Pair
 from agents.spool import Spool
-from agents.watch import ended_report
 from agents.windows import Usage
-from tuner.core import ActuationError, InvalidInput, TuningError
+from tuner.core import InvalidInput, TuningError
 from tuner.notify import notify
 
 log = logging.getLogger(__name__)
@@ -43,92 +43,30 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
         Conflict: another agent has the state folder.
         InvalidInput: a device or workload cannot be what the configuration says.
         Unauthorised, ProtocolMismatch: the tuner does not want this agent.
-        ActuationError: no device could be opened.
     """
     stop = stop or threading.Event()
     with sole(config.state_dir), connect(config.tuner) as http, _stopping_on_signals(stop):
+        host = Host.here(config.root, config.name)
+        credentials = Credentials(config.state_dir, config.token_file, host.agent)
         around = Surroundings(
-            link=Link(http, config.token_file, Spool(config.state_dir / "spool")),
+            link=Link(http, credentials, Spool(config.state_dir / "spool")),
             journal=Journal(config.state_dir / "journal"),
-            host=Host.here(config.root, config.name),
+            host=host,
             clock=HostClock(),
             now=_now,
             stop=stop,
             start=secrets.token_hex(4),
         )
-        agents = _open_all(config, around)
+        places = _open_all(config, around)
         notify("READY=1")
         try:
             with uncollected():
-                failed = _run(agents, stop)
+                failed = _run(places, stop)
         finally:
-            for agent in agents:
-                agent.close()
+            for place in places:
+                place.close()
     if failed:
         raise failed[0]
-
-
-def revert(state_dir: Path, root: Path = Path("/")) -> list[str]:
-    """End every hold of this host and put its devices back as they were found; return which.
-
-    Goes on after a failure, and done twice does nothing.
-
-    Raises:
-        Conflict: an agent is running on the folder.
-        ActuationError: something did not go back; the message says all that did not.
-    """
-    done: list[str] = []
-    failures: list[str] = []
-    with sole(state_dir):
-        journal = Journal(state_dir / "journal")
-        for entry in journal.devices():
-            try:
-                _revert(entry, state_dir, root, journal)
-            except TuningError as error:
-                failures.append(str(error))
-            else:
-                log.info("event=reverted device=%s", entry.device)
-                done.append(entry.device)
-    if failures:
-        raise ActuationError("; ".join(failures), hint="mend that, then revert again")
-    return done
-
-
-def _revert(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> None:
-    if "spec" not in entry.attached:
-        raise ActuationError(
-            f"{entry.device}: its journal does not tell what to open ({entry.damaged})",
-            hint="start the agent with that device: it restores what it can",
-        )
-    attachment = Attachment(entry.attached["spec"], entry.attached.get("workload", ""))
-    seed = int(entry.attached.get("seed", "0"))
-    pair = open_pair(attachment, entry.device, seed, state_dir, root)
-    try:
-        holder = Holder(
-            entry.device,
-            pair,
-            folder=state_dir / "holds",
-            journal=journal,
-            attached=entry.attached,
-            host=Host.here(root),
-            clock=HostClock(),
-            now=_now,
-        )
-        try:
-            holder.end("the operator reverted it")
-        finally:
-            _tell_ended(entry.device, holder, Spool(state_dir / "spool"))
-    finally:
-        pair.close()
-
-
-def _tell_ended(device: str, holder: Holder, spool: Spool) -> None:
-    """Keep the word that a hold ended for the next agent to send."""
-    hold = holder.untold
-    if hold is None:
-        return
-    spool.put(ended_report(device, hold))
-    holder.told()
 
 
 def open_pair(attachment: Attachment, device: str, seed: int, state_dir: Path, root: Path) -> Pair:
@@ -142,7 +80,10 @@ def open_pair(attachment: Attachment, device: str, seed: int, state_dir: Path, r
     from agents.workloads import open_workload
 
     folder = state_dir / "devices" / durable.file_name(device, "")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # what needs it will say so; a device is put back without
+        log.error("event=no_folder device=%s why=%r", device, str(error))
     side = open_device(attachment.spec, seed=seed, state_dir=folder, root=root)
     if not attachment.workload:
         return Pair(side)
@@ -171,24 +112,70 @@ def device_ids(attachments: Sequence[Attachment], host: str) -> list[str]:
     return found
 
 
-def _open_all(config: AgentConfig, around: Surroundings) -> list[DeviceAgent]:
-    """Open every device; one that does not answer is left out as long as another does."""
-    agents: list[DeviceAgent] = []
-    trouble: TuningError | None = None
+class Place:
+    """A device of the configuration: opened at the start, or as soon as it answers, and then worked."""
+
+    def __init__(self, id: str, open: Callable[[], DeviceAgent], rng: random.Random) -> None:
+        self.id = id
+        self._open = open
+        self._backoff = Backoff(rng)
+        self._agent: DeviceAgent | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it only waits, for the device or for the tuner, so that a stop need not wait for it."""
+        return self._agent is None or self._agent.waiting.is_set()
+
+    def open(self) -> bool:
+        """Open the device; return whether it answers. Raises InvalidInput."""
+        try:
+            self._agent = self._open()
+        except InvalidInput:
+            raise
+        except (TuningError, OSError) as error:
+            log.error("event=not_opened device=%s why=%r", self.id, str(error))
+        return self._agent is not None
+
+    def run(self, stop: threading.Event) -> None:
+        """Work the device until stopped; one that does not answer yet is tried again and again.
+
+        Raises:
+            TuningError: as the agent's loop.
+        """
+        while self._agent is None and not stop.wait(self._backoff.failed()):
+            try:
+                if self.open():
+                    log.info("event=opened device=%s", self.id)
+            except InvalidInput as error:  # it may fit once what it needs is there
+                log.error("event=not_opened device=%s why=%r", self.id, str(error))
+        if self._agent is not None:
+            self._agent.run()
+
+    def put_back(self) -> None:
+        """Bring the device back to its hold or its original setting."""
+        if self._agent is not None:
+            self._agent.begin()
+
+    def close(self) -> None:
+        """Let go of the device; what is in force stays in force."""
+        if self._agent is not None:
+            self._agent.close()
+
+
+def _open_all(config: AgentConfig, around: Surroundings) -> list[Place]:
+    """Open every device; one that does not answer is opened later. Raises InvalidInput."""
+    places: list[Place] = []
     ids = device_ids(config.devices, around.host.name)
     for id, attachment in zip(ids, config.devices, strict=True):
+        opening = partial(_open_one, id, attachment, config, around)
+        places.append(Place(id, opening, random.Random(f"{config.seed}/{id}/open")))
         try:
-            agents.append(_open_one(id, attachment, config, around))
+            places[-1].open()
         except InvalidInput:
-            for agent in agents:
-                agent.close()
+            for place in places:
+                place.close()
             raise
-        except TuningError as error:
-            log.error("event=not_opened device=%s why=%r", id, str(error))
-            trouble = error
-    if not agents and trouble is not None:
-        raise trouble
-    return agents
+    return places
 
 
 def _open_one(
@@ -205,34 +192,32 @@ def _open_one(
         usage=Usage(around.host.cores, time.process_time),
         seed=str(config.seed),
     )
-    agent = f"agent@{around.host.name}"
-    device = pair.describe(id, agent, _versions(), around.now())
+    device = pair.describe(id, around.host.agent, _versions(), around.now())
     rng = random.Random(f"{config.seed}/{id}")
     return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
 
 
-def _run(agents: Sequence[DeviceAgent], stop: threading.Event) -> list[TuningError]:
+def _run(places: Sequence[Place], stop: threading.Event) -> list[TuningError]:
     """Run a thread per device until all have ended or a stop; return what ended any of them.
 
     A loop that breaks puts its device back and does not stop the others.
     """
     failed: list[TuningError] = []
 
-    def work(agent: DeviceAgent) -> None:
+    def work(place: Place) -> None:
         try:
-            agent.run()
+            place.run(stop)
         except TuningError as error:
             failed.append(error)
             stop.set()
         except Exception as error:
-            log.exception("event=loop_broken device=%s", agent.device.id)
-            text = f"the loop of {agent.device.id} broke: {error}"
+            log.exception("event=loop_broken device=%s", place.id)
+            text = f"the loop of {place.id} broke: {error}"
             failed.append(TuningError(text, hint="the log has the traceback; please report it"))
-            agent.begin()
+            place.put_back()
 
     threads = [
-        threading.Thread(target=work, args=(agent,), name=agent.device.id, daemon=True)
-        for agent in agents
+        threading.Thread(target=work, args=(place,), name=place.id, daemon=True) for place in places
     ]
     for thread in threads:
         thread.start()
@@ -240,8 +225,7 @@ def _run(agents: Sequence[DeviceAgent], stop: threading.Event) -> list[TuningErr
         notify("WATCHDOG=1")
     deadline = time.monotonic() + GRACE_S
     while time.monotonic() < deadline and any(
-        thread.is_alive() and not agent.waiting.is_set()
-        for thread, agent in zip(threads, agents, strict=True)
+        thread.is_alive() and not place.idle for thread, place in zip(threads, places, strict=True)
     ):
         time.sleep(0.05)
     return failed

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
 from agents import durable
-from tuner.core import Conflict, InvalidInput, NotFound
-from tuner.wire import HoldReport, Message, TrialReport
+from tuner.core import Conflict, Forbidden, InvalidInput, NotFound, StoreError
+from tuner.wire import HoldReport, Message, Reverted, TrialReport
 
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 5000
 """Three days of one hold's windows, about 10 MB. Trials cannot pile up: each waits for its order."""
 MOST_REFUSED = 200
+
+Report = TrialReport | HoldReport | Reverted
+KINDS: Mapping[str, type[Report]] = {"trial": TrialReport, "end": HoldReport, "revert": Reverted}
+WINDOW = "window"
+"""A hold's report that is not its end."""
 
 
 class Refusal(Message):
@@ -32,73 +37,125 @@ class Spool:
     """One file per report, in order, whole after any crash; safe from many threads.
 
     When it is full the oldest window of a hold makes room: a trial or the end of a hold is not lost.
+    What the disk refuses waits in memory, and is written once the disk takes it; what it does not let
+    go counts no more.
     """
 
     def __init__(self, folder: Path, most: int = MOST_WAITING) -> None:
         self._folder = folder
         self._refused = folder / "refused"
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sending = threading.Lock()
+        self._unwritten: dict[str, str] = {}
+        self._gone: set[str] = set()
         found = self.waiting()
         self._next = int(found[-1].name.split("-")[0]) + 1 if found else 1
 
-    def put(self, report: TrialReport | HoldReport) -> None:
-        """Keep a report. Raises StoreError where the disk refuses."""
-        kind = "trial" if isinstance(report, TrialReport) else "end" if report.ended else "window"
+    def put(self, report: Report) -> bool:
+        """Keep a report; return whether it is on the disk, and not only in memory so far."""
+        kind = next(name for name, schema in KINDS.items() if isinstance(report, schema))
+        if isinstance(report, HoldReport) and not report.ended:
+            kind = WINDOW
         with self._lock:
             self._make_room()
-            durable.write(self._folder / f"{self._next:012d}-{kind}.json", report.model_dump_json())
+            name, text = f"{self._next:012d}-{kind}.json", report.model_dump_json()
             self._next += 1
+            try:
+                durable.write(self._folder / name, text)
+            except StoreError as error:
+                log.error("event=report_in_memory file=%s why=%r", name, str(error))
+                self._unwritten[name] = text
+            return name not in self._unwritten
 
     def waiting(self) -> list[Path]:
-        """Return the files that still have to arrive, oldest first."""
-        return sorted(self._folder.glob("[0-9]*-*.json"))
+        """Return the files that still have to arrive, oldest first, written or not."""
+        with self._lock:
+            written = {path.name for path in self._folder.glob("[0-9]*-*.json")}
+            names = sorted({*written, *self._unwritten} - self._gone)
+        return [self._folder / name for name in names]
 
-    def deliver(self, send: Callable[[TrialReport | HoldReport], object]) -> int:
+    def deliver(self, send: Callable[[Report], object]) -> int:
         """Send everything that waits, oldest first, and return how many arrived.
 
         What the tuner refuses for good goes to `refused/` with the reason. A crash between sending
         and removing sends once more, which the tuner recognises.
 
         Raises:
-            LinkError, Unauthorised, StoreError: from `send`; the report stays first in the queue.
+            LinkError, Unauthorised: from `send`; the report stays first in the queue.
         """
         arrived = 0
         with self._sending:
+            self._tidy()
             for path in self.waiting():
                 try:
-                    send(_load(path))
-                except (InvalidInput, NotFound, Conflict) as error:
-                    self._refuse(path, str(error))
+                    text = self._text(path)
+                except OSError as error:
+                    log.error("event=report_unreadable file=%s why=%r", path.name, str(error))
+                    continue
+                try:
+                    send(_load(path, text))
+                except (InvalidInput, NotFound, Conflict, Forbidden) as error:
+                    self._refuse(path, text, str(error))
                 else:
-                    durable.remove(path)
+                    self._drop(path)
                     arrived += 1
         return arrived
+
+    def _text(self, path: Path) -> bytes:
+        unwritten = self._unwritten.get(path.name)
+        return path.read_bytes() if unwritten is None else unwritten.encode()
+
+    def _tidy(self) -> None:
+        """Write what the disk refused before, and remove what it did not let go, as far as it goes."""
+        with self._lock:
+            try:
+                for name in sorted(self._unwritten):
+                    durable.write(self._folder / name, self._unwritten[name])
+                    del self._unwritten[name]
+                for name in sorted(self._gone):
+                    durable.remove(self._folder / name)
+                    self._gone.discard(name)
+            except StoreError:
+                return  # said when it began
+
+    def _drop(self, path: Path) -> None:
+        with self._lock:
+            self._unwritten.pop(path.name, None)
+            try:
+                durable.remove(path)
+            except StoreError as error:
+                log.error("event=report_not_removed file=%s why=%r", path.name, str(error))
+                self._gone.add(path.name)
 
     def _make_room(self) -> None:
         waiting = self.waiting()
         if len(waiting) < self._most:
             return
-        windows = [path for path in waiting if path.name.endswith("-window.json")]
+        windows = [path for path in waiting if path.name.endswith(f"-{WINDOW}.json")]
         lost = (windows or waiting)[0]
         log.warning("event=spool_full dropped=%s", lost.name)
-        durable.remove(lost)
+        self._drop(lost)
 
-    def _refuse(self, path: Path, why: str) -> None:
+    def _refuse(self, path: Path, text: bytes, why: str) -> None:
+        """Set a report aside with the reason; where the disk refuses, it stays and is sent again."""
         log.error("event=report_refused file=%s why=%r", path.name, why)
-        text = path.read_text(encoding="utf-8", errors="replace")
-        durable.write(self._refused / path.name, Refusal(why=why, report=text).model_dump_json())
-        durable.remove(path)
+        refusal = Refusal(why=why, report=text.decode(errors="replace"))
+        try:
+            durable.write(self._refused / path.name, refusal.model_dump_json())
+        except StoreError as error:
+            log.error("event=refusal_not_kept file=%s why=%r", path.name, str(error))
+            return
+        self._drop(path)
         for old in sorted(self._refused.glob("*.json"))[:-MOST_REFUSED]:
-            durable.remove(old)
+            with suppress(StoreError):
+                durable.remove(old)
 
 
-def _load(path: Path) -> TrialReport | HoldReport:
-    kind: Literal["trial", "end", "window"] | str = path.stem.split("-")[1]
-    schema = TrialReport if kind == "trial" else HoldReport
+def _load(path: Path, text: bytes) -> Report:
+    kind = path.stem.split("-")[1]
     try:
-        return schema.model_validate_json(path.read_bytes())
+        return KINDS.get(kind, HoldReport).model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInput(f"{path} is damaged: {first['msg']}") from None

@@ -7,7 +7,8 @@ import math
 import random
 from collections.abc import Mapping
 
-from agents.holds import Hold, Holder, context_of
+from agents.hold import Hold
+from agents.holds import Holder, context_of
 from agents.link import Link
 from agents.measure import Ask, Bench, Check
 from tuner.core import ActuationError, Clock, Conflict, TuningError
@@ -55,11 +56,7 @@ class Watch:
         self._due_at = self._clock.monotonic()
 
     def mind(self) -> None:
-        """End a hold whose time is over, and measure a window where one is due.
-
-        Raises:
-            StoreError: what was seen could not be written down.
-        """
+        """End a hold whose time is over, and measure a window where one is due."""
         hold = self._holder.current
         if hold is None:
             return
@@ -89,7 +86,7 @@ class Watch:
         self.tell()
 
     def tell(self) -> None:
-        """Keep the word that a hold has ended, where that has not been done. Raises StoreError."""
+        """Keep the word that a hold has ended, where that has not been done."""
         hold = self._holder.untold
         if hold is not None:
             self._link.keep(ended_report(self._device, hold))

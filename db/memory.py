@@ -5,14 +5,17 @@ Values are copied on the way in and on the way out, as a database would.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 
 from db import refusals
 from db.memory_log import MemoryEvents, MemoryObservations
+from db.memory_stops import MemoryStops
 from db.memory_tables import Tables
+from db.memory_tokens import MemoryTokens
 from tuner.core import (
     Applied,
     Device,
@@ -161,9 +164,10 @@ class MemoryTrials:
         with self._tables.lock:
             self._tables.trial(report.study, report.trial)
             kept = self._tables.reports.setdefault((report.study, report.trial), {})
-            if (report.device, report.token) in kept:
+            key = report.device, report.token, report.nonce
+            if key in kept:
                 return False
-            kept[report.device, report.token] = deepcopy(report)
+            kept[key] = deepcopy(report)
             return True
 
     def reports(self, study: str, number: int) -> Sequence[Report]:
@@ -201,6 +205,7 @@ class MemoryLeases:
                 trial=trial.number,
                 attempt=trial.attempt,
                 token=token,
+                nonce=secrets.token_hex(16),
                 agent=agent,
                 expires_at=expires_at,
             )
@@ -213,13 +218,13 @@ class MemoryLeases:
         with self._tables.lock:
             return self._tables.leases.get(device)
 
-    def renew(self, device: str, token: int, expires_at: datetime) -> Lease:
-        """Put off the end of the lease that has this token. Raises NotFound, StaleToken."""
+    def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
+        """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
         with self._tables.lock:
             lease = self._tables.leases.get(device)
             if lease is None:
                 raise refusals.no_lease(device)
-            lease.admit(token)
+            lease.admit(token, nonce)
             self._tables.leases[device] = renewed = replace(lease, expires_at=expires_at)
             return renewed
 
@@ -266,6 +271,23 @@ class MemoryDevices:
         with self._tables.lock:
             return tuple(deepcopy(self._tables.applied.get(device, [])[::-1]))
 
+    def seen(self, at: Mapping[str, datetime]) -> None:
+        """Note when devices were last heard of; unknown ones are left out."""
+        with self._tables.lock:
+            for name in at.keys() & self._tables.devices.keys():
+                known = self._tables.devices[name]
+                self._tables.devices[name] = replace(known, seen_at=at[name])
+
+    def forget(self, device: str) -> None:
+        """Remove a device and what was applied to it. Raises NotFound, DeviceBusy."""
+        with self._tables.lock:
+            self.get(device)
+            owner = MemoryStudies(self._tables).of(device)
+            if owner is not None:
+                raise refusals.device_busy(device, owner.id)
+            del self._tables.devices[device]
+            self._tables.applied.pop(device, None)
+
 
 class MemoryStore:
     """All ports over one set of tables that ends with the process."""
@@ -278,9 +300,14 @@ class MemoryStore:
         self.devices = MemoryDevices(tables)
         self.observations = MemoryObservations(tables)
         self.events = MemoryEvents(tables)
+        self.tokens = MemoryTokens(tables)
+        self.stops = MemoryStops(tables)
 
     def ping(self) -> None:
         """Return quietly: memory always answers."""
+
+    def check_writable(self) -> None:
+        """Return quietly: memory takes everything."""
 
     def close(self) -> None:
         """Let go of nothing: there are no connections."""

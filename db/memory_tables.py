@@ -11,9 +11,11 @@ from typing import TypeVar
 
 from db import refusals
 from tuner.core import (
+    AccessToken,
     Applied,
     Device,
     Event,
+    FleetStop,
     Lease,
     Observation,
     Report,
@@ -36,13 +38,15 @@ class Tables:
     revisions: dict[str, list[Revision]] = field(default_factory=dict)
     trials: dict[str, dict[int, Trial]] = field(default_factory=dict)
     states: dict[TrialKey, list[tuple[TrialState, int, datetime]]] = field(default_factory=dict)
-    reports: dict[TrialKey, dict[tuple[str, int], Report]] = field(default_factory=dict)
+    reports: dict[TrialKey, dict[tuple[str, int, str], Report]] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     devices: dict[str, Device] = field(default_factory=dict)
     applied: dict[str, list[Applied]] = field(default_factory=dict)
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
+    access: dict[str, AccessToken] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    stop: FleetStop | None = None
 
     def study(self, study: str) -> Study:
         """Return the study at its latest revision, or refuse a name that nobody knows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core import Conflict, DeviceBusy, NotFound
+from tuner.core import Conflict, DeviceBusy, NotFound, Unauthorised
 
 
 def no_study(study: str) -> NotFound:
@@ -50,3 +50,26 @@ def revised_since(study: str, carried: int, stored: int) -> Conflict:
 def still_active(study: str, phase: str) -> Conflict:
     """Return the refusal to delete a study that owns its devices."""
     return Conflict(f"study {study!r} is still active ({phase})", hint="stop it first")
+
+
+def name_taken(name: str) -> Conflict:
+    """Return the refusal of a second token of one name."""
+    return Conflict(
+        f"there is a token called {name} already",
+        hint=f"choose another name, or `jouletune token revoke {name}` first",
+    )
+
+
+def token_used(name: str) -> Unauthorised:
+    """Return the refusal of an enrolment token that has made an agent already."""
+    return Unauthorised(
+        f"the enrolment token {name} is used up",
+        hint="have another one made with `jouletune token create --enrol`",
+    )
+
+
+def no_token(name: str) -> NotFound:
+    """Return the refusal for a token that is not there or revoked already."""
+    return NotFound(
+        f"there is no token called {name} to revoke", hint="list them with `jouletune token list`"
+    )

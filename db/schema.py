@@ -214,7 +214,7 @@ class ReportRow(Base):
             ["trials.study_id", "trials.number"],
             ondelete="CASCADE",
         ),
-        UniqueConstraint("study_id", "trial_number", "device_id", "token"),
+        UniqueConstraint("study_id", "trial_number", "device_id", "token", "nonce"),
     )
 
     id: Mapped[Serial]
@@ -223,6 +223,7 @@ class ReportRow(Base):
     device_id: Mapped[str]
     attempt: Mapped[int]
     token: Mapped[int]
+    nonce: Mapped[str]
     state: Mapped[str]
     broke: Mapped[str | None]
     reason: Mapped[str]
@@ -322,6 +323,7 @@ class LeaseRow(Base):
 
     device_id: Mapped[str] = mapped_column(primary_key=True)
     token: Mapped[int]
+    nonce: Mapped[str]
     study_id: Mapped[str | None]
     trial_number: Mapped[int | None]
     attempt: Mapped[int]
@@ -341,6 +343,48 @@ class AppliedRow(Base):
     at: Mapped[datetime]
     study_id: Mapped[str]
     revision: Mapped[int]
+
+
+class TokenRow(Base):
+    """Who may ask, by the digest of the token shown. A revoked one stays until its name is given anew."""
+
+    __tablename__ = "tokens"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    role: Mapped[str]
+    digest: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
+class WriteCheckRow(Base):
+    """One row that is changed to see whether the database takes a change; SQLite skips what is none."""
+
+    __tablename__ = "write_checks"
+
+    id: Mapped[Serial]
+    times: Mapped[int]
+
+
+class StopRow(Base):
+    """The order to stop the whole fleet, in force while its one row is there."""
+
+    __tablename__ = "stops"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime]
+    who: Mapped[str]
+    why: Mapped[str]
+
+
+class StopBackRow(Base):
+    """A device that has said since the order that it is at its original setting."""
+
+    __tablename__ = "stop_back"
+
+    device_id: Mapped[str] = mapped_column(primary_key=True)
 
 
 class EventRow(Base):

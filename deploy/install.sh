@@ -119,7 +119,8 @@ place_files() {
 next_steps() {
   cat <<EOF
 Installed. Nothing new has been started: grant knobs in $ETC/actuator.toml, name the devices in
-$ETC/agent.toml, have the tuner's token in $ETC/token, then: systemctl enable --now ${services[*]/#/jouletune-}
+$ETC/agent.toml, have the tuner's token in $ETC/token (or one of "jouletune token create --enrol"),
+then: systemctl enable --now ${services[*]/#/jouletune-}
 EOF
 }
 

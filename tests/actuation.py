@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.actuator_main import VERBS, Actuator
+from agents.actuator_main import Actuator
 from agents.devices import fake_knobs
 from agents.grants import ActuatorConfig
 from agents.hand import Hand, Value, _told
 from agents.originals import Originals
-from agents.slots import Peer, Slot
+from agents.requests import VERBS
+from agents.slots import Peer
 
 NO_GROUP = -1
 
@@ -44,12 +45,9 @@ async def actuator_of(
 
     Devices that were `found` already are not looked for again.
     """
-    if not found:
-        finder = hand()
-        found = await finder.ask("describe")
-        await finder.close()
-    slots = [Slot(about, config, hand(), originals, boot, now) for about in found]
-    return Actuator(config, slots, originals, NO_GROUP)
+    made = Actuator(config, hand, originals, boot, now, NO_GROUP)
+    made.adopt(made.new(found) if found else await made.find())
+    return made
 
 
 class Once(list[int]):

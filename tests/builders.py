@@ -69,20 +69,26 @@ METRICS = tuple(
 
 @dataclass
 class Time:
-    """Wall time and monotonic time that only move when told."""
+    """Wall time and monotonic time that only move when told; `stepped` is the wall's lead."""
 
     at: datetime = START
+    stepped: timedelta = timedelta()
     slept: list[float] = field(default_factory=list)
 
     def now(self) -> datetime:
         return self.at
 
     def monotonic(self) -> float:
-        return (self.at - START).total_seconds()
+        return (self.at - START - self.stepped).total_seconds()
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.at += timedelta(seconds=seconds)
+
+    def step(self, by: timedelta) -> None:
+        """Set the wall clock; no time passes."""
+        self.at += by
+        self.stepped += by
 
 
 def setting(clock: int = 1000, batch: int = 1) -> Setting:

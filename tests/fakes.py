@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ import httpx
 
 from agents.agent import DeviceAgent, Surroundings
 from agents.attached import Attached, Pulse
+from agents.credentials import Credentials
 from agents.host import Host
 from agents.journal import Journal
 from agents.link import Link
@@ -35,7 +37,7 @@ from tuner.core import (
     TuningError,
     Value,
 )
-from tuner.wire import Assignment, HoldOrder, Idle, Problem, Receipt, Registered, Release
+from tuner.wire import Assignment, Enrolled, HoldOrder, Idle, Problem, Receipt, Registered, Release
 
 CLOCK = Knob("gpu.clock_mhz", (400, 600, 800, 1000), 1000)
 BATCH = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD)
@@ -209,9 +211,15 @@ class Rig:
 
     @property
     def link(self) -> Link:
-        token = self.folder / "token"
-        token.write_text("secret\n")
-        return Link(self.tuner.client(), token, self.spool)
+        """A link of an agent that has enrolled, and may again."""
+        for name, token in (("token", "admin"), ("agent-token", "agent@host secret")):
+            if not (self.folder / name).exists():
+                (self.folder / name).write_text(f"{token}\n")
+        return Link(self.tuner.client(), self.credentials, self.spool)
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials(self.folder, self.folder / "token", "agent@host")
 
     def agent(self) -> DeviceAgent:
         """Return the agent as a fresh start of its process would make it."""
@@ -253,10 +261,12 @@ class StubTuner:
         if wrong is not None:
             return wrong
         path, message = request.url.path, json.loads(request.content)
+        if path == "/v1/enrol":
+            return _json(Enrolled(agent=message["agent"]).model_dump_json())
         self.heard.append((path, message))
         if path.endswith("/next"):
             return self._next(message)
-        if path.endswith("/report"):
+        if path.endswith(("/report", "/reverts")):
             return _json(Receipt(result=self.receipt).model_dump_json())  # type: ignore[arg-type]
         return _json(Registered(lease_s=30.0).model_dump_json())
 
@@ -279,6 +289,15 @@ def refusal(status: int, code: str, message: str = "no") -> httpx.Response:
 def refused(text: str = "the driver says no") -> ActuationError:
     """Return what a device says that cannot be set."""
     return ActuationError(text)
+
+
+def failing(number: int) -> Callable[..., Any]:
+    """Return a system call that always fails with an error number."""
+
+    def call(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
 
 
 def _json(text: str, status: int = 200) -> httpx.Response:

@@ -1,9 +1,11 @@
-"""The word to systemd's watchdog: given only while what is asked of the store comes back."""
+"""Whether the tuner lives, for systemd's watchdog, and whether it is ready, for who asks over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -37,3 +39,50 @@ class Alive:
     async def _ask(self) -> None:
         with suppress(StoreError):
             await run_in_threadpool(self._ping)
+
+
+FRESH_S = 2.0
+"""How long it is believed that the store took a write, or did not."""
+PATIENCE_S = 3.0
+"""How long who asks waits for the store, before that is the answer."""
+
+
+class Readiness:
+    """Whether the store takes writes: a full disk answers every question, and keeps nothing.
+
+    `check` writes something. It runs once at a time and every `FRESH_S` at most, however many ask:
+    whoever may ask has not shown a token.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[], None],
+        patience_s: float = PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._check, self._patience_s, self._clock = check, patience_s, clock
+        self._asked: asyncio.Task[StoreError | None] | None = None
+        self._asked_s = -math.inf
+
+    async def prove(self) -> None:
+        """Return quietly when the store takes writes. Raises StoreError: says why not."""
+        asked = self._asked
+        if asked is None or (asked.done() and self._clock() - self._asked_s >= FRESH_S):
+            asked = self._asked = asyncio.create_task(self._ask())
+            self._asked_s = self._clock()
+        if not asked.done():
+            await asyncio.wait({asked}, timeout=self._patience_s)
+        if not asked.done():
+            raise StoreError(
+                f"the database has not taken a write for {self._clock() - self._asked_s:.0f} s",
+                hint="look at its log, its locks and its disk",
+            )
+        if refused := asked.result():
+            raise StoreError(refused.message, hint=refused.hint)
+
+    async def _ask(self) -> StoreError | None:
+        try:
+            await run_in_threadpool(self._check)
+        except StoreError as error:
+            return error
+        return None

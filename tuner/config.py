@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tuner.core import ConfigError
+
+PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
+"""A password as SQLAlchemy finds it in a URL, where it may hold `/` and `?`, or among libpq's options."""
+HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:]+", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +24,12 @@ class TunerConfig:
 
     `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
     never limited. `keep_days` is how long observations and events are kept; trials are never pruned.
+    `names` are the host names it answers to, besides this machine's own ones for loopback.
     """
 
-    db: str = "sqlite:///jouletune.sqlite"
+    db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
     host: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
     port: int = 8790
     token_file: Path = Path("token")
     port_file: Path | None = None
@@ -36,6 +43,12 @@ class TunerConfig:
             raise ConfigError(f"port cannot be {self.port}", hint="choose 0 (any) to 65535")
         if self.lease_s <= 0.0 or self.abandon_s <= 0.0 or self.keep_days < 1:
             raise ConfigError("lease_s, abandon_s and keep_days must be positive")
+        for name in self.names:
+            if not HOST_NAME.fullmatch(name):
+                raise ConfigError(
+                    f"names cannot hold {name!r}",
+                    hint='write host names alone, without scheme and port: ["tuner.example.org"]',
+                )
         parse_hours(self.tuning_hours)
 
     @property
@@ -71,13 +84,25 @@ def within_hours(text: str, at: datetime) -> bool:
     return start <= hour < end if start < end else hour >= start or hour < end
 
 
+def holds_password(url: str) -> bool:
+    """Return whether a database's URL has a password in it."""
+    return PASSWORD.search(url) is not None
+
+
 def load_tuner_config(path: Path) -> TunerConfig:
     """Read tuner.toml.
 
     Raises:
-        ConfigError: the file cannot be read, does not parse, or has a key that does not exist.
+        ConfigError: the file cannot be read, does not parse, has a key that does not exist, or has a
+            password in it and can be read by others.
     """
-    return TunerConfig(**read_table(path, TunerConfig))
+    config = TunerConfig(**read_table(path, TunerConfig))
+    if holds_password(config.db) and path.stat().st_mode & 0o007:
+        raise ConfigError(
+            f"{path} holds the database's password and others may open it",
+            hint=f"chmod 640 {path}; or leave the password out and keep it in a passfile",
+        )
+    return config
 
 
 def read_table(path: Path, schema: type) -> dict[str, Any]:
@@ -104,6 +129,10 @@ def read_table(path: Path, schema: type) -> dict[str, Any]:
 
 
 def _typed(path: Path, key: str, value: Any, kind: str) -> Any:  # noqa: ANN401 - TOML is untyped
+    if kind == "tuple[str, ...]":
+        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+            raise ConfigError(f"{path}: {key} must be a list of strings, not {value!r}")
+        return tuple(value)
     fits = {
         "str": isinstance(value, str),
         "int": isinstance(value, int) and not isinstance(value, bool),

@@ -15,6 +15,7 @@ TuningError
 │   ├─ StaleToken                   somebody newer owns this trial: stop working on it
 │   └─ DeviceBusy                   the device belongs to another active study
 ├─ Unauthorised (PermissionError)   no token, or not the right one
+│   └─ Forbidden                    the token is known, but is for something else
 ├─ ActuationError                   the trial is FAILED and the device goes back to what it was
 │   └─ DeviceLost                   no further trials on this device until it answers again
 ├─ MeasurementError                 the trial is FAILED: no number is better than a wrong one

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from tuner.core import (
     Conflict,
     Device,
     Event,
+    InvalidInput,
     Lease,
     NotFound,
     Now,
@@ -35,6 +37,8 @@ from tuner.core import (
     TrialState,
     merged,
 )
+from tuner.presence import Presence
+from tuner.silence import Silence
 from tuner.wire import (
     Assignment,
     HoldOrder,
@@ -55,8 +59,8 @@ TUNER = "tuner"
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
 MOST_ABANDONED = 3
-MOST_MET = 8
-"""So many starts of a device's agents are remembered."""
+MOST_LATE = 8
+"""So many late reports of a trial are kept from each device."""
 
 Orders = Assignment | HoldOrder | Idle | Release
 
@@ -66,7 +70,8 @@ class Loop:
     """Carries studies on whenever an agent asks.
 
     `policies` finds a policy by name, `hours` says whether tuning is allowed at a time (holding
-    always is). Raises the store's errors; a refused message changes nothing.
+    always is). `now` is for display: how long a lease lasts is counted on `monotonic`, in seconds.
+    Raises the store's errors; a refused message changes nothing.
     """
 
     store: Store
@@ -75,16 +80,18 @@ class Loop:
     lease_s: float = 30.0
     abandon_s: float = 900.0
     hours: Callable[[datetime], bool] = lambda _: True
-    _up_since: datetime = field(init=False)
+    monotonic: Callable[[], float] = time.monotonic
+    _silence: Silence = field(init=False)
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
     )
 
-    _agents: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _holds: orders.Holds = field(default_factory=orders.Holds)
+    presence: Presence = field(init=False)
 
     def __post_init__(self) -> None:
-        self._up_since = self.now()
+        self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
+        self.presence = Presence(self.store.devices, self.now, self.monotonic, self.lease_s)
 
     def lock(self, study: str) -> threading.RLock:
         """Return the lock that whoever changes a study holds meanwhile."""
@@ -98,9 +105,11 @@ class Loop:
         except NotFound:
             self.note("registered", f"{device.board} with {device.workload}", device=device.id)
         else:
-            if _versions(former) != _versions(device):
+            known = former.driver, former.workload_version
+            if known != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
         self.store.devices.put(device)
+        self.presence.heard(device.id)
         return Registered(lease_s=self.lease_s)
 
     def order(self, device: str, poll: Poll) -> Orders:
@@ -110,57 +119,57 @@ class Loop:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
         self.store.devices.get(device)
-        self._meet(device, poll.agent)
+        news = self.presence.meet(device, poll)
+        if news:
+            self.note("unable" if poll.unable else "able", news, device=device)
         self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
         study = self.store.studies.of(device)
         if study is None:
-            return Release(why="no active study has this device")
+            stopped = orders.stopped(self.store.stops, device, poll)
+            return stopped or Release(why="no active study has this device")
         with self.lock(study.id):
+            if (stopped := orders.stopped(self.store.stops, device, poll)) is not None:
+                self.abort(study, stopped.why)
+                return stopped
             for _ in range(MOST_MOVES):
                 study = self.store.studies.get(study.id)
                 count = self.store.trials.count(study.id)  # first: another process may begin one
                 running = next(iter(self.store.trials.running(study.id)), None)
                 if running is not None:
-                    answer = self._running(study, running, device, poll.agent)
+                    answer = self._running(study, running, device, poll)
                 else:
                     answer = self._advance(study, count, device, poll)
                 if answer is not None:
                     return answer
         return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
 
-    def _meet(self, device: str, agent: str) -> None:
-        """Remember who asks for a device. Who was followed by another and asks again never died.
-
-        Left alone, two agents would take every trial from each other until it fails.
-        """
-        met = self._agents[device]
-        if agent in met[:-1]:
-            raise Conflict(
-                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
-                hint="stop one of them, then start the other again, or give one of them another "
-                "`name` in its agent.toml",
-            )
-        if agent not in met:
-            met.append(agent)
-            del met[:-MOST_MET]
-
     def renew(self, renewal: Renewal) -> Registered:
-        """Put off the end of a lease. Raises NotFound or StaleToken: the agent must stop."""
-        lease = self.store.leases.get(renewal.device)
-        if lease is None:
-            raise NotFound(f"device {renewal.device} has no lease", hint="ask for an assignment")
-        self.store.leases.renew(renewal.device, renewal.token, self._lease_end())
+        """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
+        stop = self.store.stops.current()
+        if stop is not None:
+            raise Conflict(f"every device is stopped ({stop})", hint="put the device back")
+        lease = self.store.leases.renew(
+            renewal.device, renewal.token, renewal.nonce, self._lease_end()
+        )
+        self._silence.in_time(lease)
+        self.presence.heard(renewal.device)
         return Registered(lease_s=self.lease_s)
 
     def record(self, message: TrialReport) -> Receipt:
         """Take a report: close the trial, or keep it as late evidence when its token is not in force."""
-        self.store.studies.get(message.study)
+        _require(message.device, self.store.studies.get(message.study))
         with self.lock(message.study):
             trial = self._trial(message.study, message.trial)
             known = self.store.trials.reports(message.study, message.trial)
-            if any(r.token == message.token and r.device == message.device for r in known):
+            own = [r for r in known if r.device == message.device]
+            if any((r.token, r.nonce) == (message.token, message.nonce) for r in own):
                 return Receipt(result="duplicate")
             late = trial.state.final or not self._in_force(message)
+            if late and sum(r.late for r in own) >= MOST_LATE:
+                raise StaleToken(
+                    f"trial {message.trial} has {MOST_LATE} late reports of {message.device} already",
+                    hint="this one was not kept: it would close nothing",
+                )
             self.store.trials.report(
                 Report(
                     study=message.study,
@@ -168,6 +177,7 @@ class Loop:
                     device=message.device,
                     attempt=message.attempt,
                     token=message.token,
+                    nonce=message.nonce,
                     outcome=message.outcome,
                     received_at=self.now(),
                     late=late,
@@ -185,6 +195,7 @@ class Loop:
         """Take a window of a hold, or its end, which sends the study back to its baseline."""
         with self.lock(message.study):
             study = self.store.studies.get(message.study)
+            _require(message.device, study)
             if message.measurement is not None:
                 self.store.observations.add(
                     Observation(
@@ -198,7 +209,8 @@ class Loop:
             if not message.ended:
                 return Receipt(result="kept")
             self.note("hold ended", message.ended, study.id, message.device)
-            if study.phase is not Phase.HOLDING or study.revision != message.revision:
+            old = study.phase is not Phase.HOLDING or study.revision != message.revision
+            if old or self.store.stops.current() is not None:  # who stops all ends no study
                 return Receipt(result="late")
             self.afresh(study, f"the hold ended: {message.ended}")
             return Receipt(result="closed")
@@ -208,19 +220,25 @@ class Loop:
 
         A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
         still report, and the same agent asking again gets the same trial. A tuner that was away itself
-        gives everybody the same time once more.
+        (started anew, suspended, without its database) gives everybody the same time once more.
         """
+        with self._silence.listening():
+            studies = [s for s in self.store.studies.list() if s.active]
+            return sum(self._reap(s) for s in studies if self.store.trials.running(s.id))
+
+    def _reap(self, study: Study) -> int:
         ended = 0
-        for study in self.store.studies.list():
-            if not study.active or not self.store.trials.running(study.id):
-                continue
-            with self.lock(study.id):
-                for trial in self.store.trials.running(study.id):
-                    if not self._close(study, trial) and self._abandoned(study, trial):
-                        why = f"no agent has cared for it for {self.abandon_s:g} s"
-                        self._cancel(study, trial, why)
-                        self._despair(study, trial, why)
-                        ended += 1
+        with self.lock(study.id):
+            for trial in self.store.trials.running(study.id):
+                leases = [self.store.leases.get(device) for device in study.devices]
+                if self._close(study, trial) or not self._silence.abandoned(
+                    study.id, trial, leases
+                ):
+                    continue
+                why = f"no agent has cared for it for {self.abandon_s:g} s"
+                self._cancel(study, trial, why)
+                self._despair(study, trial, why)
+                ended += 1
         return ended
 
     def _despair(self, study: Study, trial: Trial, why: str) -> None:
@@ -231,13 +249,6 @@ class Loop:
             silent = ", ".join(d for d in study.devices if d not in reported)
             said = f"{MOST_ABANDONED} trials in a row were abandoned; the last had no report of {silent}"
             self.move(self.store.studies.get(study.id), Phase.PAUSED, said)
-
-    def _abandoned(self, study: Study, trial: Trial) -> bool:
-        leases = [self.store.leases.get(device) for device in study.devices]
-        cared = [e.expires_at for e in leases if e is not None and e.trial == trial.number]
-        return self.now() - max([self._up_since, trial.started_at, *cared]) > timedelta(
-            seconds=self.abandon_s
-        )
 
     def _cancel(self, study: Study, trial: Trial, why: str) -> None:
         self._end(trial, study.id, Outcome(state=TrialState.ABORTED, reason=why))
@@ -280,17 +291,21 @@ class Loop:
             Event(at=self.now(), kind=kind, text=text, study=study, device=device)
         )
 
-    def _running(self, study: Study, trial: Trial, device: str, agent: str) -> Orders | None:
+    def _running(self, study: Study, trial: Trial, device: str, poll: Poll) -> Orders | None:
         """Give the running trial to a device that asks, or say what it waits for."""
         if self._close(study, trial):
             return None
         reports = self.store.trials.reports(study.id, trial.number)
         if any(r.device == device and not r.late for r in reports):
             return Idle(why=f"trial {trial.number} waits for the study's other devices")
+        if poll.unable:
+            self.abort(study, poll.unable)
+            return None
+        agent = poll.agent
         lease = self.store.leases.get(device)
         mine = lease is not None and (lease.study, lease.trial) == (study.id, trial.number)
         if lease is not None and mine:
-            in_time = lease.expires_at > self.now()
+            in_time = self._silence.in_time(lease)
             if in_time and lease.held_by(agent):  # the answer got lost on its way
                 return self._assigned(study, trial, lease)
             if in_time and not lease.succeeded_by(agent):
@@ -309,6 +324,8 @@ class Loop:
         """Take the study's next step; None where it moved and must be looked at again."""
         trials = self.store.trials
         if study.phase is Phase.HOLDING and study.plan is not None:
+            if poll.unable:
+                return Idle(why=poll.unable)
             return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
@@ -316,6 +333,8 @@ class Loop:
             return Release(why="what was held breaks a limit now; the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
+        if why := self.presence.unable(study.devices):
+            return Idle(why=why)
         step = self._step(study, trials.list(study.id), poll)
         if isinstance(step, steps.Rest):
             return Idle(why=step.why)
@@ -342,6 +361,7 @@ class Loop:
 
     def _granted(self, study: Study, trial: Trial, device: str, agent: str) -> Assignment:
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
+        self._silence.in_time(lease)
         return self._assigned(study, trial, lease)
 
     def _assigned(self, study: Study, trial: Trial, lease: Lease) -> Assignment:
@@ -378,7 +398,7 @@ class Loop:
         if lease is None or (lease.study, lease.trial) != (message.study, message.trial):
             return False
         try:
-            lease.admit(message.token)
+            lease.admit(message.token, message.nonce)
         except StaleToken:
             return False
         return True
@@ -393,5 +413,7 @@ class Loop:
         return self.now() + timedelta(seconds=self.lease_s)
 
 
-def _versions(device: Device) -> tuple[str, str]:
-    return device.driver, device.workload_version
+def _require(device: str, study: Study) -> None:
+    """Refuse what a device tells of a study that does not have it."""
+    if device not in study.devices:
+        raise InvalidInput(f"study {study.id} does not have the device {device}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -82,6 +83,8 @@ def serve(config: TunerConfig) -> None:
     from db import open_store
     from tuner.alive import Alive
     from tuner.api import create_app
+    from tuner.gate import MOST_BYTES
+    from tuner.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
     from tuner.schedule import Chores, start
 
     listener = bind(config)
@@ -92,9 +95,14 @@ def serve(config: TunerConfig) -> None:
         operations, token, names(config), version("jouletune"), lambda: server.should_exit
     )
     scheduler = start(Chores(operations.loop, config.keep_days))
+    limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
         uvicorn.Config(
             app,
+            http=limited_http(limits),
+            ws="none",
+            backlog=BACKLOG,
+            limit_concurrency=limits.running,
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
             # uvicorn asks for it from its loop, first once it listens.
@@ -102,10 +110,12 @@ def serve(config: TunerConfig) -> None:
             timeout_notify=ALIVE_S,
         )
     )
+    for chatty in ("asyncio", "uvicorn.error"):
+        logging.getLogger(chatty).addFilter(LogLimit())
     port = listener.getsockname()[1]
     if config.port_file is not None:
         write_whole(config.port_file, f"{port}\n", 0o644)
-    log.info("serving http://%s:%d", config.host, port)
+    _tell_reach(config, port)
     # uvicorn heeds SIGTERM and raises it once more at its end: ignored, so that the store is closed.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
@@ -146,11 +156,27 @@ def bind(config: TunerConfig) -> socket.socket:
 
 
 def names(config: TunerConfig) -> frozenset[str]:
-    """Return the host names requests may be addressed to."""
-    local = {"localhost", "127.0.0.1", "::1", config.host}
-    if not config.loopback:
+    """Return the host names requests may be addressed to: the given ones, else this machine's."""
+    local = {"localhost", "127.0.0.1", "::1", config.host, *config.names}
+    if not config.loopback and not config.names:
         local |= {socket.gethostname(), socket.getfqdn()}
-    return frozenset(local)
+    return frozenset(name.lower() for name in local)
+
+
+def _tell_reach(config: TunerConfig, port: int) -> None:
+    """Log where the tuner listens; beyond loopback warn of what that means."""
+    log.info("serving http://%s:%d", config.host, port)
+    if config.loopback:
+        return
+    log.warning(
+        "there is no TLS on %s:%d: tokens travel in the clear and whoever reads one may use it; "
+        "listen on 127.0.0.1 and put a TLS proxy in front",
+        config.host,
+        port,
+    )
+    level = logging.INFO if config.names else logging.WARNING
+    answered = ", ".join(sorted(names(config)))
+    log.log(level, "it answers to %s; `names` in tuner.toml says to what else", answered)
 
 
 def ensure_token(path: Path) -> str:

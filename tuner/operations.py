@@ -9,21 +9,19 @@ from dataclasses import dataclass, replace
 from pydantic import ConfigDict, TypeAdapter
 
 from db.history import Question, Row, history, pareto
-from tuner import steps
+from tuner import steps, stops
+from tuner.access import Access
 from tuner.core import (
-    Constraint,
+    Conflict,
     Device,
     Estimate,
     Event,
     Glimpse,
     IllegalTransition,
     InvalidInput,
-    MetricUnavailable,
     NotFound,
     Objective,
-    Origin,
     Phase,
-    Space,
     Study,
     Trial,
     TrialState,
@@ -31,10 +29,12 @@ from tuner.core import (
     counted,
     draw_up,
     incumbent,
+    saving,
     setting_key,
     trials_spent,
     weigh,
 )
+from tuner.drafts import constraints_of, read_constraints, require, space_of
 from tuner.loop import Loop
 from tuner.views import (
     candidate_view,
@@ -49,8 +49,11 @@ from tuner.wire import (
     Change,
     ConstraintChange,
     DeviceView,
+    Receipt,
+    Reverted,
     RevisionView,
     SettingView,
+    StopView,
     StudyDraft,
     StudyReport,
     StudyView,
@@ -69,6 +72,11 @@ class Operations:
 
     loop: Loop
 
+    @property
+    def access(self) -> Access:
+        """Who may do it: the tokens of the same store."""
+        return Access(self.loop.store, self.loop.now)
+
     def create(self, draft: StudyDraft) -> StudyView:
         """Create a study and give it its devices.
 
@@ -81,14 +89,14 @@ class Operations:
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
         self.loop.policies(draft.policy)
-        objective = parse_objective(draft.objective)
+        objective = Objective.parse(draft.objective)
         study = Study(
             id=uuid.uuid4().hex[:8],
             devices=draft.devices,
             workload=devices[0].workload,
-            space=_space(devices, draft),
+            space=space_of(devices, draft),
             objective=objective,
-            constraints=tuple(Constraint.parse(text) for text in draft.constraints),
+            constraints=constraints_of(draft, objective, devices[0]),
             policy=draft.policy,
             seed=draft.seed,
             terms=draft.terms,
@@ -96,10 +104,11 @@ class Operations:
         )
         for device in devices:
             for metric in (objective.metric, *(c.metric for c in study.constraints)):
-                _require(device, metric, study)
+                require(device, metric, study)
         self.loop.store.studies.add(study, draft.who, "created")
-        wishes = ", ".join(draft.constraints) or "no constraint"
-        self.loop.note("created", f"{draft.objective} under {wishes} by {draft.who}", study.id)
+        wishes = ", ".join(str(c) for c in study.constraints) or "no constraint"
+        asked = f"{objective.goal} {objective.metric} under {wishes}"
+        self.loop.note("created", f"{asked} by {draft.who}", study.id)
         return self.study(study.id)
 
     def studies(self) -> list[StudyView]:
@@ -119,6 +128,18 @@ class Operations:
             self.loop.abort(found, why)
             self._revise(moved, change.who, why)
         return self.study(study)
+
+    def reverted(self, message: Reverted) -> Receipt:
+        """Pause the study whose device an operator put back on its host; told again, nothing happens."""
+        study = self.loop.store.studies.of(message.device)
+        if study is None:
+            return Receipt(result="late")
+        with self.loop.lock(study.id):
+            known = any(r.why == message.why for r in self.revisions(study.id))
+            if known or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
+                return Receipt(result="duplicate")
+            self.pause(study.id, Change(why=message.why))
+        return Receipt(result="closed")
 
     def resume(self, study: str, change: Change) -> StudyView:
         """Go on in the phase a paused study was in; what is counted by phase counts anew."""
@@ -151,10 +172,16 @@ class Operations:
 
         A held plan that is still the best feasible one stays; otherwise the study tunes on, with as
         many trials ahead as it was given at first. The same constraints again change nothing.
+
+        Raises:
+            NotFound: there is no such study.
+            InvalidInput and its kin: one cannot be read or measured, or two contradict each other.
+            IllegalTransition: it is stopped.
         """
-        constraints = tuple(Constraint.parse(text) for text in change.constraints)
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
+            baseline = weigh(found, self.loop.store.trials.list(study)).baseline
+            constraints = read_constraints(change.constraints, baseline)
             if not found.active:
                 raise IllegalTransition(
                     f"study {study} is stopped: it keeps its last constraints",
@@ -162,7 +189,7 @@ class Operations:
                 )
             for device in (self._device(name) for name in found.devices):
                 for constraint in constraints:
-                    _require(device, constraint.metric, found)
+                    require(device, constraint.metric, found)
             if constraints == found.constraints:
                 return self.study(study)
             changed = replace(found, constraints=constraints)
@@ -254,9 +281,44 @@ class Operations:
             applied = next(iter(self.loop.store.devices.applied(device.id)), None)
             owner = self.loop.store.studies.of(device.id)
             views.append(
-                DeviceView(device=device, applied=applied, study=owner.id if owner else "")
+                DeviceView(
+                    device=device,
+                    applied=applied,
+                    study=owner.id if owner else "",
+                    last_seen=self.loop.presence.last_seen(device),
+                    online=self.loop.presence.online(device, owner),
+                )
             )
         return views
+
+    def forget(self, device: str, change: Change) -> None:
+        """Forget a device that will not come back; studies and trials on it stay.
+
+        Raises:
+            NotFound: it is not registered.
+            Conflict: it is online, and would only register anew.
+            DeviceBusy: an active study has it.
+        """
+        found, owner = self._device(device), self.loop.store.studies.of(device)
+        if owner is None and self.loop.presence.online(found, None):
+            raise Conflict(f"device {device} is online", hint="stop its agent first")
+        self.loop.store.devices.forget(device)
+        self.loop.presence.forget(device)
+        self.loop.note("forgotten", f"forgotten by {change.who}", device=device)
+
+    def stop_all(self, change: Change) -> StopView:
+        """Put every device back to its original setting until it is lifted; no study changes."""
+        stops.stop_all(self.loop, change)
+        return self.stop_state()
+
+    def lift(self, change: Change) -> StopView:
+        """Let the studies go on as they were before everything was stopped."""
+        stops.lift(self.loop, change)
+        return self.stop_state()
+
+    def stop_state(self) -> StopView:
+        """Return whether everything is stopped, and which devices are back."""
+        return stops.stop_view(self.loop)
 
     def events(
         self, study: str | None = None, device: str | None = None, last: int | None = None
@@ -304,7 +366,14 @@ class Operations:
 
     def _view(self, study: Study) -> StudyView:
         revision = self.loop.store.studies.latest(study.id)
-        return study_view(study, self.loop.store.trials.list(study.id), revision.why)
+        view = study_view(study, self.loop.store.trials.list(study.id), revision.why)
+        stopped = self.loop.store.stops.current() is not None
+        return view.model_copy(update={"offline": self._offline(study), "stopped": stopped})
+
+    def _offline(self, study: Study) -> tuple[str, ...]:
+        """Return the devices of an active study that are not heard of."""
+        devices = [self._device(name) for name in study.devices] if study.active else []
+        return tuple(d.id for d in devices if not self.loop.presence.online(d, study))
 
     def _told_of(self, study: Study, trials: Sequence[Trial]) -> Sequence[Glimpse]:
         """Return the held windows that the study's baseline can be compared with.
@@ -318,53 +387,6 @@ class Operations:
         return self.loop.store.observations.glimpses(study.id, "energy_j", since)
 
 
-def parse_objective(text: str) -> Objective:
-    """Read `energy_j`, `minimize energy_j` or `maximize throughput_per_s`.
-
-    Raises:
-        ConstraintSyntax: the text is anything else.
-    """
-    goal, _, metric = text.strip().rpartition(" ")
-    return Objective(metric, goal.strip() or "minimize")
-
-
-def _space(devices: Sequence[Device], draft: StudyDraft) -> Space:
-    """Return the space the study searches: of like devices, cut down as asked."""
-    first = devices[0]
-    for device in devices[1:]:
-        if (device.space, device.workload) != (first.space, first.workload):
-            raise InvalidInput(
-                f"{device.id} and {first.id} are not alike",
-                hint="one study has like devices with one workload",
-            )
-    choices = {name: tuple(values) for name, values in draft.choices.items()}
-    if not draft.terms.allow_restart:
-        fixed = {k.name: (k.default,) for k in first.space.knobs if k.cost.restart}
-        choices = {**fixed, **choices}
-    space = first.space.restricted(choices)
-    if space.size < 2:
-        raise InvalidInput(
-            f"there is nothing to set on {first.id}",
-            hint="; ".join(f"{k}: {v}" for k, v in first.cannot.items()) or "offer more values",
-        )
-    return space
-
-
-def _require(device: Device, name: str, study: Study) -> None:
-    """Refuse a metric that nobody measures, or that is only estimated, with the ways out."""
-    metric = device.metric(name)
-    measured = ", ".join(m.name for m in device.metrics) or "nothing"
-    if metric is None:
-        reason = device.cannot.get(name, "no meter here gives it")
-        ways = f"choose another metric ({measured}) or add a meter"
-        raise MetricUnavailable(f"{name} is not measured on {device.id}: {reason}", hint=ways)
-    if metric.origin is Origin.ESTIMATED and not study.terms.allow_estimated:
-        raise MetricUnavailable(
-            f"{name} on {device.id} is only an estimate, not a measurement",
-            hint="allow it explicitly (allow_estimated), add a meter, or choose another metric",
-        )
-
-
 def _saving(
     objective: Objective, baseline: SettingView, best: SettingView | None
 ) -> Estimate | None:
@@ -372,4 +394,4 @@ def _saving(
     after = best.metrics.get(objective.metric) if best else None
     if before is None or after is None:
         return None
-    return steps.saving(before, after, objective.sign)
+    return saving(before, after, objective.sign)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 
 from tuner.core import (
     Lease,
+    Level,
     Plan,
     Setting,
+    Stops,
     Study,
     Trial,
     Verdict,
@@ -17,7 +19,7 @@ from tuner.core import (
     weigh,
 )
 from tuner.steps import needed_metrics, settings_of
-from tuner.wire import Assignment, HoldOrder
+from tuner.wire import Assignment, HoldOrder, Poll, Release
 
 OBSERVE_S = 60.0
 
@@ -33,6 +35,7 @@ def assignment(
         trial=trial.number,
         attempt=lease.attempt,
         token=lease.token,
+        nonce=lease.nonce,
         lease_s=lease_s,
         phase=trial.phase,
         setting=trial.setting,
@@ -61,6 +64,20 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
         observe_s=OBSERVE_S,
         window_s=study.terms.window_s,
     )
+
+
+def stopped(stops: Stops, device: str, poll: Poll) -> Release | None:
+    """Return the release that a stop of the whole fleet means, None where none is in force.
+
+    It is noted whether the device is at its original setting: a poll comes between trials.
+    """
+    stop = stops.current()
+    if stop is None:
+        return None
+    back = poll.applied.level in (Level.ORIGINAL, Level.FAILSAFE)
+    if back is not (device in stop.back):
+        stops.report(device, back=back)
+    return Release(why=str(stop))
 
 
 class Holds:

@@ -27,6 +27,7 @@ from tuner.core import (
     weigh,
 )
 from tuner.loop import Loop
+from tuner.presence import KEEP_S
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,10 @@ class Chores:
             with self.loop.lock(study.id):  # judged without it: its agents need not wait for that
                 if self.loop.store.studies.get(study.id).revision == study.revision:
                     self.loop.afresh(study, why)
+
+    def keep_seen(self) -> None:
+        """Store when devices were last heard of."""
+        self.loop.presence.keep()
 
     def prune(self) -> None:
         """Delete observations and events that are older than `keep_days`; say how many.
@@ -146,6 +151,7 @@ def start(chores: Chores) -> BackgroundScheduler:
     plan: list[tuple[Callable[[], None], int]] = [
         (chores.reap, 10),
         (chores.watch_drift, 60),
+        (chores.keep_seen, round(KEEP_S)),
         (chores.prune, 3600),
         (heap.trim, 60),
     ]

@@ -7,8 +7,7 @@ one of them is the baseline's, whatever is wrong is not the setting: the study i
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner import guard
@@ -28,12 +27,14 @@ from tuner.core import (
     Trial,
     TrialState,
     Wait,
+    capacity_lost,
     counted,
     pool_windows,
     ranked,
     rate_of,
     render_setting,
     same_band,
+    saving,
     setting_key,
     trials_spent,
     weigh,
@@ -47,6 +48,8 @@ CONFIRM_CANDIDATES = 3
 CONFIRM_MOST = 30
 FAILED_IN_A_ROW = 4
 """After so many failed trials in a row the baseline has to show that anything works: our choice."""
+LIMIT_NOT_MET = "LIMIT NOT MET"
+"""How the reason begins where what is held breaks a limit."""
 RATE_CHANGED = 2
 """So many trials in a row at another rate mean that the load is not the baseline's any more."""
 
@@ -94,7 +97,13 @@ def next_step(past: Past, policy: Policy) -> Step:
     return Rest(f"the study is {study.phase}")
 
 
-def _hold_baseline(study: Study, why: str) -> Move:
+def _hold_baseline(study: Study, evidence: Evidence, why: str) -> Move:
+    """Return the move to holding the baseline, which says so where that breaks a limit."""
+    limit = evidence.broken
+    if limit is not None:
+        shown = evidence.baseline[limit.metric].mean
+        at = f"{limit.metric} {shown:.4g}, the limit is {limit.op} {limit.value:.4g}"
+        why = f"{LIMIT_NOT_MET}: holding the baseline ({at}); {why}"
     return Move(Phase.HOLDING, why, Plan.single(study.baseline))
 
 
@@ -142,6 +151,7 @@ def _baseline(study: Study, trials: Sequence[Trial]) -> Step:
         last = windows[-1]
         return _hold_baseline(
             study,
+            weigh(study, trials),
             f"the baseline could not be measured in {len(windows)} windows; the last was "
             f"{last.state}: {last.reason or 'no reason given'}",
         )
@@ -172,7 +182,7 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
         return Assign(suggestion.setting, suggestion.why)
     best = next(iter(_rivals(study, evidence)), None)
     if best is None:
-        return _hold_baseline(study, why)
+        return _hold_baseline(study, evidence, why)
     return _proposal(study, evidence, trials, Plan.single(best.setting), why)
 
 
@@ -190,14 +200,14 @@ def _proposal(
 ) -> Move:
     """Move to confirming a plan, unless it is the baseline or the guard speaks against a row."""
     if all(setting_key(s) == setting_key(study.baseline) for s in settings_of(plan)):
-        return _hold_baseline(study, why)
+        return _hold_baseline(study, evidence, why)
     for setting in settings_of(plan):
         refusal = guard.objection(study, evidence, trials, setting)
         if refusal is not None:
             said = f"the guard refused the plan's {render_setting(setting)}: {refusal}"
             best = next(iter(_rivals(study, evidence)), None)
             if best is None:
-                return _hold_baseline(study, said)
+                return _hold_baseline(study, evidence, said)
             return Move(Phase.CONFIRMING, said, Plan.single(best.setting))
     return Move(Phase.CONFIRMING, why, plan)
 
@@ -219,7 +229,7 @@ def _confirming(study: Study, trials: Sequence[Trial]) -> Step:
     if study.plan is None or evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is not known any more")
     if len(windows) >= CONFIRM_MOST:
-        return _hold_baseline(study, f"{len(windows)} confirming windows settled nothing")
+        return _hold_baseline(study, evidence, f"{len(windows)} confirming windows settled nothing")
     struck: list[str] = []
     for contender in _contenders(study, study.plan, trials):
         fates = {
@@ -244,7 +254,7 @@ def _confirming(study: Study, trials: Sequence[Trial]) -> Step:
             won.append(fate.why)
         return Move(Phase.HOLDING, _in_words(study, plan, won, struck), plan)
     reason = "; ".join(struck) or "nothing was left to confirm"
-    return _hold_baseline(study, f"no setting was confirmed ({reason})")
+    return _hold_baseline(study, evidence, f"no setting was confirmed ({reason})")
 
 
 def _without(study: Study, plan: Plan, lost: Collection[SettingKey]) -> Plan | None:
@@ -326,18 +336,30 @@ def _fate(study: Study, setting: Setting, windows: Sequence[Trial], evidence: Ev
             return _Fate(False, False)
         return _Fate(False, True, "its confirming windows do not prove that the limits hold")
     reference = _pools(_alternating_with(study, good, windows))
+    return _compared(study, evidence, reference, shown)
+
+
+def _compared(
+    study: Study,
+    evidence: Evidence,
+    reference: Mapping[str, Estimate],
+    shown: Mapping[str, Estimate],
+) -> _Fate:
+    """Judge what a setting gains over the baseline, and say what that costs of the capacity."""
     metric = study.objective.metric
     if metric not in shown or metric not in reference:
         return _Fate(False, True, f"{metric} was not measured")
     gain = saving(reference[metric], shown[metric], study.objective.sign)
     percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
+    lost = capacity_lost(reference, shown, needed_metrics(study))
+    cost = f"; {lost}" if lost else ""
     if evidence.broken is not None:
         how = f"{percent} better" if gain.mean >= 0.0 else f"{percent.removeprefix('-')} worse"
         kept = f"confirmed: it keeps {evidence.broken.in_short}, which the baseline breaks"
-        return _Fate(True, False, f"{kept}; {metric} {how} than the baseline")
+        return _Fate(True, False, f"{kept}; {metric} {how} than the baseline{cost}")
     if gain.low <= 0.0:
         return _Fate(False, True, f"its gain over the baseline is not proven ({percent})")
-    return _Fate(True, False, f"confirmed: {metric} {percent} better than the baseline")
+    return _Fate(True, False, f"confirmed: {metric} {percent} better than the baseline{cost}")
 
 
 def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Trial]) -> list[Trial]:
@@ -363,23 +385,6 @@ def duel(
 
 def _pools(windows: Sequence[Trial]) -> dict[str, Estimate]:
     return pool_windows([t.shown for t in windows])
-
-
-def saving(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estimate:
-    """Return the share by which `other` is better than `baseline`, with its standard error."""
-    share = sign * (baseline.mean - other.mean) / baseline.mean if baseline.mean else 0.0
-    ratio = other.mean / baseline.mean if baseline.mean else 1.0
-    relative = math.hypot(
-        other.stderr / other.mean if other.mean else 0.0,
-        baseline.stderr / baseline.mean if baseline.mean else 0.0,
-    )
-    return Estimate.of_mean(
-        share,
-        abs(ratio) * relative,
-        min(baseline.n, other.n),
-        origin=other.origin,
-        scope=other.scope,
-    )
 
 
 def _alternate(study: Study, setting: Setting, windows: Sequence[Trial]) -> Assign:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from tuner.core import (
     Candidate,
     Evidence,
+    Limit,
+    Phase,
     Setting,
     Study,
     Trial,
@@ -52,8 +54,21 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         best=candidate_view(best) if best else None,
         violations=violations(study, trials, evidence),
         plan=study.plan,
+        unmet=unmet(study, evidence),
         created_at=study.created_at,
     )
+
+
+def unmet(study: Study, evidence: Evidence) -> Limit | None:
+    """Return the limit that what is held is proven to break, None where there is none."""
+    if study.phase is not Phase.HOLDING or study.plan is None:
+        return None
+    held = [evidence.of(row.setting) for row in study.plan.rows]
+    for limit in evidence.limits or ():
+        shown = [c.estimates.get(limit.metric) for c in held if c is not None]
+        if any(limit.verdict(estimate) is Verdict.INFEASIBLE for estimate in shown):
+            return limit
+    return None
 
 
 def violations(study: Study, trials: Sequence[Trial], evidence: Evidence) -> Violations:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from tuner.core import (
+    AccessRole,
     Applied,
     Bill,
     Device,
@@ -67,6 +68,22 @@ class Problem(Message):
 # Agent to tuner
 
 
+class Enrolment(Message):
+    """An agent asks for a token of its own: its name, and the SHA-256 of the token it has made.
+
+    The token itself never travels before it counts; asking again, after a lost answer, is no harm.
+    """
+
+    agent: str
+    digest: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Enrolled(Message):
+    """The tuner's answer: the agent's own token counts from now on."""
+
+    agent: str
+
+
 class Registration(Message):
     """An agent introduces a device and the workload on it."""
 
@@ -85,7 +102,7 @@ class Poll(Message):
     `agent` is its name, a slash, and a word made anew at each of its starts: asking twice gives the
     same assignment, asking after a crash a further attempt.
     `holding` and `revision` name the hold in force (empty: none). The tuner waits up to `wait_s` for
-    something new before it answers.
+    something new before it answers. `unable` says why the device takes no order now (empty: it does).
     """
 
     agent: str
@@ -94,11 +111,13 @@ class Poll(Message):
     revision: int = 0
     context: dict[str, float] = Field(default_factory=dict)
     wait_s: float = Field(default=0.0, ge=0.0, le=60.0)
+    unable: str = ""
 
 
 class Assignment(Message):
     """Try this setting: apply, settle, measure, report, under the lease that `token` names.
 
+    `nonce` is that lease's secret: without it neither a renewal nor a report counts.
     `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
     `expected_rate_per_s` is the baseline's, None while there is none.
     """
@@ -109,6 +128,7 @@ class Assignment(Message):
     trial: int
     attempt: int
     token: int
+    nonce: str
     lease_s: float
     phase: Phase
     setting: Setting
@@ -159,6 +179,7 @@ class Renewal(Message):
 
     device: str
     token: int
+    nonce: str
 
 
 class TrialReport(Message):
@@ -169,6 +190,7 @@ class TrialReport(Message):
     trial: int
     attempt: int
     token: int
+    nonce: str
     outcome: Outcome
 
 
@@ -189,21 +211,29 @@ class HoldReport(Message):
     ended: str = ""
 
 
+class Reverted(Message):
+    """An operator put a device back on its host; `why` says so, and when, unlike any other time."""
+
+    device: str
+    why: str
+
+
 # Operator to tuner and back
 
 
 class StudyDraft(Message):
     """A study an operator asks for. Constraints and objective are text, as one types them.
 
-    `choices` cuts knobs down to some of their values. `objective` is a metric, with `maximize `
-    before it where more is better.
+    `choices` cuts knobs down to some of their values. `objective` is a metric, with `minimize ` or
+    `maximize ` before it where it is not known which way it is better. Without `constraints` (None)
+    a study of energy is refused; an empty list says that none is wanted.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="forbid")
 
     devices: tuple[str, ...]
     objective: str = "energy_j"
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[str, ...] | None = None
     policy: str = "polythrottle"
     seed: int = 0
     terms: Terms = Terms()
@@ -222,6 +252,29 @@ class ConstraintChange(Change):
     """All constraints a study has from now on, as text."""
 
     constraints: tuple[str, ...]
+
+
+class TokenDraft(Message):
+    """A token the admin asks for. Only one that enrols an agent may be left without a name."""
+
+    name: str = ""
+    role: Literal[AccessRole.OPERATOR, AccessRole.ENROL]
+
+
+class TokenView(Message):
+    """A token as the admin sees it; `state` is `in force`, `used`, `expired` or `revoked`."""
+
+    name: str
+    role: AccessRole
+    state: str
+    created_at: datetime
+    expires_at: datetime | None = None
+
+
+class NewToken(TokenView):
+    """A token that was just made: the only time it is shown."""
+
+    token: str
 
 
 class SettingView(Message):
@@ -267,7 +320,11 @@ class Violations(Message):
 
 
 class StudyView(Message):
-    """A study as operators see it: what is asked, where it stands, and the best so far."""
+    """A study as operators see it: what is asked, where it stands, and the best so far.
+
+    `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
+    heard of, and `stopped` says that nothing runs until the stop of all devices is lifted.
+    """
 
     id: str
     devices: tuple[str, ...]
@@ -287,6 +344,9 @@ class StudyView(Message):
     best: SettingView | None = None
     violations: Violations = Violations()
     plan: Plan | None = None
+    unmet: Limit | None = None
+    offline: tuple[str, ...] = ()
+    stopped: bool = False
     created_at: datetime
 
 
@@ -321,8 +381,32 @@ class RevisionView(Message):
 
 
 class DeviceView(Message):
-    """A device as operators see it: what it is, what can be set and measured, what is applied."""
+    """A device as operators see it: what it is, what can be set and measured, what is applied.
+
+    `online` is false once its agent has said nothing for longer than a lease: what is `applied` is
+    then only what was last heard.
+    """
 
     device: Device
     applied: Applied | None = None
     study: str = ""
+    last_seen: datetime
+    online: bool
+
+
+class StoppedDevice(Message):
+    """A device while all are stopped: back at its original setting, not yet, or not to be reached."""
+
+    device: str
+    state: Literal["original", "not yet", "offline"]
+    last_seen: datetime
+
+
+class StopView(Message):
+    """Whether every device is stopped: since when, by whom, why, and how far that has come."""
+
+    in_force: bool
+    at: datetime | None = None
+    who: str = ""
+    why: str = ""
+    devices: tuple[StoppedDevice, ...] = ()

@@ -7,6 +7,7 @@ writer, and its `faults` are what goes wrong.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,8 +36,9 @@ def blank(*uuids: str) -> dict[str, Any]:
 class FakeKnobs:
     """One device in a file.
 
-    Faults, by knob: `refuse` the write, `clamp` it to a number, `hang` for ever. Device-wide, by `*`:
-    `lost`, or `hang`.
+    Faults, by knob: `refuse` the write, `clamp` it to a number, `hang` for ever, or do it `late`: hang,
+    and write once a file `.let_go` lies beside it, though the process was killed, then make `.landed`.
+    Device-wide, by `*`: `lost`, or `hang`.
     """
 
     board = "A100 (fake)"
@@ -73,8 +75,17 @@ class FakeKnobs:
         fault = self._there()["faults"].get(knob)
         if fault == "refuse":
             raise ActuationError(f"{self.uuid} refuses {knob}={value!r}", hint="a fault is on")
-        if fault == "hang":
+        if fault == "late" and os.fork() == 0:
+            while not self._path.with_suffix(".let_go").exists():
+                time.sleep(0.01)
+            self._store(knob, value)
+            self._path.with_suffix(".landed").touch()
+            os._exit(0)
+        if fault in ("hang", "late"):
             time.sleep(3600.0)
+        self._store(knob, value)
+
+    def _store(self, knob: str, value: Value | None) -> None:
         state = load(self._path)
         state["devices"][self.uuid]["values"][knob] = value
         save(self._path, state)

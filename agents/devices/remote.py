@@ -22,7 +22,9 @@ from tuner.core import (
     Setting,
     Space,
     TuningError,
+    Unauthorised,
     Value,
+    error_of,
 )
 
 log = logging.getLogger(__name__)
@@ -72,7 +74,9 @@ class Line:
                     self._drop()
                     raise self._absent(again) from again
         if not answer.pop("ok", False):
-            kind = _kinds().get(answer.get("code", ""), ActuationError)
+            kind = error_of(str(answer.get("code"))) or ActuationError
+            if issubclass(kind, Unauthorised):  # that would be the tuner's word, and end the agent
+                kind = ActuationError
             raise kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
         return answer
 
@@ -94,9 +98,11 @@ class Line:
             self._heard += chunk
         line, _, self._heard = self._heard.partition(b"\n")
         try:
-            answer: dict[str, Any] = json.loads(line)
+            answer = json.loads(line)
         except ValueError as error:
             raise ConnectionError(f"its answer is not JSON: {error}") from error
+        if not isinstance(answer, dict):
+            raise ConnectionError(f"its answer is not an object: {answer!r}")
         return answer
 
     def _drop(self) -> None:
@@ -301,14 +307,3 @@ def _knobs(
         values = choose(name, about["granted"][name], default)
         role = roles.get(name, Role.UNKNOWN)
         yield Knob(name, tuple(sorted({*values, default})), default, role=role)
-
-
-def _kinds() -> Mapping[str, type[TuningError]]:
-    """Return the family by its names on the wire; where several share one, their parent."""
-    found: dict[str, type[TuningError]] = {}
-    left = [TuningError]
-    while left:
-        kind = left.pop()
-        found.setdefault(kind.code, kind)
-        left += kind.__subclasses__()
-    return found

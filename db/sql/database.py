@@ -31,7 +31,7 @@ DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }
-EXAMPLES = "write it like sqlite:///jouletune.db or postgresql://user:password@host/name"
+EXAMPLES = "write it like sqlite:///jouletune.db or postgresql://user@host/name"
 SECRETS = ("password", "sslpassword")
 DISK_FULL = "53100"
 """PostgreSQL's SQLSTATE."""
@@ -67,6 +67,10 @@ def read_url(text: str) -> URL:
         ) from None
     if url.drivername not in DRIVERS:
         raise ConfigError(f"{url.drivername!r} is no database we speak", hint=EXAMPLES)
+    if "@" in (url.host or ""):  # the rest of a password, which would be shown as the host
+        raise ConfigError(
+            "the database URL has more than one @", hint="write %40 for an @ in a password"
+        )
     url = url.set(drivername=DRIVERS[url.drivername])
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise ConfigError(

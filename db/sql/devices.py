@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from db import refusals
 from db.codec import encode_setting
-from db.schema import AppliedRow, DeviceRow, WorkloadVersionRow
+from db.schema import AppliedRow, DeviceRow, StudyDeviceRow, WorkloadVersionRow
 from db.sql.database import Database, insert_into
 from db.sql.rows import device_values, to_device
 from tuner.core import Applied, Device, Level
@@ -80,6 +81,32 @@ class SqlDevices:
         """Return what a device was set to, latest first."""
         with self._database.read() as session:
             return tuple(_to_applied(row) for row in _notes(session, device))
+
+    def seen(self, at: Mapping[str, datetime]) -> None:
+        """Note when devices were last heard of; unknown ones are left out."""
+        if not at:
+            return
+        with self._database.write() as session:
+            for name in sorted(at):  # in one order: two processes must not wait for each other
+                session.execute(
+                    update(DeviceRow).where(DeviceRow.id == name).values(seen_at=at[name])
+                )
+
+    def forget(self, device: str) -> None:
+        """Remove a device and what was applied to it. Raises NotFound, DeviceBusy."""
+        with self._database.write() as session:
+            row = session.get(DeviceRow, device, with_for_update=True)
+            if row is None:
+                raise refusals.no_device(device)
+            owner = session.scalar(
+                select(StudyDeviceRow.study_id).where(
+                    StudyDeviceRow.device_id == device, StudyDeviceRow.active
+                )
+            )
+            if owner is not None:
+                raise refusals.device_busy(device, owner)
+            session.execute(delete(AppliedRow).where(AppliedRow.device_id == device))
+            session.delete(row)
 
 
 def _notes(session: Session, device: str, limit: int | None = None) -> Sequence[AppliedRow]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import update
 
@@ -26,10 +28,11 @@ class SqlLeases:
         with self._database.write() as session:
             if session.get(TrialRow, (study, trial.number)) is None:
                 raise refusals.no_trial(study, trial.number)
-            values = {
+            values: dict[str, Any] = {
                 "study_id": study,
                 "trial_number": trial.number,
                 "attempt": trial.attempt,
+                "nonce": secrets.token_hex(16),
                 "agent": agent,
                 "expires_at": expires_at,
             }
@@ -49,6 +52,7 @@ class SqlLeases:
             trial=trial.number,
             attempt=trial.attempt,
             token=token,
+            nonce=values["nonce"],
             agent=agent,
             expires_at=expires_at,
         )
@@ -59,14 +63,14 @@ class SqlLeases:
             row = session.get(LeaseRow, device)
             return to_lease(row) if row is not None else None
 
-    def renew(self, device: str, token: int, expires_at: datetime) -> Lease:
-        """Put off the end of the lease that has this token. Raises NotFound, StaleToken."""
+    def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
+        """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
         with self._database.write() as session:
             row = session.get(LeaseRow, device, with_for_update=True)
             lease = to_lease(row) if row is not None else None
             if row is None or lease is None:
                 raise refusals.no_lease(device)
-            lease.admit(token)
+            lease.admit(token, nonce)
             row.expires_at = expires_at
             session.flush()
             renewed = to_lease(row)

@@ -102,6 +102,7 @@ def report_row(report: Report) -> ReportRow:
         device_id=report.device,
         attempt=report.attempt,
         token=report.token,
+        nonce=report.nonce,
         state=report.outcome.state.value,
         broke=encode_limit(report.outcome.broke),
         reason=report.outcome.reason,
@@ -119,6 +120,7 @@ def to_report(row: ReportRow) -> Report:
         device=row.device_id,
         attempt=row.attempt,
         token=row.token,
+        nonce=row.nonce,
         outcome=Outcome(
             state=TrialState(row.state),
             measurement=to_measurement(row.measurement) if row.measurement is not None else None,
@@ -140,6 +142,7 @@ def to_lease(row: LeaseRow) -> Lease | None:
         trial=row.trial_number,
         attempt=row.attempt,
         token=row.token,
+        nonce=row.nonce,
         agent=row.agent,
         expires_at=row.expires_at,
     )

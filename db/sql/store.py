@@ -6,11 +6,14 @@ from pathlib import Path
 
 from sqlalchemy import URL, text
 
-from db.sql.database import Database, read_url, shown
+from db.schema import WriteCheckRow
+from db.sql.database import Database, insert_into, read_url, shown
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
+from db.sql.stops import SqlStops
 from db.sql.studies import SqlStudies
+from db.sql.tokens import SqlTokens
 from db.sql.trials import SqlTrials
 from db.sql.upgrade import bring_up
 from tuner.core import StoreError
@@ -27,11 +30,20 @@ class SqlStore:
         self.devices = SqlDevices(database)
         self.observations = SqlObservations(database)
         self.events = SqlEvents(database)
+        self.tokens = SqlTokens(database)
+        self.stops = SqlStops(database)
 
     def ping(self) -> None:
         """Return quietly when the database answers. Raises StoreError."""
         with self._database.read() as session:
             session.execute(text("SELECT 1"))
+
+    def check_writable(self) -> None:
+        """Return quietly once a change has been stored. Raises StoreError."""
+        counted = {"times": WriteCheckRow.times + 1}
+        with self._database.write() as session:
+            first = insert_into(session, WriteCheckRow).values(id=1, times=1)
+            session.execute(first.on_conflict_do_update(index_elements=["id"], set_=counted))
 
     def close(self) -> None:
         """Let go of connections."""

@@ -105,7 +105,7 @@ class SqlTrials:
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
-        key = (report.study, report.trial, report.device, report.token)
+        key = (report.study, report.trial, report.device, report.token, report.nonce)
         try:
             with self._database.write() as session:
                 if session.get(TrialRow, (report.study, report.trial)) is None:
@@ -149,14 +149,15 @@ def _locked(session: Session, study: str, number: int) -> TrialRow:
     return row
 
 
-def _has_report(session: Session, key: tuple[str, int, str, int]) -> bool:
-    study, number, device, token = key
+def _has_report(session: Session, key: tuple[str, int, str, int, str]) -> bool:
+    study, number, device, token, nonce = key
     found = session.scalar(
         select(ReportRow.id).where(
             ReportRow.study_id == study,
             ReportRow.trial_number == number,
             ReportRow.device_id == device,
             ReportRow.token == token,
+            ReportRow.nonce == nonce,
         )
     )
     return found is not None

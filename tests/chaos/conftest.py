@@ -36,7 +36,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def count(request: pytest.FixtureRequest) -> Callable[[str, int, int], None]:
-    """Tell how many points a scenario was killed at, and how many left a device altered."""
+    """Tell at how many points a scenario died or failed, and how many left a device altered."""
     tally = request.config.stash.setdefault(TALLY, {})
 
     def told(scenario: str, points: int, altered: int) -> None:
@@ -53,8 +53,11 @@ def pytest_terminal_summary(
         return
     for scenario, (points, altered) in tally.items():
         terminalreporter.write_line(f"{points:5d} points, {altered} altered: {scenario}")
-    cuts = sum(points for name, (points, _) in tally.items() if name.startswith("power cut"))
-    points, altered = (sum(column) for column in zip(*tally.values(), strict=True))
+    kinds = {"fault": 0, "power cut": 0, "": 0}
+    for scenario, (points, _) in tally.items():
+        kinds[next(kind for kind in kinds if scenario.startswith(kind))] += points
+    altered = sum(altered for _, altered in tally.values())
     terminalreporter.write_line(
-        f"{points - cuts:5d} kill points and {cuts} power cuts, {altered} devices left altered"
+        f"{kinds['']:5d} kill points, {kinds['power cut']} power cuts and {kinds['fault']} fault "
+        f"points; {altered} left a device altered or something lost"
     )

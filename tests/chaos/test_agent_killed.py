@@ -22,6 +22,7 @@ from tests.fakes import Rig
 from tuner.core import Level, Metric, Origin, Phase, Plan
 from tuner.wire import Assignment, HoldOrder, Release
 
+pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
 
 TRIAL = Assignment(
@@ -30,6 +31,7 @@ TRIAL = Assignment(
     trial=1,
     attempt=1,
     token=1,
+    nonce="n1",
     lease_s=30.0,
     phase=Phase.TUNING,
     setting=TRIED,

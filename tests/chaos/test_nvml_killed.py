@@ -20,6 +20,7 @@ from tests.nvml.fixtures import library, nvml
 
 __all__ = ["library", "nvml"]
 
+pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
 
 CALLS = (

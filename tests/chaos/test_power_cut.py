@@ -18,6 +18,7 @@ from agents.slots import Peer
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 
+pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
 
 

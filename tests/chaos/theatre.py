@@ -18,7 +18,7 @@ from agents.actuator_main import Actuator, serve
 from agents.devices import fake_knobs
 from agents.grants import ActuatorConfig, Granted
 from agents.hand import Hand, KnobDriver
-from agents.originals import Originals
+from agents.originals import COPIES, Originals
 from tests.actuation import actuator_of, listening
 from tests.chaos.points import (
     CountedDisk,
@@ -103,7 +103,7 @@ class Theatre:
 
     @property
     def journalled(self) -> bool:
-        return any(self.journal.glob("*.json"))
+        return any(path.suffix in COPIES for path in self.journal.iterdir())
 
     def snapshot(self) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
         files = sorted((p.name, p.read_bytes()) for p in self.journal.iterdir())
@@ -224,11 +224,16 @@ class Client:
     def _connect(self) -> None:
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._line.settimeout(20.0)
-        self._line.connect(self._path)
+        try:
+            self._line.connect(self._path)
+        except ConnectionRefusedError:  # killed before it was connected to: every request says so
+            self._line.close()
 
     def play(self, script: tuple[Request, ...]) -> None:
         """Play a script; the line stays open at its end, so that nothing more happens."""
         with suppress(ConnectionError):
+            if self._line.fileno() < 0:
+                raise ConnectionRefusedError
             for request in script:
                 if "shift_s" in request:
                     self._points.shift_s += request["shift_s"]

@@ -8,9 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from tests.builders import START, applied, device, setting
+from tests.builders import START, applied, device, setting, study
 from tests.contracts.threads import together
-from tuner.core import Knob, Level, Metric, NotFound, Origin, Scope, Space, Store
+from tuner.core import (
+    DeviceBusy,
+    Knob,
+    Level,
+    Metric,
+    NotFound,
+    Origin,
+    Phase,
+    Scope,
+    Space,
+    Store,
+)
 
 
 class DevicesContract:
@@ -79,3 +90,30 @@ class DevicesContract:
         store.devices.put(device())
         together(lambda _: store.devices.apply(applied()))
         assert store.devices.applied("sim") == (applied(),)
+
+    def test_when_a_device_was_seen_is_noted_for_those_that_are_known(self, store: Store) -> None:
+        later = START + timedelta(minutes=1)
+        for name in ("a", "b"):
+            store.devices.put(device(name))
+        store.devices.seen({"b": later, "nobody": later})
+        assert [(d.id, d.seen_at) for d in store.devices.list()] == [("a", START), ("b", later)]
+
+    def test_a_forgotten_device_is_gone_with_what_was_applied_to_it(self, store: Store) -> None:
+        for name in ("sim", "other"):
+            store.devices.put(device(name))
+            store.devices.apply(applied(name))
+        store.devices.forget("sim")
+        assert [d.id for d in store.devices.list()] == ["other"]
+        assert store.devices.applied("sim") == ()
+        assert store.devices.applied("other") == (applied("other"),)
+        with pytest.raises(NotFound, match="'sim'"):
+            store.devices.forget("sim")
+
+    def test_a_device_of_an_active_study_is_not_forgotten(self, store: Store) -> None:
+        store.devices.put(device())
+        store.studies.add(study(), "ann", "created")
+        with pytest.raises(DeviceBusy, match="'s1'"):
+            store.devices.forget("sim")
+        store.studies.revise(study().moved(Phase.STOPPED), "ann", "enough", START)
+        store.devices.forget("sim")
+        assert store.studies.get("s1").devices == ("sim",)

@@ -46,6 +46,11 @@ class DriverContract:
                 driver.write(knob, value)
         assert driver.read() == found
 
+    def test_a_float_that_equals_a_value_is_that_value(self, driver: KnobDriver) -> None:
+        for knob, values in driver.ranges().items():
+            driver.write(knob, float(values[0]))
+            assert driver.read()[knob] in (values[0], None)
+
     def test_a_reset_goes_back_to_the_default_however_often(self, driver: KnobDriver) -> None:
         for knob in driver.ranges():
             driver.reset(knob)

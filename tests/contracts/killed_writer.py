@@ -28,6 +28,7 @@ def write(url: str) -> None:
                 device="sim",
                 attempt=1,
                 token=lease.token,
+                nonce=lease.nonce,
                 outcome=completed(trial.number),
                 received_at=END,
             )

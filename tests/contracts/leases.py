@@ -24,7 +24,14 @@ class LeasesContract:
         assert store.leases.get("sim") is None
         granted = store.leases.grant("sim", "s1", replace(trial, attempt=3), "host", END)
         assert granted == Lease(
-            device="sim", study="s1", trial=1, attempt=3, token=1, agent="host", expires_at=END
+            device="sim",
+            study="s1",
+            trial=1,
+            attempt=3,
+            token=1,
+            nonce=granted.nonce,
+            agent="host",
+            expires_at=END,
         )
         assert store.leases.get("sim") == granted
         assert store.leases.get("other") is None
@@ -37,7 +44,7 @@ class LeasesContract:
         assert second.token > first.token
         assert store.leases.get("sim") == second
         with pytest.raises(StaleToken, match=f"token {first.token} "):
-            store.leases.renew("sim", first.token, END)
+            store.leases.renew("sim", first.token, first.nonce, END)
 
     def test_tokens_grow_over_releases_too(self, store: Store, trial: Trial) -> None:
         tokens = []
@@ -55,17 +62,27 @@ class LeasesContract:
 
     def test_the_holder_puts_off_the_end(self, store: Store, trial: Trial) -> None:
         lease = store.leases.grant("sim", "s1", trial, "host", END)
-        renewed = store.leases.renew("sim", lease.token, END + timedelta(seconds=5))
+        renewed = store.leases.renew("sim", lease.token, lease.nonce, END + timedelta(seconds=5))
         assert renewed == replace(lease, expires_at=END + timedelta(seconds=5))
         assert store.leases.get("sim") == renewed
 
+    def test_the_token_alone_does_not_put_off_the_end(self, store: Store, trial: Trial) -> None:
+        lease = store.leases.grant("sim", "s1", trial, "host", END)
+        other = store.leases.grant("other", "s1", trial, "host", END)
+        assert other.nonce != lease.nonce
+        for nonce in ("", other.nonce):
+            with pytest.raises(StaleToken, match="not the nonce") as told:
+                store.leases.renew("sim", lease.token, nonce, END + timedelta(seconds=5))
+            assert lease.nonce not in str(told.value)
+        assert store.leases.get("sim") == lease
+
     def test_what_is_over_is_not_renewed(self, store: Store, trial: Trial) -> None:
         with pytest.raises(NotFound, match="'sim'"):
-            store.leases.renew("sim", 1, END)
+            store.leases.renew("sim", 1, "", END)
         lease = store.leases.grant("sim", "s1", trial, "host", END)
         store.leases.release("sim", lease.token)
         with pytest.raises(NotFound, match="'sim'"):
-            store.leases.renew("sim", lease.token, END)
+            store.leases.renew("sim", lease.token, lease.nonce, END)
         assert store.leases.get("sim") is None
 
     def test_only_the_token_in_force_releases(self, store: Store, trial: Trial) -> None:

@@ -14,11 +14,13 @@ from tests.contracts.history import HistoryContract
 from tests.contracts.killed_writer import KilledWriterContract
 from tests.contracts.leases import LeasesContract
 from tests.contracts.log import EventsContract, ObservationsContract
+from tests.contracts.stops import StopsContract
 from tests.contracts.studies import (
     DeviceOwnershipContract,
     StudiesContract,
     StudyDeletionContract,
 )
+from tests.contracts.tokens import TokensContract
 from tests.contracts.trials import ReportsContract, TrialsContract
 from tuner.core import InvalidInput, Store
 
@@ -33,8 +35,10 @@ __all__ = [
     "LeasesContract",
     "ObservationsContract",
     "ReportsContract",
+    "StopsContract",
     "StudiesContract",
     "StudyDeletionContract",
+    "TokensContract",
     "TrialsContract",
 ]
 
@@ -67,4 +71,5 @@ class KeepableContract:
 class AnsweringContract:
     def test_it_answers(self, store: Store) -> None:
         store.ping()
+        store.check_writable()
         assert not [*store.studies.list(), *store.devices.list(), *store.events.list()]

@@ -261,6 +261,7 @@ class StudyDeletionContract:
                 device=name,
                 attempt=1,
                 token=1,
+                nonce="n",
                 outcome=outcome,
                 received_at=START,
             )

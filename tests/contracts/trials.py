@@ -62,6 +62,7 @@ def report(**changes: object) -> Report:
         "device": "sim",
         "attempt": 1,
         "token": 1,
+        "nonce": "n1",
         "outcome": completed(),
         "received_at": START,
     }
@@ -245,8 +246,8 @@ class ReportsContract:
         assert sum(together(lambda _: store.trials.report(report()))) == 1
         assert store.trials.reports("s1", 1) == (report(),)
 
-    def test_reports_of_other_devices_and_tokens_are_others(self, store: Store) -> None:
-        sent = [report(token=2), report(token=1), report(device="b", token=1)]
+    def test_reports_of_other_devices_tokens_and_nonces_are_others(self, store: Store) -> None:
+        sent = [report(token=2), report(token=1), report(nonce="n2"), report(device="b")]
         assert all(store.trials.report(one) for one in sent)
         assert list(store.trials.reports("s1", 1)) == sent
 

@@ -47,6 +47,8 @@ class Stage:
     tuner_port: int = field(default_factory=free_port)
     agent_port: int | None = None
     """Where the agent finds the tuner: its own port, or a wire's."""
+    agent_token_file: Path | None = None
+    """What the agent enrols with: the tuner's own token, or another."""
     toml: str = "lease_s = 3.0\n"
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -103,7 +105,8 @@ class Stage:
         config = self.folder / "agent.toml"
         config.write_text(
             f'tuner = "http://127.0.0.1:{self.agent_port or self.tuner_port}"\n'
-            f'token_file = "{self.token_file}"\nstate_dir = "{self.folder / "agent"}"\n'
+            f'token_file = "{self.agent_token_file or self.token_file}"\n'
+            f'state_dir = "{self.folder / "agent"}"\n'
             f'root = "{root}"\n[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
         )
         self.spawn("agent", [*JOULETUNE, "agent", "serve", "--config", str(config)])
@@ -138,7 +141,7 @@ class Stage:
         return str(self.call("GET", "/devices")[0]["device"]["id"])
 
     def create(self, **draft: object) -> str:
-        body = {"devices": [self.device()], "policy": "sobol", **draft}
+        body = {"devices": [self.device()], "policy": "sobol", "constraints": [], **draft}
         return str(self.call("POST", "/studies", body)["id"])
 
     def phase(self, study: str) -> str:

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from tests.builders import Time
 from tests.fakes import StubTuner
+from tests.integration.stage import Stage, stage
 from tuner.core import Phase, Plan, Setting
 from tuner.wire import Assignment, HoldOrder, Release
 
@@ -45,16 +47,19 @@ class Site:
         self.server = self._serve(0)
         self.port = self.server.server_address[1]
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, device: str = "simulated:a100") -> subprocess.Popen[bytes]:
         command = [
             *(sys.executable, "-c", "from tuner.cli.app import main; main()", "agent", "serve"),
-            *("--tuner", f"http://127.0.0.1:{self.port}", "--device", "simulated:a100"),
+            *("--tuner", f"http://127.0.0.1:{self.port}", "--device", device),
             *("--token-file", str(self.folder / "token"), "--state-dir", str(self.folder / "s")),
         ]
         with (self.folder / "agent.log").open("ab") as log:
             agent = subprocess.Popen(command, stdout=log, stderr=log)
         self.agents.append(agent)
         return agent
+
+    def log(self) -> str:
+        return (self.folder / "agent.log").read_text()
 
     def setting(self) -> Setting:
         """What the simulated device is set to, as its own file says."""
@@ -64,10 +69,10 @@ class Site:
     def told(self, end: str) -> list[dict[str, Any]]:
         return self.tuner.told(end)
 
-    def wait(self, until: Callable[[], object], seconds: float = 20.0) -> None:
+    def wait(self, until: Callable[[], object], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not until():
-            assert time.monotonic() < deadline, (self.folder / "agent.log").read_text()
+            assert time.monotonic() < deadline, self.log()
             time.sleep(0.02)
 
     def lose_tuner(self) -> None:
@@ -139,6 +144,7 @@ def trial(window_s: float = 10.0) -> Assignment:
         trial=1,
         attempt=1,
         token=1,
+        nonce="n1",
         lease_s=30.0,
         phase=Phase.TUNING,
         setting=SLOW,
@@ -147,6 +153,23 @@ def trial(window_s: float = 10.0) -> Assignment:
         window_s=window_s,
         max_window_s=max(60.0, window_s),
     )
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Stage]:
+    """Where the toy workload is started and killed."""
+    with stage(tmp_path) as found:
+        yield found
+
+
+def hold_of_toy() -> HoldOrder:
+    told: Setting = {"batch_size": 4}
+    order = hold().model_copy(update={"plan": Plan.single(told), "baseline": {"batch_size": 1}})
+    return order.model_copy(update={"metrics": ("latency_mean_ms",), "observe_s": 600.0})
+
+
+def batch_size(toy: int) -> int:
+    return int(httpx.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
 
 
 def test_a_killed_agent_keeps_its_hold_without_the_tuner(site: Site) -> None:
@@ -192,3 +215,74 @@ def test_a_stop_in_a_trial_is_quick_and_leaves_the_device_as_found(site: Site) -
     assert site.setting() == ORIGINAL
     (report,) = site.told("/trials/report")
     assert report["outcome"]["state"] == "aborted"
+
+
+def revert(site: Site, option: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        *(sys.executable, "-c", "from tuner.cli.app import main; import sys; sys.exit(main())"),
+        *("agent", "revert", "--state-dir", str(site.folder / "s"), option),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90.0)
+
+
+@pytest.mark.parametrize("order", [hold(), trial(window_s=1e9)])
+def test_an_emergency_stop_reaches_a_running_agent_and_stays(
+    site: Site, order: HoldOrder | Assignment
+) -> None:
+    wanted = HELD if isinstance(order, HoldOrder) else SLOW
+    site.tuner.orders = [order]
+    agent = site.start()
+    site.wait(lambda: site.setting() == wanted)
+    stayed = revert(site, "--stay")
+    assert stayed.returncode == 0, stayed.stderr
+    assert "is back as it was found" in stayed.stdout
+    assert "lift with `jouletune agent revert --lift`" in stayed.stdout
+    assert site.setting() == ORIGINAL
+    agent.kill()
+    agent.wait()
+    site.tuner.heard.clear()
+    site.tuner.orders = [hold(), trial(), *(hold() for _ in range(1000))]
+    site.start()
+    site.wait(lambda: len(site.told("/next")) > 3)
+    assert all("revert --lift" in poll["unable"] for poll in site.told("/next"))
+    assert site.setting() == ORIGINAL
+    assert revert(site, "--lift").returncode == 0
+    site.wait(lambda: site.setting() == HELD)
+
+
+def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
+    site: Site, played: Stage
+) -> None:
+    """The agent's process may write no byte any more to any file."""
+    toy = played.start_toy()
+    site.tuner.orders = [hold_of_toy()]
+    agent = psutil.Process(site.start(f"cpu=http://127.0.0.1:{toy}").pid)
+    site.wait(lambda: batch_size(toy) == 4)
+    room = agent.rlimit(psutil.RLIMIT_FSIZE)
+    agent.rlimit(psutil.RLIMIT_FSIZE, (0, room[1]))
+    site.tuner.orders = [Release(why="enough")]
+    site.wait(lambda: batch_size(toy) == 1)
+    site.wait(lambda: [m for m in site.told("/holds/report") if m["ended"] == "enough"])
+    assert list((site.folder / "s" / "journal").glob("*.journal")) == []
+    agent.rlimit(psutil.RLIMIT_FSIZE, room)
+    (kept,) = (site.folder / "s" / "holds").glob("*.json")
+    site.wait(lambda: json.loads(kept.read_text())["ended"] == "enough")
+
+
+def test_a_workload_that_answers_later_than_its_agent_gets_its_hold(
+    site: Site, played: Stage
+) -> None:
+    toy = played.start_toy()
+    device = f"cpu=http://127.0.0.1:{toy}"
+    site.tuner.orders = [hold_of_toy()]
+    agent = site.start(device)
+    site.wait(lambda: batch_size(toy) == 4)
+    agent.kill()
+    agent.wait()
+    site.lose_tuner()
+    played.kill("toy")
+    site.start(device)
+    site.wait(lambda: "event=not_opened" in site.log())
+    played.start_toy(toy)
+    site.wait(lambda: batch_size(toy) == 4)
+    site.find_tuner()

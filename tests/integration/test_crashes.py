@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.integration.stage import Stage, Wire, stage, until
+from tests.integration.stage import JOULETUNE, Stage, Wire, stage, until
 
 pytestmark = pytest.mark.slow
 
@@ -129,14 +129,18 @@ def test_an_agent_killed_in_mid_trial_gets_the_same_trial_again(played: Stage) -
 
 def test_a_killed_agent_leaves_a_journal_by_which_revert_restores(played: Stage) -> None:
     toy = start(played)
-    played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
+    study = played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
     until(lambda: batch_size(toy) != 1, "no trial away from the baseline")
     played.kill("agent")
     assert batch_size(toy) != 1
-    from tests.integration.stage import JOULETUNE
-
-    played.spawn("revert", [*JOULETUNE, "agent", "revert", "--state-dir", f"{played.folder}/agent"])
-    assert played.processes["revert"].wait(30) == 0, played.log("revert")
+    played.spawn(
+        "revert", [*JOULETUNE, "agent", "revert", "--config", f"{played.folder}/agent.toml"]
+    )
+    assert played.processes["revert"].wait(60) == 0, played.log("revert")
+    assert batch_size(toy) == 1
+    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
+    played.await_phase(study, "paused")
+    assert "the operator put" in played.call("GET", f"/studies/{study}")["phase_why"]
     assert batch_size(toy) == 1
 
 

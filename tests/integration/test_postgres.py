@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from tests import postgres
 from tests.builders import device
 from tests.contracts import store as contracts
 from tests.contracts.migrations import MigrationsContract
-from tests.integration.stage import Wire
+from tests.integration.stage import JOULETUNE, Wire
 from tuner.core import InvalidInput, Store, StoreError
 
 HURRIED = {"options": "-c statement_timeout=100"}
@@ -87,7 +89,15 @@ class TestLeases(contracts.LeasesContract):
     pass
 
 
+class TestTokens(contracts.TokensContract):
+    pass
+
+
 class TestDevices(contracts.DevicesContract):
+    pass
+
+
+class TestStops(contracts.StopsContract):
     pass
 
 
@@ -150,6 +160,66 @@ def test_a_server_that_refuses_is_named_and_forgiven(store: Store, server: str) 
         finally:
             connection.execute(text("ALTER DATABASE contracts ALLOW_CONNECTIONS true"))
     assert store.studies.list() == ()
+
+
+def test_a_database_that_answers_but_takes_no_writes_says_so(store: Store, server: str) -> None:
+    with postgres.connection(server) as connection:
+        connection.execute(text("ALTER DATABASE contracts SET default_transaction_read_only = on"))
+        try:
+            drop_connections(server, "contracts")
+            store.ping()
+            with pytest.raises(StoreError, match="read-only"):
+                store.check_writable()
+        finally:
+            connection.execute(text("ALTER DATABASE contracts RESET default_transaction_read_only"))
+            drop_connections(server, "contracts")
+    store.check_writable()
+
+
+@pytest.fixture
+def guarded(server: str) -> Iterator[str]:
+    """A database whose server asks user `keeper` for a password: `secret`."""
+    url = postgres.new_database(server, "guarded")
+    with postgres.connection(server) as connection:
+        rules = Path(str(connection.scalar(text("SHOW hba_file"))))
+        before = rules.read_text()
+        connection.execute(text("CREATE ROLE keeper SUPERUSER LOGIN PASSWORD 'secret'"))
+        rules.write_text(f"host guarded keeper all scram-sha-256\n{before}")
+        connection.execute(text("SELECT pg_reload_conf()"))
+        yield make_url(url).set(username="keeper").render_as_string()
+        rules.write_text(before)
+        connection.execute(text("SELECT pg_reload_conf()"))
+        connection.execute(text("DROP DATABASE guarded WITH (FORCE)"))
+        connection.execute(text("DROP ROLE keeper"))
+
+
+def test_a_passfile_opens_what_asks_for_a_password(guarded: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no password supplied"):
+        open_store(guarded)
+    passfile = tmp_path / "pgpass"
+    passfile.write_text("*:*:guarded:keeper:secret\n")
+    passfile.chmod(0o600)
+    store = open_store(f"{guarded}?passfile={passfile}")
+    store.check_writable()
+    store.close()
+
+
+@pytest.mark.parametrize("command", [["tuner", "serve", "--port", "0"], ["doctor"]], ids=" ".join)
+def test_a_wrong_password_is_told_to_nobody(
+    guarded: str, command: list[str], tmp_path: Path
+) -> None:
+    url = guarded.replace("keeper@", "keeper:s3cr3t@")
+    done = subprocess.run(
+        [*JOULETUNE, *command],
+        cwd=tmp_path,
+        env={**os.environ, "JOULETUNE_DB": url, "COLUMNS": "1000"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = done.stdout + done.stderr
+    assert "password authentication failed" in told
+    assert "s3cr3t" not in told
 
 
 def test_a_database_that_is_not_there_is_a_store_error(server: str) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from db import open_store
 from tuner.cli.runfile import read_run
+from tuner.core import FleetStop
 
 pytestmark = pytest.mark.slow
 
@@ -215,6 +217,18 @@ def test_a_killed_agent_ends_the_run_with_its_log_named(folder: Folder) -> None:
     assert str(Path(".jouletune") / "agent.log") in err
     assert folder.processes() == []
     assert not list((folder.state / "agent" / "journal").glob("*.journal"))
+
+
+def test_a_run_does_not_wait_for_a_stop_to_be_lifted(folder: Folder) -> None:
+    store = open_store(f"sqlite:///{folder.state / 'jouletune.sqlite'}")
+    store.stops.order(FleetStop(at=datetime.now(UTC), who="ann", why="smoke"))
+    store.close()
+    code, _, err = folder.ask(*PLAIN, "--trials", "1")
+    assert code == 1
+    assert "every device is stopped" in err
+    assert "jouletune stop-all --lift" in err
+    assert folder.processes() == []
+    assert folder.trials() == 0
 
 
 def test_two_runs_do_not_share_a_folder(folder: Folder) -> None:

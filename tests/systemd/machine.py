@@ -20,12 +20,19 @@ KEPT = SOURCE / "build" / "systemd"
 TOOLS = ("mmdebstrap", "systemd-nspawn", "nsenter", "setpriv", "unshare", "gcc", "git")
 PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,procps,iproute2"
 WHEELS = "/wheels"
-MAKE_S = 150.0
-"""How long making the Debian, and downloading the wheels, may take each; 20 s and 15 s as a rule."""
-BOOT_S = 60.0
-COMMAND_S = 300.0
+MAKE_S = 900.0
+"""How long making the Debian, and downloading the wheels, may take each; 40 s and 30 s as a rule.
+
+This deadline and those below only end what hangs: each is twenty times what a quiet machine takes.
+"""
+BOOT_S = 300.0
+COMMAND_S = 900.0
 """How long a command inside may take; installing takes the longest, half a minute as a rule."""
-STOP_S = 15.0
+AWAIT_S = 900.0
+"""How long something inside may be waited for."""
+STEPS_S = 2 * MAKE_S + BOOT_S + 3 * COMMAND_S
+"""How long a test may take: more than the deadlines of the first, with making and installing, together."""
+STOP_S = 60.0
 TIED = ("setpriv", "--pdeathsig", "TERM")
 """Ends what it starts when the tests are gone, by whatever death; a machine takes 90 s at most."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -47,10 +54,10 @@ def why_not() -> str:
     return "" if os.geteuid() == 0 else "only root can boot a container"
 
 
-def until(done: Callable[[], object], why: str, seconds: float) -> None:
-    end = time.monotonic() + seconds
+def until(done: Callable[[], object], why: str) -> None:
+    end = time.monotonic() + AWAIT_S
     while not done():
-        assert time.monotonic() < end, f"{why}: not within {seconds:g} s"
+        assert time.monotonic() < end, f"{why}: not within {AWAIT_S:g} s"
         time.sleep(0.1)
 
 

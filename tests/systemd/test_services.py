@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 
 from tests.nvml.fake import A100, LIBRARY, FakeNvml, build
-from tests.systemd.machine import CannotRun, Machine, booted, until, why_not
+from tests.systemd.machine import STEPS_S, CannotRun, Machine, booted, until, why_not
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(STEPS_S)
 
 INSTALL = ("bash", "/root/source/deploy/install.sh")
 SERVICES = ("jouletune-tuner", "jouletune-actuator", "jouletune-agent")
 DESK = ("--tuner", "http://127.0.0.1:8790", "--token-file", "/etc/jouletune/token", "--json")
-LEASE_S, GRACE_S = 3.0, 15.0
+LEASE_S, GRACE_S = 3.0, 45.0
+"""A lease is over before systemd starts an agent again (5 s), a grace long after that."""
 ORIGINAL = (0.0, 400.0)
 ACTUATOR = f"""
 lease_s = {LEASE_S}
@@ -106,6 +107,10 @@ class Site:
     def up(self, service: str) -> bool:
         return self.shown(service, "ActiveState") == "active"
 
+    def started_again(self, service: str, process: str) -> bool:
+        """Return whether a service is up in another process than that."""
+        return self.up(service) and self.shown(service, "MainPID") != process
+
     def kill(self, service: str) -> None:
         self.systemctl("kill", "-s", "KILL", "--kill-whom=main", service)
 
@@ -123,9 +128,9 @@ class Site:
     def held(self) -> bool:
         return self.status().get("level") == "hold" and self.gpu != ORIGINAL
 
-    def until(self, done: Any, why: str, seconds: float) -> None:  # noqa: ANN401
+    def until(self, done: Any, why: str) -> None:  # noqa: ANN401
         try:
-            until(done, why, seconds)
+            until(done, why)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.machine.log()}") from None
 
@@ -155,6 +160,8 @@ def test_it_installs_twice_and_starts_nothing(site: Site) -> None:
     site.configure()
     assert "is complete" in site.install()
     assert (site.machine.root / "etc/jouletune/actuator.toml").read_text() == ACTUATOR
+    modes = site.machine.run("stat", "-c", "%a %U %G", "/etc/jouletune/tuner.toml")
+    assert modes.split() == ["640", "root", "jouletune-tuner"]
 
 
 def test_three_services_come_up(site: Site) -> None:
@@ -174,18 +181,21 @@ def test_another_user_is_refused(site: Site) -> None:
 
 
 def test_a_study_comes_to_holding_although_the_agent_is_killed_in_a_trial(site: Site) -> None:
-    site.until(lambda: site.ask("device", "list"), "no device", 30.0)
+    site.until(lambda: site.ask("device", "list"), "no device")
     device = site.ask("device", "list")[0]["device"]["id"]
     terms = ["--trials", "6", "--window", "1.5", "--max-window", "6"]
     limit = ["--constraint", "latency_p99_ms <= 2x baseline"]
     site.study = site.ask("study", "create", "--device", device, *limit, *terms)["id"]
-    site.until(
-        lambda: site.status().get("level") == "trial" and site.gpu != ORIGINAL, "no trial", 90.0
-    )
+    process = site.shown("jouletune-agent", "MainPID")
+    site.until(lambda: site.status().get("level") == "trial" and site.gpu != ORIGINAL, "no trial")
     site.kill("jouletune-agent")
-    site.until(lambda: site.gpu == ORIGINAL, "a dead agent's trial stays", LEASE_S + 1.0)
-    site.until(lambda: site.phase() == "holding", "no hold", 240.0)
-    site.until(site.held, "the winner is not in force", 20.0)
+    site.until(
+        lambda: site.gpu == ORIGINAL or site.started_again("jouletune-agent", process),
+        "a dead agent's trial stays",
+    )
+    assert site.gpu == ORIGINAL, "the trial of a dead agent outlived it until another came"
+    site.until(lambda: site.phase() == "holding", "no hold")
+    site.until(site.held, "the winner is not in force")
     assert site.phase() == "holding"
 
 
@@ -205,31 +215,29 @@ def test_a_hold_outlives_a_killed_agent_but_not_one_that_stays_away(site: Site) 
     held, process = site.gpu, site.shown("jouletune-agent", "MainPID")
     site.kill("jouletune-agent")
     site.until(
-        lambda: site.up("jouletune-agent") and site.shown("jouletune-agent", "MainPID") != process,
-        "the agent is not started again",
-        GRACE_S,
+        lambda: site.started_again("jouletune-agent", process), "the agent is not started again"
     )
     assert site.gpu == held
     site.systemctl("stop", "jouletune-agent")
     assert site.gpu == held
-    site.until(lambda: site.gpu == ORIGINAL, "nobody holds, yet it is held", GRACE_S + 3.0)
+    site.until(lambda: site.gpu == ORIGINAL, "nobody holds, yet it is held")
     site.systemctl("start", "jouletune-agent")
-    site.until(lambda: site.gpu == held, "the hold is not taken up again", 20.0)
+    site.until(lambda: site.gpu == held, "the hold is not taken up again")
 
 
 def test_prometheus_finds_what_is_held(site: Site) -> None:
     site.systemctl("enable", "--now", "jouletune-metrics.timer")
     told = f'jouletune_device_level{{device="{A100}",level="hold"}} 1'
     file = "/run/jouletune-metrics/jouletune.prom"
-    site.until(lambda: told in site.machine.call("cat", file).stdout, "no figures", 40.0)
+    site.until(lambda: told in site.machine.call("cat", file).stdout, "no figures")
     assert told in site.machine.call("cat", file).stdout
 
 
 def test_a_killed_actuator_puts_back_and_is_asked_again(site: Site) -> None:
     held, before = site.gpu, int(site.shown("jouletune-actuator", "NRestarts"))
     site.kill("jouletune-actuator")
-    site.until(lambda: site.gpu == ORIGINAL, "it is not put back", 10.0)
-    site.until(lambda: site.gpu == held, "the hold is not asked for again", 30.0)
+    site.until(lambda: site.gpu == ORIGINAL, "it is not put back")
+    site.until(lambda: site.gpu == held, "the hold is not asked for again")
     assert int(site.shown("jouletune-actuator", "NRestarts")) == before + 1
 
 
@@ -240,17 +248,16 @@ def test_an_actuator_that_cannot_start_any_more_leaves_nothing_set(site: Site) -
     site.systemctl("daemon-reload")
     assert site.gpu == held
     site.kill("jouletune-actuator")
-    site.until(lambda: site.gpu == ORIGINAL, "ExecStopPost= does not put back", 10.0)
+    site.until(lambda: site.gpu == ORIGINAL, "ExecStopPost= does not put back")
     restarts = int(site.shown("jouletune-actuator", "NRestarts"))
     site.until(
         lambda: int(site.shown("jouletune-actuator", "NRestarts")) > restarts + 5,
         "systemd gave up",
-        60.0,
     )
     assert site.gpu == ORIGINAL
     (site.machine.root / drop_in.lstrip("/")).unlink()
     site.systemctl("daemon-reload")
-    site.until(lambda: site.gpu == held, "it does not recover", 30.0)
+    site.until(lambda: site.gpu == held, "it does not recover")
 
 
 def test_an_upgrade_keeps_the_old_release_and_the_study(site: Site) -> None:
@@ -263,7 +270,7 @@ def test_an_upgrade_keeps_the_old_release_and_the_study(site: Site) -> None:
     assert (site.machine.root / opt / "current").readlink() != former
     assert all(site.up(service) for service in SERVICES), site.machine.log()
     assert (site.machine.root / "var/lib/jouletune-tuner/previous/jouletune.sqlite").exists()
-    site.until(lambda: site.gpu == held, "the hold is not taken up again", 30.0)
+    site.until(lambda: site.gpu == held, "the hold is not taken up again")
     assert site.phase() == "holding"
 
 

@@ -32,12 +32,13 @@ from tuner.core import (
     Try,
     TuningError,
     Wait,
+    saving,
     setting_key,
     weigh,
 )
 from tuner.core import Outcome as TrialOutcome
 from tuner.guard import clearly_broken
-from tuner.steps import Assign, Move, duel, next_step, saving
+from tuner.steps import Assign, Move, duel, next_step
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 WINDOW_S = 10.0

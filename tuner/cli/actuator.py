@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -23,6 +23,13 @@ Config = Annotated[Path, typer.Option(metavar="FILE", help="actuator.toml: what 
 Socket = Annotated[Path | None, typer.Option(metavar="FILE", help="The actuator's socket.")]
 NOTHING = {"values": {}, "level": "unknown", "holder": "", "paused": ""}
 """What is told of a device that does not answer."""
+STAYING = "until `jouletune actuator restore --all --lift`"
+DONE = {
+    "restore_all": "devices were put back",
+    "stay": f"devices were put back, and stay there {STAYING}",
+    "lift": "devices may be set again",
+}
+"""What is told once it is asked of all devices; those that did not go back are told before."""
 LEVELS = ("original", "trial", "hold")
 CONFIG = Path("/etc/jouletune/actuator.toml")
 
@@ -39,23 +46,36 @@ def serve(config: Config = CONFIG) -> None:
 @commands.command()
 def restore(
     device: Annotated[str | None, typer.Argument(metavar="DEVICE", help="One device only.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All devices.")] = False,
+    stay: Annotated[bool, typer.Option(help="With --all: keep them there until --lift.")] = False,
+    lift: Annotated[bool, typer.Option(help="With --all: let them be set again.")] = False,
     config: Config = CONFIG,
     socket: Socket = None,
 ) -> None:
-    """Put every device back that the journal tells of.
+    """Put devices back, whoever has them. As root; done twice it does nothing.
 
-    The actuator must not be running; done twice it does nothing. With DEVICE the running actuator puts
-    that one back, whoever has it, and ends its pause: what somebody else has set there then stays as
-    its original. As root.
+    With DEVICE or --all the actuator that runs does it, and ends pauses: what somebody else has set
+    there then stays as the original. With --all, or alone, it is done also where none runs.
+    --all --stay is the emergency stop: nothing is set any more, also after a restart or a reboot, until
+    --all --lift.
     """
-    if device is None:
-        _become("restore", config)
+    if (every and device) or (stay and lift) or ((stay or lift) and not every):
+        raise typer.BadParameter("give DEVICE, or --all with at most one of --stay and --lift")
+    verb = "stay" if stay else "lift" if lift else "restore_all"
+    if not device and not (every and _answers(config, socket)):
+        _become("restore" if verb == "restore_all" else verb, config)
     with closing(_line(config, socket)) as line:
-        line.ask("restore", device=device)
-        told = line.ask("read", device=device)
-    wrong = told["paused"] or told["trouble"]
-    typer.echo(f"{device}: {wrong or told['level']}")
-    if wrong:
+        if device:
+            line.ask("restore", device=device)
+            told = line.ask("read", device=device)
+            wrong = {device: told["paused"] or told["trouble"]}
+        else:
+            wrong = line.ask(verb)["wrong"]
+    for name, why in wrong.items():
+        typer.echo(f"{name}: {why or 'original'}")
+    if every:
+        typer.echo(DONE[verb])
+    if any(wrong.values()):
         raise typer.Exit(1)
 
 
@@ -69,10 +89,12 @@ def status(
     from tuner.cli.output import echo_json
     from tuner.core import render_setting
 
-    devices = _asked(config, socket)
+    devices, missing, stay = _asked(config, socket)
     if as_json:
-        echo_json({"devices": devices})
+        echo_json({"devices": devices, "missing": missing, "stay": stay})
         return
+    if stay:
+        typer.echo(f"all devices stay at their originals, says {stay}, {STAYING}")
     for device in devices:
         spans = [f"{k} {v[0]} to {v[-1]}" for k, v in device["granted"].items()]
         values = {k: "as found" if v is None else v for k, v in device["values"].items()}
@@ -82,6 +104,8 @@ def status(
             f"{', ' + device['holder'] if device['holder'] else ''}{'; ' + wrong if wrong else ''}"
         )
         typer.echo(f"  may be set: {', '.join(spans) or 'nothing is granted'}")
+    for name, why in missing.items():
+        typer.echo(f"{name}: {why}")
     if not devices:
         typer.echo("the actuator has no device")
     if socket is None:
@@ -99,27 +123,31 @@ def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Confi
     from tuner.main import write_whole
 
     try:
-        devices, up = _asked(config, None), 1
+        (devices, missing, _), up = _asked(config, None), 1
     except TuningError as error:
         typer.echo(str(error), err=True)
-        devices, up = [], 0
-    write_whole(file, "".join(f"{line}\n" for line in _exposed(devices, up)), 0o644)
+        devices, missing, up = [], {}, 0
+    write_whole(file, "".join(f"{line}\n" for line in _exposed(devices, missing, up)), 0o644)
 
 
-def _exposed(devices: Sequence[Mapping[str, Any]], up: int) -> Iterator[str]:
+def _exposed(
+    devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int
+) -> Iterator[str]:
     """Yield the lines of the text format. A knob that is as it was found, and unreadable, has none."""
     yield "# TYPE jouletune_actuator_up gauge"
     yield f"jouletune_actuator_up {up}"
-    if not devices:
+    if not devices and not missing:
         return
     yield "# TYPE jouletune_device_level gauge"
     for d in devices:
         for level in LEVELS:
             yield f'jouletune_device_level{{device="{d["uuid"]}",level="{level}"}} {d["level"] == level:d}'
-    yield "# HELP jouletune_device_wrong 1 where it is paused, or did not go back to its original."
+    yield "# HELP jouletune_device_wrong 1 where it is paused, missing, or not back at its original."
     yield "# TYPE jouletune_device_wrong gauge"
     for d in devices:
         yield f'jouletune_device_wrong{{device="{d["uuid"]}"}} {bool(d["paused"] or d["trouble"]):d}'
+    for name in missing:
+        yield f'jouletune_device_wrong{{device="{name}"}} 1'
     yield "# TYPE jouletune_knob gauge"
     for d in devices:
         for knob, value in d["values"].items():
@@ -127,19 +155,35 @@ def _exposed(devices: Sequence[Mapping[str, Any]], up: int) -> Iterator[str]:
                 yield f'jouletune_knob{{device="{d["uuid"]}",knob="{knob}"}} {value:g}'
 
 
-def _asked(config: Path, socket: Path | None) -> list[dict[str, Any]]:
-    """Return the devices as the actuator tells of them. Raises ActuationError, ConfigError."""
+def _asked(
+    config: Path, socket: Path | None
+) -> tuple[list[dict[str, Any]], Mapping[str, str], str]:
+    """Return the devices as the actuator tells of them, what is missing, and who lets none be set.
+
+    Raises:
+        ActuationError: it does not answer.
+        ConfigError: its configuration cannot be read.
+    """
     from tuner.core import TuningError
 
     line = _line(config, socket)
-    devices = []
-    for about in line.ask("capabilities")["devices"]:
+    told, devices = line.ask("capabilities"), []
+    for about in told["devices"]:
         try:
             devices.append(about | line.ask("read", device=about["uuid"]))
         except TuningError as error:
             devices.append(about | NOTHING | {"trouble": str(error)})
     line.close()
-    return devices
+    return devices, told["missing"], told["stay"]
+
+
+def _answers(config: Path, socket: Path | None) -> bool:
+    """Return whether an actuator runs. Raises ConfigError."""
+    from tuner.core import ActuationError
+
+    with closing(_line(config, socket)) as line, suppress(ActuationError):
+        return bool(line.ask("capabilities"))
+    return False
 
 
 def _idle(config: Path, devices: Sequence[str]) -> list[str]:

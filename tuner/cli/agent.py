@@ -44,7 +44,11 @@ def serve(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", envvar="JOULETUNE_TOKEN_FILE", help="The bearer token."),
+        typer.Option(
+            metavar="FILE",
+            envvar="JOULETUNE_TOKEN_FILE",
+            help="The token to enrol with: the tuner's, or one of `jouletune token create --enrol`.",
+        ),
     ] = None,
     state_dir: StateDir = None,
     seed: Annotated[int | None, typer.Option(help="Fixes the noise of simulated devices.")] = None,
@@ -64,22 +68,52 @@ def serve(
 
 
 @commands.command()
-def revert(state_dir: StateDir = STATE_DIR, as_json: AsJson = False) -> None:
+def revert(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="agent.toml, as the agent is served with.")
+    ] = None,
+    state_dir: StateDir = None,
+    stay: Annotated[
+        bool,
+        typer.Option("--stay", help="Emergency stop: also while the agent runs, until --lift."),
+    ] = False,
+    lift: Annotated[
+        bool, typer.Option("--lift", help="Let the devices that were to stay be set again.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """End every hold and put the devices back as found.
 
-    Goes on after a failure; done twice it does nothing. The agent must not be running.
+    Their studies are paused, until `jouletune study resume`. Goes on after a failure; done twice it does
+    nothing. The agent must not be running, but for --stay: then every device of this host is put back and
+    stays so, whatever tuner or agent want, until --lift; the studies wait.
     """
-    from agents.main import revert as revert_devices
+    from agents import revert as reverting
+    from agents.config import load_agent_config
     from tuner.cli.output import echo_json
+    from tuner.core import ConfigError
 
-    done = revert_devices(state_dir or STATE_DIR)
-    if as_json:
-        echo_json({"reverted": done})
-        return
+    if stay and lift:
+        raise ConfigError("--stay and --lift contradict each other", hint="give one of them")
+    told = load_agent_config(config) if config else None
+    folder = state_dir or (told.state_dir if told else STATE_DIR)
+    root = told.root if told else Path("/")
+    if lift:
+        lifted = reverting.lift(folder)
+        if as_json:
+            return echo_json({"lifted": lifted})
+        return typer.echo("lifted: devices may be set again" if lifted else "nothing to lift")
+    done = (reverting.stay if stay else reverting.revert)(folder, root)
+    return echo_json({"reverted": done}) if as_json else _say(done, stay)
+
+
+def _say(done: Sequence[str], stay: bool) -> None:
     for device in done:
         typer.echo(f"{device} is back as it was found")
     if not done:
         typer.echo("nothing was set, nothing to put back")
+    if stay:
+        typer.echo("every device stays as found; lift with `jouletune agent revert --lift`")
 
 
 def _configured(

@@ -22,7 +22,9 @@ from tuner.cli import (
     history,
     packrat,
     run,
+    stop_all,
     study,
+    token,
     trial,
     tuner,
 )
@@ -54,6 +56,8 @@ app.command("history")(history.history)
 app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
+app.add_typer(token.commands, name="token")
+app.command("stop-all")(stop_all.stop_all)
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")
 app.add_typer(bench.commands, name="bench")

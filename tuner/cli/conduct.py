@@ -141,6 +141,11 @@ class _Work:
         while True:
             self.at_work.check()
             view = desk.study(study)
+            if view.stopped and view.phase not in SETTLED:
+                raise TuningError(
+                    "every device is stopped, so nothing can be tried",
+                    hint="lift it with `jouletune stop-all --lift`, then `jouletune run --resume`",
+                )
             if (now := (view.phase, view.revision, view.trials)) != seen:
                 self.display.update(title, view, desk.trials(study))
                 seen = now

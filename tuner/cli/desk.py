@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import typer
+
 from tuner.cli.options import STATE_DIR
 from tuner.core import ConfigError, Event
 
@@ -18,19 +20,44 @@ if TYPE_CHECKING:
         Change,
         ConstraintChange,
         DeviceView,
+        NewToken,
         RevisionView,
         SettingView,
+        StopView,
         StudyDraft,
         StudyReport,
         StudyView,
+        TokenDraft,
+        TokenView,
         TrialView,
     )
 
 WAYS = "give --tuner URL, or --db URL, or run `jouletune run` in this folder first"
 
 
+class TokenDesk(Protocol):
+    """The admin's verbs on tokens. Each raises the family's errors."""
+
+    def create(self, draft: TokenDraft) -> NewToken:
+        """Make a token and return it, for the only time."""
+        ...
+
+    def tokens(self) -> Sequence[TokenView]:
+        """Return all tokens by name."""
+        ...
+
+    def revoke(self, name: str) -> None:
+        """Let a token count no more."""
+        ...
+
+
 class Desk(Protocol):
     """The operator's verbs, wherever they are carried out. Each raises the family's errors."""
+
+    @property
+    def access(self) -> TokenDesk:
+        """The verbs on tokens."""
+        ...
 
     def create(self, draft: StudyDraft) -> StudyView:
         """Create a study."""
@@ -88,6 +115,22 @@ class Desk(Protocol):
         """Return all devices."""
         ...
 
+    def forget(self, device: str, change: Change) -> None:
+        """Forget a device that is offline and in no active study."""
+        ...
+
+    def stop_all(self, change: Change) -> StopView:
+        """Put every device back to its original setting, until it is lifted."""
+        ...
+
+    def lift(self, change: Change) -> StopView:
+        """Let the studies go on as they were before everything was stopped."""
+        ...
+
+    def stop_state(self) -> StopView:
+        """Return whether everything is stopped, and which devices are back."""
+        ...
+
     def history(self, question: Question) -> Sequence[Row]:
         """Return the trials a question asks for, across studies."""
         ...
@@ -141,14 +184,27 @@ def _last_run(state_dir: Path) -> str:
 
 
 @contextmanager
-def open_desk(tuner: str, token_file: Path | None, db: str) -> Iterator[Desk]:
+def open_desk(
+    tuner: str, token_file: Path | None, db: str, *, quiet: bool = False
+) -> Iterator[Desk]:
     """Open the desk that the options, the environment or this folder name, and close it after.
+
+    While every device is stopped that is said first, on stderr, unless it is to be `quiet`.
 
     Raises:
         ConfigError: the place is not given or cannot be read.
         LinkError, Unauthorised, StoreError: it does not answer, or not to us.
     """
-    where = place(tuner, token_file, db, os.environ, Path.cwd())
+    with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as desk:
+        if not quiet and (stop := desk.stop_state()).in_force:
+            from tuner.cli.standing import stopped
+
+            typer.echo(stopped(stop), err=True)
+        yield desk
+
+
+@contextmanager
+def _opened(where: Place) -> Iterator[Desk]:
     if where.tuner:
         from tuner.cli.remote import RemoteDesk, read_token
 

@@ -1,17 +1,15 @@
-"""`jouletune device list`: the devices, what can be set and measured, and what is applied."""
+"""`jouletune device`: the devices, what can be set and measured, and what is applied."""
 
 from __future__ import annotations
+
+import getpass
+from typing import Annotated
 
 import typer
 
 from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
 
-commands = typer.Typer(help="List devices.")
-
-
-@commands.callback()
-def nouns() -> None:
-    """List devices."""
+commands = typer.Typer(help="List devices; forget one that will not come back.")
 
 
 @commands.command("list")
@@ -22,6 +20,7 @@ def list_(
     from tuner.cli.desk import open_desk
     from tuner.cli.figures import change, joined
     from tuner.cli.output import echo_json, echo_table
+    from tuner.cli.standing import level
 
     with open_desk(tuner, token_file, db) as desk:
         views = desk.devices()
@@ -37,7 +36,7 @@ def list_(
                 v.device.workload,
                 joined(k.name for k in v.device.space.knobs),
                 joined(f"{m.name} ({m.origin})" for m in v.device.metrics),
-                v.applied.level if v.applied else "–",
+                level(v),
                 change(v.applied.setting, v.device.space.default) if v.applied else "–",
                 v.study or "–",
             )
@@ -45,3 +44,19 @@ def list_(
         ),
         nothing="no devices yet; an agent registers them: `jouletune agent serve`",
     )  # fmt: skip
+
+
+@commands.command()
+def forget(
+    device: Annotated[str, typer.Argument(metavar="ID", help="The device's id.")],
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+) -> None:
+    """Forget a device that will not come back; its studies and trials stay."""
+    from tuner.cli.desk import open_desk
+    from tuner.wire import Change
+
+    with open_desk(tuner, token_file, db) as desk:
+        desk.forget(device, Change(who=getpass.getuser()))
+    typer.echo(f"device {device} is forgotten; its studies and trials stay")

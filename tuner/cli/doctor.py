@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import AsJson
+from tuner.cli.options import AsJson, without_password
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,14 @@ class Finding:
 
 def doctor(
     db: Annotated[
-        str, typer.Option("--db", metavar="URL", help="A database to try.", envvar="JOULETUNE_DB")
+        str,
+        typer.Option(
+            "--db",
+            metavar="URL",
+            envvar="JOULETUNE_DB",
+            callback=without_password,
+            help="A database to try.",
+        ),
     ] = "",
     as_json: AsJson = False,
 ) -> None:

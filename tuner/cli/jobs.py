@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
 from tuner.cli.runfile import Job
-from tuner.core import Constraint, Device, InvalidInput, Safety, Terms
-from tuner.operations import parse_objective
+from tuner.core import Device, InvalidInput, Objective, Safety, Terms
+from tuner.drafts import read_constraints, usual_constraint
 from tuner.wire import StudyDraft
 
 CONTROL = "sobol"
 """The policy beside which every other is shown, where the true values are known."""
 
 OBJECTIVES = ("energy_j", "cpu_time_ms", "latency_p99_ms", "latency_ms")
-LATENCIES = ("latency_p99_ms", "latency_ms")
-SLACK = 1.2
 MOST_WINDOWS = 4.0
 """A window may be extended to this many times its length while a tail is not yet bounded."""
 
@@ -86,10 +84,9 @@ def _job(default: Job, wishes: Wishes) -> Job:
             "safety": wishes.safety or default.safety,
         }
     )
-    for text in job.constraints or ():
-        Constraint.parse(text)
+    read_constraints(job.constraints or (), {})
     if job.objective:
-        parse_objective(job.objective)
+        Objective.parse(job.objective)
     terms(job)
     return job
 
@@ -122,8 +119,8 @@ def draft(job: Job, device: Device, policy: str, who: str) -> StudyDraft:
         )
     constraints = job.constraints
     if constraints is None:
-        latency = next((m for m in LATENCIES if m in measured and m != objective), None)
-        constraints = (f"{latency} <= {SLACK}x baseline",) if latency else ()
+        usual = usual_constraint(measured, objective)
+        constraints = (usual,) if usual else ()
     return StudyDraft(
         devices=(device.id,),
         objective=objective,

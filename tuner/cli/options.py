@@ -10,6 +10,30 @@ import typer
 STATE_DIR = Path(".jouletune")
 """Where `jouletune run` keeps its database, token, logs and what to resume."""
 
+
+def without_password(
+    context: typer.Context, option: typer.CallbackParam, url: str | None
+) -> str | None:
+    """Refuse a database's password on the command line; by the environment it may come.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    source = context.get_parameter_source(option.name or "")
+    if not url or source is None or source.name != "COMMANDLINE":
+        return url
+    from tuner.config import holds_password
+    from tuner.core import ConfigError
+
+    if holds_password(url):
+        raise ConfigError(
+            "a password on the command line can be read by every user of this machine",
+            hint="leave it out of the URL and keep it in ~/.pgpass, or in a file of your own named "
+            "by ?passfile=FILE (chmod 600)",
+        )
+    return url
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TunerUrl = Annotated[
     str,
@@ -24,7 +48,7 @@ TokenFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The file with the tuner's bearer token (else $JOULETUNE_TOKEN_FILE).",
+        help="The file with the tuner's or an operator's bearer token (else $JOULETUNE_TOKEN_FILE).",
         show_default=False,
     ),
 ]
@@ -33,6 +57,7 @@ Db = Annotated[
     typer.Option(
         "--db",
         metavar="URL",
+        callback=without_password,
         help="A database to ask without a tuner (else $JOULETUNE_DB, else that of the last "
         "`jouletune run` in this folder).",
         show_default=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from pathlib import Path
 
 from agents.config import Attachment
 from agents.host import Host
-from agents.main import device_ids, revert
+from agents.main import device_ids
+from agents.revert import revert
 from tuner.cli.remote import RemoteDesk, read_token
-from tuner.core import ConfigError, LinkError, TuningError
+from tuner.core import ActuationError, ConfigError, LinkError, TuningError
 from tuner.wire import DeviceView
 
 START_S = 120.0
@@ -142,13 +144,14 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
             _until(desk.ready, children, f"the tuner did not answer; its log is {log}")
             wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
             failing = f"the agent did not register its devices; its log is {log}"
-            _until(lambda: set(wanted) <= set(_registered(desk, begun)), children, failing)
+            _until(lambda: all_there(wanted, desk, begun, log), children, failing)
             found = _registered(desk, begun)
             devices = {spec: found[id] for spec, id in zip(specs, wanted, strict=True)}
             yield Stand(desk, devices, children.check)
     finally:
         children.end()
-        revert(state_dir / AGENT)
+        if (state_dir / AGENT).is_dir():
+            revert(state_dir / AGENT, tell=False)
 
 
 def last_error(log: Path) -> str:
@@ -156,6 +159,14 @@ def last_error(log: Path) -> str:
     lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
+
+
+def all_there(wanted: Sequence[str], desk: RemoteDesk, since: datetime, log: Path) -> bool:
+    """Return whether all devices are registered. Raises ActuationError where one does not answer."""
+    refused = re.search("event=not_opened (.*)", log.read_text("utf-8", "replace"))
+    if refused:  # an agent waits for it; who runs a study wants to know
+        raise ActuationError(f"a device does not answer: {refused[1]}", hint=f"its log is {log}")
+    return set(wanted) <= set(_registered(desk, since))
 
 
 def _registered(desk: RemoteDesk, since: datetime) -> Mapping[str, DeviceView]:

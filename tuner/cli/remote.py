@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -13,18 +13,21 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from db.history import Question, Row
-from tuner import core
-from tuner.core import ConfigError, Event, InvalidInput, LinkError, TuningError
+from tuner.core import ConfigError, Event, InvalidInput, LinkError, TuningError, error_of
 from tuner.wire import (
     Change,
     ConstraintChange,
     DeviceView,
+    NewToken,
     Problem,
     RevisionView,
     SettingView,
+    StopView,
     StudyDraft,
     StudyReport,
     StudyView,
+    TokenDraft,
+    TokenView,
     TrialView,
 )
 
@@ -41,13 +44,11 @@ _REVISIONS = TypeAdapter(list[RevisionView])
 _TRIALS = TypeAdapter(list[TrialView])
 _SETTINGS = TypeAdapter(list[SettingView])
 _DEVICES = TypeAdapter(list[DeviceView])
+_STOP = TypeAdapter(StopView)
 _EVENTS = TypeAdapter(list[Event])
 _ROWS = TypeAdapter(list[Row])
-_FAMILY: Mapping[str, type[TuningError]] = {
-    kind.code: kind
-    for kind in vars(core).values()
-    if isinstance(kind, type) and issubclass(kind, TuningError)
-}
+_TOKEN = TypeAdapter(NewToken)
+_TOKENS = TypeAdapter(list[TokenView])
 
 
 def read_token(file: Path | None) -> str:
@@ -93,6 +94,11 @@ class RemoteDesk:
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
+
+    @property
+    def access(self) -> RemoteTokens:
+        """The verbs on tokens."""
+        return RemoteTokens(self)
 
     def create(self, draft: StudyDraft) -> StudyView:
         """Create a study."""
@@ -149,6 +155,24 @@ class RemoteDesk:
     def devices(self) -> Sequence[DeviceView]:
         """Return all devices."""
         return self._ask(_DEVICES, "GET", "/v1/devices")
+
+    def forget(self, device: str, change: Change) -> None:
+        """Forget a device that is offline and in no active study."""
+        path = f"/v1/devices/{quote(device, safe='')}"
+        self._ask(_NOTHING, "DELETE", path, query={"who": change.who})
+
+    def stop_all(self, change: Change) -> StopView:
+        """Put every device back to its original setting, until it is lifted."""
+        return self._ask(_STOP, "POST", "/v1/stop", change)
+
+    def lift(self, change: Change) -> StopView:
+        """Let the studies go on as they were before everything was stopped."""
+        query = {"who": change.who, "why": change.why}
+        return self._ask(_STOP, "DELETE", "/v1/stop", query=query)
+
+    def stop_state(self) -> StopView:
+        """Return whether everything is stopped, and which devices are back."""
+        return self._ask(_STOP, "GET", "/v1/stop")
 
     def events(
         self, study: str | None = None, device: str | None = None, last: int | None = None
@@ -220,6 +244,25 @@ class RemoteDesk:
             return self._client.send(request)
 
 
+@dataclass(frozen=True)
+class RemoteTokens:
+    """The admin's verbs on tokens at a tuner. See `tuner.cli.desk.TokenDesk`."""
+
+    _desk: RemoteDesk
+
+    def create(self, draft: TokenDraft) -> NewToken:
+        """Make a token and return it, for the only time."""
+        return self._desk._ask(_TOKEN, "POST", "/v1/tokens", draft)
+
+    def tokens(self) -> Sequence[TokenView]:
+        """Return all tokens by name."""
+        return self._desk._ask(_TOKENS, "GET", "/v1/tokens")
+
+    def revoke(self, name: str) -> None:
+        """Let a token count no more."""
+        self._desk._ask(_NOTHING, "DELETE", f"/v1/tokens/{quote(name, safe='')}")
+
+
 def _path(study: str, verb: str = "") -> str:
     path = f"/v1/studies/{quote(study, safe='')}"
     return f"{path}/{verb}" if verb else path
@@ -235,7 +278,7 @@ def _refusal(url: str, answer: httpx.Response) -> TuningError:
             hint="check the URL",
         )
     unnamed = InvalidInput if answer.status_code < 500 else TuningError
-    return _FAMILY.get(problem.code, unnamed)(problem.message, hint=problem.hint)
+    return (error_of(problem.code) or unnamed)(problem.message, hint=problem.hint)
 
 
 def _text(value: object) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.figures import change, duration, figure, joined, percent, shown, when
 from tuner.cli.output import table
-from tuner.cli.trial import asked_metrics, broken, plan_rows
-from tuner.core import Bill, Verdict, render_setting, setting_key
-from tuner.steps import saving
+from tuner.cli.trial import asked_metrics, broken, capacity, plan_rows
+from tuner.core import Bill, Verdict, render_setting, saving, setting_key
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +62,8 @@ def verdict(main: Outcome) -> Iterator[str]:
         yield f"No baseline, so nothing was tuned: {main.why}"
         return
     if not main.won:
-        yield f"No setting won, the baseline stays: {main.why}"
+        unmet = report.study.unmet is not None
+        yield main.why if unmet else f"No setting won, the baseline stays: {main.why}"
         yield from _limits(report, report.baseline, " by the baseline")
         return
     yield f"best      {render_setting(main.held)}"
@@ -84,7 +84,7 @@ def verdict(main: Outcome) -> Iterator[str]:
             if report.alternating
             else "compared over all windows, not in alternation"
         )
-        yield f"{metric} is {gain} {way}; {where}"
+        yield f"{metric} is {gain} {way}{capacity(report)}; {where}"
     yield from _limits(report, report.best or report.baseline)
 
 

@@ -10,8 +10,7 @@ from agents.devices.catalogue import known_truth
 from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import Job
 from tuner.cli.score import Score, score
-from tuner.core import Constraint, Device, Phase, Setting, setting_key
-from tuner.operations import parse_objective
+from tuner.core import Constraint, Device, Objective, Phase, Setting, setting_key
 from tuner.wire import SettingView, StudyReport, TrialView
 
 if TYPE_CHECKING:
@@ -45,6 +44,13 @@ class Outcome:
         """Whether a setting other than the baseline was confirmed and is held."""
         return setting_key(self.held) != setting_key(self.report.study.baseline.setting)
 
+    @property
+    def tuned(self) -> bool:
+        """Whether anything but the baseline was measured, and nothing had to be given up."""
+        base = setting_key(self.report.study.baseline.setting)
+        measured = [t for t in self.trials if t.state.evidence and setting_key(t.setting) != base]
+        return bool(measured) and self.report.study.phase is not Phase.PAUSED
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -74,7 +80,7 @@ def outcome(desk: Desk, study: str, job: Job, device: Device) -> Outcome:
     if truth is None or not report.baseline.metrics:
         return made
     constraints = tuple(Constraint.parse(text) for text in report.study.constraints)
-    objective = parse_objective(report.study.objective)
+    objective = Objective.parse(report.study.objective)
     worth = score(device.space, truth, objective, constraints, made.held)
     return replace(made, score=worth)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import getpass
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import STATE_DIR, AsJson, SafetyName
+from tuner.cli.options import STATE_DIR, AsJson, SafetyName, without_password
 
 if TYPE_CHECKING:
     from tuner.cli.jobs import Wishes
@@ -46,7 +46,8 @@ def run(
         str,
         typer.Option(
             metavar="METRIC",
-            help='What to minimise, or "maximize METRIC"; else energy, or CPU time without a meter.',
+            help='What to make better ("minimize METRIC" where that is unknown); else energy, or CPU '
+            "time without a meter.",
             show_default=False,
         ),
     ] = "",
@@ -64,7 +65,10 @@ def run(
     db: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="The database (SQLite in the state folder).", show_default=False
+            metavar="URL",
+            callback=without_password,
+            help="The database (SQLite in the state folder).",
+            show_default=False,
         ),
     ] = "",
     safety: Annotated[
@@ -84,7 +88,8 @@ def run(
 ) -> None:
     """Tune this machine and report what was gained.
 
-    Starts one tuner and one agent as local processes and ends them afterwards.
+    Starts one tuner and one agent as local processes and ends them afterwards. Exits with 1 where
+    nothing could be tuned.
     """
     from tuner.cli.conduct import sole
     from tuner.cli.jobs import Wishes
@@ -184,6 +189,24 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> None:
         progress.print("\nNext:", style="bold")
         for command in next_steps(finished, _reach(record, state_dir)):
             progress.print(f"  {command}", soft_wrap=True)
+    _refuse_vain(finished)
+
+
+def _refuse_vain(finished: Sequence[Result]) -> None:
+    """Return quietly unless a study of the run could tune nothing: no script may take that for done.
+
+    Raises:
+        TuningError: one could not; the message says why.
+    """
+    from tuner.core import TuningError
+
+    for result in finished:
+        view = result.main.report.study
+        if not result.main.tuned:
+            raise TuningError(
+                f"nothing could be tuned on {view.devices[0]}: {result.main.why}",
+                hint=f"see what was tried with `jouletune trial list {view.id}`",
+            )
 
 
 @contextmanager
@@ -205,9 +228,4 @@ def _one_interrupt() -> Iterator[None]:
 
 def _reach(record: RunRecord, state_dir: Path) -> str:
     """Return the options that lead to the run's database; none from the folder it began in."""
-    from urllib.parse import urlsplit
-
-    if state_dir == STATE_DIR:
-        return ""
-    password = urlsplit(record.db).password
-    return f" --db {record.db.replace(f':{password}@', ':***@') if password else record.db}"
+    return "" if state_dir == STATE_DIR else f" --db {record.db}"

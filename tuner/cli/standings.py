@@ -1,4 +1,4 @@
-"""The standings of a comparison as Markdown tables, ready for a README."""
+"""The standings of a comparison as Markdown tables, ready for docs/figures.md."""
 
 from __future__ import annotations
 

@@ -24,12 +24,18 @@ def create(
         list[str], typer.Option(metavar="ID", help="A device to tune; repeat for several alike.")
     ],
     objective: Annotated[
-        str, typer.Option(help='A metric to minimise, or "maximize METRIC".')
+        str,
+        typer.Option(
+            metavar="METRIC", help='What to make better; "minimize METRIC" where that is unknown.'
+        ),
     ] = "energy_j",
     constraint: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help='Like "latency_p99_ms <= 50"; repeatable.'),
     ] = None,
+    no_constraint: Annotated[
+        bool, typer.Option("--no-constraint", help="Save at any price: nothing is limited.")
+    ] = False,
     policy: Annotated[str, typer.Option(help="Who chooses what to try.")] = "polythrottle",
     trials: Annotated[int, typer.Option(help="How many settings to try.")] = 20,
     window: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window.")] = 10.0,
@@ -55,16 +61,22 @@ def create(
     db: Db = "",
     as_json: AsJson = False,
 ) -> None:
-    """Create a study; the tuner starts it at once."""
+    """Create a study; the tuner starts it at once.
+
+    What saves energy may cost latency or throughput: say with --constraint what has to be kept.
+    """
     from tuner.cli.desk import open_desk
-    from tuner.core import Safety, Terms
+    from tuner.core import ConfigError, Safety, Terms
     from tuner.wire import StudyDraft
 
+    if constraint and no_constraint:
+        raise ConfigError("both --constraint and --no-constraint are given", hint="give one")
+    unlimited = () if no_constraint else None
     with open_desk(tuner, token_file, db) as desk:
         draft = StudyDraft(
             devices=tuple(device),
             objective=objective,
-            constraints=tuple(constraint or ()),
+            constraints=tuple(constraint) if constraint else unlimited,
             policy=policy,
             seed=seed,
             terms=Terms(
@@ -90,6 +102,7 @@ def list_(
     from tuner.cli.desk import open_desk
     from tuner.cli.figures import change, joined, shown
     from tuner.cli.output import echo_json, echo_table
+    from tuner.cli.standing import standing
 
     with open_desk(tuner, token_file, db) as desk:
         views = desk.studies()
@@ -104,7 +117,7 @@ def list_(
                 joined(v.devices),
                 v.workload,
                 v.policy,
-                str(v.phase),
+                standing(v),
                 str(sum(v.trials.values())),
                 shown(_metric(v), v.best.metrics) if v.best else "–",
                 change(v.best.setting, v.baseline.setting) if v.best else "–",
@@ -243,6 +256,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
     from tuner.cli.figures import figure, joined
     from tuner.cli.report import billed
+    from tuner.cli.standing import in_full
     from tuner.cli.trial import broken, described, gained, plan_rows
     from tuner.core import Phase
 
@@ -259,7 +273,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
         ("objective", view.objective),
         ("constraints", joined(view.constraints)),
         ("limits", limits),
-        ("phase", f"{view.phase} (revision {view.revision}): {view.phase_why}"),
+        ("phase", in_full(view)),
         ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
         ("violations", broken(view)),
         ("baseline", described(view.baseline, view)),

@@ -94,7 +94,7 @@ def described(found: SettingView, view: StudyView) -> str:
 def gained(report: StudyReport) -> str:
     """Return what the best so far saves of the objective, or costs more, as a limit may ask for.
 
-    Nothing where that is the baseline.
+    With what became of the workload's capacity in the same line. Nothing where that is the baseline.
     """
     from tuner.cli.figures import THE_BASELINE, change, percent
 
@@ -105,9 +105,20 @@ def gained(report: StudyReport) -> str:
         return ""
     how = "in alternating windows" if report.alternating else "over all windows"
     metric = asked_metrics(view)[0]
+    beside = capacity(report)
     if gain.mean < 0.0:
-        return f"costs {percent(-gain.mean, gain.stderr)} more {metric}, {how}"
-    return f"saves {percent(gain.mean, gain.stderr)} of {metric}, {how}"
+        return f"costs {percent(-gain.mean, gain.stderr)} more {metric}, {how}{beside}"
+    return f"saves {percent(gain.mean, gain.stderr)} of {metric}, {how}{beside}"
+
+
+def capacity(report: StudyReport) -> str:
+    """Return a clause, after its semicolon, with what became of the capacity beside a saving."""
+    from tuner.core import CAPACITY, capacity_beside
+
+    asked = asked_metrics(report.study)
+    if asked[0] == CAPACITY or report.best is None:
+        return ""
+    return f"; {capacity_beside(report.baseline.metrics, report.best.metrics, asked)}"
 
 
 def broken(view: StudyView) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.options import without_password
+
 commands = typer.Typer(help="Run the central tuner.")
 
 
@@ -21,13 +23,19 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="tuner.toml; options override it.")
     ] = None,
     db: Annotated[
-        str | None, typer.Option(metavar="URL", envvar="JOULETUNE_DB", help="The database.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="JOULETUNE_DB",
+            callback=without_password,
+            help="The database; a password only by the environment, tuner.toml or a passfile.",
+        ),
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="The port; 0 takes any free one.")] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The bearer token; made where there is none."),
+        typer.Option(metavar="FILE", help="The admin's bearer token; made where there is none."),
     ] = None,
     port_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the port it listens on.")

@@ -1,5 +1,11 @@
 """The vocabulary of jouletune: standard library only, frozen values, small ports, pure rules."""
 
+from tuner.core.access import (
+    AccessRole,
+    AccessToken,
+    Caller,
+    digest_of,
+)
 from tuner.core.bill import (
     GAP_S,
     Bill,
@@ -18,18 +24,21 @@ from tuner.core.devices import (
     Applied,
     Device,
     Event,
+    FleetStop,
     Glimpse,
     Level,
     Observation,
 )
 from tuner.core.errors import (
     ConstraintSyntax,
+    Forbidden,
     IllegalTransition,
     LinkError,
     MeasurementError,
     MetricUnavailable,
     ProtocolMismatch,
     StaleToken,
+    error_of,
 )
 from tuner.core.evidence import (
     RATE_BAND,
@@ -52,6 +61,7 @@ from tuner.core.goals import (
     Verdict,
     judge,
     limits,
+    refuse_contradiction,
     worst,
 )
 from tuner.core.knobs import (
@@ -101,10 +111,21 @@ from tuner.core.ports import (
     Now,
     Observations,
     Policy,
+    Stops,
     Store,
     Studies,
+    Tokens,
     Trials,
     Window,
+)
+from tuner.core.quantities import (
+    CAPACITY,
+    is_energy,
+)
+from tuner.core.savings import (
+    capacity_beside,
+    capacity_lost,
+    saving,
 )
 from tuner.core.studies import (
     ACTIVE,
@@ -146,11 +167,17 @@ from tuner.errors import (
 
 __all__ = [
     "ACTIVE",
+    "AccessRole",
+    "AccessToken",
     "ActuationError",
     "Actuator",
     "Applied",
     "Bill",
+    "Caller",
     "Candidate",
+    "CAPACITY",
+    "capacity_beside",
+    "capacity_lost",
     "Clock",
     "ConfigError",
     "Conflict",
@@ -168,11 +195,14 @@ __all__ = [
     "Event",
     "Events",
     "Evidence",
+    "FleetStop",
     "Glimpse",
+    "Forbidden",
     "GAP_S",
     "GRAVEST_FIRST",
     "IllegalTransition",
     "InvalidInput",
+    "is_energy",
     "Knob",
     "Lease",
     "Leases",
@@ -203,10 +233,13 @@ __all__ = [
     "Prediction",
     "ProtocolMismatch",
     "RATE_BAND",
+    "refuse_contradiction",
     "Report",
     "Revision",
     "Role",
     "Row",
+    "saving",
+    "Stops",
     "SUMMED",
     "Safety",
     "Scope",
@@ -221,6 +254,7 @@ __all__ = [
     "Study",
     "Suggestion",
     "Terms",
+    "Tokens",
     "Trial",
     "TrialState",
     "Trials",
@@ -235,7 +269,9 @@ __all__ = [
     "Z95",
     "bucketed_quantile",
     "counted",
+    "digest_of",
     "draw_up",
+    "error_of",
     "incumbent",
     "judge",
     "least_samples",

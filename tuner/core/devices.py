@@ -115,3 +115,19 @@ class Event:
     text: str
     study: str = ""
     device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStop:
+    """The operator's order that every device be at its original setting until it is lifted.
+
+    `back` are the devices that have said since that they are.
+    """
+
+    at: datetime
+    who: str
+    why: str = ""
+    back: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"stop-all by {self.who}{f': {self.why}' if self.why else ''}"

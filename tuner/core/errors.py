@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.errors import Conflict, InvalidInput, TuningError
+from tuner.errors import Conflict, InvalidInput, TuningError, Unauthorised
 
 
 class ConstraintSyntax(InvalidInput, code="constraint_syntax"):
@@ -21,6 +21,10 @@ class StaleToken(Conflict, code="stale_token"):
     """A newer attempt owns this trial. Stop working on it and ask for the next assignment."""
 
 
+class Forbidden(Unauthorised, code="forbidden"):
+    """The token is known, but does not allow this. Use one that does; do not retry with the same."""
+
+
 class MeasurementError(TuningError, code="measurement"):
     """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
 
@@ -31,3 +35,13 @@ class LinkError(TuningError, ConnectionError, code="link"):
 
 class ProtocolMismatch(LinkError, code="protocol"):
     """The peer speaks another protocol version. Upgrade the older side; do not retry."""
+
+
+def error_of(code: str) -> type[TuningError] | None:
+    """Return the error that has a code on the wire, the widest of those; None for a foreign code."""
+    family: list[type[TuningError]] = [TuningError]
+    for kind in family:
+        if kind.code == code:
+            return kind
+        family += kind.__subclasses__()
+    return None

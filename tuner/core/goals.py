@@ -10,12 +10,22 @@ from enum import StrEnum
 
 from tuner.core.errors import ConstraintSyntax
 from tuner.core.measurements import Estimate
+from tuner.core.quantities import Better, known_metrics, quantity_of
+from tuner.errors import InvalidInput
 
 METRIC = r"[a-z][a-z0-9_.]*"
 NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
 GRAMMAR = re.compile(
     rf"\s*(?P<metric>{METRIC})\s*(?P<op><=|>=)\s*(?P<bound>{NUMBER})\s*(?P<baseline>[x×*]\s*baseline)?\s*"
 )
+GOALS: Mapping[str, str] = {
+    "minimize": "minimize",
+    "minimise": "minimize",
+    "maximize": "maximize",
+    "maximise": "maximize",
+}
+"""Each spelling of a goal, and the one that is kept."""
+BETTER: Mapping[Better, str] = {Better.LESS: "minimize", Better.MORE: "maximize"}
 EXAMPLES = 'write it like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline"'
 
 
@@ -40,14 +50,41 @@ class Objective:
     metric: str
     goal: str = "minimize"
 
+    @classmethod
+    def parse(cls, text: str) -> Objective:
+        """Read `energy_j`, `minimize energy_j` or `maximize throughput_per_s`, in either spelling.
+
+        Raises:
+            ConstraintSyntax: the text is anything else, does not say which way an unknown metric is
+                better, or asks for the worse way of a known one.
+        """
+        said, _, metric = text.strip().rpartition(" ")
+        goal = GOALS.get(said.strip(), said.strip())
+        known = quantity_of(metric)
+        better = BETTER[known.better] if known is not None and known.better is not None else ""
+        made = cls(metric, goal or better or "minimize")
+        if not goal and not better:
+            raise ConstraintSyntax(
+                f"nobody knows which way {metric} is better",
+                hint=f'say "minimize {metric}" or "maximize {metric}"; known are {known_metrics()}',
+            )
+        if better and made.goal != better:
+            way = "less" if better == "minimize" else "more"
+            raise ConstraintSyntax(
+                f"cannot {made.goal} {metric}: {way} of it is better",
+                hint=f'say "{better} {metric}"; bounds on it belong into a constraint',
+            )
+        return made
+
     def __post_init__(self) -> None:
         if not re.fullmatch(METRIC, self.metric):
             raise ConstraintSyntax(
                 f"{self.metric!r} is no metric name", hint='name one like "energy_j"'
             )
-        if self.goal not in ("minimize", "maximize"):
+        if self.goal not in BETTER.values():
             raise ConstraintSyntax(
-                f"an objective cannot {self.goal!r}", hint="say minimize or maximize"
+                f"an objective cannot {self.goal!r}",
+                hint=f'say "minimize {self.metric}" or "maximize {self.metric}"',
             )
 
     @property
@@ -160,6 +197,23 @@ class Limit:
         if self.holds(inner):
             return Verdict.FEASIBLE
         return Verdict.UNSURE if self.holds(outer) else Verdict.INFEASIBLE
+
+
+def refuse_contradiction(constraints: Sequence[Constraint]) -> None:
+    """Return quietly unless two constraints leave no value of their metric.
+
+    One relative to the baseline and one that is not can only be told apart once there is a baseline.
+
+    Raises:
+        InvalidInput: two do; the message names them.
+    """
+    for floor in (c for c in constraints if c.op == ">="):
+        for cap in (c for c in constraints if c.op == "<="):
+            alike = (cap.metric, cap.relative) == (floor.metric, floor.relative)
+            if alike and floor.bound > cap.bound:
+                raise InvalidInput(
+                    f'no value keeps both "{floor}" and "{cap}"', hint="leave one of them out"
+                )
 
 
 def limits(

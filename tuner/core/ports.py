@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from tuner.core.access import AccessToken
 from tuner.core.decisions import Past, Suggestion
-from tuner.core.devices import Applied, Device, Event, Glimpse, Observation
+from tuner.core.devices import Applied, Device, Event, FleetStop, Glimpse, Observation
 from tuner.core.knobs import Setting
 from tuner.core.measurements import Estimate
 from tuner.core.studies import Revision, Study
@@ -168,7 +169,7 @@ class Trials(Protocol):
         ...
 
     def report(self, report: Report) -> bool:
-        """Keep a report; False where the same (study, trial, device, token) is kept already.
+        """Keep a report; False where the same (study, trial, device, token, nonce) is kept already.
 
         Raises:
             NotFound: there is no such trial.
@@ -192,6 +193,8 @@ class Leases(Protocol):
     ) -> Lease:
         """Give the device's lease to a trial, replacing whatever lease there was.
 
+        It has a greater token than any before and a nonce that nobody can guess.
+
         Raises:
             NotFound: there is no such trial.
         """
@@ -201,8 +204,8 @@ class Leases(Protocol):
         """Return the device's lease, None where there is none."""
         ...
 
-    def renew(self, device: str, token: int, expires_at: datetime) -> Lease:
-        """Put off the end of the lease that has this token. Raises NotFound, StaleToken."""
+    def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
+        """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
         ...
 
     def release(self, device: str, token: int) -> None:
@@ -231,6 +234,19 @@ class Devices(Protocol):
 
     def applied(self, device: str) -> Sequence[Applied]:
         """Return what a device was set to, latest first."""
+        ...
+
+    def seen(self, at: Mapping[str, datetime]) -> None:
+        """Note when devices were last heard of; unknown ones are left out."""
+        ...
+
+    def forget(self, device: str) -> None:
+        """Remove a device and what was applied to it; its studies and its lease's token stay.
+
+        Raises:
+            NotFound: there is no such device.
+            DeviceBusy: an active study has it.
+        """
         ...
 
 
@@ -285,6 +301,61 @@ class Events(Protocol):
         ...
 
 
+class Tokens(Protocol):
+    """Access tokens by name, of which each has at most one that is not revoked."""
+
+    def add(self, token: AccessToken, using: str = "") -> bool:
+        """Store a token; False where the same is stored already.
+
+        With `using` the enrolment token of that name is used up by it, in the same transaction.
+
+        Raises:
+            Conflict: another token has the name, and is not revoked.
+            Unauthorised: the enrolment token is used already.
+        """
+        ...
+
+    def rotate(self, token: AccessToken) -> bool:
+        """Store a token in place of one of its name and role; False where the same is stored already.
+
+        Raises:
+            Conflict: a token of another role has the name, and is not revoked.
+        """
+        ...
+
+    def of(self, digest: str) -> AccessToken | None:
+        """Return the token of a digest, None where there is none."""
+        ...
+
+    def list(self) -> Sequence[AccessToken]:
+        """Return all tokens by name."""
+        ...
+
+    def revoke(self, name: str, at: datetime) -> None:
+        """Note that a token counts no more. Raises NotFound: there is none, or it was revoked."""
+        ...
+
+
+class Stops(Protocol):
+    """The one order to stop the whole fleet, while there is one."""
+
+    def current(self) -> FleetStop | None:
+        """Return the order in force, None where there is none."""
+        ...
+
+    def order(self, stop: FleetStop) -> FleetStop:
+        """Put an order in force and return it; where there is one already, that one."""
+        ...
+
+    def report(self, device: str, *, back: bool) -> None:
+        """Note whether a device is at its original setting; nothing where no order is in force."""
+        ...
+
+    def lift(self) -> bool:
+        """End the order and return whether there was one."""
+        ...
+
+
 class Store(Protocol):
     """All of the memory behind one URL. Raises StoreError where the database does not answer."""
 
@@ -318,8 +389,22 @@ class Store(Protocol):
         """The operator's log."""
         ...
 
+    @property
+    def tokens(self) -> Tokens:
+        """Who may ask."""
+        ...
+
+    @property
+    def stops(self) -> Stops:
+        """The order to stop everything."""
+        ...
+
     def ping(self) -> None:
         """Return quietly when the store answers. Raises StoreError."""
+        ...
+
+    def check_writable(self) -> None:
+        """Return quietly once the store has kept something new. Raises StoreError: says why not."""
         ...
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -162,8 +163,9 @@ class Lease:
     """The right of one agent to run one trial on one device until `expires_at`.
 
     `token` fences: it only grows, per device, so a report with an older one is from an attempt that
-    somebody newer has replaced. `agent` is the agent's name, a slash, and a word made anew at each of
-    its starts: the same agent asking twice differs so from one that came back after a crash.
+    somebody newer has replaced. `nonce` is known only to whom it was granted. `agent` is the agent's
+    name, a slash, and a word made anew at each of its starts: the same agent asking twice differs so
+    from one that came back after a crash.
     """
 
     device: str
@@ -171,6 +173,7 @@ class Lease:
     trial: int
     attempt: int
     token: int
+    nonce: str
     agent: str
     expires_at: datetime
 
@@ -182,16 +185,22 @@ class Lease:
         """Return whether `agent` is a later start of the agent that has the lease."""
         return self.agent != agent and self.agent.split("/")[0] == agent.split("/")[0]
 
-    def admit(self, token: int) -> None:
-        """Return quietly when `token` is the one in force.
+    def admit(self, token: int, nonce: str) -> None:
+        """Return quietly when `token` is the one in force, and `nonce` the secret granted with it.
 
         Raises:
-            StaleToken: it is not; what came with it may be kept, but closes nothing.
+            StaleToken: they are not; what came with them may be kept, but closes nothing.
         """
         if token != self.token:
             raise StaleToken(
                 f"token {token} is not in force for trial {self.trial} on {self.device} "
                 f"(attempt {self.attempt} holds {self.token})",
+                hint="ask for the next assignment",
+            )
+        if not hmac.compare_digest(nonce.encode(), self.nonce.encode()):
+            raise StaleToken(
+                f"this is not the nonce granted with token {token} for trial {self.trial} on "
+                f"{self.device}",
                 hint="ask for the next assignment",
             )
 
@@ -205,6 +214,7 @@ class Report:
     device: str
     attempt: int
     token: int
+    nonce: str
     outcome: Outcome
     received_at: datetime
     late: bool = False

@@ -10,6 +10,7 @@ and the next one finds what there is. Agents, who live on, have `nvml` for that.
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ LOCKS = {CLOCK: "GpuLockedClocks", MEMORY: "MemoryLockedClocks"}
 """Knob to what NVML calls its lock, in nvmlDeviceSet… and nvmlDeviceReset…"""
 
 ABSENT = frozenset({3, 13, 25, 26})
-"""NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: never to be retried."""
+"""NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED: nothing to be had, it says."""
 RESTARTED = frozenset({1, 9, 18})
 """UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH: the driver under us is another one."""
 LOST = frozenset({6, 15, 16, 28, 999})
@@ -39,7 +40,7 @@ VOLTA, AMPERE, UNKNOWN_ARCHITECTURE = 5, 7, 0xFFFFFFFF
 
 
 class Unsupported(ActuationError, code="actuation"):
-    """This GPU, or its driver, does not do that at all. Do not ask again."""
+    """This GPU, or its driver, does not do that at all."""
 
 
 def driver_version(_handle: object) -> str:
@@ -53,12 +54,15 @@ class NvidiaKnobs:
     knobs = (CLOCK, MEMORY, LIMIT)
 
     def __init__(self, handle: Any, root: Path) -> None:  # noqa: ANN401 - the binding is untyped
-        """Ask the GPU what it supports."""
+        """Take a GPU; what it offers is asked only when it is needed."""
         self._handle = handle
         self._modules = root / "sys/module"
         self.uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-        self.board = str(self._call(pynvml.nvmlDeviceGetName))
-        self._ranges = {k: tuple(sorted(set(v))) for k, v in self._supported().items() if v}
+
+    @property
+    def board(self) -> str:
+        """What the GPU calls itself."""
+        return str(self._call(pynvml.nvmlDeviceGetName))
 
     @property
     def epoch(self) -> str:
@@ -66,46 +70,41 @@ class NvidiaKnobs:
         module = [path.stat().st_ino for path in self._modules.glob("nvidia")]
         return f"{self._call(driver_version)}/{module}"
 
+    @cached_property
+    def _offered(self) -> Mapping[str, tuple[Value, ...]]:
+        return {k: tuple(sorted(set(v))) for k, v in self._supported().items() if v}
+
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
-        return dict(self._ranges)
+        return dict(self._offered)
 
     def read(self) -> Mapping[str, Value | None]:
-        """Return the power limit in watts, and None for clock locks."""
-        values: dict[str, Value | None] = dict.fromkeys(self._ranges)
-        if LIMIT in values:
-            mw = self._call(pynvml.nvmlDeviceGetPowerManagementLimit)
+        """Return the power limit in watts, and None for clock locks. A limit it has not is left out."""
+        values: dict[str, Value | None] = dict.fromkeys(LOCKS)
+        mw = self._told(pynvml.nvmlDeviceGetPowerManagementLimit)
+        if mw is not None:
             values[LIMIT] = mw / 1000.0 if mw % 1000 else mw // 1000
         return values
 
     def write(self, knob: str, value: Value) -> None:
-        """Set a knob; a lock is requested here, and only the clock under load shows it in force."""
-        values: Any = self._ranges.get(knob, ())
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        limit = number and knob == LIMIT and values and values[0] - 1 < value < values[-1] + 1
-        if not number or not (limit or value in values):
-            raise ActuationError(f"{self.uuid}: {knob} cannot be {value!r}")
+        """Set a knob; a lock is requested here, and only the clock under load shows it in force.
+
+        Whether the value is offered is not asked: what was found must go back, whatever is offered now.
+        """
         if knob == LIMIT:
-            self._set(knob, "nvmlDeviceSetPowerManagementLimit", round(float(value) * 1000.0))
+            self._call(pynvml.nvmlDeviceSetPowerManagementLimit, round(float(value) * 1000.0))
         else:
-            floor = values[0] if knob == CLOCK else value
-            self._set(knob, f"nvmlDeviceSet{LOCKS[knob]}", floor, value)
+            mhz = round(float(value))
+            floor = self._offered.get(knob, (mhz,))[0] if knob == CLOCK else mhz
+            self._call(getattr(pynvml, f"nvmlDeviceSet{LOCKS[knob]}"), floor, mhz)
 
     def reset(self, knob: str) -> None:
         """Unlock a clock, or set the default power limit."""
         if knob == LIMIT:
             default_mw = self._call(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
-            self._set(knob, "nvmlDeviceSetPowerManagementLimit", default_mw)
+            self._call(pynvml.nvmlDeviceSetPowerManagementLimit, default_mw)
         else:
-            self._set(knob, f"nvmlDeviceReset{LOCKS[knob]}")
-
-    def _set(self, knob: str, function: str, *arguments: object) -> None:
-        """Call a setter; a knob that turns out to be refused for good is not offered again."""
-        try:
-            self._call(getattr(pynvml, function), *arguments)
-        except Unsupported:
-            self._ranges.pop(knob, None)
-            raise
+            self._call(getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
 
     def _call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return what an NVML function of a device answers. Raises Unsupported."""

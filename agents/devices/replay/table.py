@@ -208,7 +208,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
     missing = [name for name in LABELS if name not in columns]
     if missing or not ({*METRICS} & {*columns} or "objective" in _section(path)):
         lacking = ", ".join(missing) or f"any of {', '.join(METRICS)}"
-        raise InvalidInput(f"{path} has no column {lacking}", hint="see the README on its format")
+        raise InvalidInput(
+            f"{path} has no column {lacking}", hint="see docs/figures.md on its format"
+        )
     if not rows:
         raise InvalidInput(f"{path} has no rows", hint="name a file with measurements")
     for number, row in enumerate(rows, 2):

@@ -1,4 +1,4 @@
-"""First schema: devices, studies with revisions, trials, measurements, leases, settings, log."""
+"""First schema: devices, studies with revisions, trials, measurements, leases, settings, log, tokens."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ def upgrade() -> None:
     _create_measurements()
     _create_leases()
     _create_log()
+    _create_tokens()
+    _create_stops()
 
 
 def downgrade() -> None:
     for table in (
+        "tokens",
+        "stop_back",
+        "stops",
         "events",
+        "write_checks",
         "applied_settings",
         "leases",
         "estimates",
@@ -202,6 +208,7 @@ def _create_reports() -> None:
         _text("device_id"),
         _number("attempt"),
         _number("token"),
+        _text("nonce"),
         _text("state"),
         _text("broke", nullable=True),
         _text("reason"),
@@ -213,7 +220,8 @@ def _create_reports() -> None:
             "trial_number",
             "device_id",
             "token",
-            name="uq_reports_study_id_trial_number_device_id_token",
+            "nonce",
+            name="uq_reports_study_id_trial_number_device_id_token_nonce",
         ),
     )
     op.create_table(
@@ -306,6 +314,7 @@ def _create_leases() -> None:
         "leases",
         _text("device_id"),
         _number("token"),
+        _text("nonce"),
         _text("study_id", nullable=True),
         _number("trial_number", nullable=True),
         _number("attempt"),
@@ -329,6 +338,7 @@ def _create_log() -> None:
         _number("revision"),
     )
     op.create_index("ix_applied_settings_device_id", "applied_settings", ["device_id"])
+    op.create_table("write_checks", *_id("write_checks"), _number("times"))
     op.create_table(
         "events",
         *_id("events"),
@@ -340,3 +350,32 @@ def _create_log() -> None:
     )
     for column in ("at", "study_id", "device_id"):
         op.create_index(f"ix_events_{column}", "events", [column])
+
+
+def _create_tokens() -> None:
+    op.create_table(
+        "tokens",
+        _text("name"),
+        _text("role"),
+        _text("digest"),
+        _moment("created_at"),
+        _moment("expires_at", nullable=True),
+        _moment("used_at", nullable=True),
+        _moment("revoked_at", nullable=True),
+        sa.PrimaryKeyConstraint("name", name="pk_tokens"),
+        sa.UniqueConstraint("digest", name="uq_tokens_digest"),
+    )
+
+
+def _create_stops() -> None:
+    op.create_table(
+        "stops",
+        _number("id"),
+        _moment("at"),
+        _text("who"),
+        _text("why"),
+        sa.PrimaryKeyConstraint("id", name="pk_stops"),
+    )
+    op.create_table(
+        "stop_back", _text("device_id"), sa.PrimaryKeyConstraint("device_id", name="pk_stop_back")
+    )

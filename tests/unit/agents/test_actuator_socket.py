@@ -5,7 +5,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.actuator_main import LONGEST_LINE, MOST_PEERS, VERBS, Actuator, listen, parse
+from agents.actuator_main import MOST_PEERS, RESERVED, Actuator, listen
 from agents.devices import fake_knobs
 from agents.grants import ActuatorConfig, Granted
+from agents.hand import Value
 from agents.originals import Originals
+from agents.requests import LONGEST_LINE, VERBS, parse
 from agents.slots import Peer
 from tests.actuation import DirectHand, actuator_of
 from tuner.core import InvalidInput
@@ -45,13 +48,25 @@ class Closed(Actuator):
         return False
 
 
+class Breakable(DirectHand):
+    """Raises what it is told to when it is to read."""
+
+    broken: Exception | None = None
+
+    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+        if self.broken and verb == "read":
+            raise self.broken
+        return await super().ask(verb, uuid, *details)
+
+
 @dataclass
 class House:
     """An actuator behind its socket, in this very thread: its loop turns when it is told to."""
 
     folder: Path
     runner: asyncio.Runner
-    hand: DirectHand
+    actuator: Actuator
+    hand: Breakable
     hardware: Path
 
     def step(self) -> None:
@@ -61,10 +76,12 @@ class House:
 
         self.runner.run(turn())
 
-    def enter(self) -> socket.socket:
+    def enter(self, groups: Sequence[int] | None = None) -> socket.socket:
+        """Connect; with groups as somebody without rights who is in them."""
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.settimeout(5.0)
-        line.connect(str(self.folder / "socket"))
+        with nullcontext() if groups is None else as_nobody(groups):
+            line.connect(str(self.folder / "socket"))
         self.step()
         return line
 
@@ -95,15 +112,15 @@ def house(folder: Path, kind: type[Actuator]) -> Iterator[House]:
     (folder / "journal").mkdir()
     grant = {CLOCK: (600.0, 1410.0), LIMIT: (150.0, 350.0)}
     config = ActuatorConfig(devices=(Granted(match="GPU-*", grant=grant),))
-    hand = DirectHand(hardware)
+    hand = Breakable(hardware)
 
-    async def opened() -> asyncio.Server:
+    async def opened() -> tuple[Actuator, asyncio.Server]:
         made = await actuator_of(
             config, lambda: hand, Originals(folder / "journal"), "boot", lambda: 0.0
         )
         made.__class__ = kind
         made.grant()
-        return await listen(made, folder / "socket")
+        return made, await listen(made, folder / "socket")
 
     async def shut(server: asyncio.Server) -> None:
         server.close()
@@ -111,8 +128,8 @@ def house(folder: Path, kind: type[Actuator]) -> Iterator[House]:
             await asyncio.sleep(0)
 
     with asyncio.Runner() as runner:
-        server = runner.run(opened())
-        yield House(folder, runner, hand, hardware)
+        actuator, server = runner.run(opened())
+        yield House(folder, runner, actuator, hand, hardware)
         runner.run(shut(server))
 
 
@@ -162,11 +179,74 @@ def test_a_line_without_end_is_cut_off(open_house: House) -> None:
 
 
 def test_only_so_many_are_served(open_house: House) -> None:
-    lines = [open_house.enter() for _ in range(MOST_PEERS + 1)]
-    assert json.loads(lines[-1].recv(4096))["code"] == "unauthorised"
-    assert open_house.ask(lines[0], verb="capabilities")["ok"]
+    lines = [open_house.enter() for _ in range(MOST_PEERS + RESERVED)]
+    with closing(open_house.enter()) as late:
+        refused = json.loads(late.recv(4096))["code"]
+    answer = open_house.ask(lines[0], verb="capabilities")
     for line in lines:
         line.close()
+    assert (refused, answer["ok"]) == ("unauthorised", True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_others_leave_connections_for_root(tmp_path: Path) -> None:
+    for inside in house(tmp_path, Welcoming):
+        reached = open_way(tmp_path / "socket")
+        (tmp_path / "socket").chmod(0o666)
+        lines = [inside.enter([]) for _ in range(MOST_PEERS)]
+        with closing(inside.enter([])) as late:
+            refused = json.loads(late.recv(4096))["code"]
+        with closing(inside.enter()) as root:
+            answer = inside.ask(root, verb="capabilities")
+        for line in lines:
+            line.close()
+        for folder, before in reached.items():
+            folder.chmod(before)
+        assert (refused, answer["ok"]) == ("unauthorised", True)
+
+
+@contextmanager
+def as_nobody(groups: Sequence[int]) -> Iterator[None]:
+    """Be somebody without rights, who is in these groups."""
+    before = os.getgroups()
+    os.setgroups(groups)
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("group", [5000, 5299, 7000])
+def test_a_peer_in_very_many_groups_is_known_by_all_of_them(tmp_path: Path, group: int) -> None:
+    many = list(range(5000, 5300))
+    for inside in house(tmp_path, Actuator):
+        inside.actuator.gid = group
+        reached = open_way(tmp_path / "socket")
+        (tmp_path / "socket").chmod(0o666)
+        member = group in many
+        with closing(inside.enter(many)) as line:
+            (answer,) = inside.say(line, b'{"verb": "capabilities"}\n' if member else b"")
+        for folder, before in reached.items():
+            folder.chmod(before)
+        assert (answer["ok"], answer.get("code")) == (member, None if member else "unauthorised")
+
+
+def test_what_nobody_foresaw_is_answered_and_the_line_goes_on(open_house: House) -> None:
+    with closing(open_house.enter()) as line:
+        assert open_house.ask(line, verb="acquire", device=GPU, lease_s=5)["ok"]
+        open_house.ask(line, verb="apply", device=GPU, setting={CLOCK: 810})
+        open_house.hand.broken = KeyError("unforeseen")
+        answer = open_house.ask(line, verb="renew", device=GPU, lease_s=5)
+        assert (answer["ok"], answer["code"]) == (False, "internal")
+        assert "unforeseen" in answer["message"]
+        open_house.hand.broken = None
+        assert open_house.ask(line, verb="read", device=GPU)["level"] == "original"
+        assert open_house.ask(line, verb="capabilities")["ok"]
 
 
 def test_who_is_not_allowed_is_shown_out(tmp_path: Path) -> None:
@@ -246,6 +326,9 @@ def heard_as_nobody(path: Path) -> int:
         b'{"verb": "apply", "device": "GPU-1", "setting": {"gpu.clock_mhz": [810]}}',
         b'{"verb": "apply", "device": "GPU-1", "setting": {"gpu.clock_mhz": true}}',
         b'{"verb": "apply", "device": "GPU-1", "setting": {"gpu.clock_mhz": Infinity}}',
+        b'{"verb": "hold", "device": "GPU-1", "setting": {}, "valid_for_s": 1e999}',
+        b'{"verb": "apply", "device": "GPU-1", "setting": {"gpu.clock_mhz": -1e999}}',
+        b'{"verb": "stay", "device": "GPU-1"}',
         b"[" * 60000,
         b"\xff\xfe",
         b"1" * 10000,
@@ -261,7 +344,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=6,
 )
-NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from([0, 5, 10, 1e300]))
+NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from([0, 5, 10, 1e300, 10**400]))
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(0, 2000), st.sampled_from([630, 810, 300]), JSON
 )
@@ -299,6 +382,7 @@ def test_whatever_is_said_nothing_breaks_and_only_granted_values_are_written(
         for request in requests:
             for answer in inside.say(line, request):
                 assert answer["ok"] or (answer["code"] and answer["message"])
+                assert answer.get("code") != "internal"
         line.close()
         for knob, value in inside.hand.puts:
             granted = {CLOCK: range(600, 1411), LIMIT: (*range(150, 351), 400)}[knob]

@@ -43,6 +43,7 @@ def trial(number: int = 1, study: str = "s1", **changes: object) -> Assignment:
         "trial": number,
         "attempt": 1,
         "token": number,
+        "nonce": f"n{number}",
         "lease_s": 30.0,
         "phase": Phase.TUNING,
         "setting": TRIED,

@@ -8,7 +8,8 @@ import pytest
 
 from agents.attached import Pulse, WorkloadChanged
 from agents.follow import ASKED_TICK_S, CROWDED_TICK_S, QUANTITY, SURGE, TICK_S, Follower
-from agents.holds import Hold, Holder
+from agents.hold import Hold
+from agents.holds import Holder
 from tests.fakes import Rig, refused
 from tests.unit.agents.test_holds import BUSY, DEVICE, HELD, holder, order
 from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Space

@@ -22,6 +22,7 @@ group = "tuners"
 drivers = ["fake:/tmp/h.json"]
 lease_s = 2
 agent_grace_s = 5.5
+hold_s = 3600
 deadline_s = 1
 
 [[device]]
@@ -47,6 +48,7 @@ def read(tmp_path: Path, text: str) -> ActuatorConfig:
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     assert (config.lease_s, config.agent_grace_s, config.deadline_s) == (2.0, 5.5, 1.0)
+    assert config.hold_s == 3600
     assert (config.group, config.drivers) == ("tuners", ["fake:/tmp/h.json"])
     first = config.granted("GPU-77")
     assert first.grant == {"gpu.clock_mhz": (600, 1410)}
@@ -98,6 +100,7 @@ def test_what_the_device_does_not_support_is_refused_at_start(granted: Granted, 
         ("lease_s = 0", "lease_s cannot be 0"),
         ("lease_s = true", "lease_s cannot be True"),
         ("lease_s = nan", "lease_s cannot be nan"),
+        ("hold_s = inf", "hold_s cannot be inf"),
         ('lease_s = "3"', "lease_s"),
         ('drivers = "nvidia"', "drivers cannot be"),
         ("socket = 3", "socket"),

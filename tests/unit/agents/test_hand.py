@@ -3,8 +3,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from agents.devices import fake_knobs
-from agents.hand import Hand, KnobDriver, Value
+from agents.devices.fake_knobs import FakeKnobs
+from agents.hand import MOST_LINGERING, Hand, KnobDriver, Value
 from tuner.core import ActuationError, DeviceLost
 
 GPU = "GPU-1"
@@ -40,6 +42,7 @@ def hand(hardware: Path) -> Iterator[Now]:
     hand = Now(discover, 0.3)
     yield hand
     asyncio.run(hand.close())
+    until(lambda: not hand.lingering)
     # Only what has ended: other tests' children, a database server say, live on.
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -92,6 +95,85 @@ def test_a_child_that_dies_is_replaced(hand: Now) -> None:
     with pytest.raises(DeviceLost, match="ended"):
         hand.now("read", GPU)
     assert hand.now("read", GPU)[1] == "1"
+
+
+def test_a_child_that_dies_unheard_and_is_reaped_at_once_is_replaced(hand: Now) -> None:
+    """As where the kernel reaps: the number of the child may be another process's by then."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        hand.now("read", GPU)
+        child = Path(f"/proc/{hand._child}")
+        os.kill(hand._child, signal.SIGKILL)
+        until(lambda: not child.exists())
+        with pytest.raises(DeviceLost, match="ended"):
+            hand.now("read", GPU)
+        assert hand.now("read", GPU)[1] == "1"
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+class Broken(FakeKnobs):
+    """A driver with a bug: whole floats break it, and it cannot say what one device is."""
+
+    def write(self, knob: str, value: Value) -> None:
+        if isinstance(value, float):
+            raise TypeError("an integer is required")
+        super().write(knob, value)
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        if self.uuid == "GPU-2":
+            raise ZeroDivisionError
+        return super().ranges()
+
+
+def test_a_driver_that_breaks_is_told_and_ends_nothing(hardware: Path) -> None:
+    fake_knobs.save(hardware, fake_knobs.blank(GPU, "GPU-2"))
+    hand = Now(lambda: [Broken(hardware, GPU), Broken(hardware, "GPU-2")], 5.0)
+    assert [about["uuid"] for about in hand.now("describe")] == [GPU]
+    child = hand._child
+    with pytest.raises(ActuationError, match="an integer is required"):
+        hand.now("write", GPU, "gpu.clock_mhz", 810.0)
+    hand.now("write", GPU, "gpu.clock_mhz", 810)
+    assert hand._child == child
+    asyncio.run(hand.close())
+    until(lambda: not hand.lingering)
+
+
+def test_a_killed_child_lingers_until_what_it_was_doing_is_done(hardware: Path) -> None:
+    hand = Now(lambda: fake_knobs.discover(str(hardware)), 1.5)
+    fault(hardware, gpu__power_limit_w="late")
+    assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
+    with pytest.raises(DeviceLost, match="did not answer"):
+        hand.now("write", GPU, "gpu.power_limit_w", 250)
+    assert hand.lingering == 1
+    assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
+    assert hand.lingering == 1
+    hardware.with_suffix(".let_go").touch()
+    until(lambda: not hand.lingering)
+    assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 250
+    asyncio.run(hand.close())
+    until(lambda: not hand.lingering)
+
+
+def test_no_more_children_are_started_for_a_driver_that_holds_them(hand: Now) -> None:
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(4)]
+    for ours, _ in pairs:
+        ours.setblocking(False)
+        hand._left.append(ours)
+    assert len(pairs) == MOST_LINGERING
+    with pytest.raises(DeviceLost, match=f"{MOST_LINGERING} processes"):
+        hand.now("read", GPU)
+    pairs[0][1].close()
+    assert hand.now("read", GPU)[1] == "1"
+    for _, theirs in pairs:
+        theirs.close()
+
+
+def until(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30.0
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 def test_the_child_keeps_nothing_of_the_actuators(hand: Now, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import math
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,8 +11,18 @@ import pytest
 from agents.holds import BROKEN_WINDOWS, Holder
 from agents.host import Host
 from tests.builders import START, window
-from tests.fakes import Rig, refused
-from tuner.core import ActuationError, Estimate, Limit, Measurement, Plan, Row, Setting
+from tests.fakes import Rig, failing, refused
+from tuner.core import (
+    ActuationError,
+    Estimate,
+    Level,
+    Limit,
+    Measurement,
+    Plan,
+    Row,
+    Setting,
+    StoreError,
+)
 from tuner.wire import HoldOrder
 
 DEVICE = "fake@host"
@@ -213,3 +225,82 @@ def test_a_damaged_hold_is_none(rig: Rig) -> None:
     (path,) = (rig.folder / "holds").glob("*.json")
     path.write_text(path.read_text()[:100])
     assert holder(rig).current is None
+
+
+FULL = failing(errno.ENOSPC)
+
+
+def test_on_a_full_disk_a_hold_ends_all_the_same(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", FULL)
+        keeper.end("broken")
+        assert rig.setting == rig.pair.space.default
+        assert keeper.current is None and keeper.refuses(order()) == "broken"
+        assert "event=hold_not_written" in caplog.text
+        killed = holder(rig)
+        assert "ended already" in killed.lapsed(), "a restart takes up nothing that has ended"
+    keeper.persist()
+    untold = holder(rig).untold
+    assert untold is not None and untold.ended == "broken"
+
+
+def test_a_hold_that_ended_is_not_found_again_though_neither_disk_nor_device_obeyed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    rig.device.refuse = lambda s: refused("stuck")
+    monkeypatch.setattr(os, "replace", FULL)
+    monkeypatch.setattr(Path, "replace", FULL)
+    with pytest.raises(ActuationError, match="stuck"):
+        keeper.end("broken")
+    assert holder(rig).current is None
+    assert rig.journal.get(DEVICE) is not None
+
+
+def test_broken_windows_count_also_where_they_cannot_be_written(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    monkeypatch.setattr(os, "fsync", FULL)
+    said = [keeper.observed(seen(60.0)) for _ in range(BROKEN_WINDOWS)]
+    assert said[:-1] == [""] * (BROKEN_WINDOWS - 1)
+    assert "in 3 windows in a row" in said[-1]
+
+
+def test_a_plan_is_followed_on_a_full_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
+    keeper = holder(rig)
+    keeper.take(order(plan=plan))
+    monkeypatch.setattr(os, "fsync", FULL)
+    assert keeper.observed(seen(10.0, 85.0)) == ""
+    assert rig.setting == HELD
+
+
+def test_a_hold_that_cannot_be_written_is_not_taken_up(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper, before = holder(rig), rig.setting
+    rig.journal.record(DEVICE, rig.pair, Level.HOLD, rig.boot, {})
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", FULL)
+        with pytest.raises(StoreError):
+            keeper.take(order())
+        assert (rig.setting, keeper.current) == (before, None)
+        assert "host cannot write" in rig.journal.unable("host")
+    assert rig.journal.unable("host") == ""
+
+
+def test_a_dropped_hold_may_be_ordered_again(rig: Rig) -> None:
+    keeper = holder(rig)
+    keeper.take(order())
+    keeper.drop()
+    assert rig.setting == rig.pair.space.default
+    assert holder(rig).current is None and keeper.refuses(order()) == "" and keeper.untold is None
+    keeper.take(order())
+    assert rig.setting == HELD

@@ -10,9 +10,9 @@ from agents.link import Backoff
 from tests.builders import applied, completed, device
 from tests.fakes import Rig, refusal
 from tuner.core import (
-    ConfigError,
     Conflict,
     DeviceBusy,
+    Forbidden,
     InvalidInput,
     LinkError,
     NotFound,
@@ -23,7 +23,10 @@ from tuner.core import (
 )
 from tuner.wire import Idle, Poll, Renewal, TrialReport
 
-RENEWAL = Renewal(device="d", token=1)
+RENEWAL = Renewal(device="d", token=1, nonce="n")
+REPORT = TrialReport(
+    device="d", study="s", trial=1, attempt=1, token=1, nonce="n", outcome=completed()
+)
 
 
 @pytest.fixture
@@ -31,34 +34,17 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def test_every_request_carries_the_token_of_the_moment(rig: Rig) -> None:
-    seen: list[str] = []
-
-    def look(request: httpx.Request) -> None:
-        seen.append(request.headers["Authorization"])
-
-    rig.tuner.broken = look
-    link = rig.link
-    link.renew(RENEWAL)
-    (rig.folder / "token").write_text("renewed")
-    link.renew(RENEWAL)
-    assert seen == ["Bearer secret", "Bearer renewed"]
-
-
-@pytest.mark.parametrize("content", [None, "", "  \n"])
-def test_no_token_is_said_with_the_files_name(rig: Rig, content: str | None) -> None:
-    link = rig.link
-    token = rig.folder / "token"
-    token.unlink() if content is None else token.write_text(content)
-    with pytest.raises(ConfigError, match=str(token)):
-        link.renew(RENEWAL)
-
-
 @pytest.mark.parametrize(
     ("status", "code", "error"),
     [
         (401, "unauthorised", Unauthorised),
-        (403, "host", Unauthorised),
+        (403, "forbidden", Forbidden),
+        (400, "host", LinkError),
+        (403, "origin", LinkError),
+        (404, "http", LinkError),
+        (400, "malformed", LinkError),
+        (413, "too_large", LinkError),
+        (409, "", LinkError),
         (404, "not_found", NotFound),
         (409, "conflict", Conflict),
         (409, "stale_token", StaleToken),
@@ -80,10 +66,31 @@ def test_a_refusal_becomes_the_error_it_stands_for(
     assert type(caught.value) is error
 
 
-def test_a_refusal_without_a_reason_is_told_by_its_status(rig: Rig) -> None:
-    rig.tuner.broken = lambda _: httpx.Response(404, text="<html>nginx</html>")
-    with pytest.raises(NotFound, match="HTTP 404"):
-        rig.link.renew(RENEWAL)
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 426, 301, 500])
+def test_whatever_is_not_the_tuners_answer_costs_no_report(rig: Rig, status: int) -> None:
+    link = rig.link
+    link.keep(REPORT)
+    for content in ("<html>nginx</html>", '{"detail": "Not Found"}', ""):
+        rig.tuner.broken = lambda _, content=content: httpx.Response(status, text=content)  # type: ignore[misc]
+        with pytest.raises(LinkError, match=f"HTTP {status}"):
+            link.deliver()
+    rig.tuner.broken = lambda _: refusal(400, "host", "this tuner is not called so")
+    with pytest.raises(LinkError, match="not called so"):
+        link.deliver()
+    rig.tuner.broken = lambda _: None
+    assert link.deliver() == 1
+    assert len(rig.tuner.told("/trials/report")) == 1
+
+
+def test_a_token_that_cannot_be_read_costs_no_report(rig: Rig) -> None:
+    link = rig.link
+    link._credentials.own = ""
+    link.keep(REPORT)
+    (rig.folder / "token").rename(rig.folder / "elsewhere")
+    with pytest.raises(Unauthorised, match="cannot read the token file"):
+        link.deliver()
+    (rig.folder / "elsewhere").rename(rig.folder / "token")
+    assert link.deliver() == 1
 
 
 def test_no_connection_is_a_link_error_that_names_the_address(rig: Rig) -> None:
@@ -129,7 +136,11 @@ def test_the_wait_for_an_answer_grows_with_the_poll(rig: Rig) -> None:
 def test_any_receipt_counts_as_delivered(rig: Rig, receipt: str) -> None:
     rig.tuner.receipt = receipt
     link = rig.link
-    link.keep(TrialReport(device="d", study="s", trial=1, attempt=1, token=1, outcome=completed()))
+    link.keep(
+        TrialReport(
+            device="d", study="s", trial=1, attempt=1, token=1, nonce="n", outcome=completed()
+        )
+    )
     assert link.deliver() == 1
     assert rig.spool.waiting() == []
 

@@ -4,66 +4,30 @@ import platform
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agents.agent import DeviceAgent
+from agents.attached import Attached
 from agents.config import AgentConfig, Attachment
-from agents.holds import Holder
-from agents.host import Host, HostClock, sole
-from agents.journal import Journal
-from agents.main import device_ids, open_pair, revert, serve
-from tests.builders import START
+from agents.devices import catalogue
+from agents.main import device_ids, open_pair, serve
+from tests.unit.agents.test_revert import hold
 from tuner.core import (
-    ActuationError,
-    Conflict,
+    DeviceLost,
     InvalidInput,
     LinkError,
-    Plan,
     Setting,
-    StoreError,
     TuningError,
+    Unauthorised,
 )
-from tuner.wire import HoldOrder
 
 HEAVY = ("torch", "numpy", "sqlalchemy", "scipy", "pandas", "botorch", "fastapi")
 A100 = Attachment("simulated:a100")
 DEVICE = "simulated-a100@host"
-HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
-
-
-def hold(state: Path) -> Setting:
-    """Leave a device at a hold, as an agent that was killed does, and return what it was before."""
-    pair = open_pair(A100, DEVICE, 0, state, Path("/"))
-    before = pair.read()
-    keeper = Holder(
-        DEVICE,
-        pair,
-        folder=state / "holds",
-        journal=Journal(state / "journal"),
-        attached={"spec": A100.spec, "seed": "0"},
-        host=Host("host", "boot-1", 2),
-        clock=HostClock(),
-        now=lambda: START,
-    )
-    keeper.take(
-        HoldOrder(
-            study="s1",
-            revision=3,
-            plan=Plan.single(HELD),
-            baseline=before,
-            metrics=("energy_j",),
-            valid_for_s=3600.0,
-            observe_s=60.0,
-            window_s=10.0,
-        )
-    )
-    return before
-
-
-def in_force(state: Path) -> Setting:
-    return open_pair(A100, DEVICE, 0, state, Path("/")).read()
 
 
 def test_the_agent_stays_light() -> None:
@@ -72,6 +36,7 @@ import sys
 import agents.main, agents.devices, agents.workloads
 from agents.main import open_pair
 from agents.agent import DeviceAgent
+from agents.attached import Attached
 from agents.config import Attachment
 from pathlib import Path
 import tempfile
@@ -84,43 +49,6 @@ print([name for name in {HEAVY!r} if name in sys.modules])
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout.strip() == "[]"
-
-
-def test_reverting_ends_the_hold_and_restores_what_was_found(tmp_path: Path) -> None:
-    before = hold(tmp_path)
-    assert in_force(tmp_path) == HELD
-    assert revert(tmp_path) == [DEVICE]
-    assert in_force(tmp_path) == before
-    assert revert(tmp_path) == []
-    (report,) = (tmp_path / "spool").glob("*-end.json")
-    assert "the operator reverted it" in report.read_text()
-
-
-def test_reverting_goes_on_after_a_failure(tmp_path: Path) -> None:
-    before = hold(tmp_path)
-    journal = tmp_path / "journal" / f"{DEVICE}.journal"
-    broken = journal.with_name("another@host.journal")
-    broken.write_text(journal.read_text().replace("simulated:a100", "simulated:no-such"))
-    (journal.with_name("unknown@host.journal")).write_text("")
-    with pytest.raises(ActuationError, match=r"no simulated device 'no-such'.*unknown@host"):
-        revert(tmp_path)
-    assert in_force(tmp_path) == before
-
-
-def test_nothing_to_revert_is_no_error(tmp_path: Path) -> None:
-    assert revert(tmp_path / "never used") == []
-
-
-def test_two_agents_do_not_share_a_state_folder(tmp_path: Path) -> None:
-    with sole(tmp_path), pytest.raises(Conflict, match="an agent is running"):
-        revert(tmp_path)
-    assert revert(tmp_path) == []
-
-
-def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="state folder"):
-        revert(tmp_path / "file" / "state")
 
 
 def test_ids_are_stable_unlike_and_fit_for_a_url() -> None:
@@ -164,7 +92,7 @@ def test_a_missing_token_ends_the_agent(tmp_path: Path) -> None:
     config = AgentConfig(
         token_file=tmp_path / "nowhere", state_dir=tmp_path / "state", devices=(A100,)
     )
-    with pytest.raises(InvalidInput, match="nowhere"):
+    with pytest.raises(Unauthorised, match="nowhere"):
         serve(config, threading.Event())
 
 
@@ -239,3 +167,68 @@ def test_agent_and_devices_are_called_by_the_name_that_is_given_or_the_hosts(
     monkeypatch.setattr(DeviceAgent, "step", step)
     serve(config, stop)
     assert met == [(f"simulated-a100@{shown}", f"agent@{shown}")]
+
+
+def test_a_device_that_answers_later_is_worked_when_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the others are worked; its hold is taken up as soon as it is there."""
+    before = hold(tmp_path / "state", datetime.now(UTC))
+    pair = open_pair(A100, DEVICE, 0, tmp_path / "state", Path("/"))
+    held = pair.read()
+    pair.apply(before)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    config = AgentConfig(
+        name="host",
+        token_file=token,
+        state_dir=tmp_path / "state",
+        devices=(A100, Attachment("simulated:orin")),
+        root=tmp_path,
+    )
+    opened = threading.Event()
+    stop = threading.Event()
+    open = catalogue.open_device
+    steps: list[tuple[str, Setting]] = []
+
+    def late(spec: str, **options: Any) -> Attached:  # noqa: ANN401
+        if spec == A100.spec and not opened.is_set():
+            raise DeviceLost("it does not answer")
+        return open(spec, **options)
+
+    def step(agent: DeviceAgent) -> None:
+        steps.append((agent.device.id, agent._pair.read()))
+        opened.set()
+        if agent.device.id == DEVICE:
+            stop.set()
+        stop.wait(0.01)
+
+    monkeypatch.setattr(catalogue, "open_device", late)
+    monkeypatch.setattr(DeviceAgent, "step", step)
+    ended = threading.Timer(30.0, stop.set)
+    ended.start()
+    serve(config, stop)
+    ended.cancel()
+    assert steps[0][0] == "simulated-orin@host"
+    assert steps[-1] == (DEVICE, held)
+
+
+def test_an_agent_none_of_whose_devices_answers_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    config = AgentConfig(token_file=token, state_dir=tmp_path / "state", devices=(A100,))
+    stop = threading.Event()
+    tries: list[str] = []
+
+    def away(spec: str, **_: object) -> Attached:
+        tries.append(spec)
+        if len(tries) > 2:
+            stop.set()
+        raise DeviceLost("it does not answer")
+
+    monkeypatch.setattr(catalogue, "open_device", away)
+    serve(config, stop)
+    assert len(tries) >= 3
+    assert "event=not_opened" in caplog.text

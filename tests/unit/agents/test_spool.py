@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from agents import durable
-from agents.spool import Spool
+from agents.spool import Report, Spool
 from tests.builders import completed, setting
+from tests.fakes import failing
 from tuner.core import (
+    Forbidden,
     InvalidInput,
     LinkError,
     NotFound,
@@ -20,12 +24,10 @@ from tuner.core import (
 )
 from tuner.wire import HoldReport, TrialReport
 
-Report = TrialReport | HoldReport
-
 
 def report(trial: int) -> TrialReport:
     return TrialReport(
-        device="d", study="s", trial=trial, attempt=1, token=trial, outcome=completed()
+        device="d", study="s", trial=trial, attempt=1, token=trial, nonce="n", outcome=completed()
     )
 
 
@@ -99,7 +101,9 @@ def test_a_crash_while_writing_leaves_no_half_report(tmp_path: Path) -> None:
     assert far.taken == [report(1)]
 
 
-@pytest.mark.parametrize("error", [InvalidInput("bad"), NotFound("gone"), StaleToken("late")])
+@pytest.mark.parametrize(
+    "error", [InvalidInput("bad"), NotFound("gone"), StaleToken("late"), Forbidden("not yours")]
+)
 def test_what_the_tuner_refuses_is_set_aside_with_the_reason(
     tmp_path: Path, error: TuningError
 ) -> None:
@@ -167,3 +171,84 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 def test_a_file_name_has_nothing_that_leads_elsewhere() -> None:
     assert durable.file_name("../a b/c@host", ".json") == "..-a-b-c@host.json"
+
+
+def test_what_the_disk_refuses_is_sent_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, far = Spool(tmp_path), Far()
+    assert spool.put(report(1))
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
+    assert not spool.put(report(2))
+    assert spool.deliver(far.send) == 2
+    assert far.taken == [report(1), report(2)]
+    assert spool.deliver(far.send) == 0
+
+
+def test_what_the_disk_refused_is_written_once_it_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, far = Spool(tmp_path), Far()
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", failing(errno.ENOSPC))
+        spool.put(report(1))
+    far.error = LinkError("down")
+    with pytest.raises(LinkError):
+        spool.deliver(far.send)
+    far.error = None
+    Spool(tmp_path).deliver(far.send)
+    assert far.taken == [report(1)]
+
+
+def test_what_the_disk_does_not_let_go_is_not_sent_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, far = Spool(tmp_path), Far()
+    spool.put(report(1))
+    with monkeypatch.context() as stuck:
+        stuck.setattr(os, "unlink", failing(errno.EROFS))
+        for _ in range(3):
+            spool.deliver(far.send)
+    spool.deliver(far.send)
+    assert far.taken == [report(1)]
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_a_refusal_that_cannot_be_kept_stops_no_other_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, far = Spool(tmp_path), Far()
+    spool.put(report(1))
+    spool.put(report(2))
+
+    def send(message: Report) -> None:
+        if message == report(1):
+            raise NotFound("gone")
+        far.send(message)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", failing(errno.ENOSPC))
+        spool.deliver(send)
+    assert far.taken == [report(2)]
+    assert [path.name for path in spool.waiting()] == ["000000000001-trial.json"]
+    spool.deliver(send)
+    assert spool.waiting() == []
+    assert len(list((tmp_path / "refused").glob("*.json"))) == 1
+
+
+def test_a_report_that_cannot_be_read_waits_and_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, far = Spool(tmp_path), Far()
+    spool.put(report(1))
+    spool.put(report(2))
+    read = Path.read_bytes
+
+    def once(path: Path) -> bytes:
+        monkeypatch.setattr(Path, "read_bytes", read)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", once)
+    spool.deliver(far.send)
+    spool.deliver(far.send)
+    assert far.taken == [report(2), report(1)]

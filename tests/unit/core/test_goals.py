@@ -10,11 +10,13 @@ from tuner.core import (
     Constraint,
     ConstraintSyntax,
     Estimate,
+    InvalidInput,
     Limit,
     Objective,
     Verdict,
     judge,
     limits,
+    refuse_contradiction,
     worst,
 )
 
@@ -126,3 +128,73 @@ def test_an_objective_knows_its_direction() -> None:
         Objective("energy_j", "shrink")
     with pytest.raises(ConstraintSyntax):
         Objective("Energy J")
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        ("energy_j", "minimize"),
+        ("latency_p95_ms", "minimize"),
+        ("throughput_per_s", "maximize"),
+        ("maximize throughput_per_s", "maximize"),
+        ("maximise throughput_per_s", "maximize"),
+        ("minimise energy_j", "minimize"),
+        (" minimize   joy ", "minimize"),
+        ("maximise joy", "maximize"),
+    ],
+)
+def test_a_metric_is_made_better_the_way_it_is_better(text: str, goal: str) -> None:
+    read = Objective.parse(text)
+    assert (read.goal, read.metric) == (goal, text.split()[-1])
+
+
+@pytest.mark.parametrize("metric", ["joy", "arrival_rate_per_s"])
+def test_a_metric_without_a_better_way_must_be_told_it(metric: str) -> None:
+    with pytest.raises(ConstraintSyntax) as refused:
+        Objective.parse(metric)
+    assert f'"minimize {metric}" or "maximize {metric}"' in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("minimize throughput_per_s", '"maximize throughput_per_s"'),
+        ("maximise energy_j", '"minimize energy_j"'),
+    ],
+)
+def test_nobody_asks_for_the_worse_way(text: str, instead: str) -> None:
+    with pytest.raises(ConstraintSyntax, match="of it is better") as refused:
+        Objective.parse(text)
+    assert instead in refused.value.hint
+
+
+@pytest.mark.parametrize("text", ["shrink energy_j", "minimize Energy", "", "minimize", "a b c"])
+def test_an_objective_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ConstraintSyntax):
+        Objective.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [
+        (("m >= 10", "m <= 5"), '"m >= 10.0" and "m <= 5.0"'),
+        (("m <= 0.9x baseline", "n <= 1", "m >= 0.95x baseline"), "0.95x baseline"),
+    ],
+)
+def test_constraints_that_leave_no_value_are_refused(texts: tuple[str, ...], named: str) -> None:
+    with pytest.raises(InvalidInput, match="no value keeps both") as refused:
+        refuse_contradiction([Constraint.parse(text) for text in texts])
+    assert named in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("m >= 5", "m <= 10"),
+        ("m <= 5", "m <= 5", "m <= 7"),
+        ("m >= 10", "n <= 5"),
+        ("m >= 10", "m <= 1.2x baseline"),
+    ],
+)
+def test_constraints_that_leave_a_value_stand(texts: tuple[str, ...]) -> None:
+    refuse_contradiction([Constraint.parse(text) for text in texts])

@@ -57,20 +57,24 @@ def test_an_outcome_must_be_an_end_with_the_evidence_it_claims() -> None:
         Outcome(state=TrialState.FAILED, broke=Limit("latency_p99_ms", "<=", 1.0))
 
 
-def test_only_the_token_in_force_is_admitted() -> None:
+def test_only_the_token_in_force_with_its_nonce_is_admitted() -> None:
     lease = Lease(
         device="sim",
         study="s1",
         trial=1,
         attempt=2,
         token=7,
+        nonce="secret",
         agent="a",
         expires_at=START + timedelta(seconds=30),
     )
-    lease.admit(7)
+    lease.admit(7, "secret")
     for token in (6, 8):
         with pytest.raises(StaleToken, match="attempt 2 holds 7"):
-            lease.admit(token)
+            lease.admit(token, "secret")
+    for nonce in ("", "guess", "größe"):
+        with pytest.raises(StaleToken, match="not the nonce"):
+            lease.admit(7, nonce)
 
 
 @pytest.mark.parametrize("source", list(Phase))

@@ -41,7 +41,15 @@ class TestLeases(contracts.LeasesContract):
     pass
 
 
+class TestTokens(contracts.TokensContract):
+    pass
+
+
 class TestDevices(contracts.DevicesContract):
+    pass
+
+
+class TestStops(contracts.StopsContract):
     pass
 
 

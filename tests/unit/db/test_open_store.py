@@ -33,6 +33,7 @@ def test_importing_the_memory_imports_no_database() -> None:
         "postgresql:ann:secret@host/db",
         "postgresql://ann:secret@host:port/db",
         "mysql://ann:secret@host/db",
+        "postgresql://ann:top@secret@host/db",
         "postgresql+asyncpg://ann:secret@host/db",
         "sqlite://",
         "sqlite:///:memory:",

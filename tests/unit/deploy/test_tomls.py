@@ -93,5 +93,13 @@ def test_the_processes_meet_where_the_files_say() -> None:
     assert f"d {writable} 0750 root {ActuatorConfig().group} " in text_of("jouletune.tmpfiles")
 
 
+def test_only_root_and_the_tuner_read_what_may_hold_a_password() -> None:
+    unit = text_of("jouletune-tuner.service")
+    (config,) = re.findall(r"^ExecStart=.* --config (\S+)$", unit, re.MULTILINE)
+    (group,) = re.findall(r"^Group=(.*)$", unit, re.MULTILINE)
+    placed = text_of("jouletune.tmpfiles").splitlines()
+    assert f"z {config} 0640 root {group} -" in placed
+
+
 def text_of(file: str) -> str:
     return (DEPLOY / file).read_text()

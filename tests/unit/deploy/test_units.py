@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner.http_limits import HttpLimits
+
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MOST_EXPOSED = {"tuner": 3.0, "agent": 3.0, "actuator": 5.0, "metrics": 3.0}
 SERVICES = ("tuner", "agent", "actuator")
@@ -71,6 +73,11 @@ def test_a_unit_is_watched_and_always_started_again(name: str) -> None:
     assert values(name, "Restart") == ["always"]
     assert values(name, "StartLimitIntervalSec") == ["0"]
     assert float(values(name, "WatchdogSec")[0]) > 0
+
+
+def test_the_tuner_has_files_for_ten_thousand_agents_that_wait() -> None:
+    (files,) = values("tuner", "LimitNOFILE")
+    assert HttpLimits.within(int(files), 1).running > 10_000
 
 
 def test_the_actuator_puts_back_whatever_ended_it_and_has_no_network() -> None:

@@ -1,4 +1,4 @@
-"""What systemd's watchdog is told, and when it is told nothing."""
+"""What systemd's watchdog is told, when it is told nothing, and when the tuner is ready."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from anyio import to_thread
 
 from tuner import alive
-from tuner.alive import Alive
+from tuner.alive import FRESH_S, Alive, Readiness
 from tuner.core import StoreError
 
 
@@ -75,5 +75,55 @@ def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None
         watched = Alive(lambda: None)
         await assert_unfed_until_opened(watched, gate, told)
         await asyncio.gather(*stuck)
+
+    asyncio.run(play())
+
+
+def test_the_store_is_asked_once_however_many_want_to_know() -> None:
+    now, asked = [0.0], []
+    readiness = Readiness(lambda: asked.append(now[0]), clock=lambda: now[0])
+
+    async def play() -> None:
+        await asyncio.gather(*(readiness.prove() for _ in range(50)))
+        now[0] += FRESH_S / 2
+        await readiness.prove()
+        assert asked == [0.0]
+        now[0] += FRESH_S
+        await readiness.prove()
+
+    asyncio.run(play())
+    assert asked == [0.0, 1.5 * FRESH_S]
+
+
+def test_a_store_that_takes_writes_again_is_ready_again() -> None:
+    now, full = [0.0], [True]
+
+    def check() -> None:
+        if full[0]:
+            raise StoreError("the disk is full", hint="free space")
+
+    async def play() -> None:
+        readiness = Readiness(check, clock=lambda: now[0])
+        for _ in range(2):
+            with pytest.raises(StoreError, match="the disk is full; free space"):
+                await readiness.prove()
+        full[0], now[0] = False, FRESH_S
+        await readiness.prove()
+
+    asyncio.run(play())
+
+
+def test_a_store_that_does_not_come_back_is_not_ready() -> None:
+    gate = threading.Event()
+
+    def waits() -> None:
+        gate.wait(30.0)
+
+    async def play() -> None:
+        readiness = Readiness(waits, patience_s=0.05)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="has not taken a write"):
+                await readiness.prove()
+        gate.set()
 
     asyncio.run(play())

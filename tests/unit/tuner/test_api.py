@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,20 +12,24 @@ from typing import Any
 
 import httpx2
 import pytest
+from anyio import to_thread
 from starlette.testclient import TestClient
 
 from db.memory import MemoryStore
 from tests.builders import Time, applied, device, policies, setting, window
+from tests.builders import study as at_hold
 from tuner.api import create_app
-from tuner.core import Estimate, Metric, Origin, Outcome, TrialState
+from tuner.core import Estimate, Level, Metric, Origin, Outcome, Phase, Plan, TrialState
 from tuner.loop import Loop
 from tuner.operations import ROWS, Operations
 from tuner.wire import (
     ORDER,
     Assignment,
+    Change,
     Poll,
     Receipt,
     Registration,
+    Release,
     StudyDraft,
     StudyReport,
     StudyView,
@@ -111,7 +117,7 @@ def test_other_names_and_origins_are_refused(client: TestClient) -> None:
             "metric_unavailable",
         ),
         (
-            b'{"devices": ["sim"], "policy": "scripted", "objective": "joy"}',
+            b'{"devices": ["sim"], "policy": "scripted", "objective": "minimize joy"}',
             422,
             "metric_unavailable",
         ),
@@ -186,6 +192,7 @@ def test_infinite_bounds_travel_both_ways(client: TestClient, study: StudyView) 
         trial=order.trial,
         attempt=order.attempt,
         token=order.token,
+        nonce=order.nonce,
         outcome=Outcome(state=TrialState.INCONCLUSIVE, measurement=window(extra=tail)),
     )
     answer = send(client, "POST", "/v1/trials/report", report)
@@ -218,6 +225,7 @@ def test_absurd_reports_are_refused_and_close_nothing(
         trial=order.trial,
         attempt=order.attempt,
         token=order.token,
+        nonce=order.nonce,
         outcome=Outcome(state=TrialState.COMPLETED, measurement=window()),
     ).model_dump_json()
     assert find in good
@@ -244,7 +252,9 @@ def test_an_operator_pauses_resumes_stops_and_deletes(client: TestClient, study:
     order = poll(client)
     assert isinstance(order, Assignment)
     assert client.post(f"{path}/pause", json={"who": "eve"}).json()["phase"] == "paused"
-    lost = client.post("/v1/trials/renew", json={"device": "sim", "token": order.token})
+    lost = client.post(
+        "/v1/trials/renew", json={"device": "sim", "token": order.token, "nonce": order.nonce}
+    )
     assert lost.status_code == 404
     assert [t["state"] for t in client.get(f"{path}/trials").json()] == ["aborted"]
     assert client.post(f"{path}/resume", json={}).json()["phase"] == "baseline"
@@ -287,6 +297,7 @@ def test_a_loosened_constraint_sends_a_held_study_back_to_tuning_only_if_needed(
             trial=order.trial,
             attempt=order.attempt,
             token=order.token,
+            nonce=order.nonce,
             outcome=outcome,
         )
         send(client, "POST", "/v1/trials/report", report)
@@ -298,6 +309,30 @@ def test_a_loosened_constraint_sends_a_held_study_back_to_tuning_only_if_needed(
     assert tighter.json()["phase"] == "tuning"
     assert tighter.json()["best"]["setting"] == setting(800)
     assert tighter.json()["terms"]["trials"] == 2 + study.terms.trials, "as many ahead as at first"
+
+
+def test_health_answers_while_every_worker_thread_is_stuck(operations: Operations) -> None:
+    gate = threading.Event()
+
+    async def play() -> int:
+        threads = to_thread.current_default_thread_limiter()
+        threads.total_tokens = 1
+        stuck = asyncio.create_task(to_thread.run_sync(gate.wait, 30.0))
+        while threads.available_tokens:
+            await asyncio.sleep(0.01)
+        app = create_app(operations, TOKEN, frozenset({"testserver"}), "0")
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://testserver") as client:
+            answer = await client.get("/v1/health")
+        assert not gate.is_set()
+        gate.set()
+        await stuck
+        return answer.status_code
+
+    opened = threading.Timer(20.0, gate.set)  # who waits for a thread gets one, and fails
+    opened.start()
+    assert asyncio.run(play()) == 200
+    opened.cancel()
 
 
 def test_who_waits_is_answered_when_the_server_ends(operations: Operations) -> None:
@@ -324,3 +359,43 @@ def test_the_long_poll_returns_at_once_when_there_is_something_to_do(
     body = Poll(agent="host", applied=applied(), wait_s=30.0)
     answer = send(client, "POST", "/v1/devices/sim/next", body)
     assert ORDER.validate_json(answer.content).kind == "trial"
+
+
+def test_all_is_stopped_and_let_go_on_over_http(client: TestClient, study: StudyView) -> None:
+    assert isinstance(poll(client), Assignment)
+    stopped = send(client, "POST", "/v1/stop", Change(who="ann", why="smoke")).json()
+    assert (stopped["in_force"], stopped["who"], stopped["why"]) == (True, "ann", "smoke")
+    assert isinstance(poll(client), Release)
+    assert client.get("/v1/stop").json()["devices"][0]["state"] == "original"
+    ready = client.get("/v1/ready")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "stopped": True})
+    assert client.get(f"/v1/studies/{study.id}").json()["stopped"] is True
+    lifted = client.delete("/v1/stop", params={"who": "bob", "why": "false alarm"})
+    assert lifted.json()["in_force"] is False
+    assert client.get("/v1/ready").json()["stopped"] is False
+    assert isinstance(poll(client), Assignment)
+
+
+def test_an_agent_that_waits_at_its_hold_hears_of_a_stop_at_once(
+    client: TestClient, operations: Operations
+) -> None:
+    send(client, "PUT", "/v1/devices/sim", Registration(device=device()))
+    held = at_hold(Phase.HOLDING, plan=Plan.single(setting(600)))
+    operations.loop.store.studies.add(held, "ann", "created")
+    level = applied(level=Level.HOLD, at=setting(600))
+    body = Poll(agent="host", applied=level, holding=held.id, revision=1, wait_s=60.0)
+    stopping = threading.Timer(0.2, operations.stop_all, [Change(who="ann")])
+    began = time.monotonic()
+    stopping.start()
+    order = ORDER.validate_json(send(client, "POST", "/v1/devices/sim/next", body).content)
+    stopping.join()
+    assert isinstance(order, Release)
+    assert 0.2 <= time.monotonic() - began < 40.0, "it waited, but not to the end"
+
+
+def test_a_device_says_when_it_was_last_seen_and_is_forgotten(client: TestClient) -> None:
+    send(client, "PUT", "/v1/devices/sim", Registration(device=device()))
+    (view,) = client.get("/v1/devices").json()
+    assert (view["online"], view["last_seen"]) == (True, "2026-01-01T12:00:00Z")
+    assert problem(client.delete("/v1/devices/sim")) == (409, "conflict")
+    assert problem(client.delete("/v1/devices/nobody")) == (404, "not_found")

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config import TunerConfig, load_tuner_config, parse_hours, within_hours
+from tuner.config import (
+    TunerConfig,
+    holds_password,
+    load_tuner_config,
+    parse_hours,
+    within_hours,
+)
 from tuner.core import ConfigError
 from tuner.main import bind, ensure_token, names
 
@@ -38,6 +44,9 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("lease_s = 0", "must be positive"),
         ('tuning_hours = "late"', "tuning_hours cannot be 'late'"),
         ("port = ", "not valid TOML"),
+        ('names = "tuner"', "names must be a list of strings"),
+        ("names = [1]", "names must be a list of strings"),
+        ('names = ["https://tuner:443"]', "names cannot hold 'https://tuner:443'"),
     ],
 )
 def test_a_wrong_file_names_the_key(tmp_path: Path, text: str, said: str) -> None:
@@ -99,4 +108,52 @@ def test_a_taken_port_is_named() -> None:
 
 def test_only_loopback_names_are_answered_on_loopback() -> None:
     assert names(TunerConfig()) == {"localhost", "127.0.0.1", "::1"}
-    assert socket.gethostname() in names(TunerConfig(host="0.0.0.0"))
+
+
+def test_the_names_given_are_answered_and_no_guessed_ones(tmp_path: Path) -> None:
+    assert socket.gethostname().lower() in names(TunerConfig(host="0.0.0.0"))
+    config = load_tuner_config(
+        written(tmp_path, 'host = "0.0.0.0"\nnames = ["Tuner.example.org", "10.0.0.7"]\n')
+    )
+    local = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}
+    assert names(config) == local | {"tuner.example.org", "10.0.0.7"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:secret@host/db",
+        "postgresql+psycopg://ann:sec/ret?@host/db",
+        "postgres://:secret@host/db",
+        "postgresql://ann@host/db?sslmode=require&password=secret",
+        "postgresql://host/db?sslpassword=secret",
+    ],
+)
+def test_a_file_with_a_password_is_refused_where_others_can_read_it(
+    tmp_path: Path, url: str
+) -> None:
+    path = written(tmp_path, f'db = "{url}"\n')
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match=f"chmod 640 {path}") as refused:
+        load_tuner_config(path)
+    assert "sec" not in str(refused.value)
+    path.chmod(0o640)
+    config = load_tuner_config(path)
+    assert config.db == url
+    assert "sec" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:////var/lib/jouletune-tuner/jouletune.sqlite",
+        "postgresql://ann@host:5432/db?passfile=/var/lib/jouletune-tuner/.pgpass",
+        "postgresql://host/db",
+        "memory://",
+    ],
+)
+def test_a_file_without_a_password_may_be_read_by_all(tmp_path: Path, url: str) -> None:
+    assert not holds_password(url)
+    path = written(tmp_path, f'db = "{url}"\n')
+    path.chmod(0o644)
+    assert load_tuner_config(path).db == url

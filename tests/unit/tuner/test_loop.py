@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 
-from db.memory import MemoryStore
+from db.memory import MemoryStore, MemoryStudies
 from tests.builders import Descend, Time, applied, completed, device, setting, study, window
 from tuner.core import (
     Conflict,
+    InvalidInput,
     NotFound,
     Outcome,
     Past,
@@ -19,11 +22,12 @@ from tuner.core import (
     Plan,
     Setting,
     StaleToken,
+    StoreError,
     Study,
     Suggestion,
     TrialState,
 )
-from tuner.loop import MOST_ABANDONED, Loop
+from tuner.loop import MOST_ABANDONED, MOST_LATE, Loop
 from tuner.operations import Operations
 from tuner.steps import FAILED_IN_A_ROW
 from tuner.wire import (
@@ -35,6 +39,7 @@ from tuner.wire import (
     Poll,
     Release,
     Renewal,
+    Reverted,
     TrialReport,
 )
 
@@ -47,7 +52,24 @@ class World:
     store: MemoryStore = field(default_factory=MemoryStore)
 
     def __post_init__(self) -> None:
-        self.loop = Loop(self.store, lambda _: Descend(), self.time.now)
+        self.loop = self.restarted()
+
+    def restarted(self) -> Loop:
+        """Return the loop as another process would have it."""
+        return Loop(self.store, lambda _: Descend(), self.time.now, monotonic=self.time.monotonic)
+
+    def wait(self, seconds: float) -> int:
+        """Let time pass, reaping as the schedule does; return how many trials were given up."""
+        ended = 0
+        for _ in range(math.ceil(seconds / 10.0)):
+            self.time.sleep(10.0)
+            ended += self.loop.reap()
+        return ended
+
+    @property
+    def patience_s(self) -> float:
+        """How long a trial waits for its agent, and a little more."""
+        return self.loop.lease_s + self.loop.abandon_s + 20.0
 
     def start(self, *names: str) -> Study:
         for name in names or ("sim",):
@@ -56,8 +78,11 @@ class World:
         self.store.studies.add(fresh, "test", "created")
         return fresh
 
-    def ask(self, name: str = "sim", agent: str = "host/1", holding: str = "") -> object:
-        return self.loop.order(name, Poll(agent=agent, applied=applied(name), holding=holding))
+    def ask(
+        self, name: str = "sim", agent: str = "host/1", holding: str = "", unable: str = ""
+    ) -> object:
+        poll = Poll(agent=agent, applied=applied(name), holding=holding, unable=unable)
+        return self.loop.order(name, poll)
 
     def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
         order = self.ask(name, agent)
@@ -72,6 +97,7 @@ class World:
                 trial=order.trial,
                 attempt=order.attempt,
                 token=order.token,
+                nonce=order.nonce,
                 outcome=outcome,
             )
         ).result
@@ -172,6 +198,58 @@ def test_a_late_report_is_kept_and_closes_nothing(
     assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
 
 
+def test_a_report_with_a_guessed_token_closes_nothing_and_hides_nothing(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    forged = order.model_copy(update={"nonce": "guess"})
+    assert world.report(forged, completed(1.0)) == "late"
+    with pytest.raises(StaleToken):
+        world.loop.renew(Renewal(device="sim", token=order.token, nonce="guess"))
+    assert not world.store.trials.list("s1")[0].state.final
+    assert world.report(order, completed(9.0)) == "closed"
+    ended = world.store.trials.list("s1")[0].measurement
+    assert ended is not None
+    assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
+
+
+def test_late_reports_beyond_a_few_are_refused_for_good(world: World) -> None:
+    world.start("a", "b")
+    order = world.assigned("a")
+    for token in range(100, 100 + MOST_LATE):
+        late = order.model_copy(update={"token": token})
+        assert world.report(late, completed(), "a") == "late"
+    noted = len(world.store.events.list("s1"))
+    with pytest.raises(StaleToken, match=f"has {MOST_LATE} late reports of a already"):
+        world.report(order.model_copy(update={"token": 99}), completed(), "a")
+    assert len(world.store.trials.reports("s1", order.trial)) == MOST_LATE
+    assert len(world.store.events.list("s1")) == noted
+    assert world.report(late, completed(), "a") == "duplicate"
+    assert world.report(late, completed(), "b") == "late", "another device has its own"
+    assert world.report(order, completed(), "a") == "kept", "what is in force is always taken"
+
+
+def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -> None:
+    world.start()
+    world.loop.register(device("other"))
+    hold = world.run(truth)
+    told = HoldReport(
+        device="other",
+        study="s1",
+        revision=hold.revision,
+        setting=setting(600),
+        measurement=window(),
+        ended="for no reason",
+    )
+    with pytest.raises(InvalidInput, match="s1 does not have the device other"):
+        world.loop.observe(told)
+    assert world.store.observations.list("s1") == ()
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+    world.loop.afresh(world.store.studies.get("s1"), "again")
+    with pytest.raises(InvalidInput, match="s1 does not have the device other"):
+        world.report(world.assigned(), completed(), "other")
+    assert world.store.trials.reports("s1", 9) == ()
+
+
 def test_a_report_that_comes_twice_counts_once(world: World) -> None:
     world.start()
     order = world.assigned()
@@ -191,11 +269,10 @@ def test_a_report_after_the_lease_ran_out_still_counts_if_nobody_took_over(world
 def test_an_agent_that_never_comes_back_ends_its_trial(world: World) -> None:
     world.start()
     order = world.assigned()
-    world.time.sleep(world.loop.lease_s + world.loop.abandon_s + 1.0)
-    assert world.loop.reap() == 1
+    assert world.wait(world.patience_s) == 1
     assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
     with pytest.raises(NotFound):
-        world.loop.renew(Renewal(device="sim", token=order.token))
+        world.loop.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
     assert world.assigned().trial == order.trial + 1
 
 
@@ -210,13 +287,13 @@ def test_renewing_keeps_a_lease_and_a_stale_token_is_told(world: World) -> None:
     world.start()
     first = world.assigned()
     world.time.sleep(20.0)
-    world.loop.renew(Renewal(device="sim", token=first.token))
+    world.loop.renew(Renewal(device="sim", token=first.token, nonce=first.nonce))
     lease = world.store.leases.get("sim")
     assert lease is not None
     assert lease.expires_at == world.time.now() + timedelta(seconds=world.loop.lease_s)
     world.assigned(agent="host/2")
     with pytest.raises(StaleToken):
-        world.loop.renew(Renewal(device="sim", token=first.token))
+        world.loop.renew(Renewal(device="sim", token=first.token, nonce=first.nonce))
 
 
 def test_a_tuner_that_died_goes_on_where_it_was(world: World) -> None:
@@ -263,21 +340,79 @@ def test_a_crash_between_report_and_end_is_mended_by_the_reaper_too(
     assert world.store.trials.list("s1")[0].state is TrialState.COMPLETED
 
 
-def test_a_tuner_that_was_away_gives_agents_their_time_again(world: World) -> None:
+def test_a_tuner_started_anew_gives_agents_their_time_again(world: World) -> None:
     world.start()
     order = world.assigned()
     world.time.sleep(1e5)
-    world.loop = Loop(world.store, lambda _: Descend(), world.time.now)
-    world.time.sleep(10.0)
-    assert world.loop.reap() == 0
+    world.loop = world.restarted()
+    assert world.wait(world.loop.abandon_s) == 0
     assert world.report(order, completed()) == "closed"
+
+
+def test_a_tuner_that_was_suspended_gives_agents_their_time_again(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    world.wait(world.loop.abandon_s)
+    world.time.sleep(1e5)
+    assert world.wait(world.loop.abandon_s) == 0, "it had not listened"
+    assert world.report(order, completed()) == "closed"
+
+
+def test_a_tuner_whose_database_was_away_gives_agents_their_time_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    order = world.assigned()
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoryStudies, "list", _unwell)
+        for _ in range(100):
+            world.time.sleep(10.0)
+            with pytest.raises(StoreError):
+                world.loop.reap()
+    assert world.wait(world.loop.abandon_s) == 0, "no renewal could be heard meanwhile"
+    assert world.report(order, completed()) == "closed"
+
+
+def _unwell(*_: object) -> NoReturn:
+    raise StoreError("the database does not answer")
+
+
+@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
+def test_a_step_of_the_wall_clock_ends_no_trial(world: World, step: timedelta) -> None:
+    world.start()
+    order = world.assigned()
+    world.time.step(step)
+    assert world.loop.reap() == 0
+    assert world.assigned() == order
+    assert isinstance(world.ask(agent="other/1"), Idle), "nor does it let another agent have it"
+    assert world.report(order, completed()) == "closed"
+
+
+@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
+def test_an_agent_that_fell_silent_is_given_up_whatever_the_wall_clock_says(
+    world: World, step: timedelta
+) -> None:
+    world.start()
+    world.assigned()
+    world.time.step(step)
+    assert world.wait(world.loop.abandon_s) == 0
+    assert world.wait(world.patience_s - world.loop.abandon_s) == 1
+
+
+def test_a_renewal_that_another_tuner_heard_counts(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    other = world.restarted()
+    for _ in range(5):
+        assert world.wait(world.loop.abandon_s) == 0
+        other.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
+    assert world.wait(world.patience_s) == 1
 
 
 def test_a_device_that_never_asks_does_not_keep_a_trial_running_for_ever(world: World) -> None:
     world.start("a", "b")
     world.report(world.assigned("a"), completed(), "a")
-    world.time.sleep(1e5)
-    assert world.loop.reap() == 1
+    assert world.wait(world.patience_s) == 1
     assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
 
 
@@ -286,8 +421,7 @@ def test_a_study_whose_trials_are_abandoned_one_after_another_is_paused(world: W
     for _ in range(MOST_ABANDONED):
         assert world.store.studies.get("s1").phase is Phase.BASELINE
         world.report(world.assigned("a"), completed(), "a")
-        world.time.sleep(1e5)
-        assert world.loop.reap() == 1
+        assert world.wait(world.patience_s) == 1
     assert world.store.studies.get("s1").phase is Phase.PAUSED
     assert world.store.events.list("s1")[-1].text.endswith("the last had no report of b")
     assert isinstance(world.ask("a"), Release)
@@ -406,3 +540,76 @@ def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -
     assert isinstance(world.ask(), HoldOrder)
     world.loop.afresh(world.store.studies.get("s1"), "again")
     assert isinstance(world.ask(), Idle)
+
+
+STAYS = "every device of host was put back; lift with `jouletune agent revert --lift` on host"
+
+
+@pytest.mark.parametrize("holding", [False, True])
+def test_a_device_that_takes_no_order_is_left_alone_and_its_reason_told(
+    world: World, holding: bool
+) -> None:
+    world.start()
+    if holding:
+        world.run(truth)
+    tried = world.store.trials.count("s1")
+    for _ in range(2):
+        order = world.ask(unable=STAYS)
+        assert isinstance(order, Idle) and STAYS in order.why
+    assert world.store.trials.count("s1") == tried
+    assert isinstance(world.ask(), HoldOrder if holding else Assignment)
+    said = [e.text for e in world.store.events.list(device="sim") if e.kind in ("unable", "able")]
+    assert said == [STAYS, "it takes orders again"]
+
+
+def test_a_study_starts_no_trial_while_one_of_its_devices_takes_no_order(world: World) -> None:
+    world.start("a", "b")
+    assert isinstance(world.ask("b", unable=STAYS), Idle)
+    order = world.ask("a")
+    assert isinstance(order, Idle) and f"b: {STAYS}" in order.why
+    assert world.store.trials.count("s1") == 0
+    world.ask("b")
+    assert world.assigned("a").trial == 1
+
+
+def test_a_trial_that_one_of_its_devices_cannot_take_is_aborted(world: World) -> None:
+    world.start("a", "b")
+    order = world.assigned("a")
+    assert isinstance(world.ask("b", unable=STAYS), Idle)
+    ended = world.store.trials.list("s1")[0]
+    assert (ended.state, ended.reason) == (TrialState.ABORTED, STAYS)
+    with pytest.raises(NotFound):
+        world.loop.renew(Renewal(device="a", token=order.token, nonce=order.nonce))
+
+
+def test_a_paused_study_releases_its_device_whatever_that_takes(world: World) -> None:
+    world.start()
+    Operations(world.loop).pause("s1", Change(who="ann"))
+    assert isinstance(world.ask(unable=STAYS), Release)
+
+
+@pytest.mark.parametrize("state", ["trial", "hold"])
+def test_a_revert_on_the_host_pauses_the_study_that_has_the_device(
+    world: World, state: str
+) -> None:
+    world.start()
+    if state == "hold":
+        world.run(truth)
+    else:
+        world.assigned()
+    operations = Operations(world.loop)
+    word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
+    assert operations.reverted(word).result == "closed"
+    found = world.store.studies.get("s1")
+    assert found.phase is Phase.PAUSED
+    assert world.store.studies.latest("s1").why == word.why
+    assert isinstance(world.ask(), Release)
+    operations.resume("s1", Change(who="ann"))
+    assert operations.reverted(word).result == "duplicate"
+    assert isinstance(world.ask(), HoldOrder if state == "hold" else Assignment)
+
+
+def test_a_revert_of_a_device_without_a_study_changes_nothing(world: World) -> None:
+    world.loop.register(device())
+    word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
+    assert Operations(world.loop).reverted(word).result == "late"

@@ -11,11 +11,16 @@ from db.memory_log import MemoryObservations
 from tests.builders import START, applied, completed, device, setting, study, window
 from tests.unit.tuner.cli import worlds
 from tuner.core import (
+    Estimate,
+    InvalidInput,
     Level,
+    Limit,
     Observation,
+    Outcome,
     Phase,
     Plan,
     Setting,
+    TrialState,
 )
 from tuner.operations import Operations
 from tuner.wire import (
@@ -25,6 +30,7 @@ from tuner.wire import (
     Idle,
     Poll,
     Release,
+    StudyDraft,
 )
 
 
@@ -171,3 +177,74 @@ def test_trials_that_no_longer_count_are_judged_nowhere() -> None:
     observed(verbs, name, 6.0, ended="the limit was broken in 3 windows")
     assert verbs.study(name).violations.tried == 0
     assert {t.verdict for t in verbs.trials(name)} == {None}
+
+
+def starving(at: Setting) -> Outcome:
+    """Joules fall with the clock, and so does what gets done."""
+    clock = float(at["gpu.clock_mhz"])
+    done = Estimate.of_mean(clock / 20.0, 0.1, 10)
+    seen = window(clock / 100.0, 100.0, extra={"throughput_per_s": done})
+    return Outcome(state=TrialState.COMPLETED, measurement=seen)
+
+
+def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it() -> None:
+    verbs, name = worlds.held(starving)
+    keeping = "throughput_per_s >= 0.95x baseline"
+    view = verbs.study(name)
+    assert view.phase is Phase.HOLDING
+    assert f'is 40.0 % lower: add --constraint "{keeping}" to keep it' in view.phase_why
+    assert view.phase_why in verbs.events(name, last=1)[0].text
+    assert limited(verbs, name, worlds.LIMIT, keeping) is Phase.TUNING, "that is not held then"
+
+
+def test_a_bare_throughput_is_maximised() -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), objective="throughput_per_s", policy="scripted")
+    assert verbs.create(draft).objective == "maximize throughput_per_s"
+
+
+@pytest.mark.parametrize("objective", ["energy_j", "minimize power_w"])
+def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), objective=objective, policy="scripted")
+    with pytest.raises(InvalidInput, match="without any constraint") as refused:
+        verbs.create(draft)
+    assert f'--constraint "{worlds.LIMIT}"' in refused.value.hint
+    assert "--no-constraint" in refused.value.hint
+    assert verbs.studies() == []
+    assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
+
+
+def test_a_limit_that_nothing_keeps_is_said_before_anything_else() -> None:
+    verbs = worlds.operations()
+    limit = "latency_p99_ms <= 50"
+    draft = StudyDraft(devices=("sim",), constraints=(limit,), policy="scripted")
+    name = verbs.create(draft).id
+    worlds.tune(verbs)
+    view = verbs.study(name)
+    assert view.phase is Phase.HOLDING
+    assert view.unmet == Limit("latency_p99_ms", "<=", 50.0)
+    said = "LIMIT NOT MET: holding the baseline (latency_p99_ms 100, the limit is <= 50); "
+    assert view.phase_why.startswith(said)
+    assert verbs.events(name, last=1)[0].text.startswith(said)
+
+
+def test_a_limit_that_is_kept_is_not_called_unmet() -> None:
+    for surface in (worlds.slope, worlds.flat):
+        verbs, name = worlds.held(surface)
+        assert verbs.study(name).unmet is None
+        assert "NOT MET" not in verbs.study(name).phase_why
+
+
+def test_constraints_that_contradict_each_other_are_refused_and_change_nothing() -> None:
+    verbs, name = worlds.held()
+    both = ("throughput_per_s >= 10", "throughput_per_s <= 5")
+    draft = StudyDraft(devices=("sim",), constraints=both, policy="scripted")
+    with pytest.raises(InvalidInput, match="no value keeps both"):
+        worlds.operations().create(draft)
+    before = verbs.revisions(name)
+    with pytest.raises(InvalidInput, match="no value keeps both"):
+        limited(verbs, name, *both)
+    with pytest.raises(InvalidInput, match="no value keeps both"):  # the baseline shows 100 ms
+        limited(verbs, name, "latency_p99_ms <= 0.5x baseline", "latency_p99_ms >= 60")
+    assert verbs.revisions(name) == before

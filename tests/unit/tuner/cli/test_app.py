@@ -42,6 +42,7 @@ def test_help_loads_nothing_heavy() -> None:
         "run", "tuner serve", "agent serve", "agent revert", "study create", "study list",
         "study show", "study pause", "study resume", "study stop", "study delete", "trial list",
         "history", "best", "constraint set", "constraint list", "device list", "packrat plan",
+        "token create", "token list", "token revoke",
         "bench surfaces", "bench devices", "finetune admit", "actuator status",
         "doctor",
     ],

@@ -12,8 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tuner.cli.processes import Child, Children, last_error
-from tuner.core import ConfigError, TuningError
+from tests.builders import START
+from tuner.cli.processes import Child, Children, all_there, last_error
+from tuner.cli.remote import RemoteDesk
+from tuner.core import ActuationError, ConfigError, TuningError
 
 
 def spawn(folder: Path, code: str) -> Child:
@@ -129,3 +131,17 @@ def test_last_words(tmp_path: Path) -> None:
     assert last_error(log) == "first; do"
     log.write_bytes(b"Traceback\n  \xff\nValueError: no\n\n")
     assert last_error(log) == "ValueError: no"
+
+
+def test_a_device_that_does_not_answer_is_told_at_once_though_its_agent_waits(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "agent.log"
+    log.write_text("ERROR event=not_opened device=cpu@h why='port 1 does not answer'\n")
+    with pytest.raises(ActuationError, match="cpu@h why='port 1 does not answer'"), stand_in() as d:
+        all_there(["cpu@h"], d, START, log)
+
+
+def stand_in() -> RemoteDesk:
+    """Return a tuner's desk that nobody may ask."""
+    return RemoteDesk("http://127.0.0.1:1", "")

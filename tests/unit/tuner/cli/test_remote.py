@@ -16,9 +16,11 @@ from tuner.api import create_app
 from tuner.cli.desk import Desk
 from tuner.cli.remote import RemoteDesk, read_token
 from tuner.core import (
+    AccessRole,
     ConfigError,
     Conflict,
     ConstraintSyntax,
+    Forbidden,
     InvalidInput,
     LinkError,
     NotFound,
@@ -29,7 +31,7 @@ from tuner.core import (
     Verdict,
 )
 from tuner.operations import Operations
-from tuner.wire import Change, ConstraintChange, StudyDraft
+from tuner.wire import Change, ConstraintChange, StudyDraft, TokenDraft
 
 TOKEN = "secret"
 URL = "http://tuner"
@@ -100,8 +102,24 @@ def test_changes_reach_the_tuner(local: Operations, remote: RemoteDesk) -> None:
     remote.delete(study, Change(who="ann"))
     assert local.studies() == []
     assert "ann" in local.events(last=1)[0].text
-    draft = StudyDraft(devices=("sim",), policy="scripted")
+    draft = StudyDraft(devices=("sim",), constraints=(), policy="scripted")
     assert remote.create(draft).id == local.studies()[0].id
+
+
+def test_tokens_are_made_listed_and_revoked_at_the_tuner(
+    local: Operations, remote: RemoteDesk, app: TestClient
+) -> None:
+    made = remote.access.create(TokenDraft(name="ann", role=AccessRole.OPERATOR))
+    with RemoteDesk(URL, made.token, through(app)) as desk:
+        assert desk.studies() == local.studies()
+        with pytest.raises(Forbidden):
+            desk.access.tokens()
+        remote.access.revoke("ann")
+        with pytest.raises(Unauthorised, match="ann is revoked"):
+            desk.studies()
+    assert list(remote.access.tokens()) == list(local.access.tokens())
+    with pytest.raises(NotFound, match="agent@b"):
+        remote.access.revoke("agent@b")
 
 
 @pytest.mark.parametrize(

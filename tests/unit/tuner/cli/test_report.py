@@ -83,7 +83,7 @@ def test_where_only_measuring_can_tell_there_is_no_truth() -> None:
 def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
     text = told(result(control=True))
     for part in (
-        "energy_j is 40.0 ± 0.6 % better; compared in alternating windows",
+        "energy_j is 40.0 ± 0.6 % better; throughput_per_s is unchanged; compared in alternating windows",
         "best      gpu.clock_mhz=600 batch_size=1",
         "latency_p99_ms <= 120.0 ms: kept (95 % bound 111.",
         "trials    8 completed (2 baseline, 2 tuning, 4 confirming)",
@@ -156,7 +156,7 @@ def test_a_limit_that_costs_more_than_the_baseline_is_not_called_a_saving() -> N
     )
     text = told(Result(job=job, board="A100", cannot={}, main=main), width=200)
     assert "energy_j is 40.0 ± " in text
-    assert " % worse; compared in alternating windows" in text
+    assert " % worse; throughput_per_s is unchanged; compared in alternating windows" in text
     assert "limit     latency_p99_ms <= 90.00 ms: kept" in text
     assert "it is not paid back: the best saves no energy" in text
     assert (

@@ -12,6 +12,8 @@ from agents.config import AgentConfig, Attachment
 from tuner.cli.app import main
 from tuner.config import TunerConfig
 
+SECRET = "postgresql://u:secret@h/d"
+
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -38,9 +40,31 @@ def test_a_tuner_is_served_by_its_defaults_file_and_options(
 def test_a_database_url_may_come_by_the_environment(
     served: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("JOULETUNE_DB", "postgresql://u:secret@h/d")
+    monkeypatch.setenv("JOULETUNE_DB", SECRET)
     assert main(["tuner", "serve"]) == 0
-    assert served == [TunerConfig(db="postgresql://u:secret@h/d")]
+    assert served == [TunerConfig(db=SECRET)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["tuner", "serve"],
+        ["doctor"],
+        ["study", "list"],
+        ["run", "--device", "simulated:orin"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("url", [SECRET, "postgresql://h/d?password=secret"])
+def test_a_password_on_the_command_line_is_refused(
+    served: list[object], command: list[str], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--db", url]) == 2
+    out, err = capsys.readouterr()
+    assert ".pgpass" in err
+    assert "passfile=" in err
+    assert "secret" not in out + err
+    assert served == []
 
 
 def test_an_agent_is_served_by_options_and_file(served: list[object], tmp_path: Path) -> None:
@@ -79,8 +103,39 @@ def test_a_wrong_configuration_is_refused(
 def test_reverting_where_nothing_is_set_does_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["agent", "revert", "--state-dir", str(tmp_path / "state")]
+    arguments = ["agent", "revert", "--state-dir", str(tmp_path)]
     assert main(arguments) == 0
     assert "nothing to put back" in capsys.readouterr().out
     assert main([*arguments, "--json"]) == 0
     assert capsys.readouterr().out.split() == ["{", '"reverted":', "[]", "}"]
+
+
+def test_reverting_finds_the_state_where_the_agent_is_told_to_keep_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, config = tmp_path / "kept", tmp_path / "agent.toml"
+    config.write_text(f'state_dir = "{state}"\n[[device]]\nspec = "cpu"\n')
+    state.mkdir()
+    for option, said in (
+        ("--stay", "lift with `jouletune agent revert --lift`"),
+        ("--lift", "lifted"),
+        ("--lift", "nothing to lift"),
+    ):
+        assert main(["agent", "revert", "--config", str(config), option]) == 0
+        assert said in capsys.readouterr().out
+
+
+def test_reverting_in_the_wrong_folder_is_an_error_and_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for option in ([], ["--stay"], ["--lift"]):
+        assert main(["agent", "revert", *option]) != 0
+        err = capsys.readouterr().err
+        assert "no state folder agent-state" in err and "--config" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_to_stay_and_to_be_lifted_is_refused(tmp_path: Path) -> None:
+    assert main(["agent", "revert", "--state-dir", str(tmp_path), "--stay", "--lift"]) == 2
+    assert list(tmp_path.iterdir()) == []

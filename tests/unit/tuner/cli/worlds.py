@@ -115,6 +115,7 @@ def tune(
                 trial=order.trial,
                 attempt=order.attempt,
                 token=order.token,
+                nonce=order.nonce,
                 outcome=surface(order.setting),
             )
         )

@@ -151,7 +151,7 @@ class TestWriting:
     def test_a_lock_cannot_be_read_and_a_limit_can(self, knobs: NvidiaKnobs) -> None:
         knobs.write(CLOCK, 1005)
         knobs.write(LIMIT, 250)
-        assert knobs.read() == {CLOCK: None, LIMIT: 250}
+        assert knobs.read() == {CLOCK: None, MEMORY: None, LIMIT: 250}
         knobs.reset(LIMIT)
         assert knobs.read()[LIMIT] == 400
 
@@ -172,26 +172,17 @@ class TestWriting:
         knobs.reset(MEMORY)
         assert nvml.get("mem_lock", gpu=1) == 0
 
-    @pytest.mark.parametrize(
-        ("knob", "value"),
-        [
-            (CLOCK, 1000),
-            (CLOCK, 2000),
-            (CLOCK, "1005"),
-            (CLOCK, True),
-            (LIMIT, 99),
-            (LIMIT, 401),
-            (LIMIT, float("nan")),
-            (MEMORY, 1215),
-            ("gpu.fan", 1),
-        ],
-    )
-    def test_a_value_it_does_not_list_never_reaches_the_driver(
-        self, nvml: FakeNvml, knobs: NvidiaKnobs, knob: str, value: float | str
+    @pytest.mark.parametrize("watts", [99, 401, -1])
+    def test_a_limit_that_the_board_has_not_is_refused_by_the_driver(
+        self, nvml: FakeNvml, knobs: NvidiaKnobs, watts: int
     ) -> None:
-        with pytest.raises(ActuationError, match=knob):
-            knobs.write(knob, value)
-        assert (nvml.get("lock_max"), nvml.get("limit_w")) == (0, 400)
+        with pytest.raises(ActuationError, match="Invalid Argument"):
+            knobs.write(LIMIT, watts)
+        assert nvml.get("limit_w") == 400
+
+    def test_whole_floats_are_integers(self, nvml: FakeNvml, knobs: NvidiaKnobs) -> None:
+        knobs.write(CLOCK, 1005.0)
+        assert nvml.get("lock_max") == 1005
 
 
 class TestRefusals:
@@ -211,13 +202,31 @@ class TestRefusals:
         assert CLOCK in knobs.ranges()
         assert (nvml.get("lock_max"), nvml.get("limit_w")) == (0, 400)
 
-    def test_a_lock_that_turns_out_unsupported_is_not_offered_again(self, nvml: FakeNvml) -> None:
-        knobs = discover()[1]
-        nvml.set("refuse_mem", 1.0, gpu=1)
+    @pytest.mark.parametrize("again", [False, True])
+    def test_what_was_refused_once_goes_back_all_the_same(
+        self, nvml: FakeNvml, again: bool
+    ) -> None:
+        knobs = discover()[0]
+        knobs.write(LIMIT, 250)
+        nvml.set("refuse_limit", 1.0)
         with pytest.raises(ActuationError, match="Not Supported"):
-            knobs.write(MEMORY, 405)
-        assert MEMORY not in knobs.ranges()
-        assert MEMORY not in knobs.read()
+            knobs.write(LIMIT, 400)
+        if again:  # a fresh process, to which the GPU offers no limit at all
+            knobs = discover()[0]
+            assert LIMIT not in knobs.ranges()
+        nvml.set("refuse_limit", 0.0)
+        knobs.write(LIMIT, 400)
+        assert nvml.get("limit_w") == 400
+        assert knobs.read()[LIMIT] == 400
+
+    def test_a_limit_that_is_not_told_is_left_out(
+        self, knobs: NvidiaKnobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(_handle: object) -> int:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerManagementLimit", refused)
+        assert knobs.read() == {CLOCK: None, MEMORY: None}
 
     def test_a_lost_gpu_is_lost_for_every_verb(self, nvml: FakeNvml, knobs: NvidiaKnobs) -> None:
         nvml.set("lost", 1.0)

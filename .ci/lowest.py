@@ -1,0 +1,14 @@
+"""Print the lowest releases of the web stack that pyproject.toml allows, as pip takes them."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+WEB = ("fastapi", "starlette", "uvicorn", "httpx", "httptools")
+
+project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+extras = project["optional-dependencies"]
+asked = [*project["dependencies"], *extras["tuner"], *extras["reference"]]
+floors = dict(found.groups() for text in asked if (found := re.match(r"(\w+)>=([\d.]+)", text)))
+sys.stdout.write(" ".join(f"{name}=={floors[name]}" for name in WEB) + "\n")

@@ -1,0 +1,76 @@
+"""The token an agent shows: its own, made at home, once the tuner has enrolled it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from agents import durable
+from tuner.core import LinkError, Unauthorised, digest_of
+from tuner.wire import Enrolment
+
+OWN = "agent-token"
+NEXT = "agent-token.next"
+PRIVATE = 0o600
+
+Enrol = Callable[[str, Enrolment], object]
+"""Sends an enrolment, showing a token. Raises what the tuner refuses it with."""
+
+
+class Credentials:
+    """An agent's own token in its state folder, and the token file that it enrols with.
+
+    A token is written down before it is enrolled, so that an answer that gets lost can be asked for
+    again; and beside the name it is for, so that a folder copied to another host is not believed.
+    Safe from many threads.
+    """
+
+    def __init__(self, folder: Path, token_file: Path, name: str) -> None:
+        self._own_file, self._next_file = folder / OWN, folder / NEXT
+        self._token_file = token_file
+        self._name = name
+        self._lock = threading.Lock()
+        self.own = self._kept(self._own_file)
+        """The agent's own token; empty while it has none."""
+
+    def enrol(self, enrol: Enrol, refused: str) -> None:
+        """Get a token of its own, where `refused` (empty: none) is still the one it has.
+
+        Raises:
+            Unauthorised: there is no token to enrol with.
+            LinkError: it cannot be read just now.
+            StoreError: the new token could not be written down; nothing was asked.
+        """
+        with self._lock:
+            if self.own != refused:  # another thread has enrolled meanwhile
+                return
+            given, following = self._given(), self._kept(self._next_file)
+            if not following:
+                following = secrets.token_urlsafe(32)
+                durable.write(self._next_file, f"{self._name} {following}\n", PRIVATE)
+            enrol(given, Enrolment(agent=self._name, digest=digest_of(following)))
+            self.own = following
+            durable.rename(self._next_file, self._own_file)
+
+    def _kept(self, file: Path) -> str:
+        try:
+            name, _, token = file.read_text(encoding="utf-8").strip().partition(" ")
+        except (OSError, UnicodeDecodeError):
+            return ""
+        return token if name == self._name else ""
+
+    def _given(self) -> str:
+        try:
+            token = self._token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not text"
+            lasts = isinstance(error, FileNotFoundError | PermissionError | UnicodeDecodeError)
+            raise (Unauthorised if lasts else LinkError)(
+                f"cannot read the token file {self._token_file} to enrol: {reason}",
+                hint="give the tuner's token file, or one with an enrolment token, with --token-file",
+            ) from None
+        if not token:
+            raise Unauthorised(f"the token file {self._token_file} is empty")
+        return token

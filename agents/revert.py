@@ -1,0 +1,158 @@
+"""Devices put back by the operator's word, with or without an agent at work: once, or to stay."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agents import durable
+from agents.config import Attachment
+from agents.holds import SUFFIX
+from agents.host import Host, sole
+from agents.journal import Entry, Journal
+from agents.main import open_pair
+from agents.spool import Spool
+from tuner.core import ActuationError, Conflict, NotFound, StoreError, TuningError
+from tuner.wire import Reverted
+
+log = logging.getLogger(__name__)
+
+STAY_S = 60.0
+"""How long a stay waits for a running agent: it looks every half second, a device may take its time."""
+LOOK_S = 0.2
+
+
+def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> list[str]:
+    """End every hold of this host and put its devices back as they were found; return which.
+
+    Goes on after a failure, and done twice does nothing. With `tell`, the next agent tells the tuner
+    first of all, which pauses the studies that have the devices.
+
+    Raises:
+        NotFound: there is no such folder.
+        Conflict: an agent is running on the folder.
+        ActuationError: something did not go back; the message says all that did not.
+        StoreError: all went back, but the tuner cannot be told.
+    """
+    _there(state_dir)
+    try:
+        with sole(state_dir):
+            return _revert(state_dir, root, tell)
+    except Conflict as error:
+        raise Conflict(
+            error.message, hint=f"{error.hint}, or put back to stay, with --stay"
+        ) from None
+
+
+def stay(state_dir: Path, root: Path = Path("/"), patience_s: float = STAY_S) -> list[str]:
+    """Put every device of this host back, until `lift`, also while an agent runs; return which.
+
+    Raises:
+        NotFound: there is no such folder.
+        StoreError: the folder cannot be written: what no agent has is put back, but need not stay so.
+        ActuationError: something did not go back (in time); the message says all that did not.
+    """
+    _there(state_dir)
+    journal, unnoted = Journal(state_dir / "journal"), None
+    try:
+        journal.stay()
+    except StoreError as error:
+        unnoted = error
+    done = _put_all_back(state_dir, root, journal, patience_s)
+    if unnoted is not None:
+        raise unnoted
+    return done
+
+
+def lift(state_dir: Path) -> bool:
+    """Let the devices of this host be set again; return whether they were to stay as found.
+
+    Raises:
+        NotFound: there is no such folder.
+        StoreError: the folder cannot be written.
+    """
+    _there(state_dir)
+    return Journal(state_dir / "journal").lift()
+
+
+def _put_all_back(state_dir: Path, root: Path, journal: Journal, patience_s: float) -> list[str]:
+    """Put back what no agent has, or wait until the agent has done it."""
+    left = found = [entry.device for entry in journal.devices()]
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return [*revert(state_dir, root, tell=False), *(d for d in found if d not in left)]
+        except Conflict:
+            left = [entry.device for entry in journal.devices()]
+        if not left:
+            return found
+        if time.monotonic() > deadline:
+            raise ActuationError(
+                f"the agent has not put back {', '.join(left)} within {patience_s:g} s; it goes on trying",
+                hint="its log says why; if it hangs, stop it and ask again",
+            )
+        time.sleep(LOOK_S)
+
+
+def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
+    done: list[str] = []
+    failures: list[str] = []
+    untold: list[str] = []
+    journal, spool = Journal(state_dir / "journal"), Spool(state_dir / "spool")
+    for entry in journal.devices():
+        try:
+            _put_back(entry, state_dir, root, journal)
+        except TuningError as error:
+            failures.append(str(error))
+        else:
+            log.info("event=reverted device=%s", entry.device)
+            done.append(entry.device)
+        if tell and not spool.put(_word(entry.device, root)):
+            untold.append(entry.device)
+    if failures:
+        raise ActuationError("; ".join(failures), hint="mend that, then revert again")
+    if untold:
+        raise StoreError(
+            f"{', '.join(untold)} is back as it was found, but the disk does not take the word for "
+            "the tuner, which would tune on",
+            hint="pause the study before you start the agent",
+        )
+    return done
+
+
+def _there(state_dir: Path) -> None:
+    if not state_dir.is_dir():
+        raise NotFound(
+            f"there is no state folder {state_dir}: no agent keeps anything there",
+            hint="give the agent's configuration with --config, or its folder with --state-dir",
+        )
+
+
+def _word(device: str, root: Path) -> Reverted:
+    at = datetime.now(UTC).isoformat(sep=" ", timespec="milliseconds")
+    return Reverted(
+        device=device, why=f"the operator put {device} back on {Host.here(root).name} at {at}"
+    )
+
+
+def _put_back(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> None:
+    if "spec" not in entry.attached:
+        raise ActuationError(
+            f"{entry.device}: its journal does not tell what to open ({entry.damaged})",
+            hint="start the agent with that device: it restores what it can",
+        )
+    attachment = Attachment(entry.attached["spec"], entry.attached.get("workload", ""))
+    seed = int(entry.attached.get("seed", "0"))
+    try:
+        pair = open_pair(attachment, entry.device, seed, state_dir, root)
+        try:
+            journal.restore(entry.device, pair)
+        finally:
+            pair.close()
+    finally:  # also where the device does not answer: the next agent must not take its hold up again
+        try:
+            durable.remove(state_dir / "holds" / durable.file_name(entry.device, SUFFIX))
+        except StoreError as error:
+            log.error("event=hold_not_removed device=%s why=%r", entry.device, str(error))

@@ -1,0 +1,56 @@
+"""The order to stop the fleet over SQLAlchemy: at most one row, and who is back since."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, select
+
+from db.schema import StopBackRow, StopRow
+from db.sql.database import Database, insert_into
+from tuner.core import FleetStop
+
+THE_ONE = 1
+
+
+class SqlStops:
+    """The order to stop everything in a database, while there is one."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def current(self) -> FleetStop | None:
+        """Return the order in force, None where there is none."""
+        with self._database.read() as session:
+            row = session.get(StopRow, THE_ONE)
+            if row is None:
+                return None
+            back = session.scalars(select(StopBackRow.device_id)).all()
+            return FleetStop(at=row.at, who=row.who, why=row.why, back=frozenset(back))
+
+    def order(self, stop: FleetStop) -> FleetStop:
+        """Put an order in force and return it; where there is one already, that one."""
+        with self._database.write() as session:
+            session.execute(
+                insert_into(session, StopRow)
+                .values(id=THE_ONE, at=stop.at, who=stop.who, why=stop.why)
+                .on_conflict_do_nothing()
+            )
+        return self.current() or stop
+
+    def report(self, device: str, *, back: bool) -> None:
+        """Note whether a device is at its original setting; nothing where no order is in force."""
+        with self._database.write() as session:
+            # Held, so that no note outlives an order that is lifted meanwhile.
+            if session.get(StopRow, THE_ONE, with_for_update=True) is None:
+                return
+            if back:
+                insert = insert_into(session, StopBackRow).values(device_id=device)
+                session.execute(insert.on_conflict_do_nothing())
+            else:
+                session.execute(delete(StopBackRow).where(StopBackRow.device_id == device))
+
+    def lift(self) -> bool:
+        """End the order and return whether there was one."""
+        with self._database.write() as session:
+            gone = session.scalar(delete(StopRow).returning(StopRow.id))
+            session.execute(delete(StopBackRow))
+        return gone is not None

@@ -1,0 +1,85 @@
+"""Fault points: every call that can fail, counted, and one chosen to fail, once or from then on."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+
+class Faults:
+    """Counts calls; the chosen one fails, and with `lasting` all of its kind after it until `mended`.
+
+    With `at` 0 nothing fails, and `labels` tells which call was at each point.
+    """
+
+    def __init__(self, at: int = 0, *, lasting: bool = False) -> None:
+        self.at = at
+        self.lasting = lasting
+        self.mended = False
+        self.labels: list[str] = []
+        self._kind = ""
+
+    @property
+    def struck(self) -> bool:
+        """Whether the chosen point was come to."""
+        return bool(self._kind)
+
+    def strikes(self, kind: str, what: str) -> bool:
+        """Count a call; return whether it fails."""
+        self.labels.append(f"{kind} {what}")
+        if self.mended or self.at == 0:
+            return False
+        if len(self.labels) == self.at:
+            self._kind = kind
+            return True
+        return self.lasting and self._kind == kind
+
+
+def full(path: object) -> OSError:
+    """Return what a full disk says."""
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+@contextmanager
+def failing_files(faults: Faults, folder: Path) -> Iterator[None]:
+    """Make every change of a file below a folder, by this process, a point at which the disk is full.
+
+    Reading and removing go on as they do on a full disk; removing is a point of its own.
+    """
+    prefix = str(folder)
+
+    def inside(path: object) -> bool:
+        return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(prefix)
+
+    def failing(call: Callable[..., Any], kind: str, *, always: bool = False) -> Callable[..., Any]:
+        def checked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            path = args[0]
+            name = Path(path).name if inside(path) else "file"
+            if (always or inside(path)) and faults.strikes(kind, f"{call.__name__} {name}"):
+                raise full(path)
+            return call(*args, **kwargs)
+
+        return checked
+
+    opened = io.open
+
+    def opening(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        writes = any(letter in mode for letter in "wax+")
+        if writes and inside(file) and faults.strikes("disk", f"open {Path(file).name}"):
+            raise full(file)
+        return opened(file, mode, *args, **kwargs)
+
+    with (
+        mock.patch.object(io, "open", opening),
+        mock.patch.object(os, "fsync", failing(os.fsync, "disk", always=True)),
+        mock.patch.object(os, "replace", failing(os.replace, "disk")),
+        mock.patch.object(os, "mkdir", failing(os.mkdir, "disk")),
+        mock.patch.object(os, "unlink", failing(os.unlink, "removal")),
+    ):
+        yield

@@ -1,0 +1,218 @@
+"""Every disk and driver call of the actuator fails, once and for good; nothing stays altered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.hand import Value
+from agents.originals import Originals
+from agents.slots import Peer
+from tests.actuation import Direct, DirectHand, actuator_of
+from tests.chaos.faults import Faults, full
+from tests.chaos.theatre import BOOT, GPU, HELD, TRIED, TRIED_NEXT, Theatre
+from tuner.errors import ActuationError, DeviceLost, TuningError
+
+Count = Callable[[str, int, int], None]
+PEER = Peer(1, 1, 7)
+LATER_S = 120.0
+"""Longer than any wait before the actuator tries again."""
+
+
+class FaultyDisk(Originals):
+    """A journal's disk that is full at the chosen point: it can be read, and written no more."""
+
+    def __init__(self, faults: Faults, folder: Path) -> None:
+        super().__init__(folder)
+        self._faults = faults
+
+    def _strike(self, call: str, path: Path) -> None:
+        if self._faults.strikes("disk", f"{call} {path.name}"):
+            raise full(path)
+
+    def write(self, path: Path, content: bytes) -> None:
+        self._strike("write", path)
+        super().write(path, content)
+
+    def sync(self, path: Path) -> None:
+        self._strike("sync", path)
+        super().sync(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._strike("rename", new)
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self._strike("remove", path)
+        super().remove(path)
+
+
+Do = Callable[[], Awaitable[Any]]
+Wrong = Callable[[str, Do], Awaitable[Any]]
+"""What a faulty driver does, given what was asked in words and a way to do it."""
+
+
+async def refused(verb: str, do: Do) -> Any:  # noqa: ANN401 - JSON
+    raise ActuationError(f"the driver refuses to {verb}")
+
+
+async def lost(verb: str, do: Do) -> Any:  # noqa: ANN401
+    raise DeviceLost(f"it fell off the bus ({verb})")
+
+
+async def done_but_unheard(verb: str, do: Do) -> Any:  # noqa: ANN401
+    await do()
+    raise DeviceLost(f"the driver did not answer within 1 s ({verb})")
+
+
+async def seemingly_done(verb: str, do: Do) -> Any:  # noqa: ANN401
+    """Only where it can be read back: a driver that says of a clock lock it is gone is believed."""
+    return None if "gpu.power_limit_w" in verb else await do()
+
+
+async def knob_missing(verb: str, do: Do) -> Any:  # noqa: ANN401
+    answer = await do()
+    if verb == "read":
+        answer[0] = {k: v for k, v in answer[0].items() if k != "gpu.power_limit_w"}
+    return answer
+
+
+async def another_value(verb: str, do: Do) -> Any:  # noqa: ANN401
+    answer = await do()
+    if verb == "read":
+        answer[0] = {**answer[0], "gpu.power_limit_w": 123}
+    return answer
+
+
+async def nonsense(verb: str, do: Do) -> Any:  # noqa: ANN401
+    await do()
+    return "what?" if verb == "read" else None
+
+
+async def error_of_ours(verb: str, do: Do) -> Any:  # noqa: ANN401
+    raise KeyError(verb)
+
+
+LASTING = (refused, lost, done_but_unheard, seemingly_done, knob_missing, nonsense, error_of_ours)
+FAULTS: tuple[tuple[Wrong | None, bool], ...] = (
+    *((wrong, lasting) for wrong in (None, *LASTING) for lasting in (False, True)),
+    # A driver that goes on telling another value is another writer, as far as anybody can know.
+    (another_value, False),
+)
+
+
+class FaultyHand(DirectHand):
+    """A driver that does the `wrong` thing at the chosen point; well otherwise."""
+
+    def __init__(self, hardware: Path, faults: Faults, wrong: Wrong | None) -> None:
+        super().__init__(hardware)
+        self._faults = faults
+        self._wrong = wrong
+
+    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+        async def do() -> Any:  # noqa: ANN401
+            return await DirectHand.ask(self, verb, uuid, *details)
+
+        what = " ".join(map(str, (verb, *details)))
+        if self._wrong is None or verb == "describe" or not self._faults.strikes("driver", what):
+            return await do()
+        return await self._wrong(what, do)
+
+
+class Stage:
+    """An actuator whose disk, or driver, fails at the chosen point, and a clock to turn."""
+
+    def __init__(self, theatre: Theatre, faults: Faults, wrong: Wrong | None) -> None:
+        self.theatre = theatre
+        self.faults = faults
+        self.wrong = wrong
+        self.now = 0.0
+        self.actuator = self.started()
+
+    def started(self) -> Direct:
+        """Return the actuator as it starts: journal replayed, grants made."""
+        disk = Originals(self.theatre.journal)
+        if self.wrong is None:
+            disk = FaultyDisk(self.faults, self.theatre.journal)
+        hand = FaultyHand(self.theatre.hardware, self.faults, self.wrong)
+        made = actuator_of(self.theatre.config, lambda: hand, disk, BOOT, lambda: self.now)
+        actuator = Direct(asyncio.run(made))
+        actuator.replay()
+        actuator.grant()
+        return actuator
+
+    def play(self) -> None:
+        """Two trials around a hold, then the end; what is refused is refused, as to any agent."""
+        asked: tuple[tuple[str, Any], ...] = (
+            ("acquire", (5.0,)),
+            ("apply", (TRIED,)),
+            ("renew", (5.0,)),
+            ("hold", (HELD, 1000.0)),
+            ("acquire", (5.0,)),
+            ("apply", (TRIED_NEXT,)),
+            ("hold", (HELD, 1000.0)),
+            ("release", ()),
+        )
+        for verb, details in asked:
+            with suppress(Exception):  # as whoever answers a peer contains it
+                getattr(self.actuator, verb)(PEER, GPU, *details)
+        self.actuator.gone(PEER)
+
+    def settle(self) -> None:
+        """Let time pass, as the actuator's own tasks see it."""
+        for _ in range(3):
+            self.now += LATER_S
+            self.actuator.tick()
+
+    def usable(self) -> str:
+        """Return why the device cannot be used as before; empty where it can."""
+        try:
+            self.actuator.acquire(PEER, GPU, 5.0)
+            self.actuator.apply(PEER, GPU, TRIED)
+            self.actuator.release(PEER, GPU)
+        except TuningError as error:
+            return f"not usable: {error}"
+        return ""
+
+
+def point(stage: Stage, *, restarted: bool) -> str:
+    """Play a scene with its fault, mend it, and return what is wrong then; empty where nothing is."""
+    stage.play()
+    stage.settle()
+    stage.faults.mended = True
+    if restarted:
+        stage.actuator = stage.started()
+    stage.settle()
+    return stage.theatre.check_original() or stage.usable() or stage.theatre.check_original()
+
+
+def told(fault: object) -> str:
+    if isinstance(fault, bool):
+        return "for good" if fault else "once"
+    return getattr(fault, "__name__", "disk full").replace("_", " ")
+
+
+@pytest.mark.parametrize(("wrong", "lasting"), FAULTS, ids=told)
+def test_a_fault_anywhere_in_the_actuator_leaves_nothing_altered_once_it_is_over(
+    wrong: Wrong | None, lasting: bool, tmp_path: Path, count: Count
+) -> None:
+    theatre = Theatre(tmp_path / "t")
+    dry = Stage(theatre, Faults(), wrong)
+    assert point(dry, restarted=False) == ""
+    problems: list[str] = []
+    struck = 0
+    for at, label in enumerate(dry.faults.labels, 1):
+        theatre.renew_hardware()
+        stage = Stage(theatre, Faults(at, lasting=lasting), wrong)
+        problem = point(stage, restarted=at % 2 == 0)
+        struck += stage.faults.struck
+        if problem:
+            problems.append(f"{at} ({label}): {problem}")
+    count(f"fault: actuator, {told(wrong)}, {told(lasting)}", struck, len(problems))
+    assert struck > 20
+    assert not problems

@@ -1,0 +1,283 @@
+"""Every file, device call and tuner's answer of the agent fails, once and for good; nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agents.agent import DeviceAgent
+from agents.journal import Journal
+from agents.spool import Spool
+from tests.chaos.faults import Faults, failing_files
+from tests.fakes import FakeActuator, Rig, StubTuner, refusal
+from tuner.core import ActuationError, DeviceLost, Phase, Plan, Setting, TuningError
+from tuner.wire import Assignment, HoldOrder, Idle, Release
+
+Count = Callable[[str, int, int], None]
+
+FOUND = {"gpu.clock_mhz": 1000, "batch_size": 1}
+HELD = {"gpu.clock_mhz": 800, "batch_size": 2}
+TRIAL = Assignment(
+    study="s1",
+    revision=1,
+    trial=1,
+    attempt=1,
+    token=1,
+    nonce="n1",
+    lease_s=30.0,
+    phase=Phase.TUNING,
+    setting={"gpu.clock_mhz": 600, "batch_size": 4},
+    baseline=FOUND,
+    metrics=("energy_j",),
+    window_s=10.0,
+    max_window_s=10.0,
+)
+HOLD = HoldOrder(
+    study="s1",
+    revision=1,
+    plan=Plan.single(HELD),
+    baseline=FOUND,
+    metrics=("energy_j",),
+    valid_for_s=36000.0,
+    observe_s=15.0,
+    window_s=10.0,
+)
+ORDERS = (
+    TRIAL,
+    HOLD,
+    TRIAL.model_copy(update={"trial": 2, "token": 2, "setting": {**HELD, "batch_size": 4}}),
+    Release(why="the study is over"),
+)
+STEPS = 30
+"""More than the orders take, with every fault that is over after one call."""
+
+
+@dataclass
+class PatientTuner(StubTuner):
+    """Gives an order until it has been obeyed, as a tuner does whose answers may get lost."""
+
+    script: tuple[Assignment | HoldOrder | Release, ...] = ORDERS
+    given: int = 0
+    held_polls: int = 0
+    released: bool = False
+    reported: set[int] = field(default_factory=set)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        answered = super().answer(request)
+        path, message = self.heard[-1]
+        if path == "/v1/trials/report":
+            self.reported.add(message["trial"])
+        return answered
+
+    @property
+    def believed(self) -> bool:
+        """Whether the tuner takes a hold to be in force, by the last word it had."""
+        for path, message in reversed(self.heard):
+            if path.endswith("/next"):
+                return bool(message["holding"])
+        return False
+
+    def _next(self, message: dict[str, Any]) -> httpx.Response:
+        while self.given < len(self.script) and self._obeyed(self.script[self.given], message):
+            self.given += 1
+        order = self.script[self.given] if self.given < len(self.script) else Idle(why="all done")
+        self.released |= isinstance(order, Release)
+        self.orders = [order]
+        self.time.sleep(min(5.0, message["wait_s"]))
+        return super()._next(message)
+
+    def _obeyed(self, order: Assignment | HoldOrder | Release, poll: dict[str, Any]) -> bool:
+        if isinstance(order, Assignment):
+            return order.trial in self.reported
+        if isinstance(order, Release):
+            return not poll["holding"] and poll["applied"]["level"] == "original"
+        self.held_polls += poll["holding"] == order.study
+        return self.held_polls > 4 or bool(self._ends(order))
+
+    def _ends(self, order: HoldOrder) -> list[dict[str, Any]]:
+        told = self.told("/holds/report")
+        return [m for m in told if m["ended"] and m["revision"] == order.revision]
+
+
+Answering = Callable[[httpx.Request, Callable[[], httpx.Response]], httpx.Response]
+
+
+def page(status: int) -> Answering:
+    """Return a proxy's answer."""
+    return lambda request, do: httpx.Response(status, html=f"<h1>{status}</h1>")
+
+
+def problem(status: int, code: str) -> Answering:
+    """Return an answer of the tuner's own door, which never saw the message."""
+    return lambda request, do: refusal(status, code)
+
+
+def unreached(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
+    raise httpx.ConnectError("connection refused", request=request)
+
+
+def heard_unanswered(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
+    do()
+    raise httpx.ReadTimeout("timed out", request=request)
+
+
+def nonsense(request: httpx.Request, do: Callable[[], httpx.Response]) -> httpx.Response:
+    return httpx.Response(200, text="{}")
+
+
+ANSWERS: Mapping[str, Answering] = {
+    "connection refused": unreached,
+    "heard, but unanswered": heard_unanswered,
+    "a proxy's 400": page(400),
+    "a proxy's 404": page(404),
+    "a proxy's 409": page(409),
+    "a proxy's 422": page(422),
+    "a proxy's 200": nonsense,
+    "a wrong Host": problem(400, "host"),
+    "the database is away": problem(503, "store"),
+}
+
+
+SEEMS = "said done, but not"
+SIDES = ("refused", "lost", "done, but unheard", SEEMS)
+
+
+@dataclass
+class FaultyTuner(PatientTuner):
+    """Answers as `wrong` says at the chosen point."""
+
+    faults: Faults = field(default_factory=Faults)
+    wrong: Answering | None = None
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if self.wrong is None or not self.faults.strikes("tuner", request.url.path):
+            return super().answer(request)
+        return self.wrong(request, lambda: PatientTuner.answer(self, request))
+
+
+@dataclass
+class FaultyActuator(FakeActuator):
+    """A side whose calls fail at the chosen point, before or after they are done, or only seem to work.
+
+    What it reads is true: whoever goes on lying about that is believed, having nobody above it.
+    """
+
+    faults: Faults = field(default_factory=Faults)
+    wrong: str = ""
+
+    def read(self) -> Setting:
+        if self.wrong and self.faults.strikes(self.label, "read") and self.wrong != SEEMS:
+            raise self._error("read")
+        return super().read()
+
+    def apply(self, setting: Setting) -> None:
+        if self.wrong and self.faults.strikes(self.label, "apply"):
+            if self.wrong == "done, but unheard":
+                super().apply(setting)
+            if self.wrong != SEEMS:
+                raise self._error("apply")
+            return
+        super().apply(setting)
+
+    def _error(self, verb: str) -> TuningError:
+        kind = DeviceLost if self.wrong == "lost" else ActuationError
+        return kind(f"the {self.label} says no to {verb}")
+
+
+class Scene:
+    """An agent, its two sides and its tuner, where one kind of call can fail."""
+
+    def __init__(self, folder: Path, faults: Faults, wrong: str) -> None:
+        self.faults = faults
+        self.rig = Rig(folder)
+        self.tuner = FaultyTuner(self.rig.time, faults=faults, wrong=ANSWERS.get(wrong))
+        self.rig.tuner = self.tuner
+        side = wrong if wrong in SIDES else ""
+        for name in ("device", "work"):
+            plain: FakeActuator = getattr(self.rig, name)
+            faulty = FaultyActuator(plain.label, plain.space, plain.log, faults=faults, wrong=side)
+            setattr(self.rig, name, faulty)
+        self.agent = self.begun()
+
+    def begun(self) -> DeviceAgent:
+        """Return the agent as another start of its process begins."""
+        self.rig.spool = Spool(self.rig.folder / "spool")
+        self.rig.journal = Journal(self.rig.folder / "journal")
+        agent = self.rig.agent()
+        agent.begin()
+        return agent
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.agent.step()
+            if self.tuner.given == len(ORDERS):
+                break
+
+    def altered(self) -> str:
+        """Return what is not as it was found; empty where all is."""
+        if self.rig.setting != FOUND:
+            return f"left at {self.rig.setting}"
+        return "a journal is left" if self.rig.journal.devices() else ""
+
+    def lost(self) -> str:
+        """Return what the tuner was never told, or tells itself wrongly; empty where nothing."""
+        missing = {o.trial for o in ORDERS if isinstance(o, Assignment)} - self.tuner.reported
+        if missing:
+            return f"trials {missing} were never reported"
+        if self.rig.spool.waiting():
+            return f"{len(self.rig.spool.waiting())} reports wait for ever"
+        refused = list((self.rig.folder / "spool" / "refused").glob("*"))
+        if refused:
+            return f"{len(refused)} reports were given up"
+        return "the tuner believes in a hold that is not" if self.tuner.believed else ""
+
+
+def point(folder: Path, faults: Faults, wrong: str, *, restarted: bool) -> str:
+    """Play the orders with a fault, mend it, and return what is wrong then; empty where nothing is."""
+    scene = Scene(folder, faults, wrong)
+    scene.run(STEPS)
+    if wrong == "disk full" and scene.tuner.released and scene.rig.setting != FOUND:
+        return f"released while the disk is full, and left at {scene.rig.setting}"
+    if restarted:
+        scene.agent = scene.begun()
+    scene.faults.mended = True
+    if restarted:
+        scene.agent = scene.begun()
+    scene.run(STEPS)
+    for _ in range(3):
+        scene.agent.step()
+    return scene.altered() or scene.lost()
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
+@pytest.mark.parametrize("wrong", ["disk full", *SIDES, *ANSWERS])
+def test_a_fault_anywhere_in_the_agent_leaves_nothing_altered_and_nothing_untold(
+    wrong: str, lasting: bool, tmp_path: Path, count: Count
+) -> None:
+    def played(folder: Path, faults: Faults, *, restarted: bool) -> str:
+        folder.mkdir()
+        for name, token in (("token", "admin"), ("agent-token", "agent@host secret")):
+            (folder / name).write_text(f"{token}\n")
+        if wrong != "disk full":
+            return point(folder, faults, wrong, restarted=restarted)
+        with failing_files(faults, folder):
+            return point(folder, faults, wrong, restarted=restarted)
+
+    dry = Faults()
+    assert played(tmp_path / "dry", dry, restarted=False) == ""
+    problems: list[str] = []
+    struck = 0
+    for at, label in enumerate(dry.labels, 1):
+        faults = Faults(at, lasting=lasting)
+        problem = played(tmp_path / str(at), faults, restarted=at % 2 == 0)
+        struck += faults.struck
+        if problem:
+            problems.append(f"{at} ({label}): {problem}")
+    count(f"fault: agent, {wrong}, {'for good' if lasting else 'once'}", struck, len(problems))
+    assert struck > 8
+    assert not problems

@@ -1,0 +1,110 @@
+"""Every answer of a real actuator to its agent fails, once and for good; the device ends as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from agents.devices.remote import Line
+from tests.chaos.faults import Faults
+from tests.chaos.points import reap_all
+from tests.chaos.test_agent_faults import PatientTuner
+from tests.chaos.test_agent_killed import ORDERS, RemoteRig, open_rig
+from tests.chaos.theatre import Theatre
+from tuner.wire import Assignment
+
+Count = Callable[[str, int, int], None]
+Exchange = Callable[[Line, bytes], dict[str, Any]]
+STEPS = 20
+
+
+def refused(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+    return {"ok": False, "code": "actuation", "message": "the driver says no", "hint": ""}
+
+
+def unauthorised(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+    return {"ok": False, "code": "unauthorised", "message": "who are you?", "hint": ""}
+
+
+def of_no_known_kind(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+    return {"ok": False, "code": "internal", "message": "it broke", "hint": ""}
+
+
+def unheard(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+    raise ConnectionResetError("it closed the connection")
+
+
+def heard_unanswered(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+    exchange(line, request)
+    raise TimeoutError("timed out")
+
+
+WRONG = (refused, unauthorised, of_no_known_kind, unheard, heard_unanswered)
+
+
+@pytest.fixture
+def theatre(tmp_path: Path) -> Iterator[Theatre]:
+    theatre = Theatre(tmp_path / "t")
+    actuator = theatre.start(theatre.clock, deadly=False)
+    yield theatre
+    os.kill(actuator, signal.SIGKILL)
+    reap_all()
+
+
+def point(folder: Path, theatre: Theatre, faults: Faults, wrong: Callable[..., Any]) -> str:
+    """Be an agent whose line to the actuator fails; return what is wrong once it does no longer."""
+    whole: Exchange = Line._exchange
+    ours = threading.current_thread()
+
+    def exchange(line: Line, request: bytes) -> dict[str, Any]:
+        # What the background renews in its own time is left alone: points are counted.
+        verb = str(request[:24])
+        if threading.current_thread() is not ours or not faults.strikes("actuator", verb):
+            return whole(line, request)
+        answer: dict[str, Any] = wrong(line, request, whole)
+        return answer
+
+    rig: RemoteRig = open_rig(folder, theatre)
+    rig.tuner = tuner = PatientTuner(rig.time, script=ORDERS)
+    with mock.patch.object(Line, "_exchange", exchange):
+        agent = rig.agent()
+        agent.begin()
+        for _ in range(STEPS):
+            agent.step()
+        faults.mended = True
+        for _ in range(STEPS):
+            agent.step()
+    assert rig.remote is not None
+    rig.remote.close()
+    missing = {o.trial for o in ORDERS if isinstance(o, Assignment)} - tuner.reported
+    if missing:
+        return f"trials {missing} were never reported"
+    return theatre.check_original() or ("journalled" if rig.journal.devices() else "")
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
+def test_an_actuator_that_answers_wrongly_anywhere_leaves_nothing_altered(
+    wrong: Callable[..., Any], lasting: bool, theatre: Theatre, tmp_path: Path, count: Count
+) -> None:
+    dry = Faults()
+    assert point(tmp_path / "dry", theatre, dry, wrong) == ""
+    problems: Mapping[str, str] = {}
+    struck = 0
+    for at, label in enumerate(dry.labels, 1):
+        faults = Faults(at, lasting=lasting)
+        problem = point(tmp_path / str(at), theatre, faults, wrong)
+        struck += faults.struck
+        if problem:
+            problems = {**problems, f"{at} ({label})": problem}
+    name = wrong.__name__.replace("_", " ")
+    count(f"fault: lease, {name}, {'for good' if lasting else 'once'}", struck, len(problems))
+    assert struck > 15
+    assert not problems

@@ -1,0 +1,109 @@
+"""What an operator is told of a fleet that runs for real, and what stops it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.stage import JOULETUNE, Stage, stage, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+DRAFT = {
+    "objective": "latency_mean_ms",
+    "constraints": ["latency_mean_ms <= 2x baseline"],
+    "terms": {"trials": 3, "window_s": 0.6, "max_window_s": 2.0},
+}
+LONG = {**DRAFT, "terms": {"trials": 3, "window_s": 100.0, "max_window_s": 100.0}}
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path) as found:
+        yield found
+
+
+def start(played: Stage) -> int:
+    """Start tuner, toy and agent; return the toy's port."""
+    played.start_tuner()
+    toy = played.start_toy()
+    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
+    return toy
+
+
+def batch_size(toy: int) -> int:
+    return int(httpx.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+
+
+def ask(played: Stage, *arguments: str) -> tuple[int, str, str]:
+    """Run a command against the tuner to its end."""
+    where = ("--tuner", f"http://127.0.0.1:{played.tuner_port}")
+    token = ("--token-file", str(played.token_file))
+    done = subprocess.run(
+        [*JOULETUNE, *arguments, *where, *token],
+        capture_output=True, text=True, timeout=100.0, stdin=subprocess.DEVNULL,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_stopped_fleet_is_at_its_original_through_a_crash_until_it_is_lifted(
+    played: Stage,
+) -> None:
+    toy = start(played)
+    study = played.create(**DRAFT)
+    played.await_phase(study, "holding")
+    until(lambda: batch_size(toy) != 1, "nothing is held")
+    held, trials = batch_size(toy), len(played.trials(study))
+
+    code, out, err = ask(played, "stop-all", "--why", "smoke")
+    assert code == 0, out + err
+    assert batch_size(toy) == 1, "it says so only once the device is back"
+    assert "is back at its original setting" in out
+    played.kill("tuner")
+    played.start_tuner()
+    played.kill("agent")
+    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
+    code, out, err = ask(played, "stop-all")
+    assert (code, batch_size(toy)) == (0, 1), out + err
+    view = played.call("GET", f"/studies/{study}")
+    assert (view["phase"], view["stopped"]) == ("holding", True), "the study stays as it is"
+
+    assert ask(played, "stop-all", "--lift")[0] == 0
+    until(lambda: batch_size(toy) == held, "what was held is not taken up again")
+    assert played.phase(study) == "holding"
+    assert len(played.trials(study)) == trials, "nothing had to be measured anew"
+
+
+def test_a_trial_under_way_ends_when_the_fleet_is_stopped(played: Stage) -> None:
+    toy = start(played)
+    study = played.create(**LONG)
+    until(lambda: bool(played.trials(study)), "no trial begins")
+    code, out, err = ask(played, "stop-all")
+    assert code == 0, out + err
+    assert batch_size(toy) == 1
+    assert [t["state"] for t in played.trials(study)] == ["aborted"]
+    assert played.phase(study) == "baseline"
+    played.call("DELETE", "/stop")
+    until(lambda: len(played.trials(study)) == 2, "the study does not go on")
+
+
+def test_a_killed_agent_is_offline_after_its_lease_and_can_be_forgotten(played: Stage) -> None:
+    start(played)
+    study = played.create(**DRAFT)
+    device = played.device()
+    assert played.call("GET", "/devices")[0]["online"] is True
+    played.kill("agent")
+    until(lambda: not played.call("GET", "/devices")[0]["online"], "it still counts as online")
+    assert played.call("GET", f"/studies/{study}")["offline"] == [device]
+
+    code, out, _ = ask(played, "stop-all")
+    assert code == 1, "nobody knows how it is set"
+    assert f"{device} OFFLINE since " in out
+    played.call("POST", f"/studies/{study}/stop", {})
+    assert ask(played, "device", "forget", device)[0] == 0
+    assert played.call("GET", "/devices") == []

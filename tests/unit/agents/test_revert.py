@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from agents.config import Attachment
+from agents.devices import catalogue
+from agents.holds import Holder
+from agents.host import Host, HostClock, sole
+from agents.journal import Journal
+from agents.main import open_pair
+from agents.revert import lift, revert, stay
+from agents.spool import Spool
+from tests.builders import START
+from tests.fakes import failing
+from tuner.core import (
+    ActuationError,
+    Conflict,
+    DeviceLost,
+    Level,
+    NotFound,
+    Plan,
+    Setting,
+    StoreError,
+)
+from tuner.wire import HoldOrder
+
+A100 = Attachment("simulated:a100")
+DEVICE = "simulated-a100@host"
+HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
+
+
+def hold(state: Path, at: datetime = START) -> Setting:
+    """Leave a device at a hold, as an agent that was killed does, and return what it was before."""
+    pair = open_pair(A100, DEVICE, 0, state, Path("/"))
+    before = pair.read()
+    keeper = Holder(
+        DEVICE,
+        pair,
+        folder=state / "holds",
+        journal=Journal(state / "journal"),
+        attached={"spec": A100.spec, "seed": "0"},
+        host=Host("host", "boot-1", 2),
+        clock=HostClock(),
+        now=lambda: at,
+    )
+    keeper.take(
+        HoldOrder(
+            study="s1",
+            revision=3,
+            plan=Plan.single(HELD),
+            baseline=before,
+            metrics=("energy_j",),
+            valid_for_s=3600.0,
+            observe_s=60.0,
+            window_s=10.0,
+        )
+    )
+    return before
+
+
+def in_force(state: Path) -> Setting:
+    return open_pair(A100, DEVICE, 0, state, Path("/")).read()
+
+
+def told(state: Path) -> list[dict[str, str]]:
+    """Return what waits for the tuner."""
+    return [json.loads(path.read_text()) for path in Spool(state / "spool").waiting()]
+
+
+def test_reverting_ends_the_hold_restores_what_was_found_and_tells_the_tuner(
+    tmp_path: Path,
+) -> None:
+    before = hold(tmp_path)
+    assert in_force(tmp_path) == HELD
+    assert revert(tmp_path) == [DEVICE]
+    assert in_force(tmp_path) == before
+    assert revert(tmp_path) == []
+    (word,) = told(tmp_path)
+    assert word["device"] == DEVICE
+    assert f"the operator put {DEVICE} back on " in word["why"]
+    assert list((tmp_path / "holds").iterdir()) == []
+
+
+def test_reverting_goes_on_after_a_failure(tmp_path: Path) -> None:
+    before = hold(tmp_path)
+    journal = tmp_path / "journal"
+    record(journal, "another@host", "simulated:no-such")
+    (journal / "unknown@host.journal").write_text("")
+    with pytest.raises(ActuationError, match=r"no simulated device 'no-such'.*unknown@host"):
+        revert(tmp_path)
+    assert in_force(tmp_path) == before
+
+
+def record(folder: Path, device: str, spec: str) -> None:
+    """Note a device in a journal, as an agent with another device would."""
+    pair = open_pair(A100, DEVICE, 0, folder.parent, Path("/"))
+    Journal(folder).record(device, pair, Level.TRIAL, "boot-1", {"spec": spec})
+
+
+def test_reverting_without_a_state_folder_is_an_error_that_creates_nothing(tmp_path: Path) -> None:
+    for command in (revert, stay, lift):
+        with pytest.raises(NotFound, match=r"no state folder.*--config"):
+            command(tmp_path / "never used")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_running_agent_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with sole(tmp_path), pytest.raises(Conflict, match=r"an agent is running.*--stay"):
+        revert(tmp_path)
+    assert revert(tmp_path) == []
+
+
+def test_a_full_disk_stops_no_revert_and_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be written is the word for the tuner; the simulated device keeps its own file."""
+    before = hold(tmp_path)
+    sync = os.fsync
+
+    def full(handle: int) -> None:
+        if "/devices/" not in str(Path(f"/proc/self/fd/{handle}").readlink()):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match=f"{DEVICE} is back.*pause the study"):
+        revert(tmp_path)
+    assert in_force(tmp_path) == before
+    assert list((tmp_path / "journal").iterdir()) == []
+    assert list((tmp_path / "holds").iterdir()) == []
+
+
+def test_staying_without_an_agent_puts_back_and_pauses_nothing(tmp_path: Path) -> None:
+    before = hold(tmp_path)
+    assert stay(tmp_path) == [DEVICE]
+    assert in_force(tmp_path) == before
+    assert told(tmp_path) == []
+    assert Journal(tmp_path / "journal").stays
+    assert lift(tmp_path)
+    assert not lift(tmp_path)
+
+
+def test_staying_waits_until_the_running_agent_has_put_back(tmp_path: Path) -> None:
+    hold(tmp_path)
+    journal = Journal(tmp_path / "journal")
+    found: list[list[str]] = []
+    with sole(tmp_path):
+        waiting = threading.Thread(target=lambda: found.append(stay(tmp_path)))
+        waiting.start()
+        while waiting.is_alive() and not journal.stays:
+            time.sleep(0.01)
+        assert found == []
+        journal.restore(DEVICE, open_pair(A100, DEVICE, 0, tmp_path, Path("/")))
+        waiting.join(30.0)
+    assert found == [[DEVICE]]
+
+
+def test_staying_says_what_the_running_agent_did_not_put_back(tmp_path: Path) -> None:
+    hold(tmp_path)
+    with sole(tmp_path), pytest.raises(ActuationError, match=f"not put back {DEVICE} within 0 s"):
+        stay(tmp_path, patience_s=0.0)
+    assert Journal(tmp_path / "journal").stays
+
+
+def test_a_stay_that_cannot_be_noted_still_puts_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = hold(tmp_path)
+    monkeypatch.setattr(Path, "touch", failing(errno.EROFS))
+    with pytest.raises(StoreError, match="cannot make"):
+        stay(tmp_path)
+    assert in_force(tmp_path) == before
+
+
+def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "lock").mkdir()
+    with pytest.raises(StoreError, match="state folder"):
+        revert(tmp_path / "state")
+
+
+def test_a_device_that_does_not_answer_has_its_hold_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(tmp_path)
+
+    def away(*_: object, **__: object) -> None:
+        raise DeviceLost("it does not answer")
+
+    monkeypatch.setattr(catalogue, "open_device", away)
+    with pytest.raises(ActuationError, match="does not answer"):
+        revert(tmp_path)
+    assert list((tmp_path / "holds").iterdir()) == []
+    assert len(list((tmp_path / "journal").iterdir())) == 1
+    assert len(told(tmp_path)) == 1

@@ -1,0 +1,47 @@
+"""What a saving costs of the capacity, in words."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tuner.core import Constraint, Estimate, capacity_beside, capacity_lost
+
+
+def at(throughput: float) -> dict[str, Estimate]:
+    return {"throughput_per_s": Estimate.of_mean(throughput, 0.1)}
+
+
+def test_a_loss_of_capacity_is_said_with_the_constraint_that_prevents_it() -> None:
+    said = capacity_lost(at(53.6), at(24.8), ["energy_j", "latency_p99_ms"])
+    assert "throughput_per_s is 53.7 % lower" in said
+    offered = re.search('--constraint "(.*)"', said)
+    assert offered is not None
+    asked = Constraint.parse(offered[1])
+    assert (asked.metric, asked.op, asked.bound, asked.relative) == (
+        "throughput_per_s", ">=", 0.95, True,
+    )  # fmt: skip
+
+
+def test_a_loss_that_a_constraint_allows_is_said_without_a_further_one() -> None:
+    said = capacity_lost(at(50.0), at(40.0), ["energy_j", "throughput_per_s"])
+    assert said == "throughput_per_s is 20.0 % lower, as its constraint allows"
+
+
+@pytest.mark.parametrize("after", [47.6, 50.0, 60.0])
+def test_what_costs_at_most_a_twentieth_is_no_loss(after: float) -> None:
+    assert capacity_lost(at(50.0), at(after), []) == ""
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (49.0, "throughput_per_s is 2.0 % lower"),
+        (51.0, "throughput_per_s is 2.0 % higher"),
+        (50.001, "throughput_per_s is unchanged"),
+    ],
+)
+def test_capacity_is_said_beside_every_saving(after: float, said: str) -> None:
+    assert capacity_beside(at(50.0), at(after), []) == said
+    assert capacity_beside(at(50.0), {}, []) == "throughput_per_s was not measured"

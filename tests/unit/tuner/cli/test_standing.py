@@ -1,0 +1,209 @@
+"""What an operator is told of what is not as it seems: limits, silence, stops, and runs in vain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from db import open_store
+from tests.builders import applied, completed, device, setting
+from tests.unit.tuner.cli import worlds
+from tuner.cli import conduct, results, stop_all
+from tuner.cli.app import main
+from tuner.cli.results import Result
+from tuner.cli.runfile import Job
+from tuner.core import Level, Outcome, Phase, Setting, Store, TrialState
+from tuner.main import utc_now
+from tuner.operations import Operations
+from tuner.wire import Change, Poll, StudyDraft
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    url = f"sqlite:///{tmp_path / worlds.FILE}"
+    monkeypatch.setenv("JOULETUNE_DB", url)
+    monkeypatch.setenv("COLUMNS", "240")
+    monkeypatch.chdir(tmp_path)
+    made = open_store(url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ask(store: Store, capsys: pytest.CaptureFixture[str]) -> Ask:
+    def answer(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        return (code, *capsys.readouterr())
+
+    return answer
+
+
+def polled(verbs: Operations, level: Level = Level.ORIGINAL) -> object:
+    return verbs.loop.order("sim", Poll(agent="host", applied=applied(level=level)))
+
+
+def seen_now(store: Store) -> None:
+    store.devices.put(replace(store.devices.get("sim"), seen_at=utc_now()))
+
+
+def test_a_limit_that_nothing_keeps_is_told_in_list_and_show(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    limit = ("latency_p99_ms <= 50",)
+    name = verbs.create(StudyDraft(devices=("sim",), constraints=limit, policy="scripted")).id
+    worlds.tune(verbs)
+    said = "LIMIT NOT MET: holding the baseline (100.0 ms, the limit is latency_p99_ms <= 50.00 ms)"
+    assert said in ask("study", "list")[1]
+    shown = ask("study", "show", name)[1]
+    assert shown.count("LIMIT NOT MET: holding the baseline (latency_p99_ms 100, ") == 2, "and why"
+    found = json.loads(ask("study", "list", "--json")[1])[0]
+    assert (found["phase"], found["unmet"]["value"]) == ("holding", 50.0)
+
+
+def test_what_is_only_known_from_before_a_device_fell_silent_is_not_told_as_so(
+    store: Store, ask: Ask
+) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.created(verbs)
+    worlds.tune(verbs)
+    polled(verbs, Level.HOLD)
+    seen_now(store)
+    assert "OFFLINE" not in ask("device", "list")[1] + ask("study", "list")[1]
+    worlds.operations(store)  # registers it as of long ago
+    assert "OFFLINE since 2026-01-01" in ask("device", "list")[1]
+    assert "(last: hold)" in ask("device", "list")[1]
+    assert "holding, OFFLINE: sim" in ask("study", "list")[1]
+    assert "holding, OFFLINE: sim" in ask("study", "show", name)[1]
+    (view,) = json.loads(ask("device", "list", "--json")[1])
+    assert (view["online"], view["last_seen"][:10]) == (False, "2026-01-01")
+    assert json.loads(ask("study", "list", "--json")[1])[0]["offline"] == ["sim"]
+
+
+def test_a_device_that_will_not_come_back_is_forgotten(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.created(verbs)
+    code, _, err = ask("device", "forget", "sim")
+    assert (code, name in err, "stop" in err) == (1, True, True)
+    verbs.stop(name, Change())
+    seen_now(store)
+    code, _, err = ask("device", "forget", "sim")
+    assert (code, "online" in err, "stop its agent first" in err) == (1, True, True)
+    worlds.operations(store)
+    assert ask("device", "forget", "sim")[0] == 0
+    assert json.loads(ask("device", "list", "--json")[1]) == []
+    assert json.loads(ask("study", "list", "--json")[1])[0]["id"] == name
+
+
+def test_a_study_of_energy_is_not_created_without_a_word_on_constraints(
+    store: Store, ask: Ask
+) -> None:
+    worlds.operations(store)
+    create = ("study", "create", "--device", "sim", "--policy", "sobol")
+    code, _, err = ask(*create)
+    assert code == 2
+    assert f'--constraint "{worlds.LIMIT}"' in err
+    assert ask(*create, "--no-constraint", "--constraint", worlds.LIMIT)[0] == 2
+    assert ask(*create, "--no-constraint")[0] == 0
+
+
+def test_a_saving_is_shown_with_what_it_costs_of_the_capacity(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.created(verbs)
+    worlds.tune(verbs)
+    beside = "40.0 ± 0.6 % of energy_j, in alternating windows; throughput_per_s is unchanged"
+    assert f"saving      {beside}" in ask("study", "show", name)[1]
+    assert f"saves {beside}" in ask("best", name)[1]
+
+
+def test_stop_all_names_who_is_not_back_and_what_to_do(store: Store, ask: Ask) -> None:
+    worlds.operations(store)
+    code, out, _ = ask("stop-all", "--why", "smoke in rack 4")
+    assert code == 1
+    assert "ALL DEVICES ARE STOPPED since " in out
+    assert "smoke in rack 4" in out
+    assert "sim OFFLINE since 2026-01-01" in out
+    assert "jouletune agent revert --stay" in out
+    assert "jouletune actuator restore --all --stay" in out
+
+
+def test_stop_all_waits_for_a_device_that_is_online_but_not_for_ever(
+    store: Store, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop_all, "WAIT_S", 0.0)
+    worlds.operations(store)
+    seen_now(store)
+    code, out, _ = ask("stop-all")
+    assert (code, "sim has not said within" in out) == (1, True)
+
+
+def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
+    store: Store, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs = worlds.operations(store)
+    seen_now(store)
+    monkeypatch.setattr("time.sleep", lambda _: polled(verbs))
+    code, out, err = ask("stop-all")
+    assert (code, err) == (0, "")
+    assert "sim is back at its original setting" in out
+
+
+def test_while_all_is_stopped_every_command_says_so_first(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.created(verbs)
+    ask("stop-all", "--why", "smoke")
+    for command in (["study", "list"], ["study", "show", name], ["device", "list"], ["history"]):
+        err = ask(*command)[2]
+        assert err.startswith("ALL DEVICES ARE STOPPED since "), command
+        assert "jouletune stop-all --lift" in err
+    assert "baseline, STOPPED by stop-all" in ask("study", "list")[1]
+    assert json.loads(ask("study", "list", "--json")[1])[0]["stopped"] is True
+    assert "lifted" in ask("stop-all", "--lift")[1]
+    assert ask("study", "list")[2] == ""
+    assert "nothing was stopped" in ask("stop-all", "--lift")[1]
+
+
+def noisy(at: Setting) -> Outcome:
+    """Only the baseline can be measured at all."""
+    if at == setting():
+        return completed()
+    return Outcome(state=TrialState.CONTAMINATED, reason="others used the machine")
+
+
+def never(_: Setting) -> Outcome:
+    return Outcome(state=TrialState.CONTAMINATED, reason="others used the machine")
+
+
+@pytest.mark.parametrize(
+    ("surface", "code"), [(worlds.slope, 0), (worlds.flat, 0), (noisy, 1), (never, 1)]
+)
+def test_a_run_that_could_tune_nothing_does_not_exit_as_if_it_had(
+    surface: worlds.Surface, code: int, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs, study = worlds.held(surface)
+    job = Job(device="cpu", study=study)
+    ended = results.outcome(verbs, study, job, device())
+
+    def conducted(*given: object) -> None:
+        done = given[-1]
+        assert callable(done)
+        done(Result(job=job, board="A100", cannot={}, main=ended))
+
+    monkeypatch.setattr(conduct, "conduct", conducted)
+    given, out, err = ask("run", "--device", "cpu", "--json")
+    assert given == code
+    assert json.loads(out)["study"]["id"] == study, "it is reported all the same"
+    assert ("nothing could be tuned on sim: " in err) == (code == 1)
+
+
+def test_a_study_that_gave_up_while_confirming_has_tuned_nothing() -> None:
+    verbs, study = worlds.held()
+    job = Job(device="cpu", study=study)
+    assert results.outcome(verbs, study, job, device()).tuned
+    verbs.pause(study, Change(who="tuner", why="4 trials in a row failed"))
+    ended = results.outcome(verbs, study, job, device())
+    assert (ended.report.study.phase, ended.tuned) == (Phase.PAUSED, False)

@@ -1,0 +1,168 @@
+"""Who may ask the tuner for what: tokens made, exchanged, recognised and revoked."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from tuner.core import (
+    AccessRole,
+    AccessToken,
+    Caller,
+    Device,
+    Event,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Now,
+    Store,
+    Unauthorised,
+    digest_of,
+)
+from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView
+
+ENROL_FOR = timedelta(hours=24)
+"""How long a token made with `--enrol` waits for its agent."""
+ADMIN = Caller("admin", AccessRole.ADMIN)
+NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
+
+
+@dataclass(frozen=True)
+class Access:
+    """The tokens of a store, and what they allow. A refused wish changes nothing."""
+
+    store: Store
+    now: Now
+
+    def caller(self, token: str) -> Caller:
+        """Return whose token it is.
+
+        Raises:
+            Unauthorised: nobody's, or no longer.
+        """
+        found = self.store.tokens.of(digest_of(token)) if token else None
+        if found is None:
+            raise Unauthorised(
+                f"the bearer token is {'wrong' if token else 'missing'}",
+                hint="send what the token file of the tuner, the operator or the agent contains as "
+                "Authorization: Bearer …",
+            )
+        state = self._state(found)
+        if state in ("revoked", "expired"):
+            raise Unauthorised(
+                f"the token {found.name} is {state}",
+                hint="have another one made with `jouletune token create`",
+            )
+        return Caller(found.name, found.role)
+
+    def enrol(self, caller: Caller, message: Enrolment) -> Enrolled:
+        """Give an agent a token of its own, by the digest it sends. Once more is no other.
+
+        Raises:
+            InvalidInput: the name does not fit.
+            Conflict: there is an agent of that name; only the admin's token may replace its token.
+            Unauthorised: the enrolment token is used up.
+        """
+        _check_name(message.agent)
+        token = AccessToken(
+            name=message.agent, role=AccessRole.AGENT, digest=message.digest, created_at=self.now()
+        )
+        if caller.role is AccessRole.ADMIN:
+            changed = self.store.tokens.rotate(token)
+        else:
+            changed = self.store.tokens.add(token, using=caller.name)
+        if changed:
+            self._note("enrolled", f"{message.agent} by the token {caller.name}")
+        return Enrolled(agent=message.agent)
+
+    def claimed(self, caller: Caller, device: Device) -> Device:
+        """Return a device as its agent registers it: from now on it is that agent's.
+
+        Raises:
+            Forbidden: it is another agent's.
+        """
+        if caller.role is AccessRole.ADMIN:
+            return device
+        with suppress(NotFound):
+            self.require_own(caller, device.id)
+        return replace(device, agent=caller.name)
+
+    def require_own(self, caller: Caller, device: str) -> None:
+        """Return quietly where the caller may speak for a device.
+
+        Raises:
+            NotFound: it is not registered.
+            Forbidden: it is another agent's.
+        """
+        if caller.role is AccessRole.ADMIN:
+            return
+        owner = self.store.devices.get(device).agent
+        if owner != caller.name:
+            raise Forbidden(
+                f"the device {device} is {owner}'s, not {caller.name}'s",
+                hint="give one of the two hosts another `name` in its agent.toml; or, where one "
+                "replaces the other, enrol it under the name the device is registered by",
+            )
+
+    def create(self, draft: TokenDraft) -> NewToken:
+        """Make a token and return it, for the only time.
+
+        Raises:
+            InvalidInput: the name does not fit.
+            Conflict: it is taken.
+        """
+        secret = secrets.token_urlsafe(32)
+        enrol = draft.role is AccessRole.ENROL
+        name = draft.name or (f"enrol-{secrets.token_hex(3)}" if enrol else "")
+        _check_name(name)
+        token = AccessToken(
+            name=name,
+            role=draft.role,
+            digest=digest_of(secret),
+            created_at=self.now(),
+            expires_at=self.now() + ENROL_FOR if enrol else None,
+        )
+        self.store.tokens.add(token)
+        self._note("token", f"{token.role} token {name} created")
+        return NewToken(**self._view(token).model_dump(), token=secret)
+
+    def tokens(self) -> Sequence[TokenView]:
+        """Return all tokens by name; the admin's is not among them."""
+        return [self._view(token) for token in self.store.tokens.list()]
+
+    def revoke(self, name: str) -> None:
+        """Let a token count no more from its next request on. Raises NotFound."""
+        self.store.tokens.revoke(name, self.now())
+        self._note("token", f"token {name} revoked")
+
+    def _state(self, token: AccessToken) -> str:
+        if token.revoked_at is not None:
+            return "revoked"
+        if token.used_at is not None:
+            return "used"
+        expired = token.expires_at is not None and token.expires_at <= self.now()
+        return "expired" if expired else "in force"
+
+    def _view(self, token: AccessToken) -> TokenView:
+        return TokenView(
+            name=token.name,
+            role=token.role,
+            state=self._state(token),
+            created_at=token.created_at,
+            expires_at=token.expires_at,
+        )
+
+    def _note(self, kind: str, text: str) -> None:
+        self.store.events.add(Event(at=self.now(), kind=kind, text=text))
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidInput(
+            f"a token cannot be called {name!r}",
+            hint="use up to 100 letters, digits, '.', '_', '@', '+' and '-'",
+        )

@@ -1,0 +1,61 @@
+"""How a study, a device or the whole fleet stands, in words: what is wrong first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tuner.cli.figures import THE_BASELINE, change, figure, joined, when
+from tuner.core import Phase
+from tuner.steps import LIMIT_NOT_MET
+
+if TYPE_CHECKING:
+    from tuner.wire import DeviceView, StopView, StudyView
+
+
+def standing(view: StudyView) -> str:
+    """Return a study's phase, with whatever keeps it from being what it seems."""
+    parts = [f"{LIMIT_NOT_MET}: {_holding(view)}" if view.unmet is not None else str(view.phase)]
+    if view.stopped and view.phase is not Phase.STOPPED:
+        parts.append("STOPPED by stop-all")
+    if view.offline:
+        parts.append(f"OFFLINE: {joined(view.offline)}")
+    return ", ".join(parts)
+
+
+def in_full(view: StudyView) -> str:
+    """Return how a study stands with the reason, which may be what is wrong: that is said once."""
+    said = view.phase_why.startswith(LIMIT_NOT_MET)
+    shown = view.model_copy(update={"unmet": None}) if said else view
+    return f"{standing(shown)} (revision {view.revision}): {view.phase_why}"
+
+
+def _holding(view: StudyView) -> str:
+    """Return what is held though it breaks a limit, with what it shows of that."""
+    limit = view.unmet
+    held = view.best or view.baseline
+    moved = change(held.setting, view.baseline.setting)
+    name = THE_BASELINE if moved == THE_BASELINE else moved
+    if limit is None:
+        return f"holding {name}"
+    shown = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
+    has = f"{figure(limit.metric, shown.mean)}, " if shown is not None else ""
+    asked = f"{limit.metric} {limit.op} {figure(limit.metric, limit.value)}"
+    return f"holding {name} ({has}the limit is {asked})"
+
+
+def level(view: DeviceView) -> str:
+    """Return by what right a device is set as it is; of one that is offline only what it was."""
+    last = str(view.applied.level) if view.applied else "–"
+    if view.online:
+        return last
+    return f"OFFLINE since {when(view.last_seen)} (last: {last})"
+
+
+def stopped(stop: StopView) -> str:
+    """Return the line that stands above everything while all devices are stopped."""
+    since = f" since {when(stop.at)}" if stop.at is not None else ""
+    why = f": {stop.why}" if stop.why else ""
+    return (
+        f"ALL DEVICES ARE STOPPED{since} by {stop.who}{why}; nothing is tried or held; "
+        "lift it with `jouletune stop-all --lift`"
+    )

@@ -1,0 +1,88 @@
+"""`jouletune stop-all`: every device back to its original setting, until it is lifted."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+
+if TYPE_CHECKING:
+    from tuner.cli.desk import Desk
+    from tuner.wire import StoppedDevice, StopView
+
+WAIT_S = 180.0
+"""How long devices are waited for: a lease, a window of a hold, and putting back take less."""
+LOOK_S = 0.5
+
+
+def stop_all(
+    lift: Annotated[
+        bool, typer.Option("--lift", help="Let the studies go on as they were.")
+    ] = False,
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", help="The reason, shown while it is in force.")
+    ] = "",
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put every device back to its original setting and keep it there until --lift.
+
+    Waits until all have said that they are back, and exits with 1 where one has not.
+    """
+    from tuner.cli.desk import open_desk
+    from tuner.cli.output import echo_json
+    from tuner.cli.standing import stopped
+    from tuner.wire import Change
+
+    change = Change(who=getpass.getuser(), why=why)
+    with open_desk(tuner, token_file, db, quiet=True) as desk:
+        if lift:
+            was = desk.stop_state().in_force
+            view = desk.lift(change)
+        else:
+            desk.stop_all(change)
+            view = _waited(desk)
+    if as_json:
+        echo_json(view)
+    elif lift:
+        typer.echo("lifted; every study goes on as it was" if was else "nothing was stopped")
+        return
+    else:
+        typer.echo(stopped(view))
+        for device in view.devices:
+            typer.echo(_told(device))
+    if any(device.state != "original" for device in view.devices):
+        raise typer.Exit(1)
+
+
+def _waited(desk: Desk) -> StopView:
+    """Return how the stop stands once every device is back or offline, or once it took too long."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        view = desk.stop_state()
+        if all(d.state != "not yet" for d in view.devices) or time.monotonic() > deadline:
+            return view
+        time.sleep(LOOK_S)
+
+
+def _told(device: StoppedDevice) -> str:
+    """Return what is known of a device, and what to do where that is not enough."""
+    from tuner.cli.figures import when
+
+    if device.state == "original":
+        return f"{device.device} is back at its original setting"
+    known = (
+        f"OFFLINE since {when(device.last_seen)}, so nobody knows how it is set"
+        if device.state == "offline"
+        else f"has not said within {WAIT_S:g} s that it is back"
+    )
+    return (
+        f"{device.device} {known}; on its host run `jouletune agent revert --stay`, "
+        "or as root `jouletune actuator restore --all --stay`"
+    )

@@ -1,0 +1,100 @@
+"""`jouletune token`: let operators and agents in, and out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+
+commands = typer.Typer(help="Make, list and revoke the tokens of operators and agents.")
+
+
+@commands.command("create")
+def create(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Whose it is; --enrol needs none.")
+    ] = "",
+    enrol: Annotated[
+        bool,
+        typer.Option(
+            "--enrol", help="For one new agent, within a day: put it into its token file."
+        ),
+    ] = False,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print a new token: an operator's, or one that enrols an agent. It is shown this once.
+
+    Needs the tuner's own token file, or its database.
+    """
+    from tuner.cli.desk import open_desk
+    from tuner.cli.output import echo_json
+    from tuner.core import AccessRole
+    from tuner.wire import TokenDraft
+
+    with open_desk(tuner, token_file, db) as desk:
+        made = desk.access.create(
+            TokenDraft(name=name, role=AccessRole.ENROL if enrol else AccessRole.OPERATOR)
+        )
+    if as_json:
+        echo_json(made)
+        return
+    until = f" until {made.expires_at:%Y-%m-%d %H:%M} UTC" if made.expires_at else ""
+    typer.echo(f"{made.name}: {made.role}{until}, shown only now", err=True)
+    typer.echo(made.token)
+
+
+@commands.command("list")
+def list_(
+    tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
+) -> None:
+    """List tokens by whom they are for; the tuner's own is not among them."""
+    from tuner.cli.desk import open_desk
+    from tuner.cli.output import echo_json, echo_table
+
+    with open_desk(tuner, token_file, db) as desk:
+        views = desk.access.tokens()
+    if as_json:
+        echo_json(views)
+        return
+    echo_table(
+        "name", "role", "state", "created", "expires",
+        rows=(
+            (
+                v.name,
+                v.role,
+                v.state,
+                f"{v.created_at:%Y-%m-%d %H:%M}",
+                f"{v.expires_at:%Y-%m-%d %H:%M}" if v.expires_at else "–",
+            )
+            for v in views
+        ),
+        nothing="no tokens but the tuner's own; make one with `jouletune token create`",
+    )  # fmt: skip
+
+
+@commands.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose, as `token list` shows it.")],
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Refuse a token from its next request on; the name is free again.
+
+    An agent whose token file has the tuner's own token enrols anew: change that first.
+    """
+    from tuner.cli.desk import open_desk
+    from tuner.cli.output import echo_json
+
+    with open_desk(tuner, token_file, db) as desk:
+        desk.access.revoke(name)
+    if as_json:
+        echo_json({"revoked": name})
+    else:
+        typer.echo(f"{name} is revoked")

@@ -1,0 +1,47 @@
+"""Who asks: machine tokens, what they are for, and when they still count."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class AccessRole(StrEnum):
+    """What a token allows."""
+
+    ADMIN = "admin"
+    """Everything: the token of the tuner's own token file. It is not stored."""
+    OPERATOR = "operator"
+    """Studies and questions, no tokens, nothing in an agent's name."""
+    AGENT = "agent"
+    """What one agent does with the devices it registered."""
+    ENROL = "enrol"
+    """To become one new agent, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sent a request, by the token it came with."""
+
+    name: str
+    role: AccessRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessToken:
+    """A token as it is stored: never itself, only its digest. `name` is whose it is, and unique."""
+
+    name: str
+    role: AccessRole
+    digest: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+def digest_of(token: str) -> str:
+    """Return a token's SHA-256 in hexadecimal: enough where the token is 256 random bits."""
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,66 @@
+"""What one setting gains over another, and what of the workload's capacity that costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+from tuner.core.measurements import Estimate
+from tuner.core.quantities import CAPACITY
+
+CAPACITY_LOSS = 0.05
+"""A larger loss of capacity is said in the same line as what it saves: our choice."""
+
+Estimates = Mapping[str, Estimate]
+
+
+def saving(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estimate:
+    """Return the share by which `other` is better than `baseline`, with its standard error."""
+    share = sign * (baseline.mean - other.mean) / baseline.mean if baseline.mean else 0.0
+    ratio = other.mean / baseline.mean if baseline.mean else 1.0
+    relative = math.hypot(
+        other.stderr / other.mean if other.mean else 0.0,
+        baseline.stderr / baseline.mean if baseline.mean else 0.0,
+    )
+    return Estimate.of_mean(
+        share,
+        abs(ratio) * relative,
+        min(baseline.n, other.n),
+        origin=other.origin,
+        scope=other.scope,
+    )
+
+
+def capacity_lost(baseline: Estimates, best: Estimates, asked: Collection[str]) -> str:
+    """Return a clause that says a loss of capacity of over 5 %, empty where there is none.
+
+    `asked` are the metrics of the objective and the constraints: it names the constraint that would
+    prevent the loss where none is on the capacity yet.
+    """
+    share = _grown(baseline, best)
+    if share is None or share >= -CAPACITY_LOSS:
+        return ""
+    text = f"{CAPACITY} is {-100 * share:.1f} % lower"
+    if CAPACITY in asked:
+        return f"{text}, as its constraint allows"
+    kept = f"{CAPACITY} >= {1.0 - CAPACITY_LOSS:g}x baseline"
+    return f'{text}: add --constraint "{kept}" to keep it'
+
+
+def capacity_beside(baseline: Estimates, best: Estimates, asked: Collection[str]) -> str:
+    """Return a clause that says what became of the capacity, whatever it is."""
+    share = _grown(baseline, best)
+    if share is None:
+        return f"{CAPACITY} was not measured"
+    if lost := capacity_lost(baseline, best, asked):
+        return lost
+    grown = f"{100 * share:+.1f}"
+    if float(grown) == 0.0:
+        return f"{CAPACITY} is unchanged"
+    return f"{CAPACITY} is {grown[1:]} % {'higher' if grown[0] == '+' else 'lower'}"
+
+
+def _grown(baseline: Estimates, best: Estimates) -> float | None:
+    if CAPACITY not in baseline or CAPACITY not in best:
+        return None
+    return saving(baseline[CAPACITY], best[CAPACITY], -1.0).mean

@@ -1,0 +1,110 @@
+"""What an operator asks for, read and checked against the devices it is to be done on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tuner.core import (
+    Constraint,
+    Device,
+    Estimate,
+    InvalidInput,
+    MetricUnavailable,
+    Objective,
+    Origin,
+    Space,
+    Study,
+    is_energy,
+    limits,
+    refuse_contradiction,
+)
+from tuner.wire import StudyDraft
+
+LATENCIES = ("latency_p99_ms", "latency_ms")
+SLACK = 1.2
+
+
+def usual_constraint(measured: Collection[str], objective: str) -> str:
+    """Return the limit for who names none: latency at most 1.2 times the baseline's; or nothing."""
+    latency = next((m for m in LATENCIES if m in measured and m != objective), None)
+    return f"{latency} <= {SLACK}x baseline" if latency else ""
+
+
+def constraints_of(
+    draft: StudyDraft, objective: Objective, device: Device
+) -> tuple[Constraint, ...]:
+    """Return the constraints of a draft. Whoever wants none for an energy objective has to say so.
+
+    Raises:
+        ConstraintSyntax: one cannot be read.
+        InvalidInput: two contradict each other, or nothing is said of any.
+    """
+    if draft.constraints is None and is_energy(objective.metric):
+        usual = usual_constraint([m.name for m in device.metrics], objective.metric)
+        add = f'--constraint "{usual}"' if usual else "a --constraint"
+        raise InvalidInput(
+            f"{objective.metric} without any constraint is least where the least is done",
+            hint=f"add {add}; or say --no-constraint (`constraints: []` over HTTP) to save at any price",
+        )
+    return read_constraints(draft.constraints or (), {})
+
+
+def read_constraints(
+    texts: Sequence[str], baseline: Mapping[str, Estimate]
+) -> tuple[Constraint, ...]:
+    """Read constraints, which together must leave a value of every metric.
+
+    Raises:
+        ConstraintSyntax: one cannot be read.
+        InvalidInput: two contradict each other, by themselves or at this baseline.
+    """
+    read = tuple(Constraint.parse(text) for text in texts)
+    refuse_contradiction(read)
+    in_force = limits(read, baseline) or ()
+    refuse_contradiction([Constraint(x.metric, x.op, x.value) for x in in_force])
+    return read
+
+
+def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
+    """Return the space the study searches: of like devices, cut down as asked.
+
+    Raises:
+        InvalidInput and its kin: the devices are not alike, or nothing is left to set.
+    """
+    first = devices[0]
+    for device in devices[1:]:
+        if (device.space, device.workload) != (first.space, first.workload):
+            raise InvalidInput(
+                f"{device.id} and {first.id} are not alike",
+                hint="one study has like devices with one workload",
+            )
+    choices = {name: tuple(values) for name, values in draft.choices.items()}
+    if not draft.terms.allow_restart:
+        fixed = {k.name: (k.default,) for k in first.space.knobs if k.cost.restart}
+        choices = {**fixed, **choices}
+    space = first.space.restricted(choices)
+    if space.size < 2:
+        raise InvalidInput(
+            f"there is nothing to set on {first.id}",
+            hint="; ".join(f"{k}: {v}" for k, v in first.cannot.items()) or "offer more values",
+        )
+    return space
+
+
+def require(device: Device, name: str, study: Study) -> None:
+    """Refuse a metric that nobody measures, or that is only estimated, with the ways out.
+
+    Raises:
+        MetricUnavailable: it is either.
+    """
+    metric = device.metric(name)
+    measured = ", ".join(m.name for m in device.metrics) or "nothing"
+    if metric is None:
+        reason = device.cannot.get(name, "no meter here gives it")
+        ways = f"choose another metric ({measured}) or add a meter"
+        raise MetricUnavailable(f"{name} is not measured on {device.id}: {reason}", hint=ways)
+    if metric.origin is Origin.ESTIMATED and not study.terms.allow_estimated:
+        raise MetricUnavailable(
+            f"{name} on {device.id} is only an estimate, not a measurement",
+            hint="allow it explicitly (allow_estimated), add a meter, or choose another metric",
+        )

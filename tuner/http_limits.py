@@ -1,0 +1,211 @@
+"""What a caller may take before it is known: time, connections, bytes and lines of the log.
+
+uvicorn bounds a request's head and how many requests run at once. It has no deadline for a head or a
+body, reads bodies of any length, and lets connections that ask nothing take every file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Any, cast
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tuner.wire import Problem
+
+OWN_FILES = 128
+"""Open files left to the database, the log and whatever else is not a connection."""
+BACKLOG = 64
+"""How many connections the event loop takes up in one turn; it knows each four turns later."""
+MOST_UNFINISHED = 1024
+HEAD_BYTES = 64 * 1024
+"""Room for a request's head, of which h11 takes 16 KiB, and for the framing of its chunks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What one caller may take, and all of them together.
+
+    `head_s` is counted from the connection, or the answer before, to the end of a request's head;
+    `body_s` from there to the end of its body, and for taking the answer. `request_bytes` is what
+    arrives for one request, its head and the framing of its chunks included. `unfinished` is how many
+    connections may be without a whole request, `running` how many there may be at all before requests
+    are answered with 503.
+    """
+
+    request_bytes: int
+    unfinished: int
+    running: int
+    head_s: float = 10.0
+    body_s: float = 60.0
+
+    @classmethod
+    def within(cls, files: int, body_bytes: int) -> HttpLimits:
+        """Return the limits of a process that may open so many files, for bodies of such a size."""
+        room = max(files - OWN_FILES - 4 * BACKLOG, 32)
+        unfinished = min(MOST_UNFINISHED, room // 4)
+        return cls(
+            request_bytes=body_bytes + HEAD_BYTES, unfinished=unfinished, running=room - unfinished
+        )
+
+
+class Stage(Enum):
+    """Whom a connection waits for."""
+
+    HEAD = auto()
+    BODY = auto()
+    ANSWERING = auto()
+    """For us: a whole request has arrived. However long that takes, it is not the caller's fault."""
+    TAKING = auto()
+    """For the caller to take the answer, or to let go of a connection that we have closed."""
+
+
+class LimitedHttp(H11Protocol):
+    """HTTP/1.1 as uvicorn speaks it, with deadlines for the caller and a bound of what it sends.
+
+    Of the connections without a whole request the oldest is dropped when there are too many: whoever
+    sends a request at once is heard, however many say nothing.
+    """
+
+    def __init__(
+        self,
+        limits: HttpLimits,
+        unfinished: dict[LimitedHttp, None],
+        **server: Any,  # noqa: ANN401 - uvicorn's own
+    ) -> None:
+        super().__init__(**server)
+        self._limits = limits
+        self._unfinished = unfinished
+        self._stage: Stage | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._received = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a head; make room for the connection."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, and count it."""
+        self._received += len(data)
+        if self._received > self._limits.request_bytes:
+            most = self._limits.request_bytes
+            self._refuse(413, "too_large", f"a request has at most {most} bytes")
+            return
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        self._received = 0
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the caller to take its answer."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._forget()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Note whom the connection waits for now; where that has changed, for how long it may."""
+        stage = self._whom()
+        if stage is self._stage:
+            return
+        self._stage = stage
+        if stage is Stage.ANSWERING:
+            self._forget()
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        seconds = self._limits.head_s if stage is Stage.HEAD else self._limits.body_s
+        self._deadline = self.loop.call_later(seconds, self._late)
+        self._unfinished.setdefault(self)  # one that is in it already stays as old as it is
+        if len(self._unfinished) > self._limits.unfinished:
+            next(iter(self._unfinished))._drop()
+
+    def _whom(self) -> Stage:
+        if self.flow.write_paused or self.transport.is_closing():
+            return Stage.TAKING
+        waiting = {h11.IDLE: Stage.HEAD, h11.SEND_BODY: Stage.BODY}
+        return waiting.get(self.conn.their_state, Stage.ANSWERING)
+
+    def _forget(self) -> None:
+        self._unfinished.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _drop(self) -> None:
+        self._forget()
+        self.transport.abort()
+
+    def _late(self) -> None:
+        if self._whom() is Stage.TAKING:
+            self._drop()
+        else:
+            self._refuse(408, "timeout", "the request did not arrive in time")
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer in place of the application, unless it has answered already, and close."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = Problem(code=code, message=message).model_dump_json().encode()
+            length = str(len(body))
+            headers = {"content-type": "application/json", "content-length": length}
+            answer = h11.Response(
+                status_code=status, headers=[*headers.items(), ("connection", "close")]
+            )
+            for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+        self._watch()
+
+
+def limited_http(limits: HttpLimits) -> type[asyncio.Protocol]:
+    """Return what uvicorn makes of every connection of one server (its `http=`)."""
+    return cast("type[asyncio.Protocol]", partial(LimitedHttp, limits, {}))
+
+
+class LogLimit(logging.Filter):
+    """Lets a few records through from each place in the code, and says how many it left out.
+
+    For what anybody can make a server log: malformed requests, connections it has no files for.
+    """
+
+    def __init__(
+        self, most: int = 10, every_s: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._most, self._every_s, self._clock = most, every_s, clock
+        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is to be logged."""
+        now, place = self._clock(), (record.pathname, record.lineno)
+        began, seen = self._seen.get(place, (now, 0))
+        if now - began >= self._every_s:
+            if seen > self._most:
+                record.msg = f"{record.getMessage()} ({seen - self._most} more were not logged)"
+                record.args = None
+            began, seen = now, 0
+        self._seen[place] = (began, seen + 1)
+        return seen < self._most

@@ -1,0 +1,102 @@
+"""Who serves a device, when it was last heard of, and whether it takes orders."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from tuner.core import Conflict, Device, Devices, Now, Study
+from tuner.wire import Poll
+
+MOST_MET = 8
+"""So many starts of a device's agents are remembered."""
+KEEP_S = 30.0
+"""How often what was heard is stored, for those who ask the database and for a tuner's next start."""
+
+
+class Presence:
+    """Hears devices. Silence is counted on this process's own clock, which nobody sets.
+
+    What was heard before this process, or by another, is known as it was stored, by wall time.
+    Safe from many threads.
+    """
+
+    def __init__(
+        self, devices: Devices, now: Now, monotonic: Callable[[], float], lease_s: float
+    ) -> None:
+        self._devices = devices
+        self._lease_s = lease_s
+        self._now = now
+        self._monotonic = monotonic
+        self._agents: defaultdict[str, list[str]] = defaultdict(list)
+        self._heard: dict[str, tuple[float, datetime]] = {}
+        self._unstored: set[str] = set()
+        self._unable: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def meet(self, device: str, poll: Poll) -> str:
+        """Remember who asks for a device; return what is new of whether it takes orders.
+
+        Who was followed by another and asks again never died: left alone, two agents would take every
+        trial from each other until it fails.
+
+        Raises:
+            Conflict: a second agent serves the device, and this one is the first of the two.
+        """
+        met, agent = self._agents[device], poll.agent
+        if agent in met[:-1]:
+            raise Conflict(
+                f"{device} is served by two agents: {met[-1]} took it over from {agent}",
+                hint="stop one of them, then start the other again, or give one of them another "
+                "`name` in its agent.toml",
+            )
+        if agent not in met:
+            met.append(agent)
+            del met[:-MOST_MET]
+        self.heard(device)
+        before = self._unable.get(device, "")
+        self._unable[device] = poll.unable
+        return "" if poll.unable == before else poll.unable or "it takes orders again"
+
+    def unable(self, devices: Sequence[str]) -> str:
+        """Return why one of these takes no order; empty where all do."""
+        return next((f"{d}: {why}" for d in devices if (why := self._unable.get(d))), "")
+
+    def heard(self, device: str) -> None:
+        """Note that a device's agent has said something just now."""
+        with self._lock:
+            self._heard[device] = self._monotonic(), self._now()
+            self._unstored.add(device)
+
+    def last_seen(self, device: Device) -> datetime:
+        """Return when a device was last heard of, in wall time."""
+        heard = self._heard.get(device.id)
+        return device.seen_at if heard is None else heard[1]
+
+    def online(self, device: Device, owner: Study | None) -> bool:
+        """Return whether a device was heard of within a lease; `owner` is the study that has it.
+
+        A window of a hold is measured without a word.
+        """
+        silence_s = self._lease_s + (owner.terms.window_s if owner is not None else 0.0)
+        heard = self._heard.get(device.id)
+        if heard is not None:
+            return self._monotonic() - heard[0] <= silence_s
+        return self._now() - device.seen_at <= timedelta(seconds=silence_s + KEEP_S)
+
+    def keep(self) -> None:
+        """Store what was heard since the last time, all of it at once."""
+        with self._lock:
+            fresh = {name: self._heard[name][1] for name in self._unstored}
+            self._unstored.clear()
+        self._devices.seen(fresh)
+
+    def forget(self, device: str) -> None:
+        """Know nothing of a device any more."""
+        with self._lock:
+            self._heard.pop(device, None)
+            self._unstored.discard(device)
+            self._agents.pop(device, None)
+            self._unable.pop(device, None)
