@@ -5,7 +5,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-WEB = ("fastapi", "starlette", "uvicorn", "httpx", "httptools")
+WEB = ("fastapi", "starlette", "uvicorn", "h11", "httpx", "httptools")
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]

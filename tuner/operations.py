@@ -287,6 +287,7 @@ class Operations:
                     study=owner.id if owner else "",
                     last_seen=self.loop.presence.last_seen(device),
                     online=self.loop.presence.online(device, owner),
+                    unable=self.loop.presence.refusal(device.id),
                 )
             )
         return views
@@ -367,8 +368,12 @@ class Operations:
     def _view(self, study: Study) -> StudyView:
         revision = self.loop.store.studies.latest(study.id)
         view = study_view(study, self.loop.store.trials.list(study.id), revision.why)
-        stopped = self.loop.store.stops.current() is not None
-        return view.model_copy(update={"offline": self._offline(study), "stopped": stopped})
+        here = {
+            "offline": self._offline(study),
+            "unable": self.loop.presence.unable(study.devices) if study.active else "",
+            "stopped": self.loop.store.stops.current() is not None,
+        }
+        return view.model_copy(update=here)
 
     def _offline(self, study: Study) -> tuple[str, ...]:
         """Return the devices of an active study that are not heard of."""

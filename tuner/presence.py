@@ -60,9 +60,13 @@ class Presence:
         self._unable[device] = poll.unable
         return "" if poll.unable == before else poll.unable or "it takes orders again"
 
+    def refusal(self, device: str) -> str:
+        """Return why a device takes no order; empty where it does."""
+        return self._unable.get(device, "")
+
     def unable(self, devices: Sequence[str]) -> str:
         """Return why one of these takes no order; empty where all do."""
-        return next((f"{d}: {why}" for d in devices if (why := self._unable.get(d))), "")
+        return next((f"{d}: {why}" for d in devices if (why := self.refusal(d))), "")
 
     def heard(self, device: str) -> None:
         """Note that a device's agent has said something just now."""

@@ -323,7 +323,8 @@ class StudyView(Message):
     """A study as operators see it: what is asked, where it stands, and the best so far.
 
     `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
-    heard of, and `stopped` says that nothing runs until the stop of all devices is lifted.
+    heard of, `unable` says why one of them takes no orders, and `stopped` that nothing runs until the
+    stop of all devices is lifted.
     """
 
     id: str
@@ -346,6 +347,7 @@ class StudyView(Message):
     plan: Plan | None = None
     unmet: Limit | None = None
     offline: tuple[str, ...] = ()
+    unable: str = ""
     stopped: bool = False
     created_at: datetime
 
@@ -384,7 +386,7 @@ class DeviceView(Message):
     """A device as operators see it: what it is, what can be set and measured, what is applied.
 
     `online` is false once its agent has said nothing for longer than a lease: what is `applied` is
-    then only what was last heard.
+    then only what was last heard. `unable` says why it takes no orders (empty: it does).
     """
 
     device: Device
@@ -392,6 +394,7 @@ class DeviceView(Message):
     study: str = ""
     last_seen: datetime
     online: bool
+    unable: str = ""
 
 
 class StoppedDevice(Message):

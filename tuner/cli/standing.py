@@ -19,6 +19,8 @@ def standing(view: StudyView) -> str:
         parts.append("STOPPED by stop-all")
     if view.offline:
         parts.append(f"OFFLINE: {joined(view.offline)}")
+    if view.unable:
+        parts.append(f"TAKES NO ORDERS: {view.unable}")
     return ", ".join(parts)
 
 
@@ -47,7 +49,7 @@ def level(view: DeviceView) -> str:
     """Return by what right a device is set as it is; of one that is offline only what it was."""
     last = str(view.applied.level) if view.applied else "–"
     if view.online:
-        return last
+        return f"{last}, takes no orders: {view.unable}" if view.unable else last
     return f"OFFLINE since {when(view.last_seen)} (last: {last})"
 
 

@@ -87,7 +87,8 @@ class House:
 
     def say(self, line: socket.socket, request: bytes) -> list[dict[str, Any]]:
         """Send bytes and return the answers to them."""
-        line.sendall(request)
+        if request:  # who is shown out may have closed by now
+            line.sendall(request)
         self.step()
         line.setblocking(False)
         try:

@@ -120,7 +120,7 @@ def test_without_a_token_to_enrol_with_the_file_is_named(site: Site, content: by
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [(409, "conflict"), (403, "forbidden"), (422, "invalid_input"), (404, "http")],
+    [(409, "conflict"), (403, "forbidden"), (422, "invalid_input"), (404, "not_found")],
 )
 def test_a_refused_enrolment_loses_no_report(site: Site, status: int, code: str) -> None:
     site.enrolling = lambda: refusal(status, code, "there is one of that name")

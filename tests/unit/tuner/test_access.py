@@ -27,6 +27,7 @@ from tuner.wire import (
     Poll,
     Registration,
     Renewal,
+    Reverted,
     TrialReport,
 )
 
@@ -37,6 +38,7 @@ FOR_AGENTS = {
     ("POST", "/v1/trials/renew"),
     ("POST", "/v1/trials/report"),
     ("POST", "/v1/holds/report"),
+    ("POST", "/v1/reverts"),
 }
 OPEN = {("GET", "/v1/health"), ("GET", "/v1/ready")}
 ENROLLING = {("POST", "/v1/enrol")}
@@ -108,6 +110,7 @@ def study(*devices: str) -> Message:
     class Asked(Message):
         devices: tuple[str, ...]
         policy: str = "scripted"
+        constraints: tuple[str, ...] = ()
 
     return Asked(devices=devices)
 
@@ -163,11 +166,12 @@ def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None
         ("POST", "/v1/trials/renew", Renewal(**lease)),
         ("POST", "/v1/trials/report", report),
         ("POST", "/v1/holds/report", ended),
+        ("POST", "/v1/reverts", Reverted(device="a", why="so there")),
         ("POST", "/v1/trials/report", report.model_copy(update={"device": "b"})),
         ("POST", "/v1/holds/report", ended.model_copy(update={"device": "b"})),
     ]
     codes = [tuner.code(theirs, *one) for one in forged]
-    assert codes == ["forbidden"] * 5 + ["invalid_input"] * 2
+    assert codes == ["forbidden"] * 6 + ["invalid_input"] * 2
     assert tuner.store.devices.get("a") == before
     assert not tuner.store.trials.list(made)[0].state.final
     assert tuner.store.trials.reports(made, order.trial) == ()

@@ -9,6 +9,7 @@ import pytest
 
 from db.memory import MemoryDevices, MemoryStore
 from tests.builders import START, Time, applied, device, policies, setting, study
+from tuner.cli.standing import standing
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
 from tuner.loop import Loop
 from tuner.operations import Operations
@@ -37,8 +38,8 @@ class Office:
         self.wall.at += timedelta(seconds=seconds)
         self.boot.at += timedelta(seconds=seconds)
 
-    def poll(self) -> object:
-        return self.loop.order("sim", Poll(agent="host/1", applied=applied()))
+    def poll(self, unable: str = "") -> object:
+        return self.loop.order("sim", Poll(agent="host/1", applied=applied(), unable=unable))
 
     def online(self, verbs: Operations | None = None) -> bool:
         (view,) = (verbs or self.verbs).devices()
@@ -60,6 +61,16 @@ def test_a_device_is_offline_once_it_was_silent_for_a_lease(office: Office) -> N
     assert office.verbs.devices()[0].last_seen == START + timedelta(seconds=100)
     office.poll()
     assert office.online()
+
+
+def test_why_a_device_takes_no_orders_is_shown_with_it_and_its_study(office: Office) -> None:
+    office.store.studies.add(study(Phase.BASELINE), "ann", "created")
+    office.poll(unable="put back to stay")
+    assert office.verbs.devices()[0].unable == "put back to stay"
+    assert office.verbs.studies()[0].unable == "sim: put back to stay"
+    assert standing(office.verbs.studies()[0]).endswith("TAKES NO ORDERS: sim: put back to stay")
+    office.poll()
+    assert office.verbs.devices()[0].unable == office.verbs.studies()[0].unable == ""
 
 
 def test_a_trial_that_is_renewed_keeps_its_device_online(office: Office) -> None:
