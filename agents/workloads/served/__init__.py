@@ -4,10 +4,10 @@ The contract. Any server that speaks it on loopback can be tuned; it need not kn
 JSON, answers carry a Content-Length.
 
 `GET /knobs` → 200 `{"name": "…", "version": "…", "knobs": [{"name": "batch_size", "values": [1, 2],
-    "default": 1, "cost": {"seconds": 0.1, "restart": false}}], "only": [{"batch_size": 1}],
-    "setting": {"batch_size": 1}}`. `values` in natural order; `cost` may be left out; `only`, where
-    given, lists the allowed combinations; `setting` is what is in force. A new `version` makes
-    former measurements void.
+    "default": 1, "cost": {"seconds": 0.1, "restart": false}, "role": "batch"}],
+    "only": [{"batch_size": 1}], "setting": {"batch_size": 1}}`. `values` in natural order; `cost` and
+    `role` (what it does: `tuner.core.Role`) may be left out; `only`, where given, lists the allowed
+    combinations; `setting` is what is in force. A new `version` makes former measurements void.
 `PUT /knobs` `{"batch_size": 2}` → 200 `{"setting": {…}}` once it is in force; knobs not named stay.
     4xx `{"error": {"code": "…", "message": "…"}}`: refused, and nothing was changed. 5xx likewise:
     it could not be reached, and `GET /knobs` says what is in force.
