@@ -27,6 +27,7 @@ from itertools import takewhile
 from tuner.core import (
     Candidate,
     Past,
+    Role,
     Setting,
     Study,
     Suggestion,
@@ -41,7 +42,7 @@ from tuner.core import (
     weigh,
 )
 
-CPU_CLOCK = "cpu.clock_mhz"
+CPU_CLOCKS = (Role.HOST_CLOCK, Role.CPU_CLOCK)
 
 CPU_TRIALS = 3
 """The most trials that the CPU's phase takes: our choice, enough to see on which side its best is."""
@@ -77,28 +78,28 @@ class TwoPhase:
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 
         study = past.study
-        if not any(k.name == CPU_CLOCK and len(k.values) > 1 for k in study.space.knobs):
+        clocks = (k for k in study.space.knobs if k.role in CPU_CLOCKS and len(k.values) > 1)
+        turned = next((knob.name for knob in clocks), None)
+        if turned is None:
             return suggest(past)
         trials = [t for t in counted(study, past.trials) if t.state is not TrialState.ABORTED]
-        first = list(takewhile(lambda t: _turns_cpu_only(study, t.setting), trials))
+        first = list(takewhile(lambda t: _turns_only(turned, study, t.setting), trials))
         spent = trials_spent(first)
         if len(first) == len(trials) and spent < CPU_TRIALS:
-            answer = suggest(past, within=lambda setting: _turns_cpu_only(study, setting))
+            answer = suggest(past, within=lambda setting: _turns_only(turned, study, setting))
             if isinstance(answer, Try | Wait):
                 return answer
         if any(t.state is TrialState.RUNNING for t in first):
             return Wait("the last trial of the CPU clock's own phase is still running")
-        clock = _best_clock(study, first)
-        return suggest(past, within=lambda setting: setting[CPU_CLOCK] == clock)
+        clock = _best_clock(turned, study, first)
+        return suggest(past, within=lambda setting: setting[turned] == clock)
 
 
-def _turns_cpu_only(study: Study, setting: Setting) -> bool:
-    return setting_key({**setting, CPU_CLOCK: study.baseline[CPU_CLOCK]}) == setting_key(
-        study.baseline
-    )
+def _turns_only(knob: str, study: Study, setting: Setting) -> bool:
+    return setting_key({**setting, knob: study.baseline[knob]}) == setting_key(study.baseline)
 
 
-def _best_clock(study: Study, first: Sequence[Trial]) -> Value:
+def _best_clock(knob: str, study: Study, first: Sequence[Trial]) -> Value:
     """Return the CPU clock of the best mean that kept every limit by its means, else the baseline's.
 
     The first phase alone decides, so that the clock stays where it is throughout the second.
@@ -115,5 +116,5 @@ def _best_clock(study: Study, first: Sequence[Trial]) -> Value:
 
     fit = [c for c in evidence.candidates if c.deployable and kept(c)]
     if not fit:
-        return study.baseline[CPU_CLOCK]
-    return min(fit, key=lambda c: sign * c.estimates[metric].mean).setting[CPU_CLOCK]
+        return study.baseline[knob]
+    return min(fit, key=lambda c: sign * c.estimates[metric].mean).setting[knob]

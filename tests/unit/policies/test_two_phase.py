@@ -6,12 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from policies.polythrottle import CPU_CLOCK, CPU_TRIALS, TwoPhase
-from tests.builders import SPACE, asked, baseline, knob, past, trial, window
-from tuner.core import Done, Measurement, Setting, Space, Study, Trial, TrialState, Try, Wait
+from policies.polythrottle import CPU_TRIALS, TwoPhase
+from tests.builders import SPACE, asked, baseline, past, trial, window
+from tuner.core import (
+    Done,
+    Knob,
+    Measurement,
+    Role,
+    Setting,
+    Space,
+    Study,
+    Trial,
+    TrialState,
+    Try,
+    Wait,
+)
 
+CPU_CLOCK = "x7"
+"""What the knob is called is nobody's business: its role tells."""
 CPU_CLOCKS = (500, 1000, 1500, 2000)
-WITH_CPU = Space((*SPACE.knobs, knob(CPU_CLOCK, CPU_CLOCKS, 2000)))
+WITH_CPU = Space((*SPACE.knobs, Knob(CPU_CLOCK, CPU_CLOCKS, 2000, role=Role.HOST_CLOCK)))
 
 
 def shown(at: Setting) -> Measurement:
