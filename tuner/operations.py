@@ -12,6 +12,7 @@ from db.history import Question, Row, history, pareto
 from tuner import steps, stops
 from tuner.access import Access
 from tuner.core import (
+    ENERGY,
     Conflict,
     Device,
     Estimate,
@@ -26,6 +27,7 @@ from tuner.core import (
     Trial,
     TrialState,
     Verdict,
+    called,
     counted,
     draw_up,
     incumbent,
@@ -89,13 +91,14 @@ class Operations:
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
         self.loop.policies(draft.policy)
-        objective = Objective.parse(draft.objective)
+        objective = Objective.parse(draft.objective, devices[0].quantities)
         study = Study(
             id=uuid.uuid4().hex[:8],
             devices=draft.devices,
             workload=devices[0].workload,
             space=space_of(devices, draft),
             objective=objective,
+            quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
             constraints=constraints_of(draft, objective, devices[0]),
             policy=draft.policy,
             seed=draft.seed,
@@ -269,6 +272,7 @@ class Operations:
                 shown.metrics if shown and winner else {},
                 self._told_of(found, trials),
                 self.loop.store.studies.revisions(study),
+                found.quantities,
             ),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
@@ -384,7 +388,9 @@ class Operations:
         since = min((t.started_at for t in counted(study, trials)), default=None)
         if since is None or len(study.devices) > 1:
             return ()
-        return self.loop.store.observations.glimpses(study.id, "energy_j", since)
+        return self.loop.store.observations.glimpses(
+            study.id, called(ENERGY, study.quantities), since
+        )
 
 
 def _saving(

@@ -330,12 +330,12 @@ def _fate(study: Study, setting: Setting, windows: Sequence[Trial], evidence: Ev
     if len(good) < CONFIRM_WINDOWS:
         spent = len(own) >= CONFIRM_TRIES
         return _Fate(False, spent, f"{len(own)} windows were not enough" if spent else "")
-    shown = _pools(good)
+    shown = _pools(study, good)
     if not guard.may_hold(shown, in_force):
-        if len(own) < CONFIRM_TRIES and guard.may_be_shown(shown, in_force):
+        if len(own) < CONFIRM_TRIES and guard.may_be_shown(shown, in_force, study.quantities):
             return _Fate(False, False)
         return _Fate(False, True, "its confirming windows do not prove that the limits hold")
-    reference = _pools(_alternating_with(study, good, windows))
+    reference = _pools(study, _alternating_with(study, good, windows))
     return _compared(study, evidence, reference, shown)
 
 
@@ -351,7 +351,7 @@ def _compared(
         return _Fate(False, True, f"{metric} was not measured")
     gain = saving(reference[metric], shown[metric], study.objective.sign)
     percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
-    lost = capacity_lost(reference, shown, needed_metrics(study))
+    lost = capacity_lost(reference, shown, needed_metrics(study), study.quantities)
     cost = f"; {lost}" if lost else ""
     if evidence.broken is not None:
         how = f"{percent} better" if gain.mean >= 0.0 else f"{percent.removeprefix('-')} worse"
@@ -379,12 +379,12 @@ def duel(
     own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
     if not own:
         return None
-    reference = _pools(_alternating_with(study, own, windows))
-    return (reference, _pools(own)) if reference else None
+    reference = _pools(study, _alternating_with(study, own, windows))
+    return (reference, _pools(study, own)) if reference else None
 
 
-def _pools(windows: Sequence[Trial]) -> dict[str, Estimate]:
-    return pool_windows([t.shown for t in windows])
+def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
+    return pool_windows([t.shown for t in windows], study.quantities)
 
 
 def _alternate(study: Study, setting: Setting, windows: Sequence[Trial]) -> Assign:

@@ -23,6 +23,7 @@ from tuner.core import (
     Phase,
     Plan,
     ProtocolMismatch,
+    Quantity,
     Setting,
     Terms,
     TrialState,
@@ -347,6 +348,7 @@ class StudyView(Message):
     unmet: Limit | None = None
     offline: tuple[str, ...] = ()
     stopped: bool = False
+    quantities: dict[str, Quantity] = Field(default_factory=dict)
     created_at: datetime
 
 

@@ -221,6 +221,7 @@ def _run(question: Question, pair: Pair) -> tuple[Study, list[Trial], list[float
         workload=pair.device.name,
         space=pair.space,
         objective=Objective("energy_j"),
+        quantities=pair.quantities,
         constraints=(Constraint.parse(f"latency_p99_ms <= {question.slack}x baseline"),),
         policy=question.policy,
         seed=question.seed,

@@ -200,6 +200,7 @@ class _Bench:
             workload=surface.workload,
             space=surface.space,
             objective=task.problem.aim,
+            quantities=surface.quantities,
             constraints=(
                 Constraint(limit.metric, "<=", task.slack, relative=True)
                 if task.own_baseline

@@ -78,7 +78,6 @@ from tuner.core.knobs import (
     setting_key,
 )
 from tuner.core.measurements import (
-    NEVER_NEGATIVE,
     PRIOR_WINDOWS,
     Z95,
     Estimate,
@@ -88,12 +87,12 @@ from tuner.core.measurements import (
     Origin,
     Scope,
     pooled,
+    refuse_negative,
     student_t95,
     weakest,
 )
 from tuner.core.merging import (
     GRAVEST_FIRST,
-    SUMMED,
     merged,
 )
 from tuner.core.plans import (
@@ -120,7 +119,19 @@ from tuner.core.ports import (
 )
 from tuner.core.quantities import (
     CAPACITY,
-    is_energy,
+    ENERGY,
+    POWER,
+    STANDARD,
+    UNDECLARED,
+    Better,
+    Kind,
+    OverDevices,
+    OverWindows,
+    Quantities,
+    Quantity,
+    called,
+    quantity_of,
+    standard,
 )
 from tuner.core.savings import (
     capacity_beside,
@@ -140,7 +151,6 @@ from tuner.core.tails import (
     least_samples,
     pooled_tail,
     quantile_estimate,
-    quantile_of,
 )
 from tuner.core.trials import (
     Lease,
@@ -176,6 +186,20 @@ __all__ = [
     "Caller",
     "Candidate",
     "CAPACITY",
+    "ENERGY",
+    "POWER",
+    "STANDARD",
+    "UNDECLARED",
+    "Better",
+    "Kind",
+    "OverDevices",
+    "OverWindows",
+    "Quantities",
+    "Quantity",
+    "called",
+    "quantity_of",
+    "standard",
+    "refuse_negative",
     "capacity_beside",
     "capacity_lost",
     "Clock",
@@ -202,7 +226,6 @@ __all__ = [
     "GRAVEST_FIRST",
     "IllegalTransition",
     "InvalidInput",
-    "is_energy",
     "Knob",
     "Lease",
     "Leases",
@@ -215,7 +238,6 @@ __all__ = [
     "Meter",
     "Metric",
     "MetricUnavailable",
-    "NEVER_NEGATIVE",
     "NotFound",
     "Now",
     "Objective",
@@ -240,7 +262,6 @@ __all__ = [
     "Row",
     "saving",
     "Stops",
-    "SUMMED",
     "Safety",
     "Scope",
     "Setting",
@@ -282,7 +303,6 @@ __all__ = [
     "pooled",
     "pooled_tail",
     "quantile_estimate",
-    "quantile_of",
     "ranked",
     "rate_of",
     "render_setting",

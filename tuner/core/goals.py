@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from tuner.core.errors import ConstraintSyntax
 from tuner.core.measurements import Estimate
-from tuner.core.quantities import Better, known_metrics, quantity_of
+from tuner.core.quantities import UNDECLARED, Better, Quantities, known_metrics, quantity_of
 from tuner.errors import InvalidInput
 
 METRIC = r"[a-z][a-z0-9_.]*"
@@ -51,7 +51,7 @@ class Objective:
     goal: str = "minimize"
 
     @classmethod
-    def parse(cls, text: str) -> Objective:
+    def parse(cls, text: str, declared: Quantities = UNDECLARED) -> Objective:
         """Read `energy_j`, `minimize energy_j` or `maximize throughput_per_s`, in either spelling.
 
         Raises:
@@ -60,8 +60,8 @@ class Objective:
         """
         said, _, metric = text.strip().rpartition(" ")
         goal = GOALS.get(said.strip(), said.strip())
-        known = quantity_of(metric)
-        better = BETTER[known.better] if known is not None and known.better is not None else ""
+        known = quantity_of(metric, declared).better
+        better = BETTER[known] if known is not None else ""
         made = cls(metric, goal or better or "minimize")
         if not goal and not better:
             raise ConstraintSyntax(
