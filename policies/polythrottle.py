@@ -104,16 +104,18 @@ def _best_clock(study: Study, first: Sequence[Trial]) -> Value:
     The first phase alone decides, so that the clock stays where it is throughout the second.
     """
     evidence = weigh(study, first)
-    metric, sign = study.objective.metric, study.objective.sign
+    objective = study.objective
 
     def kept(candidate: Candidate) -> bool:
         shown = candidate.estimates
-        return metric in shown and all(
+        return all(
             limit.metric in shown and limit.holds(shown[limit.metric].mean)
             for limit in evidence.limits or ()
         )
 
     fit = [c for c in evidence.candidates if c.deployable and kept(c)]
-    if not fit:
+    scored = [(c, objective.score(c.estimates)) for c in fit]
+    known = [(c, objective.sign * score.mean) for c, score in scored if score is not None]
+    if not known:
         return study.baseline[CPU_CLOCK]
-    return min(fit, key=lambda c: sign * c.estimates[metric].mean).setting[CPU_CLOCK]
+    return min(known, key=lambda item: item[1])[0].setting[CPU_CLOCK]

@@ -37,7 +37,7 @@ class Sobol:
         """Return the next untried setting of the sequence, or the best feasible one at the end."""
         study, trials = past.study, counted(past.study, past.trials)
         evidence = weigh(study, trials)
-        if evidence.limits is None or study.objective.metric not in evidence.baseline:
+        if evidence.limits is None or study.objective.score(evidence.baseline) is None:
             return Wait("the baseline has not been measured yet")
         tried = {setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED}
         spent = trials_spent(trials)

@@ -115,7 +115,7 @@ def observed(past: Past) -> Observed | Wait | Done:
     """
     study, trials = past.study, counted(past.study, past.trials)
     evidence = weigh(study, trials)
-    if evidence.limits is None or study.objective.metric not in evidence.baseline:
+    if evidence.limits is None or study.objective.score(evidence.baseline) is None:
         return Wait("the baseline has not been measured yet")
     seen: dict[SettingKey, Observation] = {}
     deployable: list[Observation] = []
@@ -167,11 +167,11 @@ def _observation(
 ) -> Observation | None:
     """Return a candidate's means, None where one is missing."""
     means = {name: estimate.mean for name, estimate in candidate.estimates.items()}
-    needed = [objective.metric, *(limit.metric for limit in limits)]
-    if any(name not in means for name in needed):
+    score = objective.score(means)
+    if score is None or any(limit.metric not in means for limit in limits):
         return None
     breaches = tuple(limit.sign * _log_ratio(means[limit.metric], limit.value) for limit in limits)
-    return Observation(candidate.setting, objective.sign * means[objective.metric], breaches)
+    return Observation(candidate.setting, objective.sign * score, breaches)
 
 
 def _log_ratio(value: float, limit: float) -> float:

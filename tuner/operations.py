@@ -363,9 +363,8 @@ class Operations:
         if evidence.broken is not None:
             kept = not resting
         else:
-            metric = study.objective.metric
-            base, own = evidence.baseline[metric].mean, best.estimates[metric].mean
-            kept = not study.objective.better(base, own)
+            base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
+            kept = not (base and own and study.objective.better(base.mean, own.mean))
         return kept and all(c and c.verdict is Verdict.FEASIBLE for c in rows.values())
 
     def _view(self, study: Study) -> StudyView:
@@ -396,8 +395,8 @@ class Operations:
 def _saving(
     objective: Objective, baseline: SettingView, best: SettingView | None
 ) -> Estimate | None:
-    before = baseline.metrics.get(objective.metric)
-    after = best.metrics.get(objective.metric) if best else None
+    before = objective.score(baseline.metrics)
+    after = objective.score(best.metrics) if best else None
     if before is None or after is None:
         return None
     return saving(before, after, objective.sign)

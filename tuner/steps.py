@@ -161,7 +161,7 @@ def _baseline(study: Study, trials: Sequence[Trial]) -> Step:
 def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
     study = past.study
     evidence = weigh(study, trials)
-    if evidence.limits is None or study.objective.metric not in evidence.baseline:
+    if evidence.limits is None or study.objective.score(evidence.baseline) is None:
         return Move(Phase.BASELINE, "the baseline is not known")
     if _rate_changed(study, trials):
         return Move(Phase.BASELINE, "the arrival rate is not the baseline's any more")
@@ -346,10 +346,11 @@ def _compared(
     shown: Mapping[str, Estimate],
 ) -> _Fate:
     """Judge what a setting gains over the baseline, and say what that costs of the capacity."""
-    metric = study.objective.metric
-    if metric not in shown or metric not in reference:
+    metric, score = study.objective.metric, study.objective.score
+    before, after = score(reference), score(shown)
+    if before is None or after is None:
         return _Fate(False, True, f"{metric} was not measured")
-    gain = saving(reference[metric], shown[metric], study.objective.sign)
+    gain = saving(before, after, study.objective.sign)
     percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
     lost = capacity_lost(reference, shown, needed_metrics(study), study.quantities)
     cost = f"; {lost}" if lost else ""

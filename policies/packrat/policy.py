@@ -61,7 +61,7 @@ class Packrat:
         study, trials = past.study, counted(past.study, past.trials)
         settings = allowed(study)
         evidence = weigh(study, trials)
-        if evidence.limits is None or study.objective.metric not in evidence.baseline:
+        if evidence.limits is None or study.objective.score(evidence.baseline) is None:
             return Wait("the baseline has not been measured yet")
         if any(t.state is TrialState.RUNNING for t in trials):
             return Wait("the last trial is still running")
@@ -278,12 +278,12 @@ class _Search:
 
     def wins(self, evidence: Evidence, candidate: Candidate) -> bool:
         """Return whether a setting is deployable and its objective clearly beats the baseline's."""
-        metric, sign = self.study.objective.metric, self.study.objective.sign
-        base, own = evidence.baseline.get(metric), candidate.estimates.get(metric)
+        objective = self.study.objective
+        base, own = objective.score(evidence.baseline), objective.score(candidate.estimates)
         feasible = candidate.verdict is Verdict.FEASIBLE and candidate.deployable
         if not feasible or base is None or own is None:
             return False
-        gain = sign * (base.mean - own.mean)
+        gain = objective.sign * (base.mean - own.mean)
         return gain > max(PROVEN * math.hypot(base.stderr, own.stderr), MARGIN * abs(base.mean))
 
     def few(self, picked: set[Group]) -> set[Group]:

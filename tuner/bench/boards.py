@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import fmean, median, stdev
 
-from agents.devices.catalogue import Truth, known_truth, open_device, oracle
+from agents.devices.catalogue import Truth, known_truth, open_device, oracle, true_score
 from agents.measure import Ask, Bench
 from agents.pair import Pair
 from agents.windows import Usage
@@ -149,8 +149,8 @@ def answer(question: Question) -> Answer:
     best = oracle(study.space, truth, study.objective, limit) or study.baseline
 
     def saving(setting: Setting) -> float:
-        metric = study.objective.metric
-        return 1.0 - truth(setting)[metric] / truth(study.baseline)[metric]
+        own, base = (true_score(study.objective, truth(s)) for s in (setting, study.baseline))
+        return 1.0 - own / base
 
     def above(setting: Setting) -> bool:
         return not all(x.holds(truth(setting)[x.metric]) for x in limit)

@@ -279,7 +279,9 @@ class _Bench:
         windows = duel(self.study, self.trials, held)
         if setting_key(held) == setting_key(self.study.baseline) or windows is None:
             return Estimate(0.0)
-        before, after = (window[self.study.objective.metric] for window in windows)
+        before, after = (self.study.objective.score(window) for window in windows)
+        if before is None or after is None:
+            return Estimate(0.0)
         return saving(before, after, self.study.objective.sign)
 
     def _past(self, trials: int) -> Past:

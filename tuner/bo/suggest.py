@@ -38,7 +38,7 @@ def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> S
     study = past.study
     trials = counted(study, past.trials)
     evidence = weigh(study, trials)
-    if evidence.limits is None or study.objective.metric not in evidence.baseline:
+    if evidence.limits is None or study.objective.score(evidence.baseline) is None:
         return Wait("the baseline has not been measured yet")
     running = any(t.state is TrialState.RUNNING for t in trials)
     spent = trials_spent(trials)

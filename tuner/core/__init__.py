@@ -55,6 +55,7 @@ from tuner.core.evidence import (
     weigh,
 )
 from tuner.core.goals import (
+    ANYWHERE,
     Constraint,
     Limit,
     Objective,
@@ -185,6 +186,7 @@ __all__ = [
     "Bill",
     "Caller",
     "Candidate",
+    "ANYWHERE",
     "CAPACITY",
     "ENERGY",
     "POWER",

@@ -7,12 +7,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeVar
 
 from tuner.core.errors import ConstraintSyntax
 from tuner.core.measurements import Estimate
+from tuner.core.plans import Context
 from tuner.core.quantities import UNDECLARED, Better, Quantities, known_metrics, quantity_of
 from tuner.errors import InvalidInput
 
+ShownT = TypeVar("ShownT", float, Estimate)
+ANYWHERE: Context = MappingProxyType({})
 METRIC = r"[a-z][a-z0-9_.]*"
 NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
 GRAMMAR = re.compile(
@@ -91,6 +96,13 @@ class Objective:
     def sign(self) -> float:
         """+1 where less is better, -1 where more is: `sign * value` is always to be minimised."""
         return 1.0 if self.goal == "minimize" else -1.0
+
+    def score(self, shown: Mapping[str, ShownT], context: Context = ANYWHERE) -> ShownT | None:
+        """Return what is to be made least (or most), estimated or true, of what was shown.
+
+        None where it was not shown. Of one metric it is the same in every context.
+        """
+        return shown.get(self.metric)
 
     def better(self, a: float, b: float) -> bool:
         """Return whether `a` is strictly better than `b`."""

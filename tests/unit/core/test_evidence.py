@@ -6,17 +6,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.builders import START, glimpse, setting, study, trial, window
 from tuner.core import (
+    ANYWHERE,
     Better,
     Bill,
     Constraint,
+    Context,
     Estimate,
     Glimpse,
     Limit,
+    Objective,
     Outcome,
     OverDevices,
     OverWindows,
@@ -295,3 +299,24 @@ def test_a_baseline_breaks_only_what_it_is_proven_to_break(limit: str, broken: b
     at = study(constraints=(f"latency_p99_ms <= {limit}",))
     evidence = weigh(at, [BASE, trial(2, setting(600), window(7.0, 80.0))])
     assert (evidence.broken is not None) == broken
+
+
+class Weighted(Objective):
+    """An objective that is no metric alone: what energy and latency come to together."""
+
+    __slots__ = ()
+
+    def score(self, shown: Mapping[str, Any], context: Context = ANYWHERE) -> Any:  # noqa: ANN401
+        energy, latency = shown.get("energy_j"), shown.get("latency_p99_ms")
+        return energy and latency and Estimate(energy.mean + latency.mean)
+
+
+def test_settings_are_ranked_by_what_the_objective_makes_of_them() -> None:
+    trials = [
+        BASE,
+        trial(2, setting(600), window(6.0, 110.0)),
+        trial(3, setting(800), window(8.0, 90.0)),
+    ]
+    at = study(objective=Weighted("energy_j"))
+    order = [c.setting["gpu.clock_mhz"] for c in ranked(at, weigh(at, trials))]
+    assert order == [800, 1000, 600]
