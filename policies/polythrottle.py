@@ -35,7 +35,6 @@ from tuner.core import (
     Try,
     Value,
     Wait,
-    counted,
     setting_key,
     trials_spent,
     weigh,
@@ -79,7 +78,7 @@ class TwoPhase:
         study = past.study
         if not any(k.name == CPU_CLOCK and len(k.values) > 1 for k in study.space.knobs):
             return suggest(past)
-        trials = [t for t in counted(study, past.trials) if t.state is not TrialState.ABORTED]
+        trials = [t for t in past.trials if t.state is not TrialState.ABORTED]
         first = list(takewhile(lambda t: _turns_cpu_only(study, t.setting), trials))
         spent = trials_spent(first)
         if len(first) == len(trials) and spent < CPU_TRIALS:

@@ -353,8 +353,6 @@ class Loop:
         past = Past(
             study=study,
             trials=tuple(trials),
-            now=self.now(),
-            devices=tuple(self.store.devices.get(d) for d in study.devices),
             context=poll.context,
         )
         try:

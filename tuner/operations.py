@@ -109,7 +109,7 @@ class Operations:
             for metric in (objective.metric, *(c.metric for c in study.constraints)):
                 require(device, metric, study)
         self.loop.store.studies.add(study, draft.who, "created")
-        wishes = ", ".join(str(c) for c in study.constraints) or "no constraint"
+        wishes = ", ".join(map(str, study.constraints)) or "no constraint"
         asked = f"{objective.goal} {objective.metric} under {wishes}"
         self.loop.note("created", f"{asked} by {draft.who}", study.id)
         return self.study(study.id)
@@ -387,9 +387,8 @@ class Operations:
         since = min((t.started_at for t in counted(study, trials)), default=None)
         if since is None or len(study.devices) > 1:
             return ()
-        return self.loop.store.observations.glimpses(
-            study.id, called(ENERGY, study.quantities), since
-        )
+        energy = called(ENERGY, study.quantities)
+        return self.loop.store.observations.glimpses(study.id, energy, since)
 
 
 def _saving(

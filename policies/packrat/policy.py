@@ -26,11 +26,8 @@ from tuner.core import (
     Try,
     Verdict,
     Wait,
-    counted,
     incumbent,
     setting_key,
-    trials_spent,
-    weigh,
 )
 
 DEMAND = "batch_demand"
@@ -58,15 +55,13 @@ class Packrat:
         Raises:
             InvalidInput: the space has none of the knobs instances, threads and batch_size.
         """
-        study, trials = past.study, counted(past.study, past.trials)
+        study, evidence, left = past.study, past.evidence, past.left
         settings = allowed(study)
-        evidence = weigh(study, trials)
-        if evidence.limits is None or study.objective.score(evidence.baseline) is None:
+        if past.limits is None:
             return Wait("the baseline has not been measured yet")
-        if any(t.state is TrialState.RUNNING for t in trials):
+        if past.running:
             return Wait("the last trial is still running")
-        shut = {group for group, at in settings.items() if _given_up(at, trials)}
-        left = study.terms.trials - trials_spent(trials)
+        shut = {group for group, at in settings.items() if _given_up(at, past.trials)}
         most = under_way(study, evidence)
         if most is None:
             return _one_by_one(study, evidence, settings, shut, left)

@@ -241,7 +241,7 @@ def _run(question: Question, pair: Pair) -> tuple[Study, list[Trial], list[float
     policy = _Timed(load_policy(question.policy))
     trials: list[Trial] = []
     while study.phase is not Phase.HOLDING:
-        step = next_step(Past(study=study, trials=tuple(trials), now=NOW), policy)
+        step = next_step(Past(study=study, trials=tuple(trials)), policy)
         if isinstance(step, Move):
             study = replace(study.moved(step.phase, step.plan), phase_since=len(trials) + 1)
         elif isinstance(step, Assign):

@@ -287,7 +287,7 @@ class _Bench:
     def _past(self, trials: int) -> Past:
         terms = replace(self.study.terms, trials=trials)
         study = replace(self.study, terms=terms)
-        return Past(study=study, trials=tuple(self.trials), now=self._now())
+        return Past(study=study, trials=tuple(self.trials))
 
     def _final(self, trials: int) -> Setting:
         """Return what the policy deploys when these were all its trials."""

@@ -12,7 +12,7 @@ import pytest
 from agents.devices.replay.table import Surface, load_surface
 from agents.devices.simulated.presets import ORIN, TX2, Preset
 from policies import load_policy
-from tests.builders import START, asked, trial, window
+from tests.builders import asked, trial, window
 from tuner.core import (
     Constraint,
     Done,
@@ -65,7 +65,7 @@ def suggested(study: Study, measure: Measure) -> list[Setting]:
     trials = [trial(n, study.baseline, first, phase=Phase.BASELINE) for n in (1, 2)]
     found: list[Setting] = []
     for number in range(3, 9):
-        answer = policy.suggest(Past(study=study, trials=tuple(trials), now=START))
+        answer = policy.suggest(Past(study=study, trials=tuple(trials)))
         assert not isinstance(answer, Wait)
         if isinstance(answer, Done):
             break
