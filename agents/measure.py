@@ -17,10 +17,12 @@ from tuner.core import (
     MeasurementError,
     Now,
     Outcome,
+    Quantities,
     Setting,
     TrialState,
     TuningError,
-    quantile_of,
+    quantity_of,
+    refuse_negative,
     same_band,
 )
 from tuner.guard import clearly_broken
@@ -120,7 +122,7 @@ class Bench:
                 self.pause(redo * ask.window_s, check)  # what spoils a window often passes
                 seen = self.window(setting, ask, check, rng, began)
                 if not seen.spoilt:
-                    return _outcome(seen, ask)
+                    return _outcome(seen, ask, self.pair.quantities)
                 if seen.broke is not None:
                     break
             reason = f"{seen.spoilt}; {_in_words(seen) or f'measured {REDOS + 1} times'}"
@@ -154,7 +156,8 @@ class Bench:
             raise
         estimates = window.estimates()
         if broke is None:
-            _demand(ask, estimates, window)
+            _demand(ask, estimates, window, self.pair.quantities)
+        refuse_negative(estimates, self.pair.quantities)
         measurement = Measurement(
             estimates=estimates,
             started_at=started_at,
@@ -198,7 +201,7 @@ class Bench:
                 return None  # spoilt already: no reason to measure it to its end
             full = window.seconds >= length * (1.0 - 1e-6)
             longest = window.seconds >= ask.max_window_s * (1.0 - 1e-6)
-            if longest or (full and not _too_little(ask, estimates, items)):
+            if longest or (full and not _too_little(ask, estimates, items, self.pair.quantities)):
                 return None
 
     def _changed(self, setting: Setting) -> str:
@@ -218,7 +221,7 @@ class Bench:
         return ""
 
 
-def _outcome(seen: Seen, ask: Ask) -> Outcome:
+def _outcome(seen: Seen, ask: Ask, declared: Quantities) -> Outcome:
     if seen.broke is not None:
         return Outcome(
             state=TrialState.COMPLETED,
@@ -227,7 +230,7 @@ def _outcome(seen: Seen, ask: Ask) -> Outcome:
             reason=_in_words(seen),
         )
     estimates = seen.measurement.estimates
-    open_ended = [name for name in ask.needed if _unbounded_tail(name, estimates)]
+    open_ended = [name for name in ask.needed if _unbounded_tail(name, estimates, declared)]
     if open_ended:
         n = min(estimates[name].n for name in open_ended)
         reason = f"{n} requests in {seen.measurement.seconds:.0f} s do not bound {open_ended[0]}"
@@ -235,22 +238,29 @@ def _outcome(seen: Seen, ask: Ask) -> Outcome:
     return Outcome(state=TrialState.COMPLETED, measurement=seen.measurement)
 
 
-def _too_little(ask: Ask, estimates: Mapping[str, Estimate], items: float | None) -> bool:
+def _too_little(
+    ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
+) -> bool:
     """Return whether a longer window would help: no item yet, an open tail, a mean not known well."""
     known = {name: estimates[name] for name in ask.needed if name in estimates}
     return items == 0.0 or any(
-        _unbounded_tail(name, estimates)
-        or (quantile_of(name) is None and estimate.stderr > TARGET_STDERR * estimate.mean)
+        _unbounded_tail(name, estimates, declared)
+        or (
+            not quantity_of(name, declared).tail and estimate.stderr > TARGET_STDERR * estimate.mean
+        )
         for name, estimate in known.items()
     )
 
 
-def _unbounded_tail(name: str, estimates: Mapping[str, Estimate]) -> bool:
+def _unbounded_tail(name: str, estimates: Mapping[str, Estimate], declared: Quantities) -> bool:
     estimate = estimates.get(name)
-    return estimate is not None and quantile_of(name) is not None and estimate.high == float("inf")
+    tail = quantity_of(name, declared).tail
+    return estimate is not None and tail and estimate.high == float("inf")
 
 
-def _demand(ask: Ask, estimates: Mapping[str, Estimate], window: PairWindow) -> None:
+def _demand(
+    ask: Ask, estimates: Mapping[str, Estimate], window: PairWindow, declared: Quantities
+) -> None:
     """Return quietly when every demanded metric is there. Raises MeasurementError."""
     missing = [name for name in ask.needed if name not in estimates]
     if missing and window.total("window_items") == 0.0:
@@ -265,8 +275,8 @@ def _demand(ask: Ask, estimates: Mapping[str, Estimate], window: PairWindow) -> 
             f"the meters did not give {', '.join(missing)}",
             hint="`jouletune doctor` shows what can be measured here",
         )
-    still = [n for n in ("energy_j", "power_w") if n in ask.needed and estimates[n].mean == 0.0]
-    if still:
+    energies = [n for n in ask.needed if quantity_of(n, declared).of_energy]
+    if any(estimates[name].mean == 0.0 for name in energies):
         raise MeasurementError("the energy counter stood still", hint="check the meter")
 
 

@@ -15,6 +15,7 @@ from tuner.core import (
     DeviceLost,
     Metric,
     Part,
+    Quantities,
     Setting,
     Space,
     TuningError,
@@ -66,6 +67,11 @@ class Pair:
         if not any(space.only for space in spaces):
             return Space(knobs)
         return Space(knobs, tuple(_products(spaces)))
+
+    @property
+    def quantities(self) -> Quantities:
+        """What the metrics mean, by name."""
+        return {m.name: m.quantity for m in self.metrics}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

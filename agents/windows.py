@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from agents.pair import Pair
 from tuner.core import (
+    STANDARD,
     Clock,
     Estimate,
     Load,
     MeasurementError,
     Metric,
+    Quantity,
     TuningError,
     Window,
     student_t95,
@@ -34,11 +36,11 @@ class Ratio:
     scale: float = 1.0
 
 
-RATIOS: Mapping[str, Ratio] = {
-    "energy_j": Ratio("window_energy_j", "window_items"),
-    "power_w": Ratio("window_energy_j", SECONDS),
-    "cpu_time_ms": Ratio("window_cpu_s", "window_items", 1000.0),
-    "throughput_per_s": Ratio("window_items", SECONDS),
+RATIOS: Mapping[Quantity, Ratio] = {
+    STANDARD["energy_j"]: Ratio("window_energy_j", "window_items"),
+    STANDARD["power_w"]: Ratio("window_energy_j", SECONDS),
+    STANDARD["cpu_time_ms"]: Ratio("window_cpu_s", "window_items", 1000.0),
+    STANDARD["throughput_per_s"]: Ratio("window_items", SECONDS),
 }
 
 
@@ -131,7 +133,8 @@ class PairWindow:
         derived = {
             name: estimate
             for name, metric in self._metrics.items()
-            if name in RATIOS and (estimate := self._ratio(RATIOS[name], metric)) is not None
+            if (ratio := RATIOS.get(metric.quantity)) is not None
+            and (estimate := self._ratio(ratio, metric)) is not None
         }
         return derived | self._finished
 

@@ -12,16 +12,21 @@ from datetime import datetime
 from typing import Any
 
 from tuner.core import (
+    Better,
     Constraint,
     Cost,
+    Kind,
     Knob,
     Limit,
     Metric,
     Objective,
     Origin,
+    OverDevices,
+    OverWindows,
     Part,
     Phase,
     Plan,
+    Quantity,
     Role,
     Row,
     Safety,
@@ -99,12 +104,23 @@ def decode_limit(text: str | None) -> Limit | None:
 
 def encode_metrics(metrics: tuple[Metric, ...]) -> list[Json]:
     """Return metrics as a JSON array."""
-    return [{"name": m.name, "origin": m.origin.value, "scope": m.scope.value} for m in metrics]
+    return [
+        {
+            "name": m.name,
+            "origin": m.origin.value,
+            "scope": m.scope.value,
+            "quantity": asdict(m.quantity),
+        }
+        for m in metrics
+    ]
 
 
 def decode_metrics(docs: list[Json]) -> tuple[Metric, ...]:
     """Return the metrics of a JSON array."""
-    return tuple(Metric(d["name"], Origin(d["origin"]), Scope(d["scope"])) for d in docs)
+    return tuple(
+        Metric(d["name"], Origin(d["origin"]), Scope(d["scope"]), _decode_quantity(d["quantity"]))
+        for d in docs
+    )
 
 
 def encode_study(study: Study) -> Json:
@@ -115,6 +131,7 @@ def encode_study(study: Study) -> Json:
         "workload": study.workload,
         "space": encode_space(study.space),
         "objective": asdict(study.objective),
+        "quantities": {name: asdict(q) for name, q in study.quantities.items()},
         "constraints": [asdict(constraint) for constraint in study.constraints],
         "policy": study.policy,
         "seed": study.seed,
@@ -137,6 +154,7 @@ def decode_study(doc: Json) -> Study:
         workload=doc["workload"],
         space=decode_space(doc["space"]),
         objective=Objective(**doc["objective"]),
+        quantities={name: _decode_quantity(q) for name, q in doc["quantities"].items()},
         constraints=tuple(Constraint(**constraint) for constraint in doc["constraints"]),
         policy=doc["policy"],
         seed=doc["seed"],
@@ -148,6 +166,17 @@ def decode_study(doc: Json) -> Study:
         since_trial=doc["since_trial"],
         phase_since=doc["phase_since"],
         created_at=datetime.fromisoformat(doc["created_at"]),
+    )
+
+
+def _decode_quantity(doc: Json) -> Quantity:
+    return Quantity(
+        doc["unit"],
+        Better(doc["better"]) if doc["better"] is not None else None,
+        Kind(doc["kind"]),
+        OverDevices(doc["over_devices"]),
+        OverWindows(doc["over_windows"]),
+        doc["signed"],
     )
 
 

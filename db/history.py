@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tuner.core import (
+    Better,
     Candidate,
     Estimate,
     MetricUnavailable,
@@ -20,6 +21,7 @@ from tuner.core import (
     Trial,
     TrialState,
     Verdict,
+    quantity_of,
     weigh,
 )
 
@@ -87,8 +89,8 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     """Return the measured settings that no other beats in every one of the metrics.
 
     By default the objective against every constrained metric, whether the limits are kept or not.
-    The objective and the constraints say which way is better; of other metrics less is, except of
-    rates (`_per_s`). Only settings with a completed, uncensored window and all the metrics take part;
+    The objective and the constraints say which way is better, of other metrics what they mean; less is
+    where nobody knows. Only settings with a completed, uncensored window and all the metrics take part;
     they come best first by the first metric.
 
     Raises:
@@ -156,7 +158,7 @@ def _sign(study: Study, metric: str) -> float:
     for constraint in study.constraints:
         if constraint.metric == metric:
             return 1.0 if constraint.op == "<=" else -1.0
-    return -1.0 if metric.endswith("_per_s") else 1.0
+    return -1.0 if quantity_of(metric, study.quantities).better is Better.MORE else 1.0
 
 
 def _beats(other: tuple[float, ...], point: tuple[float, ...]) -> bool:

@@ -36,7 +36,6 @@ from tuner.core import (
     Try,
     Value,
     Wait,
-    counted,
     setting_key,
     trials_spent,
     weigh,
@@ -82,7 +81,7 @@ class TwoPhase:
         turned = next((knob.name for knob in clocks), None)
         if turned is None:
             return suggest(past)
-        trials = [t for t in counted(study, past.trials) if t.state is not TrialState.ABORTED]
+        trials = [t for t in past.trials if t.state is not TrialState.ABORTED]
         first = list(takewhile(lambda t: _turns_only(turned, study, t.setting), trials))
         spent = trials_spent(first)
         if len(first) == len(trials) and spent < CPU_TRIALS:
@@ -105,16 +104,18 @@ def _best_clock(knob: str, study: Study, first: Sequence[Trial]) -> Value:
     The first phase alone decides, so that the clock stays where it is throughout the second.
     """
     evidence = weigh(study, first)
-    metric, sign = study.objective.metric, study.objective.sign
+    objective = study.objective
 
     def kept(candidate: Candidate) -> bool:
         shown = candidate.estimates
-        return metric in shown and all(
+        return all(
             limit.metric in shown and limit.holds(shown[limit.metric].mean)
             for limit in evidence.limits or ()
         )
 
     fit = [c for c in evidence.candidates if c.deployable and kept(c)]
-    if not fit:
+    scored = [(c, objective.score(c.estimates)) for c in fit]
+    known = [(c, objective.sign * score.mean) for c, score in scored if score is not None]
+    if not known:
         return study.baseline[knob]
-    return min(fit, key=lambda c: sign * c.estimates[metric].mean).setting[knob]
+    return min(known, key=lambda item: item[1])[0].setting[knob]

@@ -19,11 +19,8 @@ from tuner.core import (
     TrialState,
     Try,
     Wait,
-    counted,
     incumbent,
     setting_key,
-    trials_spent,
-    weigh,
 )
 
 BLOCK = 32
@@ -35,21 +32,19 @@ class Sobol:
 
     def suggest(self, past: Past) -> Suggestion:
         """Return the next untried setting of the sequence, or the best feasible one at the end."""
-        study, trials = past.study, counted(past.study, past.trials)
-        evidence = weigh(study, trials)
-        if evidence.limits is None or study.objective.metric not in evidence.baseline:
+        study, trials, spent = past.study, past.trials, past.spent
+        if past.limits is None:
             return Wait("the baseline has not been measured yet")
         tried = {setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED}
-        spent = trials_spent(trials)
-        if spent < study.terms.trials:
+        if past.left > 0:
             for setting in spread(study.space, study.seed):
                 if setting_key(setting) not in tried:
                     return Try(setting, f"number {spent + 1} of an even spread")
-        if any(t.state is TrialState.RUNNING for t in trials):
+        if past.running:
             return Wait("the last trial is still running")
-        best = incumbent(study, evidence)
+        best = incumbent(study, past.evidence)
         held = best.setting if best is not None else study.baseline
-        why = "every setting was tried" if spent < study.terms.trials else "all trials are used"
+        why = "every setting was tried" if past.left > 0 else "all trials are used"
         proven = "the best that is" if best is not None else "none is"
         return Done(Plan.single(held), f"{why}; {proven} proven to keep the limits")
 

@@ -189,7 +189,7 @@ def surface(at: Setting) -> Measurement:
 
 
 def past(at: Study, trials: Sequence[Trial]) -> Past:
-    return Past(study=at, trials=tuple(trials), now=START)
+    return Past(study=at, trials=tuple(trials))
 
 
 def baseline(at: Study, seen: Measurement | None = None) -> list[Trial]:

@@ -14,8 +14,8 @@ from tuner.core import (
     Origin,
     Space,
     Study,
-    is_energy,
     limits,
+    quantity_of,
     refuse_contradiction,
 )
 from tuner.wire import StudyDraft
@@ -39,7 +39,7 @@ def constraints_of(
         ConstraintSyntax: one cannot be read.
         InvalidInput: two contradict each other, or nothing is said of any.
     """
-    if draft.constraints is None and is_energy(objective.metric):
+    if draft.constraints is None and quantity_of(objective.metric, device.quantities).of_energy:
         usual = usual_constraint([m.name for m in device.metrics], objective.metric)
         add = f'--constraint "{usual}"' if usual else "a --constraint"
         raise InvalidInput(

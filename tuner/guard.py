@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.core import (
+    UNDECLARED,
     Estimate,
     Evidence,
     Limit,
     Prediction,
+    Quantities,
     Safety,
     Setting,
     Study,
@@ -22,7 +24,7 @@ from tuner.core import (
     TuningError,
     Verdict,
     judge,
-    quantile_of,
+    quantity_of,
 )
 
 ABORT_MARGIN = 0.1
@@ -182,7 +184,11 @@ def may_hold(estimates: Mapping[str, Estimate], limits: Sequence[Limit] | None) 
     return limits is not None and judge(estimates, limits) is Verdict.FEASIBLE
 
 
-def may_be_shown(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> bool:
+def may_be_shown(
+    estimates: Mapping[str, Estimate],
+    limits: Sequence[Limit],
+    declared: Quantities = UNDECLARED,
+) -> bool:
     """Return whether further windows can still show what these leave unsure.
 
     They narrow the bound of a mean, and from the third on that of a tail, but cannot bound a tail of
@@ -191,7 +197,10 @@ def may_be_shown(estimates: Mapping[str, Estimate], limits: Sequence[Limit]) -> 
     doubtful = [x for x in limits if x.verdict(estimates.get(x.metric)) is not Verdict.FEASIBLE]
     return all(
         x.metric in estimates
-        and (quantile_of(x.metric) is None or math.isfinite(_bound(estimates[x.metric], x)))
+        and (
+            not quantity_of(x.metric, declared).tail
+            or math.isfinite(_bound(estimates[x.metric], x))
+        )
         and x.verdict(estimates[x.metric]) is Verdict.UNSURE
         and x.holds(estimates[x.metric].mean)
         for x in doubtful

@@ -36,6 +36,7 @@ from tuner.core import (
     Trial,
     TrialState,
     merged,
+    refuse_negative,
 )
 from tuner.presence import Presence
 from tuner.silence import Silence
@@ -157,7 +158,10 @@ class Loop:
 
     def record(self, message: TrialReport) -> Receipt:
         """Take a report: close the trial, or keep it as late evidence when its token is not in force."""
-        _require(message.device, self.store.studies.get(message.study))
+        study = self.store.studies.get(message.study)
+        _require(message.device, study)
+        if message.outcome.measurement is not None:
+            refuse_negative(message.outcome.measurement.estimates, study.quantities)
         with self.lock(message.study):
             trial = self._trial(message.study, message.trial)
             known = self.store.trials.reports(message.study, message.trial)
@@ -349,8 +353,6 @@ class Loop:
         past = Past(
             study=study,
             trials=tuple(trials),
-            now=self.now(),
-            devices=tuple(self.store.devices.get(d) for d in study.devices),
             context=poll.context,
         )
         try:
@@ -374,7 +376,7 @@ class Loop:
         by_device = {r.device: r.outcome for r in reports if not r.late}
         if not all(device in by_device for device in study.devices):
             return False
-        self._end(trial, study.id, merged([by_device[d] for d in study.devices]))
+        self._end(trial, study.id, merged([by_device[d] for d in study.devices], study.quantities))
         return True
 
     def _end(self, trial: Trial, study: str, outcome: Outcome) -> None:

@@ -23,10 +23,7 @@ from tuner.core import (
     Space,
     TrialState,
     Wait,
-    counted,
     setting_key,
-    trials_spent,
-    weigh,
 )
 
 LEAST_RATIO = 1e-9
@@ -113,24 +110,24 @@ def observed(past: Past) -> Observed | Wait | Done:
     Done once the trials are spent or every setting was tried: with the setting of the best observed
     mean among those whose means keep the limits, or the baseline where there is none.
     """
-    study, trials = past.study, counted(past.study, past.trials)
-    evidence = weigh(study, trials)
-    if evidence.limits is None or study.objective.metric not in evidence.baseline:
+    study, limits = past.study, past.limits
+    if limits is None:
         return Wait("the baseline has not been measured yet")
     seen: dict[SettingKey, Observation] = {}
     deployable: list[Observation] = []
-    for candidate in evidence.candidates:
-        found = _observation(candidate, study.objective, evidence.limits)
+    for candidate in past.evidence.candidates:
+        found = _observation(candidate, study.objective, limits)
         if found is not None:
             seen[setting_key(candidate.setting)] = found
             if candidate.deployable and found.feasible:
                 deployable.append(found)
-    tried = frozenset(setting_key(t.setting) for t in trials if t.state is not TrialState.ABORTED)
+    tried = frozenset(
+        setting_key(t.setting) for t in past.trials if t.state is not TrialState.ABORTED
+    )
     left = study.space.size > len(tried)
-    spent = trials_spent(trials)
-    if spent < study.terms.trials and left:
-        return Observed(study.space, seen, tried, spent)
-    if any(t.state is TrialState.RUNNING for t in trials):
+    if past.left > 0 and left:
+        return Observed(study.space, seen, tried, past.spent)
+    if past.running:
         return Wait("the last trial is still running")
     best = min(deployable, key=lambda o: o.loss, default=None)
     why = "every setting was tried" if not left else "all trials are used"
@@ -167,11 +164,11 @@ def _observation(
 ) -> Observation | None:
     """Return a candidate's means, None where one is missing."""
     means = {name: estimate.mean for name, estimate in candidate.estimates.items()}
-    needed = [objective.metric, *(limit.metric for limit in limits)]
-    if any(name not in means for name in needed):
+    score = objective.score(means)
+    if score is None or any(limit.metric not in means for limit in limits):
         return None
     breaches = tuple(limit.sign * _log_ratio(means[limit.metric], limit.value) for limit in limits)
-    return Observation(candidate.setting, objective.sign * means[objective.metric], breaches)
+    return Observation(candidate.setting, objective.sign * score, breaches)
 
 
 def _log_ratio(value: float, limit: float) -> float:

@@ -12,6 +12,7 @@ from db.history import Question, Row, history, pareto
 from tuner import steps, stops
 from tuner.access import Access
 from tuner.core import (
+    ENERGY,
     Conflict,
     Device,
     Estimate,
@@ -26,6 +27,7 @@ from tuner.core import (
     Trial,
     TrialState,
     Verdict,
+    called,
     counted,
     draw_up,
     incumbent,
@@ -89,13 +91,14 @@ class Operations:
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
         self.loop.policies(draft.policy)
-        objective = Objective.parse(draft.objective)
+        objective = Objective.parse(draft.objective, devices[0].quantities)
         study = Study(
             id=uuid.uuid4().hex[:8],
             devices=draft.devices,
             workload=devices[0].workload,
             space=space_of(devices, draft),
             objective=objective,
+            quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
             constraints=constraints_of(draft, objective, devices[0]),
             policy=draft.policy,
             seed=draft.seed,
@@ -106,7 +109,7 @@ class Operations:
             for metric in (objective.metric, *(c.metric for c in study.constraints)):
                 require(device, metric, study)
         self.loop.store.studies.add(study, draft.who, "created")
-        wishes = ", ".join(str(c) for c in study.constraints) or "no constraint"
+        wishes = ", ".join(map(str, study.constraints)) or "no constraint"
         asked = f"{objective.goal} {objective.metric} under {wishes}"
         self.loop.note("created", f"{asked} by {draft.who}", study.id)
         return self.study(study.id)
@@ -269,6 +272,7 @@ class Operations:
                 shown.metrics if shown and winner else {},
                 self._told_of(found, trials),
                 self.loop.store.studies.revisions(study),
+                found.quantities,
             ),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
@@ -360,9 +364,8 @@ class Operations:
         if evidence.broken is not None:
             kept = not resting
         else:
-            metric = study.objective.metric
-            base, own = evidence.baseline[metric].mean, best.estimates[metric].mean
-            kept = not study.objective.better(base, own)
+            base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
+            kept = not (base and own and study.objective.better(base.mean, own.mean))
         return kept and all(c and c.verdict is Verdict.FEASIBLE for c in rows.values())
 
     def _view(self, study: Study) -> StudyView:
@@ -389,14 +392,15 @@ class Operations:
         since = min((t.started_at for t in counted(study, trials)), default=None)
         if since is None or len(study.devices) > 1:
             return ()
-        return self.loop.store.observations.glimpses(study.id, "energy_j", since)
+        energy = called(ENERGY, study.quantities)
+        return self.loop.store.observations.glimpses(study.id, energy, since)
 
 
 def _saving(
     objective: Objective, baseline: SettingView, best: SettingView | None
 ) -> Estimate | None:
-    before = baseline.metrics.get(objective.metric)
-    after = best.metrics.get(objective.metric) if best else None
+    before = objective.score(baseline.metrics)
+    after = objective.score(best.metrics) if best else None
     if before is None or after is None:
         return None
     return saving(before, after, objective.sign)

@@ -36,7 +36,6 @@ from tuner.core import (
     same_band,
     saving,
     setting_key,
-    trials_spent,
     weigh,
 )
 
@@ -83,17 +82,17 @@ Step = Assign | Move | Rest
 
 def next_step(past: Past, policy: Policy) -> Step:
     """Return the study's next step. Call it only while no trial is running."""
-    study, trials = past.study, counted(past.study, past.trials)
-    trials = tuple(t for t in trials if t.state is not TrialState.ABORTED)
-    doubt = _doubt(study, trials)
+    study = past.study
+    trials = tuple(t for t in past.trials if t.state is not TrialState.ABORTED)
+    doubt = _doubt(past, trials)
     if doubt is not None:
         return doubt
     if study.phase is Phase.BASELINE:
-        return _baseline(study, trials)
+        return _baseline(past, trials)
     if study.phase is Phase.TUNING:
         return _tuning(past, trials, policy)
     if study.phase is Phase.CONFIRMING:
-        return _confirming(study, trials)
+        return _confirming(past, trials)
     return Rest(f"the study is {study.phase}")
 
 
@@ -118,12 +117,13 @@ def _of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
     return [t for t in trials if t.phase is study.phase and t.number >= study.phase_since]
 
 
-def _doubt(study: Study, trials: Sequence[Trial]) -> Step | None:
+def _doubt(past: Past, trials: Sequence[Trial]) -> Step | None:
     """Return what to do where one trial after the other fails: ask the baseline, then pause.
 
     A device that somebody has to see to (it is lost, or the actuator has paused it) fails at any
     setting, and would fail at every further one.
     """
+    study = past.study
     latest = _of_this_phase(study, trials)[-FAILED_IN_A_ROW:]
     if len(latest) < FAILED_IN_A_ROW or any(t.state is not TrialState.FAILED for t in latest):
         return None
@@ -131,17 +131,18 @@ def _doubt(study: Study, trials: Sequence[Trial]) -> Step | None:
     if any(t.tries(study.baseline) for t in latest):
         said = latest[-1].reason or "no reason given"
         return Move(Phase.PAUSED, f"{why}, at the baseline too; the last: {said}")
-    if study.phase is Phase.TUNING and trials_spent(trials) >= study.terms.trials:
+    if study.phase is Phase.TUNING and past.left <= 0:
         return None
     return Assign(study.baseline, f"{why}: does the baseline still work?")
 
 
-def _baseline(study: Study, trials: Sequence[Trial]) -> Step:
+def _baseline(past: Past, trials: Sequence[Trial]) -> Step:
+    study = past.study
     windows = _of_this_phase(study, trials)
     needed = set(needed_metrics(study))
     good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
     if len(good) >= BASELINE_WINDOWS:
-        baseline = weigh(study, trials).baseline
+        baseline = past.evidence.baseline
         vain = next((c.metric for c in study.constraints if c.limit(baseline) is None), None)
         if vain is not None:
             why = f"{vain} is {baseline[vain].mean:g} at the baseline"
@@ -151,7 +152,7 @@ def _baseline(study: Study, trials: Sequence[Trial]) -> Step:
         last = windows[-1]
         return _hold_baseline(
             study,
-            weigh(study, trials),
+            past.evidence,
             f"the baseline could not be measured in {len(windows)} windows; the last was "
             f"{last.state}: {last.reason or 'no reason given'}",
         )
@@ -159,9 +160,8 @@ def _baseline(study: Study, trials: Sequence[Trial]) -> Step:
 
 
 def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
-    study = past.study
-    evidence = weigh(study, trials)
-    if evidence.limits is None or study.objective.metric not in evidence.baseline:
+    study, evidence = past.study, past.evidence
+    if past.limits is None:
         return Move(Phase.BASELINE, "the baseline is not known")
     if _rate_changed(study, trials):
         return Move(Phase.BASELINE, "the arrival rate is not the baseline's any more")
@@ -170,13 +170,12 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
         return Rest(suggestion.why)
     if isinstance(suggestion, Done):
         return _proposal(study, evidence, trials, suggestion.plan, suggestion.why)
-    spent = trials_spent(trials)
     refusal = guard.objection(study, evidence, trials, suggestion.setting) or guard.risk(
         study, evidence, suggestion.predicted
     )
     if refusal is not None:
         why = f"the guard refused {render_setting(suggestion.setting)}: {refusal}"
-    elif spent >= study.terms.trials:
+    elif past.left <= 0:
         why = f"all {study.terms.trials} trials are spent"
     else:
         return Assign(suggestion.setting, suggestion.why)
@@ -223,9 +222,9 @@ def _rivals(study: Study, evidence: Evidence) -> list[Candidate]:
     return [c for c in ranked(study, evidence) if setting_key(c.setting) != key]
 
 
-def _confirming(study: Study, trials: Sequence[Trial]) -> Step:
+def _confirming(past: Past, trials: Sequence[Trial]) -> Step:
+    study, evidence = past.study, past.evidence
     windows = _of_this_phase(study, trials)
-    evidence = weigh(study, trials)
     if study.plan is None or evidence.limits is None:
         return Move(Phase.BASELINE, "the baseline is not known any more")
     if len(windows) >= CONFIRM_MOST:
@@ -330,12 +329,12 @@ def _fate(study: Study, setting: Setting, windows: Sequence[Trial], evidence: Ev
     if len(good) < CONFIRM_WINDOWS:
         spent = len(own) >= CONFIRM_TRIES
         return _Fate(False, spent, f"{len(own)} windows were not enough" if spent else "")
-    shown = _pools(good)
+    shown = _pools(study, good)
     if not guard.may_hold(shown, in_force):
-        if len(own) < CONFIRM_TRIES and guard.may_be_shown(shown, in_force):
+        if len(own) < CONFIRM_TRIES and guard.may_be_shown(shown, in_force, study.quantities):
             return _Fate(False, False)
         return _Fate(False, True, "its confirming windows do not prove that the limits hold")
-    reference = _pools(_alternating_with(study, good, windows))
+    reference = _pools(study, _alternating_with(study, good, windows))
     return _compared(study, evidence, reference, shown)
 
 
@@ -346,12 +345,13 @@ def _compared(
     shown: Mapping[str, Estimate],
 ) -> _Fate:
     """Judge what a setting gains over the baseline, and say what that costs of the capacity."""
-    metric = study.objective.metric
-    if metric not in shown or metric not in reference:
+    metric, score = study.objective.metric, study.objective.score
+    before, after = score(reference), score(shown)
+    if before is None or after is None:
         return _Fate(False, True, f"{metric} was not measured")
-    gain = saving(reference[metric], shown[metric], study.objective.sign)
+    gain = saving(before, after, study.objective.sign)
     percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
-    lost = capacity_lost(reference, shown, needed_metrics(study))
+    lost = capacity_lost(reference, shown, needed_metrics(study), study.quantities)
     cost = f"; {lost}" if lost else ""
     if evidence.broken is not None:
         how = f"{percent} better" if gain.mean >= 0.0 else f"{percent.removeprefix('-')} worse"
@@ -379,12 +379,12 @@ def duel(
     own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
     if not own:
         return None
-    reference = _pools(_alternating_with(study, own, windows))
-    return (reference, _pools(own)) if reference else None
+    reference = _pools(study, _alternating_with(study, own, windows))
+    return (reference, _pools(study, own)) if reference else None
 
 
-def _pools(windows: Sequence[Trial]) -> dict[str, Estimate]:
-    return pool_windows([t.shown for t in windows])
+def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
+    return pool_windows([t.shown for t in windows], study.quantities)
 
 
 def _alternate(study: Study, setting: Setting, windows: Sequence[Trial]) -> Assign:

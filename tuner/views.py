@@ -55,6 +55,7 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         violations=violations(study, trials, evidence),
         plan=study.plan,
         unmet=unmet(study, evidence),
+        quantities=dict(study.quantities),
         created_at=study.created_at,
     )
 

@@ -23,6 +23,7 @@ from tuner.core import (
     Phase,
     Plan,
     ProtocolMismatch,
+    Quantity,
     Setting,
     Terms,
     TrialState,
@@ -349,6 +350,7 @@ class StudyView(Message):
     offline: tuple[str, ...] = ()
     unable: str = ""
     stopped: bool = False
+    quantities: dict[str, Quantity] = Field(default_factory=dict)
     created_at: datetime
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agents.attached import Attached
-from tuner.core import InvalidInput, Limit, Objective, Setting, Space
+from tuner.core import InvalidInput, Limit, MetricUnavailable, Objective, Setting, Space
 
 DEVICES = MappingProxyType(
     {
@@ -64,6 +64,17 @@ def known_truth(spec: str) -> Truth | None:
     return told
 
 
+def true_score(objective: Objective, values: Mapping[str, float]) -> float:
+    """Return what an objective is at true values. Raises MetricUnavailable where they lack it."""
+    score = objective.score(values)
+    if score is None:
+        raise MetricUnavailable(
+            f"nobody knows the true {objective.metric} here",
+            hint=f"aim at one of: {', '.join(values)}",
+        )
+    return score
+
+
 def oracle(
     space: Space, truth: Truth, objective: Objective, limits: Sequence[Limit] = ()
 ) -> Setting | None:
@@ -71,7 +82,7 @@ def oracle(
     best: tuple[float, Setting] | None = None
     for setting in space.grid():
         values = truth(setting)
-        score = objective.sign * values[objective.metric]
+        score = objective.sign * true_score(objective, values)
         if all(limit.holds(values[limit.metric]) for limit in limits) and (
             best is None or score < best[0]
         ):

@@ -134,7 +134,7 @@ class Outlook:
         if self.timed:
             point = batch_point(group, candidate)
             return None if point is None else point.latency_s
-        estimate = candidate.estimates.get(self.study.objective.metric)
+        estimate = self.study.objective.score(candidate.estimates)
         return None if estimate is None else self.study.objective.sign * estimate.mean
 
     def expected(self, group: Group) -> float | None:

@@ -26,11 +26,8 @@ from tuner.core import (
     Try,
     Verdict,
     Wait,
-    counted,
     incumbent,
     setting_key,
-    trials_spent,
-    weigh,
 )
 
 DEMAND = "batch_demand"
@@ -58,15 +55,13 @@ class Packrat:
         Raises:
             InvalidInput: the space has none of the knobs instances, threads and batch_size.
         """
-        study, trials = past.study, counted(past.study, past.trials)
+        study, evidence, left = past.study, past.evidence, past.left
         settings = allowed(study)
-        evidence = weigh(study, trials)
-        if evidence.limits is None or study.objective.metric not in evidence.baseline:
+        if past.limits is None:
             return Wait("the baseline has not been measured yet")
-        if any(t.state is TrialState.RUNNING for t in trials):
+        if past.running:
             return Wait("the last trial is still running")
-        shut = {group for group, at in settings.items() if _given_up(at, trials)}
-        left = study.terms.trials - trials_spent(trials)
+        shut = {group for group, at in settings.items() if _given_up(at, past.trials)}
         most = under_way(study, evidence)
         if most is None:
             return _one_by_one(study, evidence, settings, shut, left)
@@ -278,12 +273,12 @@ class _Search:
 
     def wins(self, evidence: Evidence, candidate: Candidate) -> bool:
         """Return whether a setting is deployable and its objective clearly beats the baseline's."""
-        metric, sign = self.study.objective.metric, self.study.objective.sign
-        base, own = evidence.baseline.get(metric), candidate.estimates.get(metric)
+        objective = self.study.objective
+        base, own = objective.score(evidence.baseline), objective.score(candidate.estimates)
         feasible = candidate.verdict is Verdict.FEASIBLE and candidate.deployable
         if not feasible or base is None or own is None:
             return False
-        gain = sign * (base.mean - own.mean)
+        gain = objective.sign * (base.mean - own.mean)
         return gain > max(PROVEN * math.hypot(base.stderr, own.stderr), MARGIN * abs(base.mean))
 
     def few(self, picked: set[Group]) -> set[Group]:

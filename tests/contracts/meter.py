@@ -13,10 +13,10 @@ import pytest
 
 from agents.attached import Attached
 from agents.windows import RATIOS
-from tuner.core import NEVER_NEGATIVE, Estimate, Origin
+from tuner.core import Estimate, Origin
 
 Later = Callable[[], None]
-COUNTS = ("_items", "_failed")
+UNITS = ("_j", "_w", "_s", "_ms", "_items", "_failed")
 
 
 def totals(shown: Mapping[str, Estimate]) -> dict[str, float]:
@@ -31,7 +31,7 @@ class MeterContract:
         later()
         shown = window.stop()
         for metric in side.metrics:
-            assert metric.name in shown or RATIOS[metric.name].total in shown
+            assert metric.name in shown or RATIOS[metric.quantity].total in shown
 
     def test_nothing_is_shown_that_is_not_listed_or_a_total(
         self, side: Attached, later: Later
@@ -42,7 +42,7 @@ class MeterContract:
         shown = window.stop()
         assert shown
         assert {n for n in shown if not n.startswith("window_")} <= listed
-        assert all(name.endswith((*NEVER_NEGATIVE, *COUNTS)) for name in shown)
+        assert all(name.endswith(UNITS) for name in shown)
 
     def test_numbers_say_where_they_come_from(
         self, side: Attached, later: Later, origin: Origin

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import fmean, median, stdev
 
-from agents.devices.catalogue import Truth, known_truth, open_device, oracle
+from agents.devices.catalogue import Truth, known_truth, open_device, oracle, true_score
 from agents.measure import Ask, Bench
 from agents.pair import Pair
 from agents.windows import Usage
@@ -149,8 +149,8 @@ def answer(question: Question) -> Answer:
     best = oracle(study.space, truth, study.objective, limit) or study.baseline
 
     def saving(setting: Setting) -> float:
-        metric = study.objective.metric
-        return 1.0 - truth(setting)[metric] / truth(study.baseline)[metric]
+        own, base = (true_score(study.objective, truth(s)) for s in (setting, study.baseline))
+        return 1.0 - own / base
 
     def above(setting: Setting) -> bool:
         return not all(x.holds(truth(setting)[x.metric]) for x in limit)
@@ -221,6 +221,7 @@ def _run(question: Question, pair: Pair) -> tuple[Study, list[Trial], list[float
         workload=pair.device.name,
         space=pair.space,
         objective=Objective("energy_j"),
+        quantities=pair.quantities,
         constraints=(Constraint.parse(f"latency_p99_ms <= {question.slack}x baseline"),),
         policy=question.policy,
         seed=question.seed,
@@ -240,7 +241,7 @@ def _run(question: Question, pair: Pair) -> tuple[Study, list[Trial], list[float
     policy = _Timed(load_policy(question.policy))
     trials: list[Trial] = []
     while study.phase is not Phase.HOLDING:
-        step = next_step(Past(study=study, trials=tuple(trials), now=NOW), policy)
+        step = next_step(Past(study=study, trials=tuple(trials)), policy)
         if isinstance(step, Move):
             study = replace(study.moved(step.phase, step.plan), phase_since=len(trials) + 1)
         elif isinstance(step, Assign):

@@ -200,6 +200,7 @@ class _Bench:
             workload=surface.workload,
             space=surface.space,
             objective=task.problem.aim,
+            quantities=surface.quantities,
             constraints=(
                 Constraint(limit.metric, "<=", task.slack, relative=True)
                 if task.own_baseline
@@ -278,13 +279,15 @@ class _Bench:
         windows = duel(self.study, self.trials, held)
         if setting_key(held) == setting_key(self.study.baseline) or windows is None:
             return Estimate(0.0)
-        before, after = (window[self.study.objective.metric] for window in windows)
+        before, after = (self.study.objective.score(window) for window in windows)
+        if before is None or after is None:
+            return Estimate(0.0)
         return saving(before, after, self.study.objective.sign)
 
     def _past(self, trials: int) -> Past:
         terms = replace(self.study.terms, trials=trials)
         study = replace(self.study, terms=terms)
-        return Past(study=study, trials=tuple(self.trials), now=self._now())
+        return Past(study=study, trials=tuple(self.trials))
 
     def _final(self, trials: int) -> Setting:
         """Return what the policy deploys when these were all its trials."""

@@ -10,11 +10,23 @@ from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.calibration import calibrated
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import doubt, tightened
-from tuner.bo.metrics import Quantity, quantity
 from tuner.bo.physics import Told, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import hypotheses
 from tuner.bo.surrogate import Reading, Scale, posterior
-from tuner.core import Candidate, Evidence, Limit, MetricUnavailable, Prediction, Role, Study, Value
+from tuner.core import (
+    POWER,
+    Candidate,
+    Evidence,
+    Kind,
+    Limit,
+    MetricUnavailable,
+    Prediction,
+    Role,
+    Study,
+    Value,
+    called,
+    quantity_of,
+)
 
 CENSORED_NOISE = 0.1
 """Noise added to a window that was cut short: it shows how bad at least, not how bad."""
@@ -57,7 +69,8 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
         if metric in candidate.estimates
     ]
     logarithmic = tuple(scale.log for scale in scales.values())
-    priors = hypotheses(grid, tuple(metrics), logarithmic, told(study, evidence, metrics))
+    kinds = tuple(quantity_of(metric, study.quantities).kind for metric in metrics)
+    priors = hypotheses(grid, kinds, logarithmic, told(study, evidence, metrics))
     components = calibrated(
         posterior(grid, len(metrics), readings, priors),
         readings,
@@ -80,18 +93,19 @@ def told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> Told:
     batches = [k for k in study.space.knobs if k.role in (Role.BATCH, Role.CEILING)]
     sizes = [(k.role, size) for k in batches if (size := _number(k.default)) is not None]
     shown = {name: estimate.mean for name, estimate in evidence.baseline.items()}
-    times = [metric for metric in metrics if quantity(metric) is Quantity.TIME]
+    times = [m for m in metrics if quantity_of(m, study.quantities).kind is Kind.TIME]
     batch = sizes[0][1] if len(batches) == len(sizes) == 1 else 0.0
-    waits = {waits_for_batch(shown, metric, batch) for metric in times}
+    waits = {waits_for_batch(shown, metric, batch, study.quantities) for metric in times}
     stepwise = (True,) if waits == {True} else (False,) if waits == {False} else (False, True)
-    full = any(fills(shown, m, size) for m in times for r, size in sizes if r is Role.CEILING)
+    ceilings = [size for role, size in sizes if role is Role.CEILING]
+    full = any(fills(shown, m, size, study.quantities) for m in times for size in ceilings)
     return Told(stepwise, _drawn(study, evidence), full)
 
 
 def _drawn(study: Study, evidence: Evidence) -> float | None:
     """Return the share of its one power limit that the baseline draws, None where that is not known."""
     caps = [knob for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]
-    shown = evidence.baseline.get("power_w")
+    shown = evidence.baseline.get(called(POWER, study.quantities))
     limit = _number(caps[0].default) if len(caps) == 1 else None
     if limit is None or shown is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from tuner.core import Constraint, Estimate, Evidence, Limit, quantile_of
+from tuner.core import Constraint, Estimate, Evidence, Limit, quantity_of
 
 
 def usual_gap(evidence: Evidence, limit: Limit) -> float:
@@ -25,7 +25,8 @@ def tightened(evidence: Evidence, limit: Limit) -> float:
     Only tails need a margin, that of their usual gap: a second window narrows the bound of a mean, but
     only a third one that of a quantile, and never to nothing.
     """
-    gap = usual_gap(evidence, limit) if quantile_of(limit.metric) is not None else 0.0
+    tail = quantity_of(limit.metric, evidence.quantities).tail
+    gap = usual_gap(evidence, limit) if tail else 0.0
     return float(limit.value * (1.0 + gap) ** -limit.sign)
 
 

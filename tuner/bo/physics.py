@@ -16,8 +16,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tuner.bo.metrics import Quantity
-from tuner.core import Role
+from tuner.core import (
+    CAPACITY,
+    ENERGY,
+    POWER,
+    UNDECLARED,
+    Kind,
+    Quantities,
+    Role,
+    called,
+    quantity_of,
+)
 
 DRAWS = 256
 """How many laws make the prior."""
@@ -41,20 +50,25 @@ ENDLESS = 1e6
 """Into so many pieces falls work that always divides evenly, and so far goes a clock that always binds."""
 
 
-def waits_for_batch(shown: Mapping[str, float], latency: str, batch: float) -> bool | None:
+def waits_for_batch(
+    shown: Mapping[str, float], latency: str, batch: float, declared: Quantities = UNDECLARED
+) -> bool | None:
     """Return whether a latency is a whole batch's time rather than one item's; None where nothing tells.
 
     By Little's law as many items are in flight as their rate times the time each takes, and in
     proportion that is nearer to `batch`, the size that these metrics were shown at, or to one. The rate
     is a throughput where one was measured, else power over the energy of an item.
     """
-    under_way = _under_way(shown, latency)
+    under_way = _under_way(shown, latency, declared)
     return None if under_way is None or batch < LEAST_BATCH else under_way**2 > batch
 
 
-def _under_way(shown: Mapping[str, float], latency: str) -> float | None:
-    rate = shown.get("throughput_per_s") or _rate(shown.get("power_w"), shown.get("energy_j"))
-    took = shown.get(latency, 0.0) / (1000.0 if latency.endswith("_ms") else 1.0)
+def _under_way(shown: Mapping[str, float], latency: str, declared: Quantities) -> float | None:
+    done, power_w, energy_j = (shown.get(called(m, declared)) for m in (CAPACITY, POWER, ENERGY))
+    rate = done or _rate(power_w, energy_j)
+    took = shown.get(latency, 0.0) / (
+        1000.0 if quantity_of(latency, declared).unit == "ms" else 1.0
+    )
     return rate * took if rate is not None and rate * took > 0.0 else None
 
 
@@ -73,13 +87,15 @@ def _rate(power_w: float | None, energy_j: float | None) -> float | None:
     return power_w / energy_j if power_w and energy_j else None
 
 
-def fills(shown: Mapping[str, float], latency: str, ceiling: float) -> bool:
+def fills(
+    shown: Mapping[str, float], latency: str, ceiling: float, declared: Quantities = UNDECLARED
+) -> bool:
     """Return whether as many requests are under way as a ceiling allows, by Little's law.
 
     A latency that is a tail's, or a token's instead of a request's, is off by a factor: from half the
     ceiling to four times as many count as full. A ceiling of zero is none.
     """
-    under_way = _under_way(shown, latency)
+    under_way = _under_way(shown, latency, declared)
     return under_way is not None and ceiling > 0.0 and 0.5 <= under_way / ceiling <= 4.0
 
 
@@ -111,13 +127,13 @@ class Laws:
     step: Tensor
     power: Tensor
 
-    def of(self, kind: Quantity, stepwise: bool) -> Tensor:
+    def of(self, kind: Kind, stepwise: bool) -> Tensor:
         """Return the logarithm of a metric: one row per law, one column per setting."""
-        if kind is Quantity.ENERGY:
+        if kind is Kind.ENERGY:
             return self.power + self.work
-        if kind is Quantity.POWER:
+        if kind is Kind.POWER:
             return self.power
-        if kind is Quantity.RATE:
+        if kind is Kind.RATE:
             return -self.work
         return self.step if stepwise else self.work
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
-from tuner.bo.metrics import Quantity, quantity
 from tuner.bo.physics import UNTOLD, Laws, Told, draw_laws
-from tuner.core import Role
+from tuner.core import Kind, Role
 
 ELASTICITY = 0.5
 """Where no physics is known, metrics go about as powers of the knobs. This is the expected size of the
@@ -45,7 +44,7 @@ class Hypothesis:
 @lru_cache(maxsize=2)
 def hypotheses(
     grid: Grid,
-    metrics: tuple[str, ...],
+    known: tuple[Kind, ...],
     logarithmic: tuple[bool, ...],
     told: Told = UNTOLD,
 ) -> tuple[Hypothesis, ...]:
@@ -57,26 +56,24 @@ def hypotheses(
     covariance, which reaches beyond the laws that were drawn; then power laws without any physics but
     that of power limits. A time may be that of an item or, `stepwise`, of a whole batch: where a batch
     size is a knob and a time is among the metrics, what the baseline's `stepwise` lists is there. Metrics
-    whose name tells nothing, or that are not on a logarithmic scale, follow power laws throughout.
+    of which physics knows nothing, or that are not on a logarithmic scale, follow power laws throughout.
     Where nobody knows what a knob does, the laws are there once more for the other knobs alone: its own
     oddities would else speak against all that is known of these.
     """
-    kinds = [
-        quantity(m) if log else Quantity.NONE for m, log in zip(metrics, logarithmic, strict=True)
-    ]
-    unknown = [kind is Quantity.NONE for kind in kinds]
-    found = [Hypothesis(_capped(grid, kinds, told), power_laws(grid, [True] * len(metrics)))]
+    kinds = [k if log else Kind.OTHER for k, log in zip(known, logarithmic, strict=True)]
+    unknown = [kind is Kind.OTHER for kind in kinds]
+    found = [Hypothesis(_capped(grid, kinds, told), power_laws(grid, [True] * len(kinds)))]
     if all(unknown):
         return tuple(found)
     rest = power_laws(grid, unknown)
     laws = draw_laws(grid.roles, grid.ratios, told)
-    batched = Quantity.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
+    batched = Kind.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
     odd = torch.tensor([role is Role.UNKNOWN for role in grid.roles], dtype=torch.bool)
     for step in told.stepwise if batched else (False,):
         if odd.any():
-            known = draw_laws(grid.roles, torch.where(odd, 1.0, grid.ratios), told)
+            others = draw_laws(grid.roles, torch.where(odd, 1.0, grid.ratios), told)
             free = torch.cat([rest, _oddities(grid, odd, kinds)])
-            found.append(Hypothesis(_said(known, kinds, step), free))
+            found.append(Hypothesis(_said(others, kinds, step), free))
         draws = _said(laws, kinds, step)
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre) / math.sqrt(len(draws))
@@ -105,7 +102,7 @@ def power_laws(grid: Grid, wanted: Sequence[bool]) -> Tensor:
     return torch.cat(blocks) if blocks else empty
 
 
-def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Quantity]) -> Tensor:
+def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
     """Return features of knobs that nobody knows: nothing at the baseline, anything from step to step.
 
     To the time of an item and to the power meanwhile, whatever the other knobs are.
@@ -125,14 +122,14 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Quantity]) -> Tensor:
     return torch.cat(found)
 
 
-def _said(laws: Laws, kinds: Sequence[Quantity], stepwise: bool) -> Tensor:
-    """Return what each law says of all metrics; nothing of those whose name tells nothing."""
+def _said(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:
+    """Return what each law says of all metrics; nothing of those of which physics knows nothing."""
     nothing = torch.zeros_like(laws.power)
-    said = [nothing if k is Quantity.NONE else laws.of(k, stepwise) for k in kinds]
+    said = [nothing if k is Kind.OTHER else laws.of(k, stepwise) for k in kinds]
     return torch.cat(said, dim=1)
 
 
-def _capped(grid: Grid, kinds: Sequence[Quantity], told: Told) -> Tensor:
+def _capped(grid: Grid, kinds: Sequence[Kind], told: Told) -> Tensor:
     """Return what power laws start from: the mean of what the laws say of power limits alone.
 
     A power limit does nothing until it binds, and then much: no power of it is like that.

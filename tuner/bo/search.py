@@ -13,12 +13,12 @@ from torch import Tensor
 
 from tuner.bo.beliefs import View
 from tuner.bo.encoding import Grid, positive
-from tuner.bo.metrics import Quantity, quantity
 from tuner.bo.surrogate import MOST_EXPONENT, Scale
 from tuner.core import (
     Z95,
     Candidate,
     Evidence,
+    Kind,
     Limit,
     Setting,
     Study,
@@ -26,6 +26,7 @@ from tuner.core import (
     TrialState,
     Try,
     Verdict,
+    quantity_of,
     setting_key,
     trials_spent,
 )
@@ -122,10 +123,15 @@ class Search:
 
     def _too_slow(self, candidate: Candidate) -> bool:
         """Return whether a setting has proven to take too long, or to do too little in its time."""
-        return any(
-            limit.verdict(candidate.estimates.get(limit.metric)) is Verdict.INFEASIBLE
-            and quantity(limit.metric) is (Quantity.TIME if limit.sign > 0.0 else Quantity.RATE)
+        broken = [
+            limit
             for limit in self.limits
+            if limit.verdict(candidate.estimates.get(limit.metric)) is Verdict.INFEASIBLE
+        ]
+        known = self.study.quantities
+        return any(
+            quantity_of(x.metric, known).kind is (Kind.TIME if x.sign > 0.0 else Kind.RATE)
+            for x in broken
         )
 
     @cached_property

@@ -15,11 +15,7 @@ from tuner.core import (
     Plan,
     Setting,
     Suggestion,
-    TrialState,
     Wait,
-    counted,
-    trials_spent,
-    weigh,
 )
 
 
@@ -35,22 +31,17 @@ def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> S
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
     """
-    study = past.study
-    trials = counted(study, past.trials)
-    evidence = weigh(study, trials)
-    if evidence.limits is None or study.objective.metric not in evidence.baseline:
+    study, evidence, limits = past.study, past.evidence, past.limits
+    if limits is None:
         return Wait("the baseline has not been measured yet")
-    running = any(t.state is TrialState.RUNNING for t in trials)
-    spent = trials_spent(trials)
-    if spent >= study.terms.trials and running:
+    if past.left <= 0 and past.running:
         return Wait("the last trial is still running")
     if study.space.size == 1:
         return Done(Plan.single(study.baseline), "there is only one setting")
-    limits = evidence.limits
 
     def look(grid: Grid) -> Search:
         view = believe(study, evidence, limits, grid)
-        return Search(study, trials, evidence, limits, grid, view, within)
+        return Search(study, past.trials, evidence, limits, grid, view, within)
 
     if study.space.size <= MOST_ROWS:
         search = look(enumerate_grid(study.space))
@@ -61,7 +52,9 @@ def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> S
     chosen = explore(search)
     if chosen is not None:
         return chosen
-    return Wait("waiting for running trials") if running else _done(search, "little more to gain")
+    return (
+        Wait("waiting for running trials") if past.running else _done(search, "little more to gain")
+    )
 
 
 def _done(search: Search, why: str) -> Done:

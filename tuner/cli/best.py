@@ -41,7 +41,7 @@ def best(
             *(f">{m}" for m in metrics), "verdict", "setting",
             rows=(
                 [
-                    *(shown(m, f.metrics) for m in metrics),
+                    *(shown(m, f.metrics, view.quantities) for m in metrics),
                     str(f.verdict or "–"),
                     render_setting(f.setting),
                 ]

@@ -88,7 +88,8 @@ def list_(
         echo_json({"constraints": view.constraints, "limits": view.limits, "revisions": revisions})
         return
     for limit in view.limits:
-        typer.echo(f"in force: {limit.metric} {limit.op} {figure(limit.metric, limit.value)}")
+        value = figure(limit.metric, limit.value, declared=view.quantities)
+        typer.echo(f"in force: {limit.metric} {limit.op} {value}")
     echo_table(
         ">revision", "when", "who", "constraints", "why",
         rows=(

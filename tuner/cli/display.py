@@ -137,7 +137,8 @@ def status(view: StudyView, trials: Sequence[TrialView]) -> str:
 
 def line(trial: TrialView, view: StudyView) -> str:
     """Return an ended trial in one line."""
-    numbers = [f"{m} {shown(m, trial.metrics)}" for m in asked_metrics(view) if m in trial.metrics]
+    has, known = trial.metrics, view.quantities
+    numbers = [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
     parts = [
         f"trial {trial.number} {trial.state}",
         change(trial.setting, view.baseline.setting),
@@ -160,6 +161,6 @@ def best_so_far(view: StudyView) -> str:
         return "nothing to compare yet"
     share = percent((found.mean - base.mean) / base.mean)
     return (
-        f"best so far {figure(metric, found.mean, found.stderr)} "
+        f"best so far {figure(metric, found.mean, found.stderr, view.quantities)} "
         f"({share} against the baseline) at {change(best.setting, view.baseline.setting)}"
     )

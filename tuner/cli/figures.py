@@ -6,16 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from tuner.core import Estimate, Setting
+from tuner.core import UNDECLARED, Estimate, Quantities, Setting, quantity_of
 
-# Suffix of a metric's name → its units, each with its size in the suffix's own unit.
+# A quantity's unit → the units it is shown in, each with its size in its own.
 _LADDERS: Mapping[str, tuple[tuple[str, float], ...]] = {
-    "_j": (("µJ", 1e-6), ("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3), ("MJ", 1e6)),
-    "_w": (("mW", 1e-3), ("W", 1.0), ("kW", 1e3)),
-    "_ms": (("µs", 1e-3), ("ms", 1.0), ("s", 1e3)),
-    "_per_s": (("/s", 1.0),),
-    "_s": (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)),
-    "_mhz": (("MHz", 1.0),),
+    "J": (("µJ", 1e-6), ("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3), ("MJ", 1e6)),
+    "W": (("mW", 1e-3), ("W", 1.0), ("kW", 1e3)),
+    "ms": (("µs", 1e-3), ("ms", 1.0), ("s", 1e3)),
+    "1/s": (("/s", 1.0),),
+    "s": (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)),
 }
 THE_BASELINE = "the baseline"
 
@@ -25,9 +24,14 @@ EXACT = 1e-9
 _DURATIONS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
-def figure(metric: str, mean: float, stderr: float = 0.0) -> str:
+def figure(metric: str, mean: float, stderr: float = 0.0, declared: Quantities = UNDECLARED) -> str:
     """Return a metric's value with its unit: `12.34 ± 0.12 mJ`; no ± where nothing is in doubt."""
-    unit, size = _unit(metric, mean)
+    return amount(quantity_of(metric, declared).unit, mean, stderr)
+
+
+def amount(of: str, mean: float, stderr: float = 0.0) -> str:
+    """Return a number of a unit in the unit that fits it; a unit that has no others stays."""
+    unit, size = _unit(of, mean)
     value, doubt = mean / size, stderr / size if stderr > EXACT * abs(mean) else 0.0
     digits = _decimals(value, doubt)
     text = f"{value:,.{digits}f}"
@@ -36,10 +40,10 @@ def figure(metric: str, mean: float, stderr: float = 0.0) -> str:
     return f"{text} {unit}".rstrip()
 
 
-def shown(metric: str, estimates: Mapping[str, Estimate]) -> str:
+def shown(metric: str, estimates: Mapping[str, Estimate], declared: Quantities = UNDECLARED) -> str:
     """Return a metric of several with its standard error, a dash where it was not measured."""
     found = estimates.get(metric)
-    return "–" if found is None else figure(metric, found.mean, found.stderr)
+    return "–" if found is None else figure(metric, found.mean, found.stderr, declared)
 
 
 def percent(share: float, stderr: float = 0.0) -> str:
@@ -73,10 +77,8 @@ def joined(items: Iterable[str], nothing: str = "none") -> str:
     return ", ".join(items) or nothing
 
 
-def _unit(metric: str, mean: float) -> tuple[str, float]:
-    ladder = next((units for suffix, units in _LADDERS.items() if metric.endswith(suffix)), None)
-    if ladder is None:
-        return "", 1.0
+def _unit(of: str, mean: float) -> tuple[str, float]:
+    ladder = _LADDERS.get(of, ((of, 1.0),))
     own = next((unit, size) for unit, size in ladder if size == 1.0)
     if mean == 0.0:
         return own

@@ -109,7 +109,7 @@ def _bytes(memory: str) -> float:
 
 def _show(found: Planned) -> None:
     """Print the plan as a table, what it gains, and what to mind."""
-    from tuner.cli.figures import figure, percent
+    from tuner.cli.figures import amount, figure, percent
     from tuner.cli.output import console, table
 
     out = console()
@@ -119,11 +119,9 @@ def _show(found: Planned) -> None:
     )
     out.print(about, style="bold", soft_wrap=True)
     out.print(table("instances", "threads of each", ">items of each", ">expected", rows=rows))
-    fat = (
-        "not profiled" if found.fat_latency_s is None else figure("latency_s", found.fat_latency_s)
-    )
+    fat = "not profiled" if found.fat_latency_s is None else amount("s", found.fat_latency_s)
     lines = [
-        f"batch     done in {figure('latency_s', found.predicted_latency_s)}; one fat instance: {fat}",
+        f"batch     done in {amount('s', found.predicted_latency_s)}; one fat instance: {fat}",
         f"rate      {figure('throughput_per_s', found.throughput_per_s)}, batch after batch",
     ]
     if found.speedup is not None:
@@ -145,7 +143,7 @@ def _show(found: Planned) -> None:
 
 def _rows(found: Planned) -> Iterator[tuple[str, str, str, str]]:
     """Yield a row per shape: which instances, on which cores, with how many items, how long."""
-    from tuner.cli.figures import figure
+    from tuner.cli.figures import amount
 
     first, core = 1, 0
     for group, latency_s in zip(found.plan, found.plan_latency_s, strict=True):
@@ -154,7 +152,7 @@ def _rows(found: Planned) -> Iterator[tuple[str, str, str, str]]:
             _span(first, last),
             f"{group.threads} ({_cores(core, end)})",
             str(group.batch),
-            figure("latency_s", latency_s),
+            amount("s", latency_s),
         )
         first, core = last + 1, end + 1
     if found.idle_threads:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tuner.cli.figures import change, duration, figure, joined, percent, shown, when
 from tuner.cli.output import table
 from tuner.cli.trial import asked_metrics, broken, capacity, plan_rows
-from tuner.core import Bill, Verdict, render_setting, saving, setting_key
+from tuner.core import Bill, Verdict, called, render_setting, saving, setting_key
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,14 +44,17 @@ def comparison(main: Outcome) -> Iterator[tuple[str, str, str, str]]:
     """Yield metric by metric: the baseline, the best, and the change with its standard error."""
     report = main.report
     base, best = report.baseline.metrics, report.best.metrics if report.best else {}
-    for metric in dict.fromkeys((*asked_metrics(report.study), *ALWAYS)):
+    known = report.study.quantities
+    always = [called(metric, known) for metric in ALWAYS]
+    for metric in dict.fromkeys((*asked_metrics(report.study), *always)):
         if metric not in base:
             continue
         grown = "–"
         if main.won and metric in best:
             share = saving(base[metric], best[metric], -1.0)
             grown = f"{'+' if share.mean > 0 else ''}{percent(share.mean, share.stderr)}"
-        yield (metric, shown(metric, base), shown(metric, best) if main.won else "–", grown)
+        then = shown(metric, best, known) if main.won else "–"
+        yield (metric, shown(metric, base, known), then, grown)
 
 
 def verdict(main: Outcome) -> Iterator[str]:
@@ -90,6 +93,7 @@ def verdict(main: Outcome) -> Iterator[str]:
 
 def _limits(report: StudyReport, by: SettingView, whose: str = "") -> Iterator[str]:
     """Yield for each limit whether a setting keeps it."""
+    known = report.study.quantities
     for limit in report.study.limits:
         found = by.metrics.get(limit.metric)
         kept = {
@@ -100,8 +104,13 @@ def _limits(report: StudyReport, by: SettingView, whose: str = "") -> Iterator[s
         bound = ""
         if found is not None:
             side = found.high if limit.op == "<=" else found.low
-            bound = f" (95 % bound {figure(limit.metric, side)})" if abs(side) < 1e300 else ""
-        yield f"limit     {limit.metric} {limit.op} {figure(limit.metric, limit.value)}: {kept}{bound}"
+            bound = (
+                f" (95 % bound {figure(limit.metric, side, declared=known)})"
+                if abs(side) < 1e300
+                else ""
+            )
+        asked = figure(limit.metric, limit.value, declared=known)
+        yield f"limit     {limit.metric} {limit.op} {asked}: {kept}{bound}"
 
 
 def account(result: Result) -> Iterator[str]:

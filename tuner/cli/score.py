@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agents.devices.catalogue import Truth, oracle
+from agents.devices.catalogue import Truth, oracle, true_score
 from tuner.core import Constraint, Estimate, Limit, Objective, Setting, Space, limits
 
 
@@ -48,15 +48,15 @@ def score(
     in_force = true_limits(constraints, base)
     optimum = oracle(space, truth, objective, in_force) or space.default
     best = truth(chosen)
-    metric = objective.metric
-    gain = objective.sign * (base[metric] - best[metric])
-    possible = objective.sign * (base[metric] - truth(optimum)[metric])
+    at_base, at_best, at_optimum = (true_score(objective, x) for x in (base, best, truth(optimum)))
+    gain = objective.sign * (at_base - at_best)
+    possible = objective.sign * (at_base - at_optimum)
     return Score(
         baseline=_point(space.default, base),
         best=_point(chosen, best),
         oracle=_point(optimum, truth(optimum)),
         captured=gain / possible if possible > 0.0 else None,
-        saving_percent=100.0 * gain / base[metric] if base[metric] else 0.0,
+        saving_percent=100.0 * gain / at_base if at_base else 0.0,
         feasible=all(limit.holds(best[limit.metric]) for limit in in_force),
         baseline_feasible=all(limit.holds(base[limit.metric]) for limit in in_force),
     )

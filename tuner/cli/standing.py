@@ -40,8 +40,14 @@ def _holding(view: StudyView) -> str:
     if limit is None:
         return f"holding {name}"
     shown = held.metrics.get(limit.metric) or view.baseline.metrics.get(limit.metric)
-    has = f"{figure(limit.metric, shown.mean)}, " if shown is not None else ""
-    asked = f"{limit.metric} {limit.op} {figure(limit.metric, limit.value)}"
+    has = (
+        f"{figure(limit.metric, shown.mean, declared=view.quantities)}, "
+        if shown is not None
+        else ""
+    )
+    asked = (
+        f"{limit.metric} {limit.op} {figure(limit.metric, limit.value, declared=view.quantities)}"
+    )
     return f"holding {name} ({has}the limit is {asked})"
 
 

@@ -119,7 +119,7 @@ def list_(
                 v.policy,
                 standing(v),
                 str(sum(v.trials.values())),
-                shown(_metric(v), v.best.metrics) if v.best else "–",
+                shown(_metric(v), v.best.metrics, v.quantities) if v.best else "–",
                 change(v.best.setting, v.baseline.setting) if v.best else "–",
             )
             for v in views
@@ -261,8 +261,9 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
     from tuner.core import Phase
 
     view = report.study
+    known = view.quantities
     limits = joined(
-        (f"{limit.metric} {limit.op} {figure(limit.metric, limit.value)}" for limit in view.limits),
+        (f"{x.metric} {x.op} {figure(x.metric, x.value, declared=known)}" for x in view.limits),
         "not known before the baseline" if view.constraints else "none",
     )
     facts = [

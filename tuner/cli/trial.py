@@ -68,7 +68,7 @@ def row(trial: TrialView, view: StudyView, metrics: Sequence[str]) -> list[str]:
         str(trial.phase),
         f"{trial.state}, cut short" if trial.censored else str(trial.state),
         str(trial.verdict) if trial.verdict else "–",
-        *(shown(m, trial.metrics) for m in metrics),
+        *(shown(m, trial.metrics, view.quantities) for m in metrics),
         change(trial.setting, view.baseline.setting),
         remark(trial),
     ]
@@ -85,7 +85,8 @@ def described(found: SettingView, view: StudyView) -> str:
     from tuner.cli.figures import shown
     from tuner.core import Verdict, render_setting
 
-    metrics = [f"{m} {shown(m, found.metrics)}" for m in asked_metrics(view) if m in found.metrics]
+    has, known = found.metrics, view.quantities
+    metrics = [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
     numbers = ", ".join(metrics) or "not measured yet"
     doubt = "" if found.verdict in (None, Verdict.FEASIBLE) else f", {found.verdict}"
     return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows{doubt})"
@@ -113,12 +114,12 @@ def gained(report: StudyReport) -> str:
 
 def capacity(report: StudyReport) -> str:
     """Return a clause, after its semicolon, with what became of the capacity beside a saving."""
-    from tuner.core import CAPACITY, capacity_beside
+    from tuner.core import CAPACITY, called, capacity_beside
 
-    asked = asked_metrics(report.study)
-    if asked[0] == CAPACITY or report.best is None:
+    asked, known = asked_metrics(report.study), report.study.quantities
+    if asked[0] == called(CAPACITY, known) or report.best is None:
         return ""
-    return f"; {capacity_beside(report.baseline.metrics, report.best.metrics, asked)}"
+    return f"; {capacity_beside(report.baseline.metrics, report.best.metrics, asked, known)}"
 
 
 def broken(view: StudyView) -> str:

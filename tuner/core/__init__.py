@@ -15,7 +15,6 @@ from tuner.core.decisions import (
     Done,
     Past,
     Prediction,
-    Sibling,
     Suggestion,
     Try,
     Wait,
@@ -55,6 +54,7 @@ from tuner.core.evidence import (
     weigh,
 )
 from tuner.core.goals import (
+    ANYWHERE,
     Constraint,
     Limit,
     Objective,
@@ -78,7 +78,6 @@ from tuner.core.knobs import (
     setting_key,
 )
 from tuner.core.measurements import (
-    NEVER_NEGATIVE,
     PRIOR_WINDOWS,
     Z95,
     Estimate,
@@ -88,12 +87,12 @@ from tuner.core.measurements import (
     Origin,
     Scope,
     pooled,
+    refuse_negative,
     student_t95,
     weakest,
 )
 from tuner.core.merging import (
     GRAVEST_FIRST,
-    SUMMED,
     merged,
 )
 from tuner.core.plans import (
@@ -120,7 +119,19 @@ from tuner.core.ports import (
 )
 from tuner.core.quantities import (
     CAPACITY,
-    is_energy,
+    ENERGY,
+    POWER,
+    STANDARD,
+    UNDECLARED,
+    Better,
+    Kind,
+    OverDevices,
+    OverWindows,
+    Quantities,
+    Quantity,
+    called,
+    quantity_of,
+    standard,
 )
 from tuner.core.savings import (
     capacity_beside,
@@ -140,7 +151,6 @@ from tuner.core.tails import (
     least_samples,
     pooled_tail,
     quantile_estimate,
-    quantile_of,
 )
 from tuner.core.trials import (
     Lease,
@@ -175,7 +185,22 @@ __all__ = [
     "Bill",
     "Caller",
     "Candidate",
+    "ANYWHERE",
     "CAPACITY",
+    "ENERGY",
+    "POWER",
+    "STANDARD",
+    "UNDECLARED",
+    "Better",
+    "Kind",
+    "OverDevices",
+    "OverWindows",
+    "Quantities",
+    "Quantity",
+    "called",
+    "quantity_of",
+    "standard",
+    "refuse_negative",
     "capacity_beside",
     "capacity_lost",
     "Clock",
@@ -202,7 +227,6 @@ __all__ = [
     "GRAVEST_FIRST",
     "IllegalTransition",
     "InvalidInput",
-    "is_energy",
     "Knob",
     "Lease",
     "Leases",
@@ -215,7 +239,6 @@ __all__ = [
     "Meter",
     "Metric",
     "MetricUnavailable",
-    "NEVER_NEGATIVE",
     "NotFound",
     "Now",
     "Objective",
@@ -240,12 +263,10 @@ __all__ = [
     "Row",
     "saving",
     "Stops",
-    "SUMMED",
     "Safety",
     "Scope",
     "Setting",
     "SettingKey",
-    "Sibling",
     "Space",
     "StaleToken",
     "Store",
@@ -282,7 +303,6 @@ __all__ = [
     "pooled",
     "pooled_tail",
     "quantile_estimate",
-    "quantile_of",
     "ranked",
     "rate_of",
     "render_setting",

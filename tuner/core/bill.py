@@ -10,6 +10,7 @@ from datetime import datetime
 
 from tuner.core.devices import Glimpse
 from tuner.core.measurements import Estimate, Measurement, Origin
+from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantities, called
 from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
 
@@ -48,29 +49,31 @@ def draw_up(
     best: Mapping[str, Estimate],
     held: Sequence[Glimpse] = (),
     revisions: Sequence[Revision] = (),
+    declared: Quantities = UNDECLARED,
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
-    `held` is what the held windows showed of `energy_j`, by their start.
-    A trial's energy is its mean power over window and overhead (`power_w`); windows without a power
+    `held` is what the held windows showed of the energy of an item, by their start.
+    A trial's energy is its mean power over window and overhead; windows without a power
     reading make the whole sum unknown rather than too small. A held window stands for the time since
     the one before it, at most `GAP_S`, where the study was holding all that time; else for itself.
     """
     windows = [t.measurement for t in trials if t.measurement is not None]
     seconds = math.fsum(w.seconds + w.overhead_s for w in windows)
-    energies = [_energy_j(w) for w in windows]
+    energy, power, capacity = (called(name, declared) for name in (ENERGY, POWER, CAPACITY))
+    energies = [_energy_j(w, power) for w in windows]
     known = [e for e in energies if e is not None]
-    if not windows or len(known) < len(windows) or "energy_j" not in baseline:
+    if not windows or len(known) < len(windows) or energy not in baseline:
         return Bill(trials=len(trials), seconds=seconds)
-    per_item = baseline["energy_j"]
+    per_item = baseline[energy]
     explored = math.fsum(known)
     overhead = math.fsum(
-        (w.estimates["energy_j"].mean - per_item.mean) * w.load.completed
+        (w.estimates[energy].mean - per_item.mean) * w.load.completed
         for w in windows
-        if "energy_j" in w.estimates
+        if energy in w.estimates
     )
-    gain = per_item.mean - best["energy_j"].mean if "energy_j" in best else None
-    rate = baseline["throughput_per_s"].mean if "throughput_per_s" in baseline else None
+    gain = per_item.mean - best[energy].mean if energy in best else None
+    rate = baseline[capacity].mean if capacity in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
     return Bill(
         explored_j=explored,
@@ -111,6 +114,6 @@ def _runs(revisions: Sequence[Revision]) -> list[datetime | None]:
     return runs
 
 
-def _energy_j(window: Measurement) -> float | None:
-    power = window.estimates.get("power_w")
-    return None if power is None else power.mean * (window.seconds + window.overhead_s)
+def _energy_j(window: Measurement, power: str) -> float | None:
+    found = window.estimates.get(power)
+    return None if found is None else found.mean * (window.seconds + window.overhead_s)

@@ -4,38 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import cached_property
 
-from tuner.core.devices import Device
+from tuner.core.evidence import Evidence, counted, trials_spent, weigh
+from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
 from tuner.core.plans import Context, Plan
 from tuner.core.studies import Study
-from tuner.core.trials import Trial
+from tuner.core.trials import Trial, TrialState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sibling:
-    """A finished study of the same workload on other devices."""
-
-    study: Study
-    trials: tuple[Trial, ...]
-    devices: tuple[Device, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Past:
     """All that a decision may read; no clock, no device.
 
-    The study, its trials (running ones too), its devices as registered, the situation, what like
-    devices' finished studies showed, and the time.
+    The study, its trials that still count (running ones too, by number) and the situation now. What
+    follows from these is worked out when it is first asked for, and once.
     """
 
     study: Study
     trials: tuple[Trial, ...]
-    now: datetime
-    devices: tuple[Device, ...] = ()
     context: Context = field(default_factory=dict)
-    siblings: tuple[Sibling, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trials", counted(self.study, self.trials))
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the trials show."""
+        return weigh(self.study, self.trials)
+
+    @property
+    def limits(self) -> tuple[Limit, ...] | None:
+        """The limits in force; None while the baseline does not show them and the objective."""
+        base = self.study.objective.score(self.evidence.baseline, self.context)
+        return None if base is None else self.evidence.limits
+
+    @cached_property
+    def spent(self) -> int:
+        """How many trials were spent on tuning."""
+        return trials_spent(self.trials)
+
+    @property
+    def left(self) -> int:
+        """How many tuning trials may still be spent; below zero where more were than are allowed."""
+        return self.study.terms.trials - self.spent
+
+    @property
+    def running(self) -> bool:
+        """Whether a trial has not ended yet."""
+        return any(t.state is TrialState.RUNNING for t in self.trials)
 
 
 @dataclass(frozen=True, slots=True)

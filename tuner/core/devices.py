@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from tuner.core.knobs import Setting, SettingKey, Space, setting_key
 from tuner.core.measurements import Measurement, Metric
+from tuner.core.quantities import Quantities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,11 @@ class Device:
     def metric(self, name: str) -> Metric | None:
         """Return the metric of that name, None where nobody measures it here."""
         return next((m for m in self.metrics if m.name == name), None)
+
+    @property
+    def quantities(self) -> Quantities:
+        """What its metrics mean, by name."""
+        return {m.name: m.quantity for m in self.metrics}
 
 
 class Level(StrEnum):

@@ -6,13 +6,14 @@ Whoever changes a constraint re-judges all history: these functions are the only
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.core.goals import Limit, Verdict, judge, limits
 from tuner.core.knobs import Setting, SettingKey, setting_key
 from tuner.core.measurements import Estimate, pooled
+from tuner.core.quantities import UNDECLARED, Quantities, quantity_of
 from tuner.core.studies import Study
-from tuner.core.tails import pooled_tail, quantile_of
+from tuner.core.tails import pooled_tail
 from tuner.core.trials import Phase, Trial, TrialState
 
 RATE_BAND = 0.2
@@ -69,6 +70,7 @@ class Evidence:
     limits: tuple[Limit, ...] | None
     candidates: tuple[Candidate, ...]
     since_trial: int
+    quantities: Quantities = field(default_factory=dict)
 
     @property
     def broken(self) -> Limit | None:
@@ -105,26 +107,24 @@ def weigh(study: Study, trials: Iterable[Trial]) -> Evidence:
     useful = [t for t in counted(study, trials) if t.state.evidence]
     solid = [t for t in useful if t.tries(study.baseline) and t.solid]
     rate = rate_of(solid[-1]) if solid else 0.0
-    baseline = pool_windows([t.shown for t in solid if same_band(rate_of(t), rate)])
+    like = [t.shown for t in solid if same_band(rate_of(t), rate)]
+    baseline = pool_windows(like, study.quantities)
     in_force = limits(study.constraints, baseline)
     groups: dict[SettingKey, list[Trial]] = {}
     for trial in useful:
         if not same_band(rate_of(trial), rate):
             continue
         groups.setdefault(setting_key(trial.setting), []).append(trial)
-    candidates = tuple(_candidate(group, in_force) for group in groups.values())
-    return Evidence(baseline, in_force, candidates, study.since_trial)
+    candidates = tuple(_candidate(study, group, in_force) for group in groups.values())
+    return Evidence(baseline, in_force, candidates, study.since_trial, study.quantities)
 
 
 def ranked(study: Study, evidence: Evidence) -> tuple[Candidate, ...]:
     """Return the feasible, deployable candidates, best objective first."""
-    metric, sign = study.objective.metric, study.objective.sign
-    fit = [
-        c
-        for c in evidence.candidates
-        if c.verdict is Verdict.FEASIBLE and c.deployable and metric in c.estimates
-    ]
-    return tuple(sorted(fit, key=lambda c: sign * c.estimates[metric].mean))
+    fit = [c for c in evidence.candidates if c.verdict is Verdict.FEASIBLE and c.deployable]
+    scored = [(c, study.objective.score(c.estimates)) for c in fit]
+    known = [(c, study.objective.sign * score.mean) for c, score in scored if score is not None]
+    return tuple(c for c, _ in sorted(known, key=lambda item: item[1]))
 
 
 def incumbent(study: Study, evidence: Evidence) -> Candidate | None:
@@ -132,20 +132,19 @@ def incumbent(study: Study, evidence: Evidence) -> Candidate | None:
     return next(iter(ranked(study, evidence)), None)
 
 
-def pool_windows(windows: Sequence[Mapping[str, Estimate]]) -> dict[str, Estimate]:
+def pool_windows(
+    windows: Sequence[Mapping[str, Estimate]], declared: Quantities = UNDECLARED
+) -> dict[str, Estimate]:
     """Return one estimate per metric over several windows of one setting."""
     names = dict.fromkeys(name for window in windows for name in window)
-    return {name: _pool(name, [w[name] for w in windows if name in w]) for name in names}
+    pools = {name: pooled_tail if quantity_of(name, declared).tail else pooled for name in names}
+    return {name: pool([w[name] for w in windows if name in w]) for name, pool in pools.items()}
 
 
-def _pool(name: str, estimates: Sequence[Estimate]) -> Estimate:
-    return pooled(estimates) if quantile_of(name) is None else pooled_tail(estimates)
-
-
-def _candidate(group: Sequence[Trial], in_force: Sequence[Limit] | None) -> Candidate:
+def _candidate(study: Study, group: Sequence[Trial], in_force: Sequence[Limit] | None) -> Candidate:
     """Pool a setting's completed windows, cut-short ones as bounds; inconclusive ones only alone."""
     completed = [t for t in group if t.state is TrialState.COMPLETED]
-    estimates = pool_windows([t.shown for t in completed or group])
+    estimates = pool_windows([t.shown for t in completed or group], study.quantities)
     verdict = Verdict.UNSURE if in_force is None else judge(estimates, in_force)
     deployable = any(t.solid for t in group)
     return Candidate(group[0].setting, estimates, tuple(group), verdict, deployable)

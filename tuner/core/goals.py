@@ -7,12 +7,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeVar
 
 from tuner.core.errors import ConstraintSyntax
 from tuner.core.measurements import Estimate
-from tuner.core.quantities import Better, known_metrics, quantity_of
+from tuner.core.plans import Context
+from tuner.core.quantities import UNDECLARED, Better, Quantities, known_metrics, quantity_of
 from tuner.errors import InvalidInput
 
+ShownT = TypeVar("ShownT", float, Estimate)
+ANYWHERE: Context = MappingProxyType({})
 METRIC = r"[a-z][a-z0-9_.]*"
 NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
 GRAMMAR = re.compile(
@@ -51,7 +56,7 @@ class Objective:
     goal: str = "minimize"
 
     @classmethod
-    def parse(cls, text: str) -> Objective:
+    def parse(cls, text: str, declared: Quantities = UNDECLARED) -> Objective:
         """Read `energy_j`, `minimize energy_j` or `maximize throughput_per_s`, in either spelling.
 
         Raises:
@@ -60,8 +65,8 @@ class Objective:
         """
         said, _, metric = text.strip().rpartition(" ")
         goal = GOALS.get(said.strip(), said.strip())
-        known = quantity_of(metric)
-        better = BETTER[known.better] if known is not None and known.better is not None else ""
+        known = quantity_of(metric, declared).better
+        better = BETTER[known] if known is not None else ""
         made = cls(metric, goal or better or "minimize")
         if not goal and not better:
             raise ConstraintSyntax(
@@ -91,6 +96,13 @@ class Objective:
     def sign(self) -> float:
         """+1 where less is better, -1 where more is: `sign * value` is always to be minimised."""
         return 1.0 if self.goal == "minimize" else -1.0
+
+    def score(self, shown: Mapping[str, ShownT], context: Context = ANYWHERE) -> ShownT | None:
+        """Return what is to be made least (or most), estimated or true, of what was shown.
+
+        None where it was not shown. Of one metric it is the same in every context.
+        """
+        return shown.get(self.metric)
 
     def better(self, a: float, b: float) -> bool:
         """Return whether `a` is strictly better than `b`."""

@@ -9,12 +9,14 @@ from datetime import datetime
 from enum import StrEnum
 
 from tuner.core.errors import MeasurementError
+from tuner.core.quantities import STANDARD, UNDECLARED, Quantities, Quantity, quantity_of, standard
+from tuner.errors import InvalidInput
 
 Z95 = 1.6448536269514722
 """One-sided 95 % point of the normal distribution."""
 
-NEVER_NEGATIVE = ("_j", "_w", "_s", "_ms", "_per_s")
-"""Units whose metrics cannot be below zero: joules, watts, times, rates."""
+UNSAID = Quantity("unsaid")
+"""Stands for the quantity of a standard metric until its name was looked up."""
 
 ABSURD = 1e100
 """No meter of anything reads so much: whoever sends it is broken, and its square is no number."""
@@ -41,11 +43,28 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric somebody can measure here. The unit is in the name: `energy_j` is joules per item."""
+    """A metric somebody can measure here, and what it means: a standard name says that by itself.
+
+    Raises:
+        InvalidInput: it is no standard metric and its quantity is not declared.
+    """
 
     name: str
     origin: Origin = Origin.MEASURED
     scope: Scope = Scope.BOARD
+    quantity: Quantity = UNSAID
+
+    def __post_init__(self) -> None:
+        if self.quantity != UNSAID:
+            return
+        known = standard(self.name)
+        if known is None:
+            raise InvalidInput(
+                f"nobody declared what the metric {self.name} means",
+                hint="declare its quantity where the metric is offered: its unit, and which way is "
+                f"better; known are {', '.join(STANDARD)}",
+            )
+        object.__setattr__(self, "quantity", known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +167,17 @@ class Measurement:
             raise MeasurementError(
                 f"overhead_s = {self.overhead_s} or foreign = {self.foreign} is absurd"
             )
-        for name, estimate in self.estimates.items():
-            if estimate.mean < 0.0 and name.endswith(NEVER_NEGATIVE):
-                raise MeasurementError(
-                    f"{name} = {estimate.mean} is absurd: the unit cannot be negative",
-                    hint="check the meter; the number was not stored",
-                )
+        refuse_negative(self.estimates)
+
+
+def refuse_negative(estimates: Mapping[str, Estimate], declared: Quantities = UNDECLARED) -> None:
+    """Return quietly unless a quantity that has no sign is below zero. Raises MeasurementError."""
+    for name, estimate in estimates.items():
+        if estimate.mean < 0.0 and not quantity_of(name, declared).signed:
+            raise MeasurementError(
+                f"{name} = {estimate.mean} is absurd: it cannot be negative",
+                hint="check the meter; the number was not stored",
+            )
 
 
 PRIOR_WINDOWS = 3

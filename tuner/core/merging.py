@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner.core.measurements import Estimate, Measurement, weakest
+from tuner.core.quantities import UNDECLARED, OverDevices, Quantities, quantity_of
 from tuner.core.trials import Outcome, TrialState
-
-SUMMED = frozenset({"energy_j", "power_w", "cpu_time_ms"})
-"""What each device adds of its own to one shared item."""
 
 GRAVEST_FIRST: tuple[TrialState, ...] = (
     TrialState.FAILED,
@@ -21,11 +19,11 @@ GRAVEST_FIRST: tuple[TrialState, ...] = (
 )
 
 
-def merged(outcomes: Sequence[Outcome]) -> Outcome:
+def merged(outcomes: Sequence[Outcome], declared: Quantities = UNDECLARED) -> Outcome:
     """Return the outcome of a trial from those of its devices, of which there is at least one.
 
-    The gravest state is the trial's. Energies and powers are summed, of every other metric the
-    slowest device's stands: the highest latency, the lowest throughput.
+    The gravest state is the trial's. What each device adds of its own to one shared item is summed,
+    of every other metric the slowest device's stands: the highest latency, the lowest throughput.
     """
     if len(outcomes) == 1:
         return outcomes[0]
@@ -35,27 +33,32 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
     complete = len(windows) == len(outcomes)
     return replace(
         gravest,
-        measurement=_merged_windows(windows) if complete else gravest.measurement,
+        measurement=_merged_windows(windows, declared) if complete else gravest.measurement,
         broke=broken if gravest.state is TrialState.COMPLETED else None,
         reason="; ".join(dict.fromkeys(o.reason for o in outcomes if o.reason)),
     )
 
 
-def _merged_windows(windows: Sequence[Measurement]) -> Measurement:
+def _merged_windows(windows: Sequence[Measurement], declared: Quantities) -> Measurement:
     shared = [n for n in windows[0].estimates if all(n in w.estimates for w in windows)]
     slowest = max(windows, key=lambda w: w.seconds)
     return replace(
         slowest,
-        estimates={n: _merged_estimate(n, [w.estimates[n] for w in windows]) for n in shared},
+        estimates={
+            n: _merged_estimate(
+                [w.estimates[n] for w in windows], quantity_of(n, declared).over_devices
+            )
+            for n in shared
+        },
         throttled=tuple(dict.fromkeys(reason for w in windows for reason in w.throttled)),
         foreign=max(w.foreign for w in windows),
         sources=_sources(windows),
     )
 
 
-def _merged_estimate(name: str, estimates: Sequence[Estimate]) -> Estimate:
-    if name not in SUMMED:
-        worse = min if name.endswith("_per_s") else max
+def _merged_estimate(estimates: Sequence[Estimate], over: OverDevices) -> Estimate:
+    if over is not OverDevices.SUM:
+        worse = min if over is OverDevices.LEAST else max
         slowest = worse(estimates, key=lambda e: e.mean)
         return replace(
             slowest,

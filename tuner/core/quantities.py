@@ -1,11 +1,12 @@
-"""What the standard metrics mean: their unit, and which way is better."""
+"""What metrics mean: unit, which way is better, how they combine, what they tell of the machine."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 
 class Better(StrEnum):
@@ -15,40 +16,99 @@ class Better(StrEnum):
     MORE = "more"
 
 
+class Kind(StrEnum):
+    """What physical thing a quantity is, where physics knows of it."""
+
+    TIME = "time"
+    RATE = "rate"
+    POWER = "power"
+    ENERGY = "energy"
+    OTHER = "other"
+
+
+class OverDevices(StrEnum):
+    """What several devices under one workload show together."""
+
+    SUM = "sum"
+    LEAST = "least"
+    MOST = "most"
+
+
+class OverWindows(StrEnum):
+    """What several windows of one setting show together."""
+
+    MEAN = "mean"
+    TAIL = "tail"
+
+
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What a metric means. `better` is None where neither way is: a load is nobody's merit."""
+    """What a metric means. `better` is None where neither way is: a load is nobody's merit.
+
+    `signed` is whether it may be below zero.
+    """
 
     unit: str
-    better: Better | None
+    better: Better | None = None
+    kind: Kind = Kind.OTHER
+    over_devices: OverDevices = OverDevices.MOST
+    over_windows: OverWindows = OverWindows.MEAN
+    signed: bool = False
+
+    @property
+    def of_energy(self) -> bool:
+        """Whether it is an energy or a power, which doing less work lowers, too."""
+        return self.kind in (Kind.ENERGY, Kind.POWER)
+
+    @property
+    def tail(self) -> bool:
+        """Whether it is a quantile, known by its bounds alone."""
+        return self.over_windows is OverWindows.TAIL
 
 
-CAPACITY = "throughput_per_s"
-"""What a workload gets done: a saving is always shown beside it."""
+Quantities = Mapping[str, Quantity]
+"""What metrics mean, by name."""
 
-STANDARD: Mapping[str, Quantity] = {
-    "energy_j": Quantity("J", Better.LESS),
-    "power_w": Quantity("W", Better.LESS),
-    "cpu_time_ms": Quantity("ms", Better.LESS),
-    "latency_ms": Quantity("ms", Better.LESS),
-    "latency_mean_ms": Quantity("ms", Better.LESS),
-    CAPACITY: Quantity("1/s", Better.MORE),
-    "arrival_rate_per_s": Quantity("1/s", None),
+UNDECLARED: Quantities = MappingProxyType({})
+UNKNOWN = Quantity("", signed=True)
+"""What nobody declared: nothing is assumed of it."""
+
+ENERGY, POWER, CAPACITY = "energy_j", "power_w", "throughput_per_s"
+"""The capacity is what a workload gets done: a saving is always shown beside it."""
+
+_LATENCY = Quantity("ms", Better.LESS, Kind.TIME)
+STANDARD: Quantities = {
+    ENERGY: Quantity("J", Better.LESS, Kind.ENERGY, OverDevices.SUM),
+    POWER: Quantity("W", Better.LESS, Kind.POWER, OverDevices.SUM),
+    "cpu_time_ms": Quantity("ms", Better.LESS, Kind.TIME, OverDevices.SUM),
+    "latency_ms": _LATENCY,
+    "latency_mean_ms": _LATENCY,
+    CAPACITY: Quantity("1/s", Better.MORE, Kind.RATE, OverDevices.LEAST),
+    "arrival_rate_per_s": Quantity("1/s", None, Kind.RATE, OverDevices.LEAST),
 }
-_ENERGIES = ("J", "W")
+_QUANTILE = re.compile(r"_p\d{2,4}(?=_|$)")
 
 
-def quantity_of(metric: str) -> Quantity | None:
+def standard(metric: str) -> Quantity | None:
     """Return what a standard metric, or a quantile of one, means; None for any other name."""
-    return STANDARD.get(re.sub(r"_p\d{2,4}(?=_|$)", "", metric))
+    found = STANDARD.get(_QUANTILE.sub("", metric))
+    if found is None or not _QUANTILE.search(metric):
+        return found
+    return replace(found, over_windows=OverWindows.TAIL)
+
+
+def quantity_of(metric: str, declared: Quantities = UNDECLARED) -> Quantity:
+    """Return what a metric was declared to mean, else what the standard one of that name means."""
+    return declared.get(metric) or standard(metric) or UNKNOWN
+
+
+def called(metric: str, declared: Quantities) -> str:
+    """Return what the metric that means what a standard one means is called here."""
+    if metric in declared:
+        return metric
+    return next((name for name, q in declared.items() if q == STANDARD[metric]), metric)
 
 
 def known_metrics() -> str:
     """Return the metrics of which it is known which way is better, in words."""
     return ", ".join(name for name, known in STANDARD.items() if known.better is not None)
-
-
-def is_energy(metric: str) -> bool:
-    """Return whether a metric is an energy or a power, which doing less work lowers, too."""
-    found = quantity_of(metric)
-    return found is not None and found.unit in _ENERGIES

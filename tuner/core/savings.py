@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from tuner.core.measurements import Estimate
-from tuner.core.quantities import CAPACITY
+from tuner.core.quantities import CAPACITY, UNDECLARED, Quantities, called
 
 CAPACITY_LOSS = 0.05
 """A larger loss of capacity is said in the same line as what it saves: our choice."""
@@ -31,36 +31,48 @@ def saving(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Estimate:
     )
 
 
-def capacity_lost(baseline: Estimates, best: Estimates, asked: Collection[str]) -> str:
+def capacity_lost(
+    baseline: Estimates,
+    best: Estimates,
+    asked: Collection[str],
+    declared: Quantities = UNDECLARED,
+) -> str:
     """Return a clause that says a loss of capacity of over 5 %, empty where there is none.
 
     `asked` are the metrics of the objective and the constraints: it names the constraint that would
     prevent the loss where none is on the capacity yet.
     """
-    share = _grown(baseline, best)
+    capacity = called(CAPACITY, declared)
+    share = _grown(baseline, best, capacity)
     if share is None or share >= -CAPACITY_LOSS:
         return ""
-    text = f"{CAPACITY} is {-100 * share:.1f} % lower"
-    if CAPACITY in asked:
+    text = f"{capacity} is {-100 * share:.1f} % lower"
+    if capacity in asked:
         return f"{text}, as its constraint allows"
-    kept = f"{CAPACITY} >= {1.0 - CAPACITY_LOSS:g}x baseline"
+    kept = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
     return f'{text}: add --constraint "{kept}" to keep it'
 
 
-def capacity_beside(baseline: Estimates, best: Estimates, asked: Collection[str]) -> str:
+def capacity_beside(
+    baseline: Estimates,
+    best: Estimates,
+    asked: Collection[str],
+    declared: Quantities = UNDECLARED,
+) -> str:
     """Return a clause that says what became of the capacity, whatever it is."""
-    share = _grown(baseline, best)
+    capacity = called(CAPACITY, declared)
+    share = _grown(baseline, best, capacity)
     if share is None:
-        return f"{CAPACITY} was not measured"
-    if lost := capacity_lost(baseline, best, asked):
+        return f"{capacity} was not measured"
+    if lost := capacity_lost(baseline, best, asked, declared):
         return lost
     grown = f"{100 * share:+.1f}"
     if float(grown) == 0.0:
-        return f"{CAPACITY} is unchanged"
-    return f"{CAPACITY} is {grown[1:]} % {'higher' if grown[0] == '+' else 'lower'}"
+        return f"{capacity} is unchanged"
+    return f"{capacity} is {grown[1:]} % {'higher' if grown[0] == '+' else 'lower'}"
 
 
-def _grown(baseline: Estimates, best: Estimates) -> float | None:
-    if CAPACITY not in baseline or CAPACITY not in best:
+def _grown(baseline: Estimates, best: Estimates, capacity: str) -> float | None:
+    if capacity not in baseline or capacity not in best:
         return None
-    return saving(baseline[CAPACITY], best[CAPACITY], -1.0).mean
+    return saving(baseline[capacity], best[capacity], -1.0).mean

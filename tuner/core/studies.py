@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -12,6 +12,7 @@ from tuner.core.errors import IllegalTransition
 from tuner.core.goals import Constraint, Objective
 from tuner.core.knobs import Setting, Space
 from tuner.core.plans import Plan
+from tuner.core.quantities import Quantities
 from tuner.core.trials import Phase
 from tuner.errors import InvalidInput
 
@@ -86,7 +87,7 @@ class Study:
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
     without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
     resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
-    CONFIRMING, what has been proposed.
+    CONFIRMING, what has been proposed. `quantities` is what its devices declared of their metrics.
     """
 
     id: str
@@ -94,6 +95,7 @@ class Study:
     workload: str
     space: Space
     objective: Objective
+    quantities: Quantities = field(default_factory=dict, hash=False)
     constraints: tuple[Constraint, ...] = ()
     policy: str = "polythrottle"
     seed: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -148,12 +147,6 @@ def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
         weakest(e.origin for e in estimates),
         estimates[0].scope,
     )
-
-
-def quantile_of(metric: str) -> float | None:
-    """Return which quantile a metric's name says it is (`latency_p99_ms` → 0.99), None for a mean."""
-    match = re.search(r"_p(\d{2,4})(?:_|$)", metric)
-    return None if match is None else float(f"0.{match[1]}")
 
 
 def _safe_rank(windows: int) -> int:

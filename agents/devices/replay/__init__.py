@@ -37,7 +37,10 @@ def open_replay(
         board=f"{surface.device} (replayed, {surface.workload})",
         version=f"table {surface.digest}",
         space=surface.space,
-        metrics=tuple(Metric(name, Origin.REPLAYED, Scope.BOARD) for name in surface.metrics),
+        metrics=tuple(
+            Metric(name, Origin.REPLAYED, Scope.BOARD, surface.quantities[name])
+            for name in surface.metrics
+        ),
         actuator=device,
         meter=device,
         clock=device,

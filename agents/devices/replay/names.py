@@ -1,4 +1,4 @@
-"""What a knob of a foreign table does, as far as its column's name tells.
+"""What a knob of a foreign table does and what its metrics mean, as far as a column's name tells.
 
 The names are those that drivers, tools and servers use (NVML, sysfs, rocm-smi, jetson_clocks, RAPL,
 OpenMP, MPI, vLLM, Triton), and what published tables call them. Our own choice where they disagree.
@@ -9,8 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from tuner.core import Role
+from tuner.core import (
+    Better,
+    Kind,
+    OverDevices,
+    OverWindows,
+    Quantity,
+    Role,
+    standard,
+)
 
 START = r"(^|[._])"
 """Where a word of a name begins."""
@@ -43,6 +52,29 @@ PATTERNS = (
     (Role.HOST_CORES, rf"^(?=.*cpu).*({SHARES})"),
     (Role.PARALLEL, SHARES),
 )
+
+
+SUFFIXES: Mapping[str, Quantity] = {
+    "_per_j": Quantity("1/J"),
+    "_per_w": Quantity("1/W"),
+    "_per_s": Quantity("1/s", Better.MORE, Kind.RATE, OverDevices.LEAST),
+    "_j": Quantity("J", Better.LESS, Kind.ENERGY, OverDevices.SUM),
+    "_w": Quantity("W", Better.LESS, Kind.POWER, OverDevices.SUM),
+    "_ms": Quantity("ms", Better.LESS, Kind.TIME),
+    "_s": Quantity("s", Better.LESS, Kind.TIME),
+}
+"""The end of a metric's name to what it means; the first that fits."""
+
+
+def quantity_named(metric: str) -> Quantity:
+    """Return what a metric of a table means; a name that tells nothing may be anything."""
+    known = standard(metric)
+    if known is not None:
+        return known
+    ends = (quantity for suffix, quantity in SUFFIXES.items() if metric.endswith(suffix))
+    found = next(ends, Quantity("", signed=True))
+    quantile = re.search(r"_p\d{2,4}(_|$)", metric)
+    return replace(found, over_windows=OverWindows.TAIL) if quantile else found
 
 
 def roles_of(names: Iterable[str]) -> Mapping[str, Role]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from agents.devices.replay.names import roles_of
+from agents.devices.replay.names import quantity_named, roles_of
 from tuner.core import (
     ConfigError,
     ConstraintSyntax,
@@ -27,6 +27,7 @@ from tuner.core import (
     Knob,
     Objective,
     Part,
+    Quantities,
     Setting,
     SettingKey,
     Space,
@@ -80,6 +81,12 @@ class Surface:
     constrained: str
     values: Mapping[SettingKey, Mapping[str, float]]
     digest: str
+
+    @property
+    def quantities(self) -> Quantities:
+        """What its metrics mean, by name."""
+        names = dict.fromkeys((*self.metrics, self.objective, self.constrained))
+        return {name: quantity_named(name) for name in names}
 
     def row(self, setting: Setting) -> Mapping[str, float]:
         """Return what was measured at a setting. Raises UnknownKnob, OutOfRange."""

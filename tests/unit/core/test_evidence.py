@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.builders import START, glimpse, setting, study, trial, window
 from tuner.core import (
+    ANYWHERE,
+    Better,
     Bill,
     Constraint,
+    Context,
     Estimate,
     Glimpse,
     Limit,
+    Objective,
     Outcome,
+    OverDevices,
+    OverWindows,
     Phase,
     Plan,
+    Quantity,
     Revision,
     TrialState,
     Verdict,
     draw_up,
     incumbent,
     merged,
+    pool_windows,
+    quantity_of,
     ranked,
     weigh,
 )
@@ -218,6 +229,47 @@ def test_like_devices_sum_their_energy_and_the_slowest_rules() -> None:
     assert both.measurement.estimates["latency_p99_ms"].mean == pytest.approx(140.0)
 
 
+def test_what_several_devices_show_of_a_metric_is_what_was_declared_of_it() -> None:
+    declared = {
+        "heat": Quantity("J", over_devices=OverDevices.SUM),
+        "frames": Quantity("1/s", Better.MORE, over_devices=OverDevices.LEAST),
+    }
+    shown = [{"heat": Estimate(x), "frames": Estimate(x), "lag": Estimate(x)} for x in (2.0, 3.0)]
+    windows = [window(extra=extra) for extra in shown]
+    both = merged([Outcome(state=TrialState.COMPLETED, measurement=w) for w in windows], declared)
+    assert both.measurement is not None
+    seen = both.measurement.estimates
+    assert [seen[m].mean for m in ("heat", "frames", "lag")] == [5.0, 2.0, 3.0]
+
+
+def test_a_declared_tail_is_pooled_like_one() -> None:
+    windows = [{"slowest": Estimate(x, 0.1, 500, x - 1.0, x + 1.0)} for x in (9.0, 11.0)]
+    tail = {"slowest": Quantity("ms", over_windows=OverWindows.TAIL)}
+    assert pool_windows(windows, tail)["slowest"].high == 12.0
+    assert pool_windows(windows)["slowest"].high < 12.0
+
+
+def test_the_bill_is_drawn_up_of_what_means_energy_power_and_capacity() -> None:
+    names = {"energy_j": "a", "power_w": "b", "throughput_per_s": "c", "latency_p99_ms": "d"}
+    trials = [BASE, trial(2, setting(600), window(7.0, 100.0))]
+    evidence = weigh(study(), trials)
+    best = evidence.candidates[-1].estimates
+
+    def renamed(shown: Mapping[str, Estimate]) -> dict[str, Estimate]:
+        return {names[m]: e for m, e in shown.items()}
+
+    blind = [
+        replace(t, measurement=replace(t.measurement, estimates=renamed(t.measurement.estimates)))
+        for t in trials
+        if t.measurement is not None
+    ]
+    declared = {x: quantity_of(m) for m, x in names.items()}
+    known = draw_up(trials, evidence.baseline, best)
+    assert known.saving_w is not None
+    shown = renamed(evidence.baseline), renamed(best)
+    assert draw_up(blind, *shown, declared=declared) == known
+
+
 def test_a_target_is_no_surer_than_its_least_sure_device() -> None:
     tight = {"latency_p99_ms": Estimate(48.0, 1.0, 300, 47.0, 49.0)}
     loose = {"latency_p99_ms": Estimate(47.0, 5.0, 300, 30.0, 90.0)}
@@ -247,3 +299,24 @@ def test_a_baseline_breaks_only_what_it_is_proven_to_break(limit: str, broken: b
     at = study(constraints=(f"latency_p99_ms <= {limit}",))
     evidence = weigh(at, [BASE, trial(2, setting(600), window(7.0, 80.0))])
     assert (evidence.broken is not None) == broken
+
+
+class Weighted(Objective):
+    """An objective that is no metric alone: what energy and latency come to together."""
+
+    __slots__ = ()
+
+    def score(self, shown: Mapping[str, Any], context: Context = ANYWHERE) -> Any:  # noqa: ANN401
+        energy, latency = shown.get("energy_j"), shown.get("latency_p99_ms")
+        return energy and latency and Estimate(energy.mean + latency.mean)
+
+
+def test_settings_are_ranked_by_what_the_objective_makes_of_them() -> None:
+    trials = [
+        BASE,
+        trial(2, setting(600), window(6.0, 110.0)),
+        trial(3, setting(800), window(8.0, 90.0)),
+    ]
+    at = study(objective=Weighted("energy_j"))
+    order = [c.setting["gpu.clock_mhz"] for c in ranked(at, weigh(at, trials))]
+    assert order == [800, 1000, 600]

@@ -198,3 +198,10 @@ def test_constraints_that_leave_no_value_are_refused(texts: tuple[str, ...], nam
 )
 def test_constraints_that_leave_a_value_stand(texts: tuple[str, ...]) -> None:
     refuse_contradiction([Constraint.parse(text) for text in texts])
+
+
+def test_an_objective_scores_what_was_shown_estimated_or_true() -> None:
+    shown = {"energy_j": Estimate(7.0, 0.1), "power_w": Estimate(50.0)}
+    assert Objective("energy_j").score(shown) == shown["energy_j"]
+    assert Objective("energy_j").score({"energy_j": 7.0}, {"price": 0.3}) == 7.0
+    assert Objective("energy_j").score({"power_w": 50.0}) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,17 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.core import (
+    Better,
     Estimate,
+    InvalidInput,
     Load,
     Measurement,
     MeasurementError,
+    Metric,
     Origin,
+    OverWindows,
+    Quantity,
     bucketed_quantile,
     least_samples,
     pooled,
     pooled_tail,
     quantile_estimate,
-    quantile_of,
+    quantity_of,
+    refuse_negative,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,6 +59,21 @@ def test_nonsense_is_no_estimate(bad: dict[str, float]) -> None:
 def test_a_negative_quantity_that_cannot_be_is_refused(metric: str) -> None:
     with pytest.raises(MeasurementError, match=f"{metric} = -1.0 is absurd"):
         Measurement(estimates={metric: Estimate(-1.0)}, started_at=NOW, seconds=1.0)
+
+
+def test_only_what_is_declared_to_have_a_sign_or_unknown_may_be_negative() -> None:
+    declared = {"drift": Quantity("K", signed=True), "heat": Quantity("J")}
+    refuse_negative({"drift": Estimate(-1.0), "anything": Estimate(-1.0)}, declared)
+    with pytest.raises(MeasurementError, match="heat = -1"):
+        refuse_negative({"heat": Estimate(-1.0)}, declared)
+
+
+def test_a_metric_means_what_its_standard_name_says_or_what_is_declared() -> None:
+    assert Metric("energy_j").quantity == quantity_of("energy_j")
+    frames = Quantity("frames/s", Better.MORE)
+    assert Metric("frames", quantity=frames).quantity == frames
+    with pytest.raises(InvalidInput, match="what the metric frames_per_s means; declare"):
+        Metric("frames_per_s")
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
@@ -182,17 +204,14 @@ def test_requests_that_share_a_batch_are_worth_one_draw() -> None:
     assert quantile_estimate([1.0] * 2000, 0.99, together=8).high == math.inf
 
 
-@pytest.mark.parametrize(
-    ("metric", "quantile"),
-    [("latency_p99_ms", 0.99), ("latency_p50_ms", 0.5), ("latency_p999_ms", 0.999)],
-)
-def test_a_metric_name_tells_its_quantile(metric: str, quantile: float) -> None:
-    assert quantile_of(metric) == pytest.approx(quantile)
+@pytest.mark.parametrize("metric", ["latency_p99_ms", "latency_p50_ms", "latency_p999_ms"])
+def test_a_quantile_of_a_standard_metric_is_a_tail(metric: str) -> None:
+    assert quantity_of(metric) == replace(quantity_of("latency_ms"), over_windows=OverWindows.TAIL)
 
 
 @pytest.mark.parametrize("metric", ["power_w", "latency_mean_ms", "throughput_per_s"])
 def test_a_mean_is_no_quantile(metric: str) -> None:
-    assert quantile_of(metric) is None
+    assert not quantity_of(metric).tail
 
 
 def test_an_unbounded_window_does_not_unbound_the_others() -> None:

@@ -22,15 +22,20 @@ from db.codec import (
 )
 from tests.builders import setting, study
 from tuner.core import (
+    Better,
     Constraint,
     Cost,
+    Kind,
     Knob,
     Metric,
     Objective,
     Origin,
+    OverDevices,
+    OverWindows,
     Part,
     Phase,
     Plan,
+    Quantity,
     Row,
     Safety,
     Scope,
@@ -48,6 +53,15 @@ POSITIVE = st.floats(min_value=1e-300, max_value=1e300)
 VALUES: st.SearchStrategy[Value] = st.one_of(st.booleans(), st.integers(), FLOATS, st.text())
 SETTINGS = st.dictionaries(NAMES, VALUES, max_size=4)
 METRICS = st.from_regex(r"[a-z][a-z0-9_.]{0,9}", fullmatch=True)
+QUANTITIES = st.builds(
+    Quantity,
+    NAMES,
+    st.none() | st.sampled_from(Better),
+    st.sampled_from(Kind),
+    st.sampled_from(OverDevices),
+    st.sampled_from(OverWindows),
+    st.booleans(),
+)
 MOMENTS = st.datetimes(
     min_value=datetime(1, 1, 3),
     max_value=datetime(9999, 12, 29),
@@ -103,6 +117,7 @@ def studies(draw: st.DrawFn) -> Study:
         workload=draw(NAMES),
         space=draw(spaces()),
         objective=draw(st.builds(Objective, METRICS, st.sampled_from(["minimize", "maximize"]))),
+        quantities=draw(st.dictionaries(METRICS, QUANTITIES, max_size=3)),
         constraints=tuple(draw(st.lists(CONSTRAINTS, max_size=2))),
         policy=draw(NAMES),
         seed=draw(st.integers()),
@@ -153,7 +168,9 @@ def test_a_study_survives_json(made: Study) -> None:
     assert decode_study(through_json(encode_study(made))) == made  # type: ignore[arg-type]
 
 
-@given(st.lists(st.builds(Metric, NAMES, st.sampled_from(Origin), st.sampled_from(Scope))))
+@given(
+    st.lists(st.builds(Metric, NAMES, st.sampled_from(Origin), st.sampled_from(Scope), QUANTITIES))
+)
 def test_metrics_survive_json(metrics: list[Metric]) -> None:
     document = through_json(encode_metrics(tuple(metrics)))
     assert decode_metrics(document) == tuple(metrics)  # type: ignore[arg-type]

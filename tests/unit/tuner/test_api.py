@@ -19,7 +19,18 @@ from db.memory import MemoryStore
 from tests.builders import Time, applied, device, policies, setting, window
 from tests.builders import study as at_hold
 from tuner.api import create_app
-from tuner.core import Estimate, Level, Metric, Origin, Outcome, Phase, Plan, TrialState
+from tuner.core import (
+    Better,
+    Estimate,
+    Level,
+    Metric,
+    Origin,
+    Outcome,
+    Phase,
+    Plan,
+    Quantity,
+    TrialState,
+)
 from tuner.loop import Loop
 from tuner.operations import ROWS, Operations
 from tuner.wire import (
@@ -165,6 +176,23 @@ def test_energy_without_a_meter_is_refused_with_the_ways_out(client: TestClient)
     body = answer.json()
     assert "no energy meter" in body["message"]
     assert "cpu_time_ms" in body["hint"]
+
+
+def test_a_metric_that_nobody_knows_is_refused_by_name_unless_it_is_declared(
+    client: TestClient,
+) -> None:
+    frames = Metric("frames", quantity=Quantity("frames/s", Better.MORE))
+    body = Registration(device=device(metrics=(frames,))).model_dump(mode="json")
+    declared = body["device"]["metrics"][0].pop("quantity")
+    answer = client.put("/v1/devices/sim", json=body)
+    assert problem(answer) == (422, "invalid_input")
+    assert "what the metric frames means" in answer.json()["message"]
+    body["device"]["metrics"][0]["quantity"] = declared
+    assert client.put("/v1/devices/sim", json=body).status_code == 200
+    draft = DRAFT.model_copy(update={"objective": "frames", "constraints": ()})
+    study = send(client, "POST", "/v1/studies", draft).json()
+    assert study["objective"] == "maximize frames"
+    assert study["quantities"]["frames"] == declared
 
 
 def test_an_estimate_is_tuned_on_only_when_the_operator_says_so(client: TestClient) -> None:

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from agents.devices.replay.names import roles_of
-from tuner.bo.metrics import Quantity
 from tuner.bo.physics import UNTOLD, Laws, Told, draw_laws, fills, share_drawn, waits_for_batch
+from tuner.core import Kind, Quantity
 
 EVERY = (
     "gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.clock_mhz", "gpu.power_limit_w", "batch_size",
     "threads", "fan",
 )  # fmt: skip
+SECONDS = {"latency_s": Quantity("s", kind=Kind.TIME)}
 RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
 
 
@@ -66,7 +67,7 @@ def test_a_clock_that_is_halved_costs_every_law_time_and_some_of_them_little() -
 
 def test_laws_disagree_where_half_a_clock_saves_energy() -> None:
     half = alone("gpu.clock_mhz", torch.tensor([0.5], dtype=torch.float64))
-    energy = half.of(Quantity.ENERGY, stepwise=False)
+    energy = half.of(Kind.ENERGY, stepwise=False)
     assert bool((energy < 0.0).any())
     assert bool((energy > 0.0).any())
 
@@ -108,11 +109,11 @@ def test_of_an_odd_knob_a_little_may_be_better_than_much() -> None:
 def test_a_quantity_follows_from_time_and_power() -> None:
     laws = laws_of(EVERY, torch.rand(6, len(EVERY), dtype=torch.float64) + 0.5)
     energy = laws.power + laws.work
-    assert torch.equal(laws.of(Quantity.ENERGY, stepwise=True), energy)
-    assert torch.equal(laws.of(Quantity.POWER, stepwise=False), laws.power)
-    assert torch.equal(laws.of(Quantity.RATE, stepwise=True), -laws.work)
-    assert torch.equal(laws.of(Quantity.TIME, stepwise=False), laws.work)
-    assert torch.equal(laws.of(Quantity.TIME, stepwise=True), laws.step)
+    assert torch.equal(laws.of(Kind.ENERGY, stepwise=True), energy)
+    assert torch.equal(laws.of(Kind.POWER, stepwise=False), laws.power)
+    assert torch.equal(laws.of(Kind.RATE, stepwise=True), -laws.work)
+    assert torch.equal(laws.of(Kind.TIME, stepwise=False), laws.work)
+    assert torch.equal(laws.of(Kind.TIME, stepwise=True), laws.step)
 
 
 ratio = st.floats(0.02, 50.0)
@@ -167,7 +168,7 @@ def test_whose_time_a_latency_is_follows_from_littles_law(
     in_seconds = {("latency_s" if k == "latency_ms" else k): v for k, v in shown.items()}
     if "latency_ms" in shown:
         in_seconds["latency_s"] /= 1000.0
-    assert waits_for_batch(in_seconds, "latency_s", 32.0) is waits
+    assert waits_for_batch(in_seconds, "latency_s", 32.0, SECONDS) is waits
     assert waits_for_batch(shown, "latency_ms", 1.0) is None
 
 

@@ -9,7 +9,7 @@ from tests.builders import knob
 from tuner.bo.encoding import Grid, enumerate_grid
 from tuner.bo.physics import Told
 from tuner.bo.prior import Hypothesis, hypotheses, power_laws
-from tuner.core import Space
+from tuner.core import Kind, Space
 
 CLOCK = knob("gpu.clock_mhz", (600, 800, 1000, 1200), 1000)
 BATCH = knob("batch_size", (1, 2, 4), 2)
@@ -19,16 +19,16 @@ CLOCKS = enumerate_grid(Space((CLOCK,)))
 UNBATCHED = enumerate_grid(Space((CLOCK, MODE)))
 BASELINE = GRID.settings.index({"gpu.clock_mhz": 1000, "batch_size": 2, "mode": "graph"})
 ROWS = len(GRID.settings)
-METRICS = ("energy_j", "latency_ms", "accuracy")
+KINDS = (Kind.ENERGY, Kind.TIME, Kind.OTHER)
 
 
 def believed() -> tuple[Hypothesis, ...]:
-    return hypotheses(GRID, METRICS, (True, True, True))
+    return hypotheses(GRID, KINDS, (True, True, True))
 
 
 def test_every_hypothesis_covers_every_metric_at_every_row() -> None:
     for prior in believed():
-        assert prior.centres.shape[1] == prior.features.shape[1] == len(METRICS) * ROWS
+        assert prior.centres.shape[1] == prior.features.shape[1] == len(KINDS) * ROWS
         assert prior.centres.dtype == prior.features.dtype == torch.float64
         assert bool(torch.isfinite(prior.centres).all())
         assert bool(torch.isfinite(prior.features).all())
@@ -36,7 +36,7 @@ def test_every_hypothesis_covers_every_metric_at_every_row() -> None:
 
 def test_nothing_is_believed_to_differ_from_the_baseline_at_the_baseline() -> None:
     for prior in believed():
-        for place in range(len(METRICS)):
+        for place in range(len(KINDS)):
             at = place * ROWS + BASELINE
             assert float(prior.centres[:, at].abs().max()) < 1e-9
             assert float(prior.features[:, at].abs().max()) < 1e-9
@@ -51,29 +51,29 @@ def test_a_metric_whose_name_tells_nothing_follows_power_laws_alone() -> None:
 
 
 def test_where_no_name_tells_anything_power_laws_are_all_there_is() -> None:
-    (only,) = hypotheses(GRID, ("accuracy", "dropped"), (True, True))
+    (only,) = hypotheses(GRID, (Kind.OTHER, Kind.OTHER), (True, True))
     assert not only.centres.any()
     assert torch.equal(only.features, power_laws(GRID, [True, True]))
 
 
 def test_a_metric_that_is_no_factor_follows_no_physics() -> None:
-    for prior in hypotheses(GRID, ("energy_j", "latency_ms"), (True, False)):
+    for prior in hypotheses(GRID, (Kind.ENERGY, Kind.TIME), (True, False)):
         assert not prior.centres[:, ROWS:].any()
 
 
 @pytest.mark.parametrize(
-    ("grid", "metrics"),
+    ("grid", "kinds"),
     [
-        (UNBATCHED, ("energy_j", "latency_ms")),
-        (GRID, ("energy_j", "power_w")),
-        (GRID, ("energy_j", "throughput_per_s")),
+        (UNBATCHED, (Kind.ENERGY, Kind.TIME)),
+        (GRID, (Kind.ENERGY, Kind.POWER)),
+        (GRID, (Kind.ENERGY, Kind.RATE)),
     ],
 )
 def test_only_a_time_beside_a_batch_may_be_an_items_or_a_batchs(
-    grid: Grid, metrics: tuple[str, ...]
+    grid: Grid, kinds: tuple[Kind, ...]
 ) -> None:
-    both = len(hypotheses(GRID, ("energy_j", "latency_ms"), (True, True)))
-    assert len(hypotheses(grid, metrics, (True, True))) < both
+    both = len(hypotheses(GRID, (Kind.ENERGY, Kind.TIME), (True, True)))
+    assert len(hypotheses(grid, kinds, (True, True))) < both
 
 
 def test_a_larger_batch_may_make_a_time_longer_or_shorter() -> None:
@@ -84,13 +84,13 @@ def test_a_larger_batch_may_make_a_time_longer_or_shorter() -> None:
 
 
 def test_in_every_law_energy_is_power_times_time() -> None:
-    for prior in hypotheses(GRID, ("energy_j", "power_w", "throughput_per_s"), (True,) * 3):
+    for prior in hypotheses(GRID, (Kind.ENERGY, Kind.POWER, Kind.RATE), (True,) * 3):
         energy, power, rate = prior.centres.reshape(-1, 3, ROWS).unbind(dim=1)
         assert torch.allclose(energy, power - rate, atol=1e-9)
 
 
 def test_a_normal_distribution_has_the_moments_of_the_laws() -> None:
-    _, drawn, normal = hypotheses(CLOCKS, ("energy_j", "latency_ms"), (True, True))
+    _, drawn, normal = hypotheses(CLOCKS, (Kind.ENERGY, Kind.TIME), (True, True))
     centred = drawn.centres - drawn.centres.mean(dim=0)
     assert torch.allclose(normal.centres[0], drawn.centres.mean(dim=0))
     assert torch.allclose(
@@ -108,7 +108,7 @@ def test_power_laws_are_sure_near_the_baseline_and_vague_far_away() -> None:
 def test_power_laws_start_from_what_a_power_limit_does_and_from_nothing_else() -> None:
     limit = knob("gpu.power_limit_w", (100, 150, 200, 250, 300), 300)
     grid = enumerate_grid(Space((limit, BATCH)))
-    plain = hypotheses(grid, ("energy_j", "latency_ms", "accuracy"), (True, True, True))[0]
+    plain = hypotheses(grid, (Kind.ENERGY, Kind.TIME, Kind.OTHER), (True, True, True))[0]
     energy, latency, accuracy = plain.centres.reshape(3, -1)
     at = {
         key: grid.settings.index({"gpu.power_limit_w": key[0], "batch_size": key[1]})
@@ -131,7 +131,7 @@ def test_power_laws_of_several_metrics_know_nothing_of_each_other() -> None:
 def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> None:
     both = believed()
     item, step = (
-        hypotheses(GRID, METRICS, (True, True, True), Told((known,))) for known in (False, True)
+        hypotheses(GRID, KINDS, (True, True, True), Told((known,))) for known in (False, True)
     )
     assert [len(found) for found in (both, item, step)] == [7, 4, 4]
     for found in (item, step):
@@ -150,7 +150,7 @@ def row(mhz: int, tokens: int) -> int:
 
 def test_what_an_unknown_knob_does_says_nothing_of_the_known_ones() -> None:
     """In one world it does at each of its values what it likes, and the clock what clocks do."""
-    odd = hypotheses(DRAFTED, ("energy_j", "latency_ms"), (True, True))[1]
+    odd = hypotheses(DRAFTED, (Kind.ENERGY, Kind.TIME), (True, True))[1]
     count = len(DRAFTED.settings)
     energy, latency = odd.centres.reshape(-1, 2, count).unbind(dim=1)
     for tokens in (0, 2, 3, 4, 8):
@@ -164,7 +164,7 @@ def test_what_an_unknown_knob_does_says_nothing_of_the_known_ones() -> None:
 
 
 def test_an_unknown_knob_may_be_worse_to_both_sides() -> None:
-    odd = hypotheses(DRAFTED, ("energy_j", "latency_ms"), (True, True))[1]
+    odd = hypotheses(DRAFTED, (Kind.ENERGY, Kind.TIME), (True, True))[1]
     free = odd.features[:, len(DRAFTED.settings) :]
     less, more = free[:, row(1000, 2)], free[:, row(1000, 4)]
     assert float(less @ more) == 0.0, "what two tokens do tells nothing of four"
@@ -174,10 +174,10 @@ def test_an_unknown_knob_may_be_worse_to_both_sides() -> None:
 
 def test_a_long_ladder_that_nobody_knows_goes_in_few_steps() -> None:
     grid = enumerate_grid(Space((CLOCK, knob("odd", tuple(range(1, 200)), 199))))
-    odd = hypotheses(grid, ("energy_j", "latency_ms"), (True, True))[1]
+    odd = hypotheses(grid, (Kind.ENERGY, Kind.TIME), (True, True))[1]
     assert len(odd.features) <= 2 * 16
     assert float(odd.features.abs().max()) < 0.5
 
 
 def test_where_every_knob_is_known_no_world_is_added() -> None:
-    assert len(hypotheses(CLOCKS, ("energy_j", "latency_ms"), (True, True))) == 3
+    assert len(hypotheses(CLOCKS, (Kind.ENERGY, Kind.TIME), (True, True))) == 3

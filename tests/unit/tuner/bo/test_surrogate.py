@@ -27,7 +27,7 @@ from tuner.bo.surrogate import (
     Scale,
     posterior,
 )
-from tuner.core import Estimate, Space
+from tuner.core import Estimate, Kind, Space
 
 CLOCKS = tuple(range(400, 1401, 50))
 SPACE = Space((knob("clock_mhz", CLOCKS, 1400), knob("batch_size", (1, 2, 4, 8, 16), 4)))
@@ -45,8 +45,8 @@ def truth(grid: Grid = GRID) -> Tensor:
     return found - found[BASELINE]
 
 
-METRICS = ("energy_j", "latency_ms")
-PRIORS = hypotheses(GRID, METRICS, (True, True))
+KINDS = (Kind.ENERGY, Kind.TIME)
+PRIORS = hypotheses(GRID, KINDS, (True, True))
 SPREAD = [BASELINE, 0, 7, 23, 38, 52, 64, 77, 93, 100]
 
 
@@ -111,7 +111,7 @@ def test_two_readings_of_a_clock_tell_of_the_others() -> None:
 def test_power_tells_of_energy() -> None:
     """What still draws much power at half the clock saves less energy than what draws little."""
     half = GRID.rows[(("batch_size", 4), ("clock_mhz", 700))]
-    priors = hypotheses(GRID, ("energy_j", "power_w"), (True, True))
+    priors = hypotheses(GRID, (Kind.ENERGY, Kind.POWER), (True, True))
     at_baseline = [*read([BASELINE]), Reading(1, BASELINE, 0.0, 0.005)]
 
     def energy(power: float) -> float:
@@ -122,7 +122,7 @@ def test_power_tells_of_energy() -> None:
 
 
 def test_one_reading_of_an_unknown_metric_leaves_the_prior_elsewhere() -> None:
-    unknown = hypotheses(GRID, ("accuracy",), (True,))
+    unknown = hypotheses(GRID, (Kind.OTHER,), (True,))
     belief = believed([Reading(0, BASELINE, 0.0, 0.01)], unknown)
     assert float(belief.mean.abs().max()) < 1e-9
     assert 0.1 < float(belief.sd[0, 0]) < 2.0
@@ -141,7 +141,7 @@ def test_one_contaminated_reading_does_not_drag_what_is_far_from_it() -> None:
 
 
 def test_a_metric_not_measured_at_some_rows_is_less_certain_there() -> None:
-    priors = hypotheses(GRID, ("energy_j", "accuracy"), (True, True))
+    priors = hypotheses(GRID, (Kind.ENERGY, Kind.OTHER), (True, True))
     some = [Reading(1, row, 0.0, 0.005) for row in SPREAD[:4]]
     belief = believed([*read(SPREAD), *some], priors)
     with_it, without = belief.sd[SPREAD[:4], 1], belief.sd[SPREAD[5:], 1]
@@ -150,7 +150,7 @@ def test_a_metric_not_measured_at_some_rows_is_less_certain_there() -> None:
 
 
 def test_a_metric_that_was_never_measured_is_as_unsure_as_before() -> None:
-    belief = believed(read(SPREAD), hypotheses(GRID, ("energy_j", "accuracy"), (True, True)))
+    belief = believed(read(SPREAD), hypotheses(GRID, (Kind.ENERGY, Kind.OTHER), (True, True)))
     assert bool((belief.sd[:, 1] >= LEVEL).all())
 
 
@@ -211,7 +211,7 @@ def dense(prior: Hypothesis, readings: list[Reading]) -> tuple[np.ndarray, np.nd
 def test_the_posterior_is_that_of_the_dense_distribution(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prior = hypotheses(TINY, METRICS, (True, True))[place]
+    prior = hypotheses(TINY, KINDS, (True, True))[place]
     readings = [
         Reading(0, 2, 0.01, 0.02),
         Reading(1, 2, 0.0, 0.02),

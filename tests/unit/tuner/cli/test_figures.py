@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.cli.figures import EXACT, change, duration, figure, percent, shown
-from tuner.core import Estimate
+from tuner.core import Estimate, Quantity
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,12 @@ def test_a_figure_has_a_fitting_unit_and_the_digits_that_are_known(
     metric: str, mean: float, stderr: float, text: str
 ) -> None:
     assert figure(metric, mean, stderr) == text
+
+
+def test_a_declared_metric_is_shown_in_its_unit() -> None:
+    declared = {"heat": Quantity("J"), "speed": Quantity("frames/s")}
+    assert figure("heat", 1234.0, declared=declared) == "1.234 kJ"
+    assert figure("speed", 24.0, declared=declared) == "24.00 frames/s"
 
 
 @given(

@@ -7,8 +7,9 @@ import pytest
 from tests.builders import METRICS, device
 from tuner.cli.jobs import Wishes, asked_jobs, draft
 from tuner.cli.runfile import Job
-from tuner.core import InvalidInput, Metric
+from tuner.core import Better, InvalidInput, Metric, Quantity
 
+FRAMES = Quantity("1/s", Better.MORE)
 CPU_METRICS = tuple(Metric(m) for m in ("cpu_time_ms", "latency_p99_ms", "throughput_per_s"))
 TABLE_METRICS = tuple(Metric(m) for m in ("energy_j", "latency_ms"))
 
@@ -99,4 +100,4 @@ def test_what_a_job_says_is_kept_even_where_nobody_measures_it() -> None:
 
 def test_a_device_that_measures_nothing_useful_needs_an_objective() -> None:
     with pytest.raises(InvalidInput, match="--objective"):
-        draft(Job(device="x"), device(metrics=(Metric("frames_per_s"),)), "sobol", "ann")
+        draft(Job(device="x"), device(metrics=(Metric("frames", quantity=FRAMES),)), "sobol", "ann")
