@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -231,7 +232,7 @@ class TestSurviving:
         )
         side.actuator.apply({"batch_size": 1})
         (tmp_path / "state.json").unlink()
-        (tmp_path / ".state.json.new").mkdir()
+        (tmp_path / f".state.json.{os.getpid()}").mkdir()
         with pytest.raises(ActuationError, match=r"state\.json"):
             side.actuator.apply({"batch_size": 8})
         assert side.actuator.read()["batch_size"] == 1
