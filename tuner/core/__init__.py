@@ -122,6 +122,7 @@ from tuner.core.quantities import (
     CAPACITY,
     is_energy,
 )
+from tuner.core.readings import Reading
 from tuner.core.savings import (
     capacity_beside,
     capacity_lost,
@@ -234,6 +235,7 @@ __all__ = [
     "ProtocolMismatch",
     "RATE_BAND",
     "refuse_contradiction",
+    "Reading",
     "Report",
     "Revision",
     "Role",

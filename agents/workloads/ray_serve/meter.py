@@ -19,6 +19,7 @@ from tuner.core import (
     Estimate,
     MeasurementError,
     Metric,
+    Reading,
     Scope,
     TuningError,
     Window,
@@ -110,12 +111,12 @@ class CpuTotal:
         self._before = processes.cpu_s() if processes else 0.0
         self._most = 0.0
 
-    def shown(self) -> Mapping[str, Estimate]:
+    def totals(self) -> Mapping[str, float]:
         """Return the total; nothing where it cannot be told. Raises MeasurementError."""
         if self._processes is None:
             return {}
         self._most = max(self._most, self._processes.cpu_s() - self._before)
-        return {"window_cpu_s": Estimate(self._most, scope=Scope.PROCESS)}
+        return {"cpu_s": self._most}
 
 
 class FiguresMeter:
@@ -145,18 +146,18 @@ class FiguresWindow:
         self._before = figures.read()
         self._began = clock.monotonic()
         self._arrivals: list[tuple[float, float, float]] = []
-        self._final: Mapping[str, Estimate] | None = None
+        self._final: Reading | None = None
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         """Return what the window shows so far. Raises MeasurementError."""
         return self._look() if self._final is None else self._final
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """Close the window and return what it showed. Raises MeasurementError."""
         self._final = self.read()
         return self._final
 
-    def _look(self) -> Mapping[str, Estimate]:
+    def _look(self) -> Reading:
         now, now_s = self._figures.read(), self._clock.monotonic()
         good = now.good.since(self._before.good)
         failed = now.failed - self._before.failed
@@ -165,14 +166,9 @@ class FiguresWindow:
         last = self._arrivals[-1][1:] if self._arrivals else (0.0, 0.0)
         if (good.n, good.n + failed) != last:
             self._arrivals.append((now_s, float(good.n), float(good.n + failed)))
-        shown = {
-            "window_items": Estimate(float(good.n), scope=Scope.SERVICE),
-            "window_failed": Estimate(float(failed), scope=Scope.SERVICE),
-            **self._cpu.shown(),
-        }
-        if good.n:
-            shown |= {name: good.quantile(q) for name, q in QUANTILES.items()}
-        return shown | self._rates(now_s)
+        totals = {"items": float(good.n), "failed": float(failed), **self._cpu.totals()}
+        tails = {name: good.quantile(q) for name, q in QUANTILES.items() if good.n}
+        return Reading(totals, tails | self._rates(now_s))
 
     def _rates(self, now_s: float) -> dict[str, Estimate]:
         """Return how many were answered and came per second; too few to tell: nothing."""
@@ -230,23 +226,19 @@ class LoadWindow:
     def __init__(self, run: LoadRun, cpu: CpuTotal) -> None:
         self._run = run
         self._cpu = cpu
-        self._final: Mapping[str, Estimate] | None = None
+        self._final: Reading | None = None
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         """Return what the window shows so far. Raises MeasurementError."""
         return self._shown(ended=False) if self._final is None else self._final
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """End the load and return what it showed. Raises MeasurementError."""
         if self._final is None:
             self._final = self._shown(ended=True)
         return self._final
 
-    def _shown(self, *, ended: bool) -> Mapping[str, Estimate]:
+    def _shown(self, *, ended: bool) -> Reading:
         tally = self._run.stop() if ended else self._run.read()
-        return {
-            **shown_by(tally),
-            "window_items": Estimate(float(len(tally.latencies_s)), scope=Scope.SERVICE),
-            "window_failed": Estimate(float(tally.failed), scope=Scope.SERVICE),
-            **self._cpu.shown(),
-        }
+        totals = {"items": float(len(tally.latencies_s)), "failed": float(tally.failed)}
+        return Reading({**totals, **self._cpu.totals()}, shown_by(tally))

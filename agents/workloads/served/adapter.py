@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,10 +15,10 @@ from agents.workloads.served.contract import Server, StatsReply
 from tuner.core import (
     ActuationError,
     Clock,
-    Estimate,
     InvalidInput,
     MeasurementError,
     Metric,
+    Reading,
     Scope,
     Setting,
     Space,
@@ -119,33 +119,29 @@ class LoadWindow:
         self._run = run
         self._before = before
         self._stats = stats
-        self._final: Mapping[str, Estimate] | None = None
+        self._final: Reading | None = None
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         """Return what the window shows so far. Raises MeasurementError."""
         if self._final is not None:
             return self._final
         return self._shown(self._run.read())
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """End the load and return what it showed. Raises MeasurementError."""
         if self._final is None:
             self._final = self._shown(self._run.stop())
         return self._final
 
-    def _shown(self, tally: Tally) -> Mapping[str, Estimate]:
+    def _shown(self, tally: Tally) -> Reading:
         now = self._stats()
         cpu_s, items = now.cpu_s - self._before.cpu_s, now.items - self._before.items
         if cpu_s < 0.0 or items < 0:
             raise MeasurementError(
                 "the workload's totals went backwards", hint="it was restarted; measure again"
             )
-        totals = {
-            "window_items": Estimate(float(items), scope=Scope.SERVICE),
-            "window_failed": Estimate(float(tally.failed), scope=Scope.SERVICE),
-            "window_cpu_s": Estimate(cpu_s, scope=Scope.PROCESS),
-        }
-        return shown_by(tally, _together(self._before, now)) | totals
+        totals = {"items": float(items), "failed": float(tally.failed), "cpu_s": cpu_s}
+        return Reading(totals, shown_by(tally, _together(self._before, now)))
 
 
 class Heart:
