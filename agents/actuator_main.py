@@ -195,9 +195,8 @@ class Actuator:
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
         if self.stay and verb in ("acquire", "apply", "renew", "hold"):
-            raise errors.Conflict(
-                f"all devices stay at their originals, says {self.stay}", hint=LIFT
-            )
+            why = f"all devices stay at their originals, says {self.stay}"
+            raise errors.Conflict(why, hint=LIFT)
         device = fields.pop("device")
         if device not in self.slots:
             hint = f"there are {', '.join(self.slots) or 'none'}"
@@ -257,12 +256,9 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
 
     Returns whether the replay left nothing altered. Raises ConfigError: a driver or a grant cannot be.
     """
-    for name in map(str, config.drivers):
-        if name.partition(":")[0] not in DRIVERS:
-            raise errors.ConfigError(
-                f"there is no driver {name!r}", hint=f"known: {', '.join(DRIVERS)}"
-            )
-
+    if unknown := [n for n in map(str, config.drivers) if n.partition(":")[0] not in DRIVERS]:
+        hint = f"known: {', '.join(DRIVERS)}"
+        raise errors.ConfigError(f"there is no driver {unknown[0]!r}", hint=hint)
     hand = partial(Hand, partial(discover_all, config.drivers), config.deadline_s)
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
     boot, folder = BOOT_ID.read_text().strip(), Path(config.state_dir)

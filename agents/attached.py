@@ -82,13 +82,10 @@ class Attached:
     wait until so many requests are inside, or so many seconds.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
-    `arrival_rate_per_s`) and running totals since it was opened, whose names begin with `window_`:
-    `window_energy_j`, `window_items`, `window_failed`, `window_cpu_s` (of the workload's processes),
-    `window_busy_s` (CPU seconds of the whole host), `window_foreign_s` (while others computed on the
-    device), `window_throttled_<reason>_s`. What is per item
-    the agent derives from the totals of both sides, for the metrics that a side lists (`energy_j`,
-    `power_w`, `cpu_time_ms`, `throughput_per_s`). A side lists `arrival_rate_per_s` only where load
-    arrives at a rate of its own, whatever the setting (open loop, production): such rates are compared.
+    `arrival_rate_per_s`) and totals. What is per item the agent derives from the totals of both
+    sides, for the metrics that a side lists (`energy_j`, `power_w`, `cpu_time_ms`,
+    `throughput_per_s`). A side lists `arrival_rate_per_s` only where load arrives at a rate of its own,
+    whatever the setting (open loop, production): such rates are compared.
     """
 
     name: str

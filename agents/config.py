@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner import toml
 from tuner.core import ConfigError
 
 
@@ -88,13 +87,7 @@ def load_agent_config(path: Path) -> AgentConfig:
         ConfigError: the file cannot be read, does not parse, or has a key or a type that does not fit;
             the message names the file, the key, and the nearest key there is.
     """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    _check(str(path), table, FILE_KEYS)
+    table = toml.read(path, FILE_KEYS)
     devices = table.pop("device", [])
     values: dict[str, Any] = {
         key: Path(value) if key in PATHS else value for key, value in table.items()
@@ -106,20 +99,8 @@ def _attachments(path: Path, tables: Sequence[Any]) -> list[Attachment]:
     found: list[Attachment] = []
     for number, table in enumerate(tables, 1):
         where = f"{path}: device {number}"
-        if not isinstance(table, dict):
-            raise ConfigError(f"{where} must be a [[device]] table, not {table!r}")
-        _check(where, table, DEVICE_KEYS)
-        if not table.get("spec"):
+        known = toml.checked(where, table, DEVICE_KEYS)
+        if not known.get("spec"):
             raise ConfigError(f"{where} has no spec", hint='add spec = "cpu"')
-        found.append(Attachment(**table))
+        found.append(Attachment(**known))
     return found
-
-
-def _check(where: str, table: Mapping[str, Any], known: Mapping[str, type]) -> None:
-    for key, value in table.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known)}"
-            raise ConfigError(f"{where}: unknown key {key!r}", hint=hint)
-        if not isinstance(value, known[key]) or isinstance(value, bool):
-            raise ConfigError(f"{where}: {key} must be a {known[key].__name__}, not {value!r}")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from agents import durable
+from tuner import files
 from tuner.core import LinkError, Unauthorised, digest_of
 from tuner.wire import Enrolment
 
@@ -49,10 +49,10 @@ class Credentials:
             given, following = self._given(), self._kept(self._next_file)
             if not following:
                 following = secrets.token_urlsafe(32)
-                durable.write(self._next_file, f"{self._name} {following}\n", PRIVATE)
+                files.write(self._next_file, f"{self._name} {following}\n", PRIVATE)
             enrol(given, Enrolment(agent=self._name, digest=digest_of(following)))
             self.own = following
-            durable.rename(self._next_file, self._own_file)
+            files.rename(self._next_file, self._own_file)
 
     def _kept(self, file: Path) -> str:
         try:

@@ -1,6 +1,5 @@
 """What root lets an agent do: actuator.toml, read strictly. What it does not grant is denied."""
 
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -9,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from agents.hand import Value
-from tuner.errors import ConfigError, InvalidInput
+from tuner.errors import ConfigError
+from tuner.toml import NUMBER, checked, read
 
-NUMBER = (int, float)
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str)}
 TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s"), NUMBER)
@@ -59,10 +58,9 @@ class Granted:
             if knob in ranges and not found[knob]:
                 raise ConfigError(f"device {self.match!r}, {knob}: no supported value is granted")
             if high > self.failsafe.get(knob, high):  # type: ignore[operator]
-                raise ConfigError(
-                    f"device {self.match!r}, {knob}: {high!r} is granted, above the fail-safe",
-                    hint=f"grant {self.failsafe[knob]!r} at most, or raise the fail-safe",
-                )
+                why = f"device {self.match!r}, {knob}: {high!r} is granted, above the fail-safe"
+                hint = f"grant {self.failsafe[knob]!r} at most, or raise the fail-safe"
+                raise ConfigError(why, hint=hint)
         return {knob: values for knob, values in found.items() if values}
 
 
@@ -97,11 +95,7 @@ def load_config(path: Path) -> ActuatorConfig:
     Raises:
         ConfigError: the file cannot be read or parsed, or a key or a value does not fit.
     """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read, or is not valid TOML: {error}") from None
-    checked(str(path), table, CONFIG)
+    table = read(path, CONFIG)
     for key in TIMES.keys() & table.keys():
         if not 0 < table[key] < inf:
             raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
@@ -123,17 +117,3 @@ def _granted(where: str, given: object) -> Granted:
         table["grant"][knob] = (span["min"], span["max"])
     checked(f"{where}: failsafe", table["failsafe"], dict.fromkeys(table["failsafe"], NUMBER))
     return Granted(**table)
-
-
-def checked(
-    where: str, table: object, kinds: Mapping[str, Any], error: type[InvalidInput] = ConfigError
-) -> dict[str, Any]:
-    """Return a table whose keys are all known and whose values are of their kind. Raises `error`."""
-    if not isinstance(table, dict):
-        raise error(f"{where}: {table!r} is not a table")
-    for key, value in table.items():
-        if key not in kinds:
-            raise error(f"{where}: unknown key {key!r}", hint=f"known are {', '.join(kinds)}")
-        if not isinstance(value, kinds[key]) or isinstance(value, bool):
-            raise error(f"{where}: {key} cannot be {value!r}")
-    return table

@@ -1,7 +1,7 @@
 """The hand that touches drivers: a child process, so that a call that hangs hangs only the child.
 
 Whatever the actuator loads is audited with it: a driver imports the standard library, its vendor's
-binding, this module and `tuner.errors`, nothing else.
+binding, this module, `tuner.errors` and `tuner.files`, nothing else.
 """
 
 import asyncio

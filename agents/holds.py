@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agents import durable
 from agents.hold import Hold
 from agents.host import Host
 from agents.journal import Journal
 from agents.pair import Pair
+from tuner import files
 from tuner.core import (
     ActuationError,
     Clock,
@@ -64,7 +64,7 @@ class Holder:
     ) -> None:
         self._device = device
         self._pair = pair
-        self._path = folder / durable.file_name(device, SUFFIX)
+        self._path = folder / files.file_name(device, SUFFIX)
         self._journal = journal
         self._attached = attached
         self._host = host
@@ -155,7 +155,7 @@ class Holder:
         self._journal_first()
         granted = self._granted(order, now, monotonic, row, 0)
         try:
-            durable.write(self._path, granted.model_dump_json())
+            files.write(self._path, granted.model_dump_json())
         except StoreError as error:
             self._unwritten = True  # what is there may be the new one: memory is written again
             self._journal.refused = str(error)
@@ -361,9 +361,9 @@ class Holder:
         self._hold = hold
         try:
             if hold is None:
-                durable.remove(self._path)
+                files.remove(self._path)
             else:
-                durable.write(self._path, hold.model_dump_json())
+                files.write(self._path, hold.model_dump_json())
             self._unwritten = False
         except StoreError as error:
             if not self._unwritten:
@@ -372,7 +372,7 @@ class Holder:
             # Without a journal entry the next start knows that it ended; with one it must not find it.
             if hold is not None and hold.ended and self._journal.left(self._device):
                 with suppress(StoreError):
-                    durable.remove(self._path)
+                    files.remove(self._path)
 
 
 def context_of(measurement: Measurement) -> Mapping[str, float]:

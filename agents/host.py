@@ -1,8 +1,7 @@
-"""The machine the agent runs on: its name, its boot, its cores, its clock, and its lock."""
+"""The machine the agent runs on: its name, its boot, its cores and its clock."""
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import platform
@@ -11,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from tuner.core import Conflict, StoreError
 
 
 class HostClock:
@@ -69,32 +66,3 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-@contextmanager
-def sole(state_dir: Path) -> Iterator[None]:
-    """Hold the state folder alone, so that two agents never set the same devices.
-
-    Raises:
-        Conflict: another process has it.
-        StoreError: the folder cannot be made or written.
-    """
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True)
-        # Not to be written: who only puts devices back needs a lock also where nothing can be.
-        lock = os.open(state_dir / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise StoreError(
-            f"cannot use the state folder {state_dir}: {error.strerror}",
-            hint="make it writable, or give another with --state-dir",
-        ) from error
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Conflict(
-                f"an agent is running on the state folder {state_dir}", hint="stop that one first"
-            ) from None
-        yield
-    finally:
-        os.close(lock)

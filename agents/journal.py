@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents import durable
 from agents.pair import Pair
+from tuner import files
 from tuner.core import ActuationError, Conflict, Level, Part, Setting, StoreError
 
 log = logging.getLogger(__name__)
@@ -63,12 +63,12 @@ class Journal:
 
     def stay(self) -> None:
         """Have every device stay as it was found, whoever works on it. Raises StoreError."""
-        durable.touch(self._folder / STAY)
+        files.touch(self._folder / STAY)
 
     def lift(self) -> bool:
         """Let devices be set again; return whether they were to stay. Raises StoreError."""
         stayed = self.stays
-        durable.remove(self._folder / STAY)
+        files.remove(self._folder / STAY)
         return stayed
 
     def unable(self, host: str) -> str:
@@ -78,8 +78,8 @@ class Journal:
         if self.refused:
             probe = self._folder / "probe"
             try:
-                durable.write(probe, "x" * PROBE_BYTES)
-                durable.remove(probe)
+                files.write(probe, "x" * PROBE_BYTES)
+                files.remove(probe)
                 self.refused = ""
             except StoreError as error:
                 self.refused = f"{host} {error}"
@@ -129,7 +129,7 @@ class Journal:
         event = "journal_vanished" if entry is None else "journal_damaged"
         log.error("event=%s device=%s file=%s next='written again'", event, device, path)
         try:
-            durable.write(path, _render(noted))
+            files.write(path, _render(noted))
         except StoreError as error:  # no reason to leave the device as it is
             log.error("event=journal_not_written device=%s why=%r", device, str(error))
         return noted
@@ -157,7 +157,7 @@ class Journal:
             parts = pair.read_parts() if known is None else originals(known, pair)
             entry = Entry(device=device, level=level, boot=boot, parts=parts, attached=attached)
             try:
-                durable.write(path, _render(entry))
+                files.write(path, _render(entry))
             except StoreError as error:
                 if not whole:
                     self.refused = str(error)
@@ -196,7 +196,7 @@ class Journal:
 
     def _forget(self, device: str) -> None:
         try:
-            durable.remove(self._path(device))
+            files.remove(self._path(device))
             self._restored.discard(device)
         except StoreError as error:
             if device not in self._restored:
@@ -204,7 +204,7 @@ class Journal:
             self._restored.add(device)
 
     def _path(self, device: str) -> Path:
-        return self._folder / durable.file_name(device, SUFFIX)
+        return self._folder / files.file_name(device, SUFFIX)
 
 
 def originals(entry: Entry, pair: Pair) -> Mapping[Part, Setting]:

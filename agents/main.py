@@ -16,17 +16,17 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from agents import durable
 from agents.agent import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment
 from agents.credentials import Credentials
-from agents.host import Host, HostClock, sole, uncollected
+from agents.host import Host, HostClock, uncollected
 from agents.journal import Journal
 from agents.link import Backoff, Link, connect
 from agents.measure import Bench
 from agents.pair import Pair
 from agents.spool import Spool
 from agents.windows import Usage
+from tuner import files
 from tuner.core import InvalidInput, TuningError
 from tuner.notify import notify
 
@@ -45,7 +45,8 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
         Unauthorised, ProtocolMismatch: the tuner does not want this agent.
     """
     stop = stop or threading.Event()
-    with sole(config.state_dir), connect(config.tuner) as http, _stopping_on_signals(stop):
+    alone = files.lock(config.state_dir, "agent")
+    with alone, connect(config.tuner) as http, _stopping_on_signals(stop):
         host = Host.here(config.root, config.name)
         credentials = Credentials(config.state_dir, config.token_file, host.agent)
         around = Surroundings(
@@ -79,7 +80,7 @@ def open_pair(attachment: Attachment, device: str, seed: int, state_dir: Path, r
     from agents.devices.catalogue import open_device
     from agents.workloads import open_workload
 
-    folder = state_dir / "devices" / durable.file_name(device, "")
+    folder = state_dir / "devices" / files.file_name(device, "")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # what needs it will say so; a device is put back without

@@ -192,7 +192,7 @@ class Bench:
             self.pause(length / READS, check)
             window.read()
             estimates = window.estimates()
-            items = window.total("window_items")
+            items = window.total("items")
             if items is None or items >= LEAST_ITEMS:
                 limit = clearly_broken(estimates, ask.limits)
                 if limit is not None:
@@ -263,8 +263,8 @@ def _demand(
 ) -> None:
     """Return quietly when every demanded metric is there. Raises MeasurementError."""
     missing = [name for name in ask.needed if name not in estimates]
-    if missing and window.total("window_items") == 0.0:
-        failed = int(window.total("window_failed") or 0)
+    if missing and window.total("items") == 0.0:
+        failed = int(window.total("failed") or 0)
         raise MeasurementError(
             f"no item was completed in {window.seconds:.3g} s ({failed} failed), "
             f"so {', '.join(missing)} cannot be told",

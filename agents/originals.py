@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COPIES = (".json", ".copy")
+DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError)
+"""What reading a damaged record may raise."""
 STAY = "stay=all"
 """What is kept beside the devices' records: the order that all stay at their originals."""
 
@@ -134,14 +136,7 @@ class Originals:
                 whole[number] = made(table)
             except FileNotFoundError:
                 continue
-            except (
-                OSError,
-                ValueError,
-                TypeError,
-                AttributeError,
-                KeyError,
-                RecursionError,
-            ) as error:
+            except DAMAGE as error:
                 damage.append(f"{path}: {error}")
         if damage:
             log.error("event=journal_damaged why=%r", "; ".join(damage))

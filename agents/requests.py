@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from agents.grants import NUMBER, checked
 from tuner.errors import InvalidInput
+from tuner.toml import NUMBER, checked
 
 LONGEST_LINE = 1 << 16
 """A request is no longer than this, in bytes."""

@@ -68,10 +68,9 @@ class Restorer:
             named = {*self.terms.grant, *self.terms.original, *self.terms.failsafe}
             ours = sorted(named & self.about["ranges"].keys())
             self.record = Record(self.uuid, self.boot, knobs={k: Touched(None) for k in ours})
-            self.unknown = (
-                f"{_said(error)}; what it stood at before is not known, the fail-safe or the driver's"
-                f" default was set: {', '.join(ours) or 'nothing'}; look, then {RESTORE} {self.uuid}`"
-            )
+            done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
+            why = f"{_said(error)}; what it stood at before is not known, {done}"
+            self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
     async def shown(self) -> dict[str, Value | None]:

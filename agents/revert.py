@@ -7,13 +7,13 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agents import durable
 from agents.config import Attachment
 from agents.holds import SUFFIX
-from agents.host import Host, sole
+from agents.host import Host
 from agents.journal import Entry, Journal
 from agents.main import open_pair
 from agents.spool import Spool
+from tuner import files
 from tuner.core import ActuationError, Conflict, NotFound, StoreError, TuningError
 from tuner.wire import Reverted
 
@@ -38,7 +38,7 @@ def revert(state_dir: Path, root: Path = Path("/"), *, tell: bool = True) -> lis
     """
     _there(state_dir)
     try:
-        with sole(state_dir):
+        with files.lock(state_dir, "agent"):
             return _revert(state_dir, root, tell)
     except Conflict as error:
         raise Conflict(
@@ -153,6 +153,6 @@ def _put_back(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> No
             pair.close()
     finally:  # also where the device does not answer: the next agent must not take its hold up again
         try:
-            durable.remove(state_dir / "holds" / durable.file_name(entry.device, SUFFIX))
+            files.remove(state_dir / "holds" / files.file_name(entry.device, SUFFIX))
         except StoreError as error:
             log.error("event=hold_not_removed device=%s why=%r", entry.device, str(error))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agents import durable
+from tuner import files
 from tuner.core import Conflict, Forbidden, InvalidInput, NotFound, StoreError
 from tuner.wire import HoldReport, Message, Reverted, TrialReport
 
@@ -62,7 +62,7 @@ class Spool:
             name, text = f"{self._next:012d}-{kind}.json", report.model_dump_json()
             self._next += 1
             try:
-                durable.write(self._folder / name, text)
+                files.write(self._folder / name, text)
             except StoreError as error:
                 log.error("event=report_in_memory file=%s why=%r", name, str(error))
                 self._unwritten[name] = text
@@ -111,10 +111,10 @@ class Spool:
         with self._lock:
             try:
                 for name in sorted(self._unwritten):
-                    durable.write(self._folder / name, self._unwritten[name])
+                    files.write(self._folder / name, self._unwritten[name])
                     del self._unwritten[name]
                 for name in sorted(self._gone):
-                    durable.remove(self._folder / name)
+                    files.remove(self._folder / name)
                     self._gone.discard(name)
             except StoreError:
                 return  # said when it began
@@ -123,7 +123,7 @@ class Spool:
         with self._lock:
             self._unwritten.pop(path.name, None)
             try:
-                durable.remove(path)
+                files.remove(path)
             except StoreError as error:
                 log.error("event=report_not_removed file=%s why=%r", path.name, str(error))
                 self._gone.add(path.name)
@@ -142,14 +142,14 @@ class Spool:
         log.error("event=report_refused file=%s why=%r", path.name, why)
         refusal = Refusal(why=why, report=text.decode(errors="replace"))
         try:
-            durable.write(self._refused / path.name, refusal.model_dump_json())
+            files.write(self._refused / path.name, refusal.model_dump_json())
         except StoreError as error:
             log.error("event=refusal_not_kept file=%s why=%r", path.name, str(error))
             return
         self._drop(path)
         for old in sorted(self._refused.glob("*.json"))[:-MOST_REFUSED]:
             with suppress(StoreError):
-                durable.remove(old)
+                files.remove(old)
 
 
 def _load(path: Path, text: bytes) -> Report:

@@ -16,6 +16,7 @@ from tuner.core import (
     MeasurementError,
     Metric,
     Quantity,
+    Reading,
     TuningError,
     Window,
     student_t95,
@@ -37,10 +38,10 @@ class Ratio:
 
 
 RATIOS: Mapping[Quantity, Ratio] = {
-    STANDARD["energy_j"]: Ratio("window_energy_j", "window_items"),
-    STANDARD["power_w"]: Ratio("window_energy_j", SECONDS),
-    STANDARD["cpu_time_ms"]: Ratio("window_cpu_s", "window_items", 1000.0),
-    STANDARD["throughput_per_s"]: Ratio("window_items", SECONDS),
+    STANDARD["energy_j"]: Ratio("energy_j", "items"),
+    STANDARD["power_w"]: Ratio("energy_j", SECONDS),
+    STANDARD["cpu_time_ms"]: Ratio("cpu_s", "items", 1000.0),
+    STANDARD["throughput_per_s"]: Ratio("items", SECONDS),
 }
 
 
@@ -99,14 +100,14 @@ class PairWindow:
         Raises:
             MeasurementError: a total went backwards or is not a number.
         """
-        shown = self._take([w.read for w in self._windows])
-        mark = {k: e.mean for k, e in shown.items() if k.startswith("window_")}
-        for name, value in mark.items():
+        totals = self._take([w.read for w in self._windows])
+        for name, value in totals.items():
             if value < (self.total(name) or 0.0):
                 raise MeasurementError(
-                    f"{name} went backwards, to {value:g}", hint="the counter was reset; try again"
+                    f"the total {name} went backwards, to {value:g}",
+                    hint="the counter was reset; try again",
                 )
-        self._marks.append({SECONDS: self._clock.monotonic() - self._began, **mark})
+        self._marks.append({SECONDS: self._clock.monotonic() - self._began, **totals})
         self._own_s = self._usage.own_cpu_s() - self._own_began
 
     def stop(self) -> None:
@@ -141,17 +142,17 @@ class PairWindow:
     def load(self) -> Load:
         """Return the load so far; its rate only where somebody offers one."""
         rate = self._finished.get("arrival_rate_per_s") if self.offered else None
-        busy = self.total("window_busy_s")
+        busy = self.total("busy_s")
         return Load(
             rate.mean if rate is not None else 0.0,
-            int(self.total("window_items") or 0),
-            int(self.total("window_failed") or 0),
+            int(self.total("items") or 0),
+            int(self.total("failed") or 0),
             None if busy is None else min(1.0, busy / self._capacity_s),
         )
 
     def throttled(self) -> tuple[str, ...]:
         """Return the reasons for which the device was throttled within the window."""
-        prefix = "window_throttled_"
+        prefix = "throttled_"
         names = {name for mark in self._marks for name in mark if name.startswith(prefix)}
         return tuple(
             sorted(n.removeprefix(prefix).removesuffix("_s") for n in names if self.total(n))
@@ -162,9 +163,9 @@ class PairWindow:
 
         Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told.
         """
-        on_device = (self.total("window_foreign_s") or 0.0) / max(self.seconds, 1e-9)
-        busy = self.total("window_busy_s")
-        ours = (self.total("window_cpu_s") or 0.0) + self._own_s
+        on_device = (self.total("foreign_s") or 0.0) / max(self.seconds, 1e-9)
+        busy = self.total("busy_s")
+        ours = (self.total("cpu_s") or 0.0) + self._own_s
         on_host = 0.0 if busy is None else max(0.0, busy - ours) / self._capacity_s
         return min(1.0, max(on_device, on_host))
 
@@ -172,15 +173,13 @@ class PairWindow:
     def _capacity_s(self) -> float:
         return max(self._usage.cores * self.seconds, 1e-9)
 
-    def _take(
-        self, readings: Sequence[Callable[[], Mapping[str, Estimate]]]
-    ) -> dict[str, Estimate]:
-        """Read both sides; the workload's word counts where both tell the same."""
-        shown: dict[str, Estimate] = {}
-        for reading in readings:
-            shown.update(reading())
-        self._finished |= {k: e for k, e in shown.items() if not k.startswith("window_")}
-        return shown
+    def _take(self, ask: Sequence[Callable[[], Reading]]) -> dict[str, float]:
+        """Read both sides, and return the totals; the workload's word counts where both tell."""
+        totals: dict[str, float] = {}
+        for reading in [one() for one in ask]:
+            totals |= reading.totals
+            self._finished |= reading.estimates
+        return totals
 
     def _ratio(self, ratio: Ratio, metric: Metric) -> Estimate | None:
         marks: list[Mapping[str, float]] = [{ratio.total: 0.0, ratio.per: 0.0}]

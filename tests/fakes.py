@@ -31,6 +31,7 @@ from tuner.core import (
     Metric,
     Origin,
     Part,
+    Reading,
     Scope,
     Setting,
     Space,
@@ -43,7 +44,7 @@ CLOCK = Knob("gpu.clock_mhz", (400, 600, 800, 1000), 1000)
 BATCH = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD)
 
 Shows = Callable[[float, float], Mapping[str, float | Estimate]]
-"""What a window shows, from its start and the time now."""
+"""What a window shows, from its start and the time now: numbers are totals, the others metrics."""
 
 
 @dataclass
@@ -98,15 +99,18 @@ class FakeMeter:
 class FakeWindow:
     meter: FakeMeter
     began: float
-    stopped: Mapping[str, Estimate] | None = None
+    stopped: Reading | None = None
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         if self.meter.fails is not None:
             raise self.meter.fails
         shown = self.meter.shows(self.began, self.meter.time.monotonic())
-        return {k: e if isinstance(e, Estimate) else Estimate(e) for k, e in shown.items()}
+        return Reading(
+            {k: e for k, e in shown.items() if not isinstance(e, Estimate)},
+            {k: e for k, e in shown.items() if isinstance(e, Estimate)},
+        )
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         if self.stopped is None:
             self.meter.open -= 1
             self.stopped = self.read()
@@ -128,9 +132,9 @@ def steady(
         seconds = now - began
         items = float(int(per_s * seconds + 1e-9))
         found: dict[str, float | Estimate] = {
-            "window_energy_j": watts * seconds,
-            "window_items": items,
-            "window_cpu_s": cpu_share * seconds,
+            "energy_j": watts * seconds,
+            "items": items,
+            "cpu_s": cpu_share * seconds,
         }
         if items:
             found["latency_p99_ms"] = tail(p99_ms, int(items))

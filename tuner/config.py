@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
-import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
+from tuner import toml
 from tuner.core import ConfigError
 
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
@@ -44,7 +42,7 @@ class TunerConfig:
         if self.lease_s <= 0.0 or self.abandon_s <= 0.0 or self.keep_days < 1:
             raise ConfigError("lease_s, abandon_s and keep_days must be positive")
         for name in self.names:
-            if not HOST_NAME.fullmatch(name):
+            if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
                 raise ConfigError(
                     f"names cannot hold {name!r}",
                     hint='write host names alone, without scheme and port: ["tuner.example.org"]',
@@ -89,6 +87,22 @@ def holds_password(url: str) -> bool:
     return PASSWORD.search(url) is not None
 
 
+FILE_KEYS = {
+    "db": str,
+    "host": str,
+    "names": list,
+    "port": int,
+    "token_file": str,
+    "port_file": str,
+    "lease_s": toml.NUMBER,
+    "abandon_s": toml.NUMBER,
+    "tuning_hours": str,
+    "keep_days": int,
+}
+MADE_INTO = {"names": tuple, "token_file": Path, "port_file": Path}
+"""What such a field is where TOML has no word for it."""
+
+
 def load_tuner_config(path: Path) -> TunerConfig:
     """Read tuner.toml.
 
@@ -96,51 +110,13 @@ def load_tuner_config(path: Path) -> TunerConfig:
         ConfigError: the file cannot be read, does not parse, has a key that does not exist, or has a
             password in it and can be read by others.
     """
-    config = TunerConfig(**read_table(path, TunerConfig))
+    table = toml.read(path, FILE_KEYS)
+    for key in MADE_INTO.keys() & table.keys():
+        table[key] = MADE_INTO[key](table[key])
+    config = TunerConfig(**table)
     if holds_password(config.db) and path.stat().st_mode & 0o007:
         raise ConfigError(
             f"{path} holds the database's password and others may open it",
             hint=f"chmod 640 {path}; or leave the password out and keep it in a passfile",
         )
     return config
-
-
-def read_table(path: Path, schema: type) -> dict[str, Any]:
-    """Return the keys of a TOML file, checked by name and type against a dataclass's fields.
-
-    Raises:
-        ConfigError: names the file, the key, and the nearest key there is.
-    """
-    try:
-        table = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    known = {f.name: str(f.type) for f in fields(schema)}
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known)}"
-            raise ConfigError(f"{path}: unknown key {key!r}", hint=hint)
-        found[key] = _typed(path, key, value, known[key])
-    return found
-
-
-def _typed(path: Path, key: str, value: Any, kind: str) -> Any:  # noqa: ANN401 - TOML is untyped
-    if kind == "tuple[str, ...]":
-        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-            raise ConfigError(f"{path}: {key} must be a list of strings, not {value!r}")
-        return tuple(value)
-    fits = {
-        "str": isinstance(value, str),
-        "int": isinstance(value, int) and not isinstance(value, bool),
-        "float": isinstance(value, int | float) and not isinstance(value, bool),
-        "bool": isinstance(value, bool),
-        "Path": isinstance(value, str),
-    }
-    name = kind.split(" ", maxsplit=1)[0]
-    if not fits.get(name, True):
-        raise ConfigError(f"{path}: {key} must be a {name}, not {value!r}")
-    return Path(value) if name == "Path" else float(value) if name == "float" else value

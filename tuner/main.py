@@ -16,9 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner import heap
+from tuner import files, heap
 from tuner.config import TunerConfig, within_hours
-from tuner.core import ConfigError
+from tuner.core import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from tuner.core import Store
@@ -114,7 +114,7 @@ def serve(config: TunerConfig) -> None:
         logging.getLogger(chatty).addFilter(LogLimit())
     port = listener.getsockname()[1]
     if config.port_file is not None:
-        write_whole(config.port_file, f"{port}\n", 0o644)
+        files.write(config.port_file, f"{port}\n", 0o644)
     _tell_reach(config, port)
     # uvicorn heeds SIGTERM and raises it once more at its end: ignored, so that the store is closed.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -187,24 +187,14 @@ def ensure_token(path: Path) -> str:
     """
     try:
         if not path.exists():
-            write_whole(path, secrets.token_urlsafe(32) + "\n", 0o600)
+            files.write(path, secrets.token_urlsafe(32) + "\n", 0o600)
         if path.stat().st_mode & 0o077:
             raise ConfigError(f"{path} can be read by others", hint=f"chmod 600 {path}")
         token = path.read_text().strip()
     except OSError as error:
         raise ConfigError(f"cannot use the token file {path}: {error.strerror}") from None
+    except StoreError as error:
+        raise ConfigError(error.message, hint=error.hint) from None
     if not token:
         raise ConfigError(f"the token file {path} is empty", hint="delete it to get a new token")
     return token
-
-
-def write_whole(path: Path, text: str, mode: int) -> None:
-    """Write a small file so that a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    whole.replace(path)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agents.attached import Attached, NothingToSet
 from tuner.core import (
-    Estimate,
     InvalidInput,
     MeasurementError,
     Metric,
+    Reading,
     Scope,
     Space,
 )
@@ -88,9 +87,9 @@ class CpuWindow:
         self._busy_s = busy_seconds(_required(stat))
         self._last_uj = [package.read_uj() for package in packages]
         self._total_uj = 0
-        self._closed: Mapping[str, Estimate] | None = None
+        self._closed: Reading | None = None
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         """Return the busy CPU seconds of the whole host and, where metered, the energy so far.
 
         Raises:
@@ -99,14 +98,13 @@ class CpuWindow:
         if self._closed is not None:
             return self._closed
         busy = max(0.0, busy_seconds(_required(self._stat)) - self._busy_s)
-        found = {"window_busy_s": Estimate.of_mean(busy, 0.0, scope=Scope.MODULE)}
+        totals = {"busy_s": busy}
         if self._packages:
             self._count()
-            joules = self._total_uj / 1e6
-            found["window_energy_j"] = Estimate.of_mean(joules, 0.0, scope=Scope.MODULE)
-        return found
+            totals["energy_j"] = self._total_uj / 1e6
+        return Reading(totals)
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """Close the window and return what it showed.
 
         Raises:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.hand import Value
+from tuner import files
 from tuner.errors import ActuationError, DeviceLost
 
 A100: Mapping[str, Mapping[str, Any]] = {
@@ -120,6 +121,4 @@ def load(path: Path) -> dict[str, Any]:
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Replace a file as one step, which a killed process has done or not."""
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(state))
-    new.replace(path)
+    files.write(path, json.dumps(state))

@@ -7,20 +7,18 @@ through functions of its own what it served. The numbers say that they are simul
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from agents.attached import Attached
 from tuner.core import (
     ActuationError,
     Clock,
-    Estimate,
     InvalidInput,
     Knob,
     Metric,
     Origin,
     Part,
+    Reading,
     Role,
     Scope,
     Setting,
@@ -35,8 +33,6 @@ ROOM = 16384
 """As many latencies as the library keeps."""
 QUANTILES = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}
 METRICS = (*QUANTILES, "throughput_per_s")
-
-estimate = partial(Estimate.of_mean, origin=Origin.SIMULATED, scope=Scope.SERVICE)
 
 
 def is_there() -> bool:
@@ -138,24 +134,25 @@ class InferenceWindow:
         self._items = meter.served.get("items")
         self._mark, _ = meter.served.latencies_ms(0)
         self._latencies_ms: list[float] = []
-        self._closed: Mapping[str, Estimate] | None = None
+        self._closed: Reading | None = None
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         """Return what the window shows so far."""
         if self._closed is not None:
             return self._closed
         self._mark, new = self._meter.served.latencies_ms(self._mark)
         self._latencies_ms += new
         items = self._meter.served.get("items") - self._items
-        shown = {"window_items": estimate(items, 0.0), "window_failed": estimate(0.0, 0.0)}
-        if self._latencies_ms:
-            for name, quantile in QUANTILES.items():
-                shown[name] = quantile_estimate(
-                    self._latencies_ms, quantile, origin=Origin.SIMULATED, scope=Scope.SERVICE
-                )
-        return shown
+        tails = {
+            name: quantile_estimate(
+                self._latencies_ms, quantile, origin=Origin.SIMULATED, scope=Scope.SERVICE
+            )
+            for name, quantile in QUANTILES.items()
+            if self._latencies_ms
+        }
+        return Reading({"items": items, "failed": 0.0}, tails)
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """Close the window and return what it showed."""
         self._closed = self.read()
         return self._closed

@@ -6,21 +6,18 @@ for it, and `origin`, what all its numbers claim to be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 
 from agents.attached import Attached
 from agents.windows import RATIOS
-from tuner.core import Estimate, Origin
+from tuner.core import Origin
 
 Later = Callable[[], None]
-UNITS = ("_j", "_w", "_s", "_ms", "_items", "_failed")
-
-
-def totals(shown: Mapping[str, Estimate]) -> dict[str, float]:
-    return {name: e.mean for name, e in shown.items() if name.startswith("window_")}
+UNITS = ("_j", "_w", "_s", "_ms")
+COUNTS = ("items", "failed")
 
 
 class MeterContract:
@@ -31,7 +28,8 @@ class MeterContract:
         later()
         shown = window.stop()
         for metric in side.metrics:
-            assert metric.name in shown or RATIOS[metric.quantity].total in shown
+            told = shown.totals
+            assert metric.name in shown.estimates or RATIOS[metric.quantity].total in told
 
     def test_nothing_is_shown_that_is_not_listed_or_a_total(
         self, side: Attached, later: Later
@@ -40,16 +38,17 @@ class MeterContract:
         later()
         listed = {metric.name for metric in side.metrics} | {"arrival_rate_per_s"}
         shown = window.stop()
-        assert shown
-        assert {n for n in shown if not n.startswith("window_")} <= listed
-        assert all(name.endswith(UNITS) for name in shown)
+        assert shown.totals or shown.estimates
+        assert shown.estimates.keys() <= listed
+        assert all(name.endswith((*UNITS, *COUNTS)) for name in shown.totals)
+        assert all(name.endswith(UNITS) for name in shown.estimates)
 
     def test_numbers_say_where_they_come_from(
         self, side: Attached, later: Later, origin: Origin
     ) -> None:
         window = side.meter.start()
         later()
-        assert {e.origin for e in window.stop().values()} == {origin}
+        assert {e.origin for e in window.stop().estimates.values()} <= {origin}
         assert {metric.origin for metric in side.metrics} <= {origin}
 
     def test_nothing_is_negative_and_totals_only_grow(self, side: Attached, later: Later) -> None:
@@ -59,9 +58,9 @@ class MeterContract:
             later()
             seen.append(window.read())
         seen.append(window.stop())
-        assert all(e.mean >= 0.0 for shown in seen for e in shown.values())
+        assert all(e.mean >= 0.0 for shown in seen for e in shown.estimates.values())
         for before, after in pairwise(seen):
-            assert all(totals(after)[name] >= value for name, value in totals(before).items())
+            assert all(after.totals[name] >= value for name, value in before.totals.items())
 
     def test_a_closed_window_shows_the_same_for_ever(self, side: Attached, later: Later) -> None:
         window = side.meter.start()
@@ -76,13 +75,13 @@ class MeterContract:
         later()
         short = side.meter.start()
         later()
-        shorter = totals(short.stop())
+        shorter = short.stop().totals
         later()
-        longer = totals(long.stop())
+        longer = long.stop().totals
         assert shorter.keys() == longer.keys()
         assert all(longer[name] >= value for name, value in shorter.items())
 
     def test_a_window_just_opened_shows_no_number_it_cannot_know(self, side: Attached) -> None:
         shown = side.meter.start().read()
-        assert all(value == pytest.approx(0.0, abs=1.0) for value in totals(shown).values())
-        assert not {metric.name for metric in side.metrics} & shown.keys()
+        assert all(value == pytest.approx(0.0, abs=1.0) for value in shown.totals.values())
+        assert not {metric.name for metric in side.metrics} & shown.estimates.keys()

@@ -361,11 +361,11 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
         workload.actuator.apply({"batch_size": 4})
         assert workload.actuator.read() == {**DEFAULT, "batch_size": 4}
         window = workload.meter.start()
-        assert eventually(lambda: window.read()["window_items"].mean >= 45)
+        assert eventually(lambda: window.read().totals["items"] >= 45)
         shown = window.stop()
-        assert shown["latency_p50_ms"].mean > 0.0
-        assert shown["window_failed"].mean == 0.0
-        assert shown["window_cpu_s"].mean > 0.0
+        assert shown.estimates["latency_p50_ms"].mean > 0.0
+        assert shown.totals["failed"] == 0.0
+        assert shown.totals["cpu_s"] > 0.0
         pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
     finally:
         workload.close()
@@ -380,7 +380,7 @@ def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Pat
         before = workload.pulse()
         workload.actuator.apply({"batch_size": 4})
         window = workload.meter.start()
-        assert eventually(lambda: window.read()["window_items"].mean > 0)
+        assert eventually(lambda: window.read().totals["items"] > 0)
         pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]
         os.kill(pids[0], signal.SIGKILL)
         assert eventually(lambda: not any(alive(pid) for pid in pids))

@@ -119,15 +119,15 @@ def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Confi
 
     FILE is replaced as a whole; without an actuator it says only that there is none.
     """
+    from tuner import files
     from tuner.core import TuningError
-    from tuner.main import write_whole
 
     try:
         (devices, missing, _), up = _asked(config, None), 1
     except TuningError as error:
         typer.echo(str(error), err=True)
         devices, missing, up = [], {}, 0
-    write_whole(file, "".join(f"{line}\n" for line in _exposed(devices, missing, up)), 0o644)
+    files.write(file, "".join(f"{line}\n" for line in _exposed(devices, missing, up)), 0o644)
 
 
 def _exposed(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +13,7 @@ from tuner.cli.jobs import CONTROL, draft
 from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Outcome, Result, outcome
 from tuner.cli.runfile import Job, RunRecord, write_run
-from tuner.core import Conflict, Device, NotFound, Phase, StoreError, TuningError
+from tuner.core import Device, NotFound, Phase, StoreError, TuningError
 from tuner.loop import TUNER
 from tuner.wire import Change
 
@@ -29,33 +27,6 @@ LOOK_S = 1.0
 RELEASE_S = 30.0
 EMPTY_LOOKS = 4
 SETTLED = (Phase.HOLDING, Phase.STOPPED)
-
-
-@contextmanager
-def sole(state_dir: Path) -> Iterator[None]:
-    """Have the state folder to oneself, made where it is missing.
-
-    Raises:
-        Conflict: another run uses it.
-        StoreError: it cannot be made or written.
-    """
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = (state_dir / "run.lock").open("w")
-    except OSError as error:
-        raise StoreError(
-            f"cannot use the state folder {state_dir}: {error.strerror}",
-            hint="give one you may write with --state-dir",
-        ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Conflict(
-                f"another run is using the state folder {state_dir}",
-                hint="wait for it, or give another with --state-dir",
-            ) from None
-        yield
 
 
 def drop_leftovers(last: RunRecord, say: Callable[[str], None]) -> None:

@@ -91,7 +91,7 @@ def run(
     Starts one tuner and one agent as local processes and ends them afterwards. Exits with 1 where
     nothing could be tuned.
     """
-    from tuner.cli.conduct import sole
+    from tuner import files
     from tuner.cli.jobs import Wishes
     from tuner.core import ConfigError, Safety
 
@@ -111,7 +111,7 @@ def run(
             "--resume goes on with the run as it began", hint="give only --state-dir and --json"
         )
     asked = None if resume else _asked(wishes, db, state_dir)
-    with sole(state_dir):
+    with files.lock(state_dir, "run", 0o700):
         record = _unfinished(state_dir) if asked is None else _begun(asked, state_dir)
         _carry_out(record, state_dir, as_json)
 

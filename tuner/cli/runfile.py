@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tuner import files
 from tuner.core import ConfigError, Safety
 
 NAME = "run.json"
@@ -86,9 +86,9 @@ def read_run(state_dir: Path) -> RunRecord | None:
 
 
 def write_run(state_dir: Path, record: RunRecord) -> None:
-    """Replace the record whole; only its owner may read it, for a URL may hold a password."""
-    whole = state_dir / f".{NAME}.{os.getpid()}"
-    descriptor = os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(record.model_dump_json(indent=2) + "\n")
-    whole.replace(state_dir / NAME)
+    """Replace the record; only its owner may read it, for a URL may hold a password.
+
+    Raises:
+        StoreError: the disk refuses.
+    """
+    files.write(state_dir / NAME, record.model_dump_json(indent=2) + "\n", 0o600)

@@ -133,6 +133,7 @@ from tuner.core.quantities import (
     quantity_of,
     standard,
 )
+from tuner.core.readings import Reading
 from tuner.core.savings import (
     capacity_beside,
     capacity_lost,
@@ -257,6 +258,7 @@ __all__ = [
     "ProtocolMismatch",
     "RATE_BAND",
     "refuse_contradiction",
+    "Reading",
     "Report",
     "Revision",
     "Role",

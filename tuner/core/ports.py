@@ -10,7 +10,7 @@ from tuner.core.access import AccessToken
 from tuner.core.decisions import Past, Suggestion
 from tuner.core.devices import Applied, Device, Event, FleetStop, Glimpse, Observation
 from tuner.core.knobs import Setting
-from tuner.core.measurements import Estimate
+from tuner.core.readings import Reading
 from tuner.core.studies import Revision, Study
 from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialState
 
@@ -64,11 +64,11 @@ class Actuator(Protocol):
 class Window(Protocol):
     """An open measuring window."""
 
-    def read(self) -> Mapping[str, Estimate]:
-        """Return what the window shows so far; a metric that shows nothing yet is absent."""
+    def read(self) -> Reading:
+        """Return what the window shows so far."""
         ...
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """Close the window and return what it showed. Closing twice returns the same.
 
         Raises:

@@ -6,7 +6,7 @@ board is measured, all instances together: NVML has no energy of an instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ import pynvml
 from agents.devices.nvidia.clocks import ClockLock, look
 from agents.devices.nvidia.energy import Joules
 from agents.devices.nvidia.nvml import Gpu
-from tuner.core import ActuationError, Clock, Estimate, MeasurementError
+from tuner.core import ActuationError, Clock, MeasurementError, Reading
 
 THROTTLES = MappingProxyType(
     {74: "power", 76: "sync_boost", 269: "thermal", 270: "hw_thermal", 271: "power_brake"}
@@ -94,9 +94,9 @@ class GpuWindow:
         self._foreign_s = 0.0
         self._looks = 0
         self._astray: list[str] = []
-        self._closed: Mapping[str, Estimate] | None = None
+        self._closed: Reading | None = None
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         """Return the totals so far; energy only once there is any.
 
         Raises:
@@ -107,7 +107,7 @@ class GpuWindow:
         with measuring():
             return self._shown()
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """Close the window and return what it showed.
 
         Raises:
@@ -126,19 +126,19 @@ class GpuWindow:
             self._closed = shown
         return self._closed
 
-    def _shown(self) -> dict[str, Estimate]:
+    def _shown(self) -> Reading:
         joules = 0.0 if self._joules is None else self._joules.read()
-        totals = {f"window_throttled_{why}_s": s for why, s in self._since().items()}
+        totals = {f"throttled_{why}_s": s for why, s in self._since().items()}
         self._see()
         foreign = self._meter.company.foreign()
         now = self._meter.clock.monotonic()
         if foreign is not None:
             self._foreign_s += now - self._last_s if foreign else 0.0
-            totals["window_foreign_s"] = self._foreign_s
+            totals["foreign_s"] = self._foreign_s
         self._last_s = now
         if joules > 0.0:
-            totals["window_energy_j"] = joules
-        return {name: Estimate.of_mean(value, 0.0) for name, value in totals.items()}
+            totals["energy_j"] = joules
+        return Reading(totals)
 
     def _since(self) -> dict[str, float]:
         now = throttle_s(self._meter.gpu)
@@ -157,9 +157,9 @@ class GpuWindow:
             wrong = self._meter.lock.astray(seen)
             self._astray += [wrong] if wrong else []
 
-    def _check(self, shown: Mapping[str, Estimate]) -> None:
+    def _check(self, shown: Reading) -> None:
         uuid, seconds = self._meter.gpu.uuid, self._meter.clock.monotonic() - self._began
-        if self._joules is not None and "window_energy_j" not in shown and seconds > STILL_S:
+        if self._joules is not None and "energy_j" not in shown.totals and seconds > STILL_S:
             raise MeasurementError(
                 f"{uuid}: the energy counter stood still for {seconds:.3g} s",
                 hint="start the agent anew: it checks the counter again",

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from agents import durable
+from tuner import files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,4 +53,4 @@ class Memory:
     def _keep(self, findings: Findings) -> None:
         self.findings = findings
         if self._path is not None:
-            durable.write(self._path, json.dumps(asdict(findings)))
+            files.write(self._path, json.dumps(asdict(findings)))

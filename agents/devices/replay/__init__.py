@@ -9,7 +9,7 @@ from random import Random
 
 from agents.attached import Attached
 from agents.devices.replay.table import METRICS, Surface, load_surface
-from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope, Setting
+from tuner.core import Estimate, MeasurementError, Metric, Origin, Reading, Scope, Setting
 
 __all__ = ["open_replay", "truth"]
 
@@ -107,18 +107,18 @@ class ReplayedWindow:
         self._draw = draw
         self._setting = device.read()
         self._start = device.monotonic()
-        self._shown: Mapping[str, Estimate] | None = None
+        self._shown: Reading | None = None
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         """Return the row, nothing before any time has passed or once the setting was changed."""
         if self._shown is not None:
             return self._shown
         if self._device.monotonic() <= self._start or self._device.read() != self._setting:
-            return {}
+            return Reading()
         row = self._device.surface.row(self._setting)
-        return {name: self._noisy(name, value) for name, value in row.items()}
+        return Reading(estimates={n: self._noisy(n, value) for n, value in row.items()})
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """Close the window and return the row.
 
         Raises:

@@ -42,7 +42,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Counters:
     """All counters at one moment. `counter_j` is as of `counter_ns`, the last 100 ms step.
 
     `shared` is what fine-tuning beside the inference took.
@@ -148,10 +148,10 @@ class SimulatedDevice:
         if self.faults.lost:
             raise DeviceLost("the simulated device fell off the bus", hint="a fault is on")
 
-    def reading(self) -> Reading:
+    def reading(self) -> Counters:
         """Return all counters as they are now."""
         steps = math.floor(self._progress)
-        return Reading(
+        return Counters(
             self._now_ns, *self._counter, steps, self._items, self._throttled_s, self._shared
         )
 

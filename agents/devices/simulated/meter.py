@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean, stdev
 
-from agents.devices.simulated.device import NS, TICK_NS, Reading, SimulatedDevice
+from agents.devices.simulated.device import NS, TICK_NS, Counters, SimulatedDevice
 from agents.devices.simulated.noise import EPOCH_S, POWER_TOTAL_SD, SPEED_SD
 from tuner.core import (
     Z95,
@@ -16,6 +15,7 @@ from tuner.core import (
     MeasurementError,
     Metric,
     Origin,
+    Reading,
     Scope,
     quantile_estimate,
 )
@@ -60,16 +60,16 @@ class SimulatedWindow:
         self._scope = scope
         self._latencies_ms: list[float] = []
         self._start = device.reading()
-        self._end: Reading | None = None
+        self._end: Counters | None = None
         device.listen(self._latencies_ms)
 
-    def read(self) -> Mapping[str, Estimate]:
+    def read(self) -> Reading:
         """Return what the window shows so far; energy only once the counter has moved on."""
         _answering(self._device)
         end = self._end or self._device.reading()
-        return _Shown(self._start, end, self._latencies_ms, self._scope).estimates()
+        return _Shown(self._start, end, self._latencies_ms, self._scope).reading()
 
-    def stop(self) -> Mapping[str, Estimate]:
+    def stop(self) -> Reading:
         """Close the window and return what it showed.
 
         Raises:
@@ -81,7 +81,7 @@ class SimulatedWindow:
         _answering(self._device)
         shown = _Shown(self._start, self._end, self._latencies_ms, self._scope)
         shown.check_counter()
-        return shown.estimates()
+        return shown.reading()
 
 
 def _answering(device: SimulatedDevice) -> None:
@@ -95,7 +95,7 @@ class _Shown:
     """What lies between two readings."""
 
     def __init__(
-        self, start: Reading, end: Reading, latencies_ms: list[float], scope: Scope
+        self, start: Counters, end: Counters, latencies_ms: list[float], scope: Scope
     ) -> None:
         self._scope = scope
         self._latencies_ms = latencies_ms
@@ -122,39 +122,31 @@ class _Shown:
                 hint="restart the driver",
             )
 
-    def estimates(self) -> dict[str, Estimate]:
+    def reading(self) -> Reading:
         if self._seconds <= 0.0:
-            return {}
+            return Reading()
+        totals = {"items": float(self._items), "throttled_power_s": self._throttled_s}
         found = self._progress()
         if self._joules > 0.0:
+            totals["energy_j"] = self._joules
             found |= self._energy()
         if self._latencies_ms:
             found |= self._latency()
-        return found | self._fine_tuning()
+        return Reading(totals, found | self._fine_tuning())
 
     def _progress(self) -> dict[str, Estimate]:
+        if not self._items:
+            return {}
         batch = self._items / self._steps if self._steps else 1.0
         doubt = math.hypot(batch * TWO_ROUNDINGS, self._items * self._speed_sd)
-        n = max(1, self._steps)
-        found = {
-            "window_items": self._estimate(self._items, doubt, n, Scope.SERVICE),
-            "window_throttled_power_s": self._estimate(self._throttled_s, 0.0, 1, self._scope),
-        }
-        if self._items:
-            rate = self._items / self._seconds
-            per_s = self._estimate(rate, doubt / self._seconds, n, Scope.SERVICE)
-            found |= {"throughput_per_s": per_s, "arrival_rate_per_s": per_s}
-        return found
+        rate, n = self._items / self._seconds, max(1, self._steps)
+        per_s = self._estimate(rate, doubt / self._seconds, n, Scope.SERVICE)
+        return {"throughput_per_s": per_s, "arrival_rate_per_s": per_s}
 
     def _energy(self) -> dict[str, Estimate]:
-        watts = self._joules / self._counted_s
-        # The counter's steps do not fall on the window's ends; the watts are from step to step.
-        doubt = math.hypot(watts * TICK_NS / NS * TWO_ROUNDINGS, self._joules * self._power_sd)
+        watts = self._joules / self._counted_s  # from step to step of the counter
         ticks = max(1, round(self._counted_s * NS / TICK_NS))
-        found = {
-            "window_energy_j": self._estimate(self._joules, doubt, ticks, self._scope),
-            "power_w": self._estimate(watts, watts * self._power_sd, ticks, self._scope),
-        }
+        found = {"power_w": self._estimate(watts, watts * self._power_sd, ticks, self._scope)}
         rate = self._progress().get("throughput_per_s")
         if rate is not None:
             joules = watts / rate.mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agents import durable
+from tuner import files
 from tuner.core import ActuationError, ConfigError, Setting, Space, StoreError
 
 
@@ -35,6 +35,6 @@ def save_setting(path: Path, setting: Setting) -> None:
         ActuationError: the disk refuses.
     """
     try:
-        durable.write(path, json.dumps(dict(setting)))
+        files.write(path, json.dumps(dict(setting)))
     except StoreError as error:
         raise ActuationError(error.message, hint=error.hint) from error

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents import durable
 from agents.workloads.ray_serve.dashboard import Application, Dashboard, Instance
 from agents.workloads.ray_serve.deployment import (
     as_named,
@@ -17,6 +16,7 @@ from agents.workloads.ray_serve.deployment import (
     version_of,
     with_setting,
 )
+from tuner import files
 from tuner.core import (
     ActuationError,
     Clock,
@@ -106,11 +106,11 @@ class FoundFile:
             "named": dict(found.named),
             "ours": [dict(setting) for setting in found.ours],
         }
-        durable.write(self._path, json.dumps(table, indent=1))
+        files.write(self._path, json.dumps(table, indent=1))
 
     def forget(self) -> None:
         """Remove it: everything is back."""
-        durable.remove(self._path)
+        files.remove(self._path)
 
 
 def found_at(file: FoundFile, version: str, setting: Setting, named: Mapping[str, Any]) -> Found:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from agents.attached import Attached
 from agents.load import HttpCaller, LoadShape
+from agents.load_meter import LoadMeter
+from agents.prometheus_meter import ARRIVALS, PrometheusMeter
 from agents.workloads.ray_serve.actuator import (
     Address,
     DeploymentActuator,
@@ -29,14 +32,7 @@ from agents.workloads.ray_serve.deployment import (
     taken_by_others,
     version_of,
 )
-from agents.workloads.ray_serve.meter import (
-    ARRIVALS,
-    REPORT_S,
-    FiguresMeter,
-    LoadMeter,
-    RayFigures,
-    RayProcesses,
-)
+from agents.workloads.ray_serve.meter import REPORT_S, CpuTotal, RayFigures, RayProcesses
 from tuner.core import (
     Clock,
     InvalidInput,
@@ -164,11 +160,12 @@ def _meter(
     processes: RayProcesses | None,
     clock: Clock,
     seed: int,
-) -> tuple[FiguresMeter | LoadMeter, LoadShape | None]:
+) -> tuple[PrometheusMeter | LoadMeter, LoadShape | None]:
+    counting = partial(CpuTotal, processes)
     if not asked.callers:
         figures = RayFigures(dashboard, asked.address.application)
         figures.read()
-        return FiguresMeter(figures, processes, clock), None
+        return PrometheusMeter(figures.read, counting, clock, REPORT_S), None
     route = asked.address.application_in(instance).route_prefix
     if route is None:
         raise InvalidInput(
@@ -184,7 +181,7 @@ def _meter(
     def connect() -> HttpCaller:
         return HttpCaller(host, port, path, body=asked.body)
 
-    return LoadMeter(connect, shape, processes, clock, seed), shape
+    return LoadMeter(connect, shape, counting, clock, seed), shape
 
 
 def _metrics(shape: LoadShape | None, processes: RayProcesses | None) -> tuple[Metric, ...]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
-from weakref import WeakSet
 
 from agents.attached import Attached, Pulse, WorkloadChanged
-from agents.load import HttpCaller, LoadRun, LoadShape, Tally
-from agents.tally import shown_by
+from agents.load import HttpCaller, LoadShape
+from agents.load_meter import LoadMeter
 from agents.workloads.served.contract import Server, StatsReply
 from tuner.core import (
     ActuationError,
     Clock,
-    Estimate,
     InvalidInput,
     MeasurementError,
     Metric,
@@ -23,7 +22,6 @@ from tuner.core import (
     Setting,
     Space,
     TuningError,
-    Window,
     render_setting,
     setting_key,
 )
@@ -71,81 +69,30 @@ class KnobActuator:
             )
 
 
-class LoadMeter:
-    """Measures a served workload under our load; every window sends the same seeded arrivals."""
+class ServerTotals:
+    """What the server has added up since this was made. Raises MeasurementError."""
 
-    def __init__(self, server: Server, shape: LoadShape, clock: Clock, seed: int) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._shape = shape
-        self._clock = clock
-        self._seed = seed
-        self._runs: WeakSet[LoadRun] = WeakSet()
+        self._before = self._stats()
 
-    def start(self) -> Window:
-        """Start the load. Raises MeasurementError where the server does not answer."""
-        before = self.stats()
-        url = urlsplit(self._server.url)
-        host, port = url.hostname or "", url.port or 80
-        run = LoadRun(
-            lambda: HttpCaller(host, port, "/infer"),
-            self._shape,
-            clock=self._clock,
-            seed=self._seed,
-        )
-        self._runs.add(run)
-        return LoadWindow(run, before, self.stats)
+    def __call__(self) -> Mapping[str, float]:
+        """Return the totals so far. Raises MeasurementError."""
+        before, now = self._before, self._stats()
+        totals = {"items": float(now.items - before.items), "cpu_s": now.cpu_s - before.cpu_s}
+        if min(totals.values()) < 0.0:
+            raise MeasurementError(
+                "the workload's totals went backwards", hint="it was restarted; measure again"
+            )
+        if now.batches is not None and before.batches is not None:
+            totals["batches"] = float(now.batches - before.batches)
+        return totals
 
-    def stats(self) -> StatsReply:
-        """Return the server's totals. Raises MeasurementError where it does not tell them."""
+    def _stats(self) -> StatsReply:
         try:
             return self._server.stats()
         except ActuationError as error:
             raise MeasurementError(error.message, hint=error.hint) from error
-
-    def close(self) -> None:
-        """End the load of every window that is still open."""
-        for run in list(self._runs):
-            run.stop(grace_s=0.0)
-
-
-class LoadWindow:
-    """An open window: the load is on until it is stopped.
-
-    Items and CPU time are the server's own totals, so that their ratio is right even where somebody
-    else sends requests too; latencies and failures are what our callers saw.
-    """
-
-    def __init__(self, run: LoadRun, before: StatsReply, stats: Callable[[], StatsReply]) -> None:
-        self._run = run
-        self._before = before
-        self._stats = stats
-        self._final: Mapping[str, Estimate] | None = None
-
-    def read(self) -> Mapping[str, Estimate]:
-        """Return what the window shows so far. Raises MeasurementError."""
-        if self._final is not None:
-            return self._final
-        return self._shown(self._run.read())
-
-    def stop(self) -> Mapping[str, Estimate]:
-        """End the load and return what it showed. Raises MeasurementError."""
-        if self._final is None:
-            self._final = self._shown(self._run.stop())
-        return self._final
-
-    def _shown(self, tally: Tally) -> Mapping[str, Estimate]:
-        now = self._stats()
-        cpu_s, items = now.cpu_s - self._before.cpu_s, now.items - self._before.items
-        if cpu_s < 0.0 or items < 0:
-            raise MeasurementError(
-                "the workload's totals went backwards", hint="it was restarted; measure again"
-            )
-        totals = {
-            "window_items": Estimate(float(items), scope=Scope.SERVICE),
-            "window_failed": Estimate(float(tally.failed), scope=Scope.SERVICE),
-            "window_cpu_s": Estimate(cpu_s, scope=Scope.PROCESS),
-        }
-        return shown_by(tally, _together(self._before, now)) | totals
 
 
 class Heart:
@@ -198,7 +145,9 @@ def attach(
     except TuningError:
         server.close()
         raise
-    meter = LoadMeter(server, shape, clock, seed)
+    url = urlsplit(server.url)
+    connect = partial(HttpCaller, url.hostname or "", url.port or 80, "/infer")
+    meter = LoadMeter(connect, shape, partial(ServerTotals, server), clock, seed)
 
     def close() -> None:
         meter.close()
@@ -240,10 +189,3 @@ def _checked(url: str) -> str:
     if parts.scheme != "http" or not port or parts.path not in ("", "/") or parts.query:
         raise InvalidInput(f"{url!r} is not a plain http address with a port", hint=hint)
     return url.rstrip("/")
-
-
-def _together(before: StatsReply, now: StatsReply) -> float:
-    """Return how many items a batch had on average; 1 where the server does not tell its batches."""
-    if before.batches is None or now.batches is None or now.batches <= before.batches:
-        return 1.0
-    return max(1.0, (now.items - before.items) / (now.batches - before.batches))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import json
 import os
 import signal
@@ -11,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-import tokenize
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from agents.devices import fake_knobs
 from agents.devices.remote import open_remote
 from agents.host import HostClock
 from tests.builders import Time
+from tests.lines_of_code import lines_of_code
 from tests.unit.agents.actuator_site import CLOCK, FACTORY, GPU, HERE, LIMIT, TRIED, Site
 from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
@@ -256,22 +255,6 @@ def loaded() -> list[Path]:
                 ("__editable__", "_distutils")
             )
     return found
-
-
-def lines_of_code(path: Path) -> int:
-    """Count the lines that hold code: not those with comments, docstrings or nothing alone."""
-    text = path.read_text()
-    told: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                told |= set(range(child.lineno, (child.end_lineno or 0) + 1))
-    blank = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
-    code: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in blank and token.type != tokenize.ENDMARKER:
-            code |= set(range(token.start[0], token.end[0] + 1))
-    return len(code - told)
 
 
 def test_all_it_loads_can_be_read_in_one_sitting() -> None:

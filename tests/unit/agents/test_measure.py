@@ -153,7 +153,7 @@ def test_a_window_is_not_cut_short_at_the_edge(rig: Rig) -> None:
 def test_a_contaminated_window_is_measured_again(rig: Rig) -> None:
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
         others = 1.0 if began < 10.0 else 0.0
-        return {**steady()(began, now), "window_busy_s": (1.0 + others) * (now - began)}
+        return {**steady()(began, now), "busy_s": (1.0 + others) * (now - began)}
 
     rig.shows = shows
     outcome = attempt(rig, ask())
@@ -164,7 +164,7 @@ def test_a_contaminated_window_is_measured_again(rig: Rig) -> None:
 
 
 def test_windows_that_stay_contaminated_are_reported_so(rig: Rig) -> None:
-    rig.shows = lambda b, n: {**steady()(b, n), "window_busy_s": 2.0 * (n - b)}
+    rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 2.0 * (n - b)}
     outcome = attempt(rig, ask())
     assert outcome.state is TrialState.CONTAMINATED and outcome.measurement is not None
     assert "others used 50% of the host's cores" in outcome.reason
@@ -172,7 +172,7 @@ def test_windows_that_stay_contaminated_are_reported_so(rig: Rig) -> None:
 
 
 def test_a_limit_broken_by_others_is_no_evidence_and_not_tried_again(rig: Rig) -> None:
-    rig.shows = lambda b, n: {**steady()(b, n), "window_busy_s": 2.0 * (n - b)}
+    rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 2.0 * (n - b)}
     outcome = attempt(rig, ask(limits=(Limit("latency_p99_ms", "<=", 10.0),)))
     assert outcome.state is TrialState.CONTAMINATED and not outcome.censored
     assert rig.meter.opened == 2
@@ -192,7 +192,7 @@ def test_a_limit_broken_by_others_is_no_evidence_and_not_tried_again(rig: Rig) -
 def test_another_rate_than_the_baselines_contaminates_in_open_loop_only(
     rig: Rig, listed: bool, expected: float | None, state: TrialState
 ) -> None:
-    rig.shows = lambda b, n: {**steady()(b, n), "arrival_rate_per_s": 50.0}
+    rig.shows = lambda b, n: {**steady()(b, n), "arrival_rate_per_s": Estimate(50.0)}
     if listed:
         rig.listed = (*rig.listed, "arrival_rate_per_s")
     outcome = attempt(rig, ask(rate=expected))
@@ -212,7 +212,7 @@ def test_a_knob_that_somebody_else_changes_contaminates(rig: Rig) -> None:
 
 
 def test_throttling_is_noted_and_no_contamination(rig: Rig) -> None:
-    rig.shows = lambda b, n: {**steady()(b, n), "window_throttled_power_s": 0.5 * (n - b)}
+    rig.shows = lambda b, n: {**steady()(b, n), "throttled_power_s": 0.5 * (n - b)}
     outcome = attempt(rig, ask())
     assert outcome.state is TrialState.COMPLETED and outcome.measurement is not None
     assert outcome.measurement.throttled == ("power",)
@@ -221,9 +221,9 @@ def test_throttling_is_noted_and_no_contamination(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("shows", "why"),
     [
-        (lambda b, n: {"window_energy_j": 1.0 * (n - b)}, "did not give energy_j, latency_p99_ms"),
-        (lambda b, n: {"latency_p99_ms": float("nan")}, "nan"),
-        (lambda b, n: {**steady()(b, n), "latency_p99_ms": -1.0}, "absurd"),
+        (lambda b, n: {"energy_j": 1.0 * (n - b)}, "did not give energy_j, latency_p99_ms"),
+        (lambda b, n: {"latency_p99_ms": Estimate(float("nan"))}, "nan"),
+        (lambda b, n: {**steady()(b, n), "latency_p99_ms": Estimate(-1.0)}, "absurd"),
         (steady(per_s=0.0), "no item was completed"),
         (steady(watts=0.0), "stood still"),
     ],

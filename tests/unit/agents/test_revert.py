@@ -13,13 +13,14 @@ import pytest
 from agents.config import Attachment
 from agents.devices import catalogue
 from agents.holds import Holder
-from agents.host import Host, HostClock, sole
+from agents.host import Host, HostClock
 from agents.journal import Journal
 from agents.main import open_pair
 from agents.revert import lift, revert, stay
 from agents.spool import Spool
 from tests.builders import START
 from tests.fakes import failing
+from tuner import files
 from tuner.core import (
     ActuationError,
     Conflict,
@@ -113,7 +114,10 @@ def test_reverting_without_a_state_folder_is_an_error_that_creates_nothing(tmp_p
 
 
 def test_a_running_agent_is_named_with_the_way_out(tmp_path: Path) -> None:
-    with sole(tmp_path), pytest.raises(Conflict, match=r"an agent is running.*--stay"):
+    with (
+        files.lock(tmp_path, "agent"),
+        pytest.raises(Conflict, match=r"another agent is using.*--stay"),
+    ):
         revert(tmp_path)
     assert revert(tmp_path) == []
 
@@ -152,7 +156,7 @@ def test_staying_waits_until_the_running_agent_has_put_back(tmp_path: Path) -> N
     hold(tmp_path)
     journal = Journal(tmp_path / "journal")
     found: list[list[str]] = []
-    with sole(tmp_path):
+    with files.lock(tmp_path, "agent"):
         waiting = threading.Thread(target=lambda: found.append(stay(tmp_path)))
         waiting.start()
         while waiting.is_alive() and not journal.stays:
@@ -165,7 +169,10 @@ def test_staying_waits_until_the_running_agent_has_put_back(tmp_path: Path) -> N
 
 def test_staying_says_what_the_running_agent_did_not_put_back(tmp_path: Path) -> None:
     hold(tmp_path)
-    with sole(tmp_path), pytest.raises(ActuationError, match=f"not put back {DEVICE} within 0 s"):
+    with (
+        files.lock(tmp_path, "agent"),
+        pytest.raises(ActuationError, match=f"not put back {DEVICE} within 0 s"),
+    ):
         stay(tmp_path, patience_s=0.0)
     assert Journal(tmp_path / "journal").stays
 
@@ -182,7 +189,7 @@ def test_a_stay_that_cannot_be_noted_still_puts_back(
 
 def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "lock").mkdir()
+    (tmp_path / "state" / "agent.lock").mkdir()
     with pytest.raises(StoreError, match="state folder"):
         revert(tmp_path / "state")
 

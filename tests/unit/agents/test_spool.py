@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agents import durable
 from agents.spool import Report, Spool
 from tests.builders import completed, setting
 from tests.fakes import failing
+from tuner import files
 from tuner.core import (
     Forbidden,
     InvalidInput,
@@ -166,11 +166,11 @@ def test_many_threads_lose_and_double_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     (tmp_path / "in the way").write_text("")
     with pytest.raises(StoreError, match="cannot write"):
-        durable.write(tmp_path / "in the way" / "file", "text")
+        files.write(tmp_path / "in the way" / "file", "text")
 
 
 def test_a_file_name_has_nothing_that_leads_elsewhere() -> None:
-    assert durable.file_name("../a b/c@host", ".json") == "..-a-b-c@host.json"
+    assert files.file_name("../a b/c@host", ".json") == "..-a-b-c@host.json"
 
 
 def test_what_the_disk_refuses_is_sent_all_the_same(

@@ -45,9 +45,9 @@ def test_what_a_meter_finishes_itself_stands(tmp_path: Path) -> None:
     own = Estimate.of_mean(3.0, 0.5, 7)
 
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
-        return {**steady()(began, now), "energy_j": own}
+        return {**steady()(began, now), "power_w": own}
 
-    assert run(Rig(tmp_path, shows=shows)).estimates()["energy_j"] == own
+    assert run(Rig(tmp_path, shows=shows)).estimates()["power_w"] == own
 
 
 def test_the_standard_error_covers_the_truth(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ def test_a_ratio_is_always_a_sound_estimate(steps: list[tuple[float, float]]) ->
 
 
 def test_a_counter_that_runs_back_is_no_measurement(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, shows=lambda began, now: {"window_energy_j": 100.0 - (now - began)})
-    with pytest.raises(MeasurementError, match="window_energy_j went backwards"):
+    rig = Rig(tmp_path, shows=lambda began, now: {"energy_j": 100.0 - (now - began)})
+    with pytest.raises(MeasurementError, match="energy_j went backwards"):
         run(rig)
 
 
 def test_foreign_use_is_what_neither_workload_nor_agent_used(tmp_path: Path) -> None:
     def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
-        return {**steady(cpu_share=1.0)(began, now), "window_busy_s": 1.7 * (now - began)}
+        return {**steady(cpu_share=1.0)(began, now), "busy_s": 1.7 * (now - began)}
 
     rig = Rig(tmp_path, shows=shows)
     rig.own_cpu_s = lambda: 0.1 * rig.time.monotonic()
@@ -94,7 +94,7 @@ def test_foreign_use_is_what_neither_workload_nor_agent_used(tmp_path: Path) -> 
 
 
 def test_throttling_is_named(tmp_path: Path) -> None:
-    shows = {"window_throttled_power_s": 0.5, "window_throttled_heat_s": 0.0}
+    shows = {"throttled_power_s": 0.5, "throttled_heat_s": 0.0}
     assert run(Rig(tmp_path, shows=lambda began, now: shows)).throttled() == ("power",)
 
 
@@ -107,6 +107,6 @@ def test_a_meter_that_does_not_start_closes_the_other(tmp_path: Path) -> None:
 
 
 def test_not_a_number_never_becomes_an_estimate(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, shows=lambda began, now: {"latency_p99_ms": math.nan})
+    rig = Rig(tmp_path, shows=lambda began, now: {"latency_p99_ms": Estimate(math.nan)})
     with pytest.raises(MeasurementError):
         run(rig)

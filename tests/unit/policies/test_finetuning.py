@@ -208,7 +208,7 @@ class Board:
         self.device.sleep(2.0)
         opened = self.side.meter.start()
         self.device.sleep(seconds)
-        return Measurement(estimates=opened.stop(), started_at=START, seconds=seconds)
+        return Measurement(estimates=opened.stop().estimates, started_at=START, seconds=seconds)
 
     def truth(self, mix: Mix) -> float:
         """Return the p99 latency that a mix truly has here."""

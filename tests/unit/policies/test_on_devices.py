@@ -94,7 +94,7 @@ def measure(device: Attached, setting: Setting) -> Measurement | None:
     window = device.meter.start()
     device.clock.sleep(WINDOW_S)
     names = {m.name for m in device.metrics}
-    shown = {name: e for name, e in window.stop().items() if name in names}
+    shown = {name: e for name, e in window.stop().estimates.items() if name in names}
     if "energy_j" not in shown:
         return None
     return Measurement(estimates=shown, started_at=START, seconds=WINDOW_S)

@@ -38,14 +38,14 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     [
         ("prot = 1", "unknown key 'prot'.*did you mean port"),
         ("colour = 1", "unknown key 'colour'.*known are"),
-        ('port = "x"', "port must be a int"),
-        ("port = true", "port must be a int"),
+        ('port = "x"', "port must be an integer"),
+        ("port = true", "port must be an integer"),
         ("port = 99999", "port cannot be 99999"),
         ("lease_s = 0", "must be positive"),
         ('tuning_hours = "late"', "tuning_hours cannot be 'late'"),
         ("port = ", "not valid TOML"),
-        ('names = "tuner"', "names must be a list of strings"),
-        ("names = [1]", "names must be a list of strings"),
+        ('names = "tuner"', "names must be a list, not 'tuner'"),
+        ("names = [1]", "names cannot hold 1"),
         ('names = ["https://tuner:443"]', "names cannot hold 'https://tuner:443'"),
     ],
 )
@@ -95,6 +95,12 @@ def test_a_token_others_can_read_or_that_is_empty_is_refused(tmp_path: Path) -> 
     path.chmod(0o600)
     with pytest.raises(ConfigError, match="empty"):
         ensure_token(path)
+
+
+def test_a_token_that_cannot_be_kept_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "sub").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot write .*token"):
+        ensure_token(tmp_path / "sub" / "token")
 
 
 def test_a_taken_port_is_named() -> None:

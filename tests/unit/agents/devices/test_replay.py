@@ -22,6 +22,7 @@ from tuner.core import (
     Origin,
     OutOfRange,
     Part,
+    Reading,
     Setting,
 )
 
@@ -85,10 +86,10 @@ class TestReplayMeter(MeterContract):
         window = side.meter.start()
         later()
         shown = window.stop()
-        assert {name: e.mean for name, e in shown.items()} == pytest.approx(
+        assert {name: e.mean for name, e in shown.estimates.items()} == pytest.approx(
             {"energy_j": 6.2, "latency_ms": 102.0, "power_w": 122.0}
         )
-        assert {e.stderr for e in shown.values()} == {0.0}
+        assert {e.stderr for e in shown.estimates.values()} == {0.0}
 
     def test_a_setting_changed_within_a_window_is_no_measurement(
         self, side: Attached, later: Callable[[], None]
@@ -96,7 +97,7 @@ class TestReplayMeter(MeterContract):
         window = side.meter.start()
         later()
         side.actuator.apply({"batch_size": 8, "power_limit_w": 100})
-        assert window.read() == {}
+        assert window.read() == Reading()
         with pytest.raises(MeasurementError, match="changed"):
             window.stop()
 
@@ -111,7 +112,7 @@ class TestReplayMeter(MeterContract):
                 window = side.meter.start()
                 side.clock.sleep(1.0)
                 assert window.read() == window.read()
-                energy = window.stop()["energy_j"]
+                energy = window.stop().estimates["energy_j"]
                 assert energy.stderr == pytest.approx(0.02 * energy.mean)
                 found.append(energy.mean)
             return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,10 +23,10 @@ from tuner.core import (
     Clock,
     ConfigError,
     DeviceLost,
-    Estimate,
     MeasurementError,
     Origin,
     Part,
+    Reading,
     Setting,
 )
 
@@ -42,10 +43,10 @@ def clock_of(side: Attached) -> Clock:
     return side.clock
 
 
-def window(side: Attached, seconds: float) -> dict[str, Estimate]:
+def window(side: Attached, seconds: float) -> Reading:
     opened = side.meter.start()
     clock_of(side).sleep(seconds)
-    return dict(opened.stop())
+    return opened.stop()
 
 
 def at(side: Attached, setting: Setting, seconds: float = WARM_S) -> Attached:
@@ -95,11 +96,11 @@ class TestTime:
         for _ in range(200):
             clock_of(parts).sleep(0.1)
         shown, in_parts = long.stop(), short.stop()
-        for total in ("window_energy_j", "window_items"):
-            assert in_parts[total].mean == pytest.approx(shown[total].mean, rel=1e-3)
+        for total in ("energy_j", "items"):
+            assert in_parts.totals[total] == pytest.approx(shown.totals[total], rel=1e-3)
 
     def test_one_seed_one_history(self) -> None:
-        def history(seed: int) -> dict[str, Estimate]:
+        def history(seed: int) -> Reading:
             return window(at(simulated(seed=seed), A100_SLOW, 1.0), 5.0)
 
         assert history(3) == history(3)
@@ -109,10 +110,10 @@ class TestTime:
 class TestSettingDelay:
     def delay_s(self, seed: int) -> float:
         side = at(simulated(seed=seed), {}, 10.0)
-        high = window(side, 1.0)["power_w"].mean
+        high = window(side, 1.0).estimates["power_w"].mean
         side.actuator.apply(A100_SLOW)
         before = clock_of(side).monotonic()
-        while window(side, 0.1)["power_w"].mean > 0.6 * high:
+        while window(side, 0.1).estimates["power_w"].mean > 0.6 * high:
             assert clock_of(side).monotonic() - before < 2.3
         return clock_of(side).monotonic() - before
 
@@ -126,15 +127,15 @@ class TestSettingDelay:
             side = at(simulated(seed=seed), {}, 10.0)
             side.actuator.apply(A100_SLOW)
             clock_of(side).sleep(side.settle_s)
-            settled = window(side, 5.0)["throughput_per_s"].mean
-            rested = window(at(side, {}, 60.0), 5.0)["throughput_per_s"].mean
+            settled = window(side, 5.0).estimates["throughput_per_s"].mean
+            rested = window(at(side, {}, 60.0), 5.0).estimates["throughput_per_s"].mean
             assert settled == pytest.approx(rested, rel=0.05)
 
     def test_the_batch_follows_at_once(self) -> None:
         side = at(simulated(), {}, 10.0)
         side.actuator.apply({"batch_size": 1})
         shown = window(side, 0.5)
-        assert shown["latency_p50_ms"].mean < 2.0
+        assert shown.estimates["latency_p50_ms"].mean < 2.0
         assert side.space.knob("batch_size").part is Part.WORKLOAD
 
 
@@ -146,7 +147,7 @@ class TestCounter:
         for _ in range(100):
             clock_of(side).sleep(0.01)
             shown = opened.read()
-            seen.append(shown["window_energy_j"].mean if "window_energy_j" in shown else 0.0)
+            seen.append(shown.totals.get("energy_j", 0.0))
         assert seen[:9] == [0.0] * 9
         assert len(set(seen)) == 11
         steps = [b - a for a, b in pairwise(sorted(set(seen)))]
@@ -155,15 +156,16 @@ class TestCounter:
     def test_too_short_a_window_tells_no_energy_rather_than_none_used(self) -> None:
         side = at(simulated(), {}, 10.0)
         shown = window(side, 0.05)
-        assert "energy_j" not in shown and "power_w" not in shown
-        assert shown["window_items"].mean > 0.0
+        assert "energy_j" not in shown.totals
+        assert not {"energy_j", "power_w"} & shown.estimates.keys()
+        assert shown.totals["items"] > 0.0
 
 
 class TestHeat:
     def test_leakage_rises_as_the_chip_warms(self) -> None:
         side = simulated()
-        cold = window(side, 2.0)["power_w"].mean
-        warm = window(at(side, {}, WARM_S), 60.0)["power_w"].mean
+        cold = window(side, 2.0).estimates["power_w"].mean
+        warm = window(at(side, {}, WARM_S), 60.0).estimates["power_w"].mean
         assert 1.005 < warm / cold < 1.10
 
     def test_what_ran_before_shows_until_it_has_cooled(self) -> None:
@@ -172,10 +174,13 @@ class TestHeat:
         for side in (hot, cool):
             side.actuator.apply({"gpu.clock_mhz": 1005})
             clock_of(side).sleep(2.0)
-        assert window(hot, 10.0)["power_w"].mean > 1.002 * window(cool, 10.0)["power_w"].mean
+        assert (
+            window(hot, 10.0).estimates["power_w"].mean
+            > 1.002 * window(cool, 10.0).estimates["power_w"].mean
+        )
         for side in (hot, cool):
             clock_of(side).sleep(WARM_S)
-        late = [window(side, 10.0)["power_w"].mean for side in (hot, cool)]
+        late = [window(side, 10.0).estimates["power_w"].mean for side in (hot, cool)]
         assert late[0] == pytest.approx(late[1], rel=1e-3)
 
 
@@ -183,14 +188,17 @@ class TestPowerCap:
     def test_it_throttles_and_says_for_how_long(self) -> None:
         free = window(at(simulated(), {}), 10.0)
         capped = window(at(simulated(), {"gpu.power_limit_w": 150}), 10.0)
-        assert free["window_throttled_power_s"].mean == 0.0
-        assert capped["window_throttled_power_s"].mean == pytest.approx(10.0)
-        assert capped["power_w"].mean == pytest.approx(150.0, rel=0.03)
-        assert capped["throughput_per_s"].mean < 0.9 * free["throughput_per_s"].mean
+        assert free.totals["throttled_power_s"] == 0.0
+        assert capped.totals["throttled_power_s"] == pytest.approx(10.0)
+        assert capped.estimates["power_w"].mean == pytest.approx(150.0, rel=0.03)
+        assert (
+            capped.estimates["throughput_per_s"].mean
+            < 0.9 * free.estimates["throughput_per_s"].mean
+        )
 
     def test_a_clock_that_fits_under_the_cap_is_left_alone(self) -> None:
         side = at(simulated(), {"gpu.clock_mhz": 810, "gpu.power_limit_w": 150})
-        assert window(side, 10.0)["window_throttled_power_s"].mean == 0.0
+        assert window(side, 10.0).totals["throttled_power_s"] == 0.0
 
 
 class TestSurviving:
@@ -208,8 +216,8 @@ class TestSurviving:
         again = simulated(state_dir=tmp_path)
         default = again.space.default
         assert again.actuator.read() == {**default, "gpu.clock_mhz": 1005, "batch_size": 8}
-        reopened = window(again, 5.0)["power_w"].mean
-        assert reopened < 0.7 * window(at(simulated(), {}, 10.0), 5.0)["power_w"].mean
+        reopened = window(again, 5.0).estimates["power_w"].mean
+        assert reopened < 0.7 * window(at(simulated(), {}, 10.0), 5.0).estimates["power_w"].mean
 
     def test_each_device_remembers_for_itself(self, tmp_path: Path) -> None:
         simulated("a100", state_dir=tmp_path).actuator.apply(A100_SLOW)
@@ -231,7 +239,7 @@ class TestSurviving:
         )
         side.actuator.apply({"batch_size": 1})
         (tmp_path / "state.json").unlink()
-        (tmp_path / ".state.json.new").mkdir()
+        (tmp_path / f".state.json.{os.getpid()}").mkdir()
         with pytest.raises(ActuationError, match=r"state\.json"):
             side.actuator.apply({"batch_size": 8})
         assert side.actuator.read()["batch_size"] == 1
@@ -281,7 +289,7 @@ class TestFaults:
         device.faults = faults
         opened = side.meter.start()
         clock_of(side).sleep(1.0)
-        assert "energy_j" not in opened.read()
+        assert "energy_j" not in opened.read().totals
         for _ in range(2):
             with pytest.raises(MeasurementError, match=words):
                 opened.stop()

@@ -86,8 +86,8 @@ class TestWindowsAgainstTruth:
             side.clock.sleep(10.0 + 0.01 * seed)
             shown, true = window.stop(), truth(side.space.default)
             for name in above:
-                above[name] += true[name] > shown[name].high
-                below[name] += true[name] < shown[name].low
+                above[name] += true[name] > shown.estimates[name].high
+                below[name] += true[name] < shown.estimates[name].low
         # 5 % are meant to lie outside on each side: 2 of 40; more than 6 would have p < 0.4 %.
         assert max(above.values()) <= 6, above
         assert max(below.values()) <= 6, below
@@ -104,7 +104,7 @@ class TestWindowsAgainstTruth:
             side.clock.sleep(2.0)
             shown = window.stop()
             for name, values in off.items():
-                values.append((shown[name].mean / true[name] - 1.0) ** 2)
+                values.append((shown.estimates[name].mean / true[name] - 1.0) ** 2)
         for name, values in off.items():
             assert 0.005 < (sum(values) / len(values)) ** 0.5 < 0.04, name
 
@@ -114,7 +114,7 @@ class TestWindowsAgainstTruth:
         window = side.meter.start()
         side.clock.sleep(600.0)
         true = truth_of("orin")(side.space.default)
-        assert window.stop()[LATENCY].mean == pytest.approx(true[LATENCY], rel=0.01)
+        assert window.stop().estimates[LATENCY].mean == pytest.approx(true[LATENCY], rel=0.01)
 
     def test_under_a_cap_too(self) -> None:
         side = open_device("simulated:a40", seed=5, state_dir=None)
@@ -125,7 +125,7 @@ class TestWindowsAgainstTruth:
         side.clock.sleep(100.0)
         true, shown = truth_of("a40")(side.actuator.read()), window.stop()
         for name in ("energy_j", "power_w", LATENCY, "throughput_per_s"):
-            assert shown[name].mean == pytest.approx(true[name], rel=0.02), name
+            assert shown.estimates[name].mean == pytest.approx(true[name], rel=0.02), name
 
 
 class TestLandscape:

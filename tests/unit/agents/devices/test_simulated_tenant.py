@@ -7,7 +7,7 @@ import pytest
 from agents.attached import Attached
 from agents.devices.simulated import Faults, FineTuning, SimulatedDevice, attach
 from agents.devices.simulated.presets import PRESETS
-from tuner.core import Conflict, DeviceLost, Estimate, InvalidInput
+from tuner.core import Conflict, DeviceLost, InvalidInput, Reading
 
 ENDLESS = 10**6
 
@@ -18,10 +18,10 @@ def board(preset: str = "tx2", seed: int = 0) -> tuple[SimulatedDevice, Attached
     return device, attach(device)
 
 
-def window(side: Attached, device: SimulatedDevice, seconds: float = 20.0) -> dict[str, Estimate]:
+def window(side: Attached, device: SimulatedDevice, seconds: float = 20.0) -> Reading:
     opened = side.meter.start()
     device.sleep(seconds)
-    return dict(opened.stop())
+    return opened.stop()
 
 
 def job(gflop: float, intensity: float = 1000.0, steps: int = ENDLESS) -> FineTuning:
@@ -38,12 +38,12 @@ def test_a_step_as_long_as_a_batch_computes_doubles_what_is_computed(preset: str
     device.fine_tune(job(computing_ms / 1000.0 * roof.flop_per_s / 1e9))
     device.sleep(60.0)
     shared = window(side, device)
-    longer = shared["latency_mean_ms"].mean / alone["latency_mean_ms"].mean
+    longer = shared.estimates["latency_mean_ms"].mean / alone.estimates["latency_mean_ms"].mean
     assert 1.2 < longer < 2.1  # all of it where computing alone takes the time
-    assert shared["throughput_per_s"].mean == pytest.approx(
-        alone["throughput_per_s"].mean / longer, rel=0.05
+    assert shared.estimates["throughput_per_s"].mean == pytest.approx(
+        alone.estimates["throughput_per_s"].mean / longer, rel=0.05
     )
-    assert shared["energy_j"].mean > 1.1 * alone["energy_j"].mean
+    assert shared.estimates["energy_j"].mean > 1.1 * alone.estimates["energy_j"].mean
 
 
 def test_the_same_work_with_more_memory_traffic_takes_longer() -> None:
@@ -51,7 +51,7 @@ def test_the_same_work_with_more_memory_traffic_takes_longer() -> None:
     for intensity in (1000.0, 2.0):
         device, side = board()
         device.fine_tune(job(50.0, intensity))
-        means.append(window(side, device)["latency_mean_ms"].mean)
+        means.append(window(side, device).estimates["latency_mean_ms"].mean)
     assert means[1] > 1.5 * means[0]
 
 
@@ -71,21 +71,21 @@ def test_a_slower_clock_slows_the_fine_tuning_too() -> None:
 
 def test_it_ends_with_its_last_step_and_leaves_nothing_behind() -> None:
     device, side = board()
-    before = window(side, device)["latency_mean_ms"].mean
+    before = window(side, device).estimates["latency_mean_ms"].mean
     device.fine_tune(job(100.0, steps=20))
     opened = side.meter.start()
     device.sleep(60.0)
     during = opened.stop()
     assert device.fine_tuning is None
-    share = during["finetuning_share"].mean
+    share = during.estimates["finetuning_share"].mean
     assert 0.0 < share < 1.0
-    assert during["finetuning_gflop"].mean == pytest.approx(100.0)
-    assert during["finetuning_flop_per_byte"].mean == pytest.approx(1000.0)
+    assert during.estimates["finetuning_gflop"].mean == pytest.approx(100.0)
+    assert during.estimates["finetuning_flop_per_byte"].mean == pytest.approx(1000.0)
     turn_s = 60.0 * share / 20
     assert turn_s == pytest.approx((before + 100e9 / 0.666e12 * 1000.0) / 1000.0, rel=0.15)
     after = window(side, device)
-    assert after["latency_mean_ms"].mean == pytest.approx(before, rel=0.03)
-    assert not any(name.startswith("finetuning") for name in after)
+    assert after.estimates["latency_mean_ms"].mean == pytest.approx(before, rel=0.03)
+    assert not any(name.startswith("finetuning") for name in after.estimates)
 
 
 def test_how_often_somebody_looks_changes_nothing() -> None:
@@ -97,7 +97,7 @@ def test_how_often_somebody_looks_changes_nothing() -> None:
         for _ in range(looks):
             device.sleep(40.0 / looks)
         shown = opened.stop()
-        figures.append((shown["window_energy_j"].mean, shown["finetuning_share"].mean))
+        figures.append((shown.totals["energy_j"], shown.estimates["finetuning_share"].mean))
     assert figures[0] == pytest.approx(figures[1], rel=1e-6)
 
 

@@ -333,11 +333,11 @@ class TestFigures:
         with ray.lock:
             ray.latencies_ms += [15.0] * 396 + [70.0] * 4
         shown = window.stop()
-        assert shown["window_items"].mean == 400.0
-        assert shown["latency_p50_ms"].low == 10.0
-        assert shown["latency_p50_ms"].high == 20.0
-        assert shown["latency_p99_ms"].high == 100.0
-        assert shown["latency_p99_ms"].n == 400
+        assert shown.totals["items"] == 400.0
+        assert shown.estimates["latency_p50_ms"].low == 10.0
+        assert shown.estimates["latency_p50_ms"].high == 20.0
+        assert shown.estimates["latency_p99_ms"].high == 100.0
+        assert shown.estimates["latency_p99_ms"].n == 400
 
     def test_what_is_beyond_the_last_bucket_is_not_bounded(
         self, ray: RayStandIn, side: Attached
@@ -345,15 +345,15 @@ class TestFigures:
         window = side.meter.start()
         ray.latencies_ms = [5000.0] * 400
         shown = window.stop()
-        assert shown["latency_p99_ms"].high == math.inf
-        assert shown["latency_p99_ms"].low == 100.0
+        assert shown.estimates["latency_p99_ms"].high == math.inf
+        assert shown.estimates["latency_p99_ms"].low == 100.0
 
     def test_failures_have_no_latency(self, ray: RayStandIn, side: Attached) -> None:
         window = side.meter.start()
         ray.failed = 7
         shown = window.stop()
-        assert shown["window_failed"].mean == 7.0
-        assert not {name for name in shown if name.startswith("latency")}
+        assert shown.totals["failed"] == 7.0
+        assert not {name for name in shown.estimates if name.startswith("latency")}
 
     def test_rates_are_taken_between_lumps(self, ray: RayStandIn, tmp_path: Path) -> None:
         clock = SkippingClock()
@@ -364,17 +364,19 @@ class TestFigures:
             if tick % 4 == 1:
                 ray.latencies_ms += [15.0] * 100
             shown = window.read()
-        assert shown["window_items"].mean == 300.0
+        assert shown.totals["items"] == 300.0
         # Two steps are too few for a standard error: as wide as what Ray may hold back.
-        assert shown["throughput_per_s"].mean == pytest.approx(300.0 / 32.5)
-        assert shown["throughput_per_s"].high == pytest.approx(300.0 / 32.5 * (1 + 10.0 / 32.5))
+        assert shown.estimates["throughput_per_s"].mean == pytest.approx(300.0 / 32.5)
+        assert shown.estimates["throughput_per_s"].high == pytest.approx(
+            300.0 / 32.5 * (1 + 10.0 / 32.5)
+        )
         for tick in range(4):
             clock.sleep(2.5)
             ray.latencies_ms += [15.0] * (100 if tick == 0 else 0)
             shown = window.read()
-        assert shown["throughput_per_s"].mean == pytest.approx(10.0)
-        assert shown["throughput_per_s"].stderr < 0.1
-        assert shown["arrival_rate_per_s"].mean == pytest.approx(10.0)
+        assert shown.estimates["throughput_per_s"].mean == pytest.approx(10.0)
+        assert shown.estimates["throughput_per_s"].stderr < 0.1
+        assert shown.estimates["arrival_rate_per_s"].mean == pytest.approx(10.0)
 
     def test_counters_that_go_back_are_no_measurement(
         self, ray: RayStandIn, side: Attached
@@ -465,11 +467,11 @@ class TestAddresses:
         side = opened(ray, tmp_path, spec, WallClock())
         assert "closed loop of 1" in side.source
         window = side.meter.start()
-        while window.read()["window_items"].mean < 60:
+        while window.read().totals["items"] < 60:
             time.sleep(0.01)
         shown = window.stop()
-        assert shown["window_failed"].mean == 0.0
-        assert shown["latency_p99_ms"].n == shown["window_items"].mean
+        assert shown.totals["failed"] == 0.0
+        assert shown.estimates["latency_p99_ms"].n == shown.totals["items"]
 
 
 class TestProcesses:

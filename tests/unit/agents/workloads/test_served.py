@@ -62,7 +62,7 @@ def workload(server: StandIn) -> Iterator[Attached]:
 
 def until_items(window: Window, items: int) -> None:
     deadline = time.monotonic() + 20.0
-    while window.read()["window_items"].mean < items:
+    while window.read().totals["items"] < items:
         assert time.monotonic() < deadline, "the load does not get on"
         time.sleep(0.01)
 
@@ -139,16 +139,20 @@ class TestMeter:
         window = workload.meter.start()
         until_items(window, 320)
         shown = window.stop()
-        items = shown["window_items"].mean
+        items = shown.totals["items"]
         assert items == server.items
-        assert shown["window_failed"].mean == 0.0
-        assert shown["window_cpu_s"].mean == pytest.approx(items * 0.002)
-        assert shown["latency_p99_ms"].n == items
-        assert math.isfinite(shown["latency_p99_ms"].high)
-        assert shown["latency_p50_ms"].mean <= shown["latency_p99_ms"].mean
-        assert shown["latency_mean_ms"].stderr > 0.0
+        assert shown.totals["failed"] == 0.0
+        assert shown.totals["cpu_s"] == pytest.approx(items * 0.002)
+        assert shown.estimates["latency_p99_ms"].n == items
+        assert math.isfinite(shown.estimates["latency_p99_ms"].high)
+        assert shown.estimates["latency_p50_ms"].mean <= shown.estimates["latency_p99_ms"].mean
+        assert shown.estimates["latency_mean_ms"].stderr > 0.0
         # A closed loop without pauses: callers = rate × latency (Little's law).
-        held = shown["throughput_per_s"].mean * shown["latency_mean_ms"].mean / 1000.0
+        held = (
+            shown.estimates["throughput_per_s"].mean
+            * shown.estimates["latency_mean_ms"].mean
+            / 1000.0
+        )
         assert held == pytest.approx(2.0, rel=0.25)
 
     def test_stopping_twice_shows_the_same_and_ends_the_load(
@@ -169,11 +173,12 @@ class TestMeter:
         server.override("POST /infer", {"error": {"code": "no", "message": "no"}}, 503)
         window = workload.meter.start()
         deadline = time.monotonic() + 10.0
-        while not window.read()["window_failed"].mean and time.monotonic() < deadline:
+        while not window.read().totals["failed"] and time.monotonic() < deadline:
             time.sleep(0.01)
         shown = window.stop()
-        assert shown["window_failed"].mean >= 1.0
-        assert set(shown) == {"window_items", "window_failed", "window_cpu_s"}
+        assert shown.totals["failed"] >= 1.0
+        assert shown.totals.keys() == {"items", "failed", "cpu_s"}
+        assert not shown.estimates
 
     def test_the_items_of_a_batch_count_as_one_observation_of_a_tail(
         self, server: StandIn, workload: Attached
@@ -183,9 +188,11 @@ class TestMeter:
         until_items(window, 320)
         server.more = {"batches": 3 + server.items // 4}
         shown = window.stop()
-        assert shown["latency_p99_ms"].n == pytest.approx(shown["window_items"].mean / 4, abs=2)
-        assert shown["latency_p99_ms"].high == math.inf
-        assert shown["latency_mean_ms"].n == shown["window_items"].mean
+        assert shown.estimates["latency_p99_ms"].n == pytest.approx(
+            shown.totals["items"] / 4, abs=2
+        )
+        assert shown.estimates["latency_p99_ms"].high == math.inf
+        assert shown.estimates["latency_mean_ms"].n == shown.totals["items"]
 
     def test_totals_that_go_backwards_are_no_measurement(
         self, server: StandIn, workload: Attached
@@ -215,7 +222,7 @@ class TestMeter:
         assert "open loop at 150/s" in open_loop.source
         window = open_loop.meter.start()
         until_items(window, 300)
-        rate = window.stop()["arrival_rate_per_s"]
+        rate = window.stop().estimates["arrival_rate_per_s"]
         open_loop.close()
         assert rate.mean == pytest.approx(150.0, rel=0.3)
 

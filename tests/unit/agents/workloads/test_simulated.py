@@ -53,9 +53,9 @@ def test_its_latency_and_rate_are_the_simulated_devices(nvml: FakeNvml, side: At
     truth = known_truth("simulated:a100")
     assert truth is not None
     true = truth(setting)
-    assert shown["window_items"].mean / 60.0 == pytest.approx(true["throughput_per_s"], rel=0.01)
-    assert shown["latency_p50_ms"].mean == pytest.approx(true["latency_p50_ms"], rel=0.01)
-    assert shown["latency_p99_ms"].mean == pytest.approx(true["latency_p99_ms"], rel=0.03)
+    assert shown.totals["items"] / 60.0 == pytest.approx(true["throughput_per_s"], rel=0.01)
+    assert shown.estimates["latency_p50_ms"].mean == pytest.approx(true["latency_p50_ms"], rel=0.01)
+    assert shown.estimates["latency_p99_ms"].mean == pytest.approx(true["latency_p99_ms"], rel=0.03)
 
 
 def test_a_window_longer_than_what_is_kept_loses_the_oldest_only(
@@ -63,7 +63,7 @@ def test_a_window_longer_than_what_is_kept_loses_the_oldest_only(
 ) -> None:
     window = side.meter.start()
     nvml.sleep(100.0)
-    assert window.stop()["latency_p50_ms"].n <= ROOM
+    assert window.stop().estimates["latency_p50_ms"].n <= ROOM
 
 
 def test_without_the_fake_it_is_refused(

@@ -23,10 +23,10 @@ from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.core import (
     ActuationError,
     DeviceLost,
-    Estimate,
     InvalidInput,
     MeasurementError,
     Origin,
+    Reading,
     Setting,
 )
 
@@ -100,10 +100,10 @@ class TestContractsOfIntegratedPower(MeterContract):
         return opened()
 
 
-def window(side: Attached, sampled: Sampled, seconds: float) -> dict[str, Estimate]:
+def window(side: Attached, sampled: Sampled, seconds: float) -> Reading:
     started = side.meter.start()
     sampled.sleep(seconds)
-    return dict(started.stop())
+    return started.stop()
 
 
 class TestEnergy:
@@ -111,7 +111,7 @@ class TestEnergy:
         self, nvml: FakeNvml, side: Attached, sampled: Sampled
     ) -> None:
         before = nvml.get("energy_j")
-        shown = window(side, sampled, 10.0)["window_energy_j"].mean
+        shown = window(side, sampled, 10.0).totals["energy_j"]
         used = nvml.get("energy_j") - before
         assert "energy counter" in side.source
         assert shown == pytest.approx(used, rel=0.02)
@@ -133,7 +133,7 @@ class TestEnergy:
         nvml.set("counter", counter, gpu=index)
         side = opened(uuid)
         before = nvml.get("energy_j", gpu=index)
-        shown = window(side, sampled, 10.0)["window_energy_j"].mean
+        shown = window(side, sampled, 10.0).totals["energy_j"]
         used = nvml.get("energy_j", gpu=index) - before
         assert "integrated" in side.source and words in side.source
         assert shown == pytest.approx(used, rel=0.03)
@@ -162,7 +162,7 @@ class TestEnergy:
         side = opened()
         assert side.metrics == ()
         assert "not support" in side.cannot["energy_j"]
-        assert "window_energy_j" not in window(side, sampled, 2.0)
+        assert "energy_j" not in window(side, sampled, 2.0).totals
 
     def test_a_reading_is_at_a_step_of_the_counter(
         self, nvml: FakeNvml, side: Attached, sampled: Sampled
@@ -173,7 +173,7 @@ class TestEnergy:
         began = nvml.monotonic()
         for wait in (0.37, 0.52, 0.44):
             nvml.sleep(wait)
-            joules = started.read()["window_energy_j"].mean
+            joules = started.read().totals["energy_j"]
             watts = joules / (nvml.monotonic() - began)
             assert watts == pytest.approx(281.1, rel=0.02)
 
@@ -199,7 +199,7 @@ class TestFaults:
     ) -> None:
         started = side.meter.start()
         sampled.sleep(2.0)
-        assert started.read()["window_energy_j"].mean > 100.0
+        assert started.read().totals["energy_j"] > 100.0
         nvml.set(fault, value)
         sampled.sleep(1.0)
         with pytest.raises(MeasurementError, match=words):
@@ -211,7 +211,7 @@ class TestFaults:
         nvml.set("counter", FROZEN)
         started = side.meter.start()
         sampled.sleep(2.0)
-        assert "window_energy_j" not in started.read()
+        assert "energy_j" not in started.read().totals
         with pytest.raises(MeasurementError, match="stood still"):
             started.stop()
 
@@ -240,7 +240,7 @@ class TestFaults:
         monkeypatch.setattr(nvml_module, "DEADLINE_S", 5.0)
         while time.monotonic() - began < 20.0:
             with suppress(MeasurementError):
-                assert window(side, sampled, 2.0)["window_energy_j"].mean > 0.0
+                assert window(side, sampled, 2.0).totals["energy_j"] > 0.0
                 return
         pytest.fail("a driver that is back is not asked again")
 
@@ -250,7 +250,7 @@ class TestFaults:
         nvml.set("generation", 1.0)
         with pytest.raises(MeasurementError):
             side.meter.start()
-        assert window(side, sampled, 2.0)["window_energy_j"].mean > 100.0
+        assert window(side, sampled, 2.0).totals["energy_j"] > 100.0
 
 
 class TestThrottling:
@@ -258,22 +258,22 @@ class TestThrottling:
         self, nvml: FakeNvml, side: Attached, sampled: Sampled
     ) -> None:
         free = window(side, sampled, 4.0)
-        assert all(v.mean == 0.0 for k, v in free.items() if "throttled" in k)
+        assert all(v == 0.0 for k, v in free.totals.items() if "throttled" in k)
         discover()[0].write(LIMIT, 150)
         nvml.set("thermal_mhz", 1300.0)
         sampled.sleep(2.0)
         hot = window(side, sampled, 4.0)
-        assert hot["window_throttled_power_s"].mean == pytest.approx(4.0, abs=0.5)
-        assert hot["window_throttled_thermal_s"].mean == pytest.approx(4.0, abs=0.5)
-        assert hot["window_throttled_power_brake_s"].mean == 0.0
+        assert hot.totals["throttled_power_s"] == pytest.approx(4.0, abs=0.5)
+        assert hot.totals["throttled_thermal_s"] == pytest.approx(4.0, abs=0.5)
+        assert hot.totals["throttled_power_brake_s"] == 0.0
 
     def test_a_board_that_does_not_count_reasons_shows_none(
         self, nvml: FakeNvml, opened: Opener, sampled: Sampled
     ) -> None:
         nvml.set("no_fields", 1.0)
         shown = window(opened(), sampled, 2.0)
-        assert not [name for name in shown if "throttled" in name]
-        assert shown["window_energy_j"].mean > 0.0
+        assert not [name for name in shown.totals if "throttled" in name]
+        assert shown.totals["energy_j"] > 0.0
 
 
 class TestCompany:
@@ -281,21 +281,21 @@ class TestCompany:
         self, nvml: FakeNvml, side: Attached, sampled: Sampled
     ) -> None:
         nvml.set("own_pid", 4_000_000.0)
-        assert window(side, sampled, 2.0)["window_foreign_s"].mean == 0.0
-        assert window(side, sampled, 2.0)["window_foreign_s"].mean == 0.0
+        assert window(side, sampled, 2.0).totals["foreign_s"] == 0.0
+        assert window(side, sampled, 2.0).totals["foreign_s"] == 0.0
         started = side.meter.start()
         sampled.sleep(1.0)
-        assert started.read()["window_foreign_s"].mean == 0.0
+        assert started.read().totals["foreign_s"] == 0.0
         nvml.set("foreign_pid", 4_000_001.0)
         sampled.sleep(1.0)
-        assert started.stop()["window_foreign_s"].mean == pytest.approx(1.0, abs=0.3)
+        assert started.stop().totals["foreign_s"] == pytest.approx(1.0, abs=0.3)
 
     def test_our_own_children_never_are(
         self, nvml: FakeNvml, side: Attached, sampled: Sampled
     ) -> None:
         window(side, sampled, 1.0)
         nvml.set("foreign_pid", float(min(device.own_processes())))
-        assert window(side, sampled, 1.0)["window_foreign_s"].mean == 0.0
+        assert window(side, sampled, 1.0).totals["foreign_s"] == 0.0
 
 
 class TestOpening:
@@ -415,7 +415,7 @@ class TestFollowing:
             started.stop()
         discover()[0].write(CLOCK, 1005)
         sampled.sleep(3.0)
-        assert window(side, sampled, 1.0)
+        assert window(side, sampled, 1.0).totals
 
     def test_released_it_is_the_drivers_again(
         self, nvml: FakeNvml, knobs: FollowedKnobs, lock: ClockLock

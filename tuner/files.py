@@ -1,13 +1,15 @@
-"""Files that a crash leaves whole: either the old content or the new."""
+"""Files that a crash leaves whole, either the old content or the new, and folders for one process."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tuner.core import StoreError
+from tuner.errors import Conflict, StoreError
 
 
 def file_name(device: str, suffix: str) -> str:
@@ -18,12 +20,13 @@ def file_name(device: str, suffix: str) -> str:
 def write(path: Path, text: str, mode: int = 0o666) -> None:
     """Replace a file's content; once this returns, it is on the disk.
 
-    Temporary file, fsync, rename, fsync of the folder. `mode` is the file's, less the umask.
+    Temporary file, fsync, rename, fsync of the folder. `mode` is the file's, less the umask. Of two
+    processes that write at the same time, one's content stands, whole.
 
     Raises:
         StoreError: the disk refuses; the old content is still there, or the new one, but whole.
     """
-    temporary = path.with_name(f".{path.name}.new")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -82,6 +85,36 @@ def remove(path: Path) -> None:
         raise StoreError(
             f"cannot remove {path}: {error.strerror}", hint="make its folder writable"
         ) from error
+
+
+@contextmanager
+def lock(folder: Path, user: str, mode: int = 0o777) -> Iterator[None]:
+    """Have a folder to oneself, made with `mode` where it is missing; `user` is the kind of process.
+
+    Raises:
+        Conflict: another process of this kind has it.
+        StoreError: it cannot be made, or used.
+    """
+    try:
+        folder.mkdir(mode, parents=True, exist_ok=True)
+        # Not to be written: who only puts devices back needs a lock also where nothing can be.
+        handle = os.open(folder / f"{user}.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StoreError(
+            f"cannot use the state folder {folder}: {error.strerror}",
+            hint="make it writable, or give another with --state-dir",
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Conflict(
+                f"another {user} is using the state folder {folder}",
+                hint="stop that one first, or give another with --state-dir",
+            ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def _sync(folder: Path) -> None:

@@ -1,0 +1,15 @@
+"""What a window may show."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tuner.core import MeasurementError, Reading
+
+
+@pytest.mark.parametrize("total", [-0.5, math.nan, math.inf, 1e200])
+def test_a_total_that_nothing_can_add_up_to_is_refused_by_name(total: float) -> None:
+    with pytest.raises(MeasurementError, match="the total energy_j cannot be"):
+        Reading({"energy_j": total})

@@ -1,0 +1,45 @@
+"""TOML, read strictly: every key is known, and every value of its kind."""
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import ConfigError, InvalidInput
+
+NUMBER = (int, float)
+KINDS: dict[Any, str] = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list"}
+"""What a kind is called; any other is a table."""
+
+
+def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's table; `kinds` are the keys it may have, and the type or types of each.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed, or a key or a value does not fit; the message
+            names the file, the key, and the nearest key there is.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    return checked(str(path), table, kinds)
+
+
+def checked(
+    where: str, table: object, kinds: Mapping[str, Any], error: type[InvalidInput] = ConfigError
+) -> dict[str, Any]:
+    """Return a table whose keys are all known and whose values are of their kind. Raises `error`."""
+    if not isinstance(table, dict):
+        raise error(f"{where} must be a table, not {table!r}")
+    for key, value in table.items():
+        if key not in kinds:
+            near = get_close_matches(key, kinds, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(kinds)}"
+            raise error(f"{where}: unknown key {key!r}", hint=hint)
+        if not isinstance(value, kinds[key]) or isinstance(value, bool):
+            raise error(f"{where}: {key} must be {KINDS.get(kinds[key], 'a table')}, not {value!r}")
+    return table
