@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.follow import Follower
@@ -164,15 +164,19 @@ class DeviceAgent:
     def step(self) -> None:
         """Do the next thing that is due, and wait for the tuner where nothing is."""
         try:
-            self._mend()
-            self._watch.mind()
+            not_back = self._unmended()
+            if not_back is None:
+                self._watch.mind()
             self._watch.tell()
             self._around.link.deliver()
             if not self._registered:
                 self._around.link.register(self.device)
                 self._registered = True
                 log.info("event=registered device=%s", self.device.id)
-            order = self._next()
+            order = self._next(not_back)
+            if not_back is not None:  # heard, but told nothing
+                self._trouble(not_back)
+                return
             self._met_tuner()
             self._obey(order)
         except NotFound as error:
@@ -212,6 +216,14 @@ class DeviceAgent:
             render_setting(hold.setting),
         )
 
+    def _unmended(self) -> TuningError | None:
+        """Return what still keeps the device from being put back; None where nothing does."""
+        try:
+            self._mend()
+        except TuningError as error:
+            return error
+        return None
+
     def _mend(self) -> None:
         """Do what could not be done before: write down, put back. Raises ActuationError."""
         if not self._begun:
@@ -225,17 +237,21 @@ class DeviceAgent:
 
     # The tuner's orders
 
-    def _next(self) -> Assignment | HoldOrder | Idle | Release:
+    def _next(self, not_back: TuningError | None) -> Assignment | HoldOrder | Idle | Release:
         hold = self._holder.current
+        applied = self._applied(hold)
+        unable = self._around.journal.unable(self._around.host.name)
+        if not_back is not None:
+            applied, unable = replace(applied, level=Level.TRIAL), str(not_back)
         self._asked_at = self._around.clock.monotonic()
         poll = Poll(
             agent=f"{self.device.agent}/{self._around.start}",
-            applied=self._applied(hold),
+            applied=applied,
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
             context={**self._watch.context, **self._follower.context},
-            wait_s=min(POLL_S, self._watch.due_in_s()),
-            unable=self._around.journal.unable(self._around.host.name),
+            wait_s=0.0 if not_back is not None else min(POLL_S, self._watch.due_in_s()),
+            unable=unable,
         )
         self.waiting.set()
         try:

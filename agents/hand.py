@@ -120,8 +120,7 @@ class Hand:
         `write`, `reset`: nothing, once it is done.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
-        problem = "ended"
-        told: dict[str, Any] = {}
+        problem, told = "ended", dict[str, Any]()
         try:
             line = self._line or self._start()
             line.send(json.dumps([verb, uuid, *details]).encode())

@@ -55,6 +55,9 @@ OURS = (InvalidInput, NotFound, Conflict, Unauthorised, ProtocolMismatch)
 """What the tuner means by a refusal. Whatever else answers, a proxy or a tuner that is not well, is not
 the tuner: it was not reached."""
 
+WHOLE = {"protocol", "code", "message", "hint"}
+"""What every refusal of the tuner's says."""
+
 
 class Backoff:
     """How long to wait after each failure in a row: doubling, jittered downwards by up to half."""
@@ -190,7 +193,9 @@ def _problem(response: httpx.Response) -> TuningError:
     """Return the error that a refusal stands for: by its code, for anybody may answer with a status."""
     try:
         problem = Problem.model_validate_json(response.content)
-    except ValidationError:
+        if not problem.model_fields_set >= WHOLE:  # gateways have codes and messages, too
+            raise ValueError("not the tuner's")
+    except ValueError:
         text = f"HTTP {response.status_code} came back, but not as the tuner answers"
         return LinkError(text, hint="is a proxy in between, and is the address right?")
     kind = error_of(problem.code)

@@ -20,17 +20,12 @@ SO_PEERGROUPS, MOST_GROUPS = 59, 65536
 ONE = {"device": str}
 LEASE = {**ONE, "lease_s": NUMBER}
 VERBS: Mapping[str, Mapping[str, Any]] = {
-    "capabilities": {},
-    "read": ONE,
+    **{verb: {} for verb in ("capabilities", "restore_all", "stay", "lift")},
+    **dict.fromkeys(("read", "release", "restore"), ONE),
     "acquire": LEASE,
     "apply": {**ONE, "setting": dict},
     "renew": LEASE,
     "hold": {**ONE, "setting": dict, "valid_for_s": NUMBER},
-    "release": ONE,
-    "restore": ONE,
-    "restore_all": {},
-    "stay": {},
-    "lift": {},
 }
 """Verb to its fields, all of them demanded, and of what kind each is."""
 

@@ -140,8 +140,15 @@ class Restorer:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to put back again what did not go back."""
-        return bool(self.record.knobs) and self.now() >= self.retry_at
+        """Whether it is time to put back again what did not go back; what is paused is root's."""
+        waits = self.now() < self.retry_at or (self.paused and not self.trouble)
+        return bool(self.record.knobs and not waits)
+
+    def settle(self) -> None:
+        """End a pause: what the device shows now is its original. Raises StoreError."""
+        if self.paused and not self.trouble:
+            self._forget("an operator settled it")
+        self.paused = self.unknown = ""
 
     async def put_back(self) -> None:
         """Put every knob we wrote back, each for itself; what fails, however, is tried again later."""
@@ -150,11 +157,11 @@ class Restorer:
         failures: list[str] = []
         late = self.hand.lingering
         try:
-            if self.record.boot != self.boot:
-                self._forget("another boot")
-            else:
+            if self.record.boot == self.boot:  # what was done in another is gone with it
                 failures = await self._written_back() or [LATE] * late
-            if not failures:
+            if failures:  # what is pending is so after a crash, too
+                self.originals.save(self.record)
+            elif not self.paused:
                 self._forget("it is back")
         except Forgotten:
             failures = []
@@ -184,6 +191,7 @@ class Restorer:
         for knob, target in _widening_first(targets, shown):
             try:
                 if target is None or shown.get(knob) != target:
+                    self.record.knobs[knob].pending = True  # what it shows from now on is our doing
                     await self._put(knob, target)
             except Exception as error:  # noqa: BLE001 - the other knobs go back all the same
                 failures.append(f"{knob}: {_said(error)}")
@@ -241,8 +249,8 @@ class Restorer:
 
     def found(self, shown: Wanted) -> Wanted:
         """Return what the knobs were found at: a fail-safe, else what is noted, else what they show."""
-        noted = {knob: touched.found for knob, touched in self.record.knobs.items()}
-        return {**shown, **noted, **self.terms.failsafe}
+        noted = self.record.knobs.items()
+        return {**shown, **{k: touched.found for k, touched in noted}, **self.terms.failsafe}
 
 
 def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:

@@ -206,7 +206,7 @@ class Slot:
     async def restore(self, peer: Peer) -> dict[str, Any]:
         """Put the device back, whoever has it, and end a pause: what it shows now is its original."""
         await self._end("an operator restores it")
-        self.restorer.paused = self.restorer.unknown = ""
+        self.restorer.settle()
         return await self.read(peer)
 
     # What is behind them

@@ -52,9 +52,9 @@ class FaultyDisk(Originals):
         super().remove(path)
 
 
-Do = Callable[[], Awaitable[Any]]
+Do = Callable[..., Awaitable[Any]]
 Wrong = Callable[[str, Do], Awaitable[Any]]
-"""What a faulty driver does, given what was asked in words and a way to do it."""
+"""What a faulty driver does, given what was asked in words and a way to do it, or something else."""
 
 
 async def refused(verb: str, do: Do) -> Any:  # noqa: ANN401 - JSON
@@ -73,6 +73,12 @@ async def done_but_unheard(verb: str, do: Do) -> Any:  # noqa: ANN401
 async def seemingly_done(verb: str, do: Do) -> Any:  # noqa: ANN401
     """Only where it can be read back: a driver that says of a clock lock it is gone is believed."""
     return None if "gpu.power_limit_w" in verb else await do()
+
+
+async def landing_elsewhere(verb: str, do: Do) -> Any:  # noqa: ANN401
+    """A power limit that is clamped, while it is set or put back."""
+    limit = "gpu.power_limit_w"
+    return await do(limit, 170) if verb.startswith(f"write {limit}") else await do()
 
 
 async def knob_missing(verb: str, do: Do) -> Any:  # noqa: ANN401
@@ -98,7 +104,16 @@ async def error_of_ours(verb: str, do: Do) -> Any:  # noqa: ANN401
     raise KeyError(verb)
 
 
-LASTING = (refused, lost, done_but_unheard, seemingly_done, knob_missing, nonsense, error_of_ours)
+LASTING = (
+    refused,
+    lost,
+    done_but_unheard,
+    seemingly_done,
+    landing_elsewhere,
+    knob_missing,
+    nonsense,
+    error_of_ours,
+)
 FAULTS: tuple[tuple[Wrong | None, bool], ...] = (
     *((wrong, lasting) for wrong in (None, *LASTING) for lasting in (False, True)),
     # A driver that goes on telling another value is another writer, as far as anybody can know.
@@ -115,8 +130,8 @@ class FaultyHand(DirectHand):
         self._wrong = wrong
 
     async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
-        async def do() -> Any:  # noqa: ANN401
-            return await DirectHand.ask(self, verb, uuid, *details)
+        async def do(*instead: Value) -> Any:  # noqa: ANN401
+            return await DirectHand.ask(self, verb, uuid, *(instead or details))
 
         what = " ".join(map(str, (verb, *details)))
         if self._wrong is None or verb == "describe" or not self._faults.strikes("driver", what):

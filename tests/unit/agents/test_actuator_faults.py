@@ -97,8 +97,12 @@ def test_what_somebody_else_set_is_left_alone_and_the_device_paused(bench: Bench
         bench.actuator.acquire(YOU, GPU, 5.0)
     with pytest.raises(Conflict, match="paused"):
         bench.actuator.hold(YOU, GPU, HELD, 5.0)
-    assert not bench.record.exists()
     bench.start().replay()
+
+    with pytest.raises(Conflict, match="paused"):
+        bench.actuator.acquire(YOU, GPU, 5.0)
+    bench.actuator.restore(ROOT, GPU)
+    assert not bench.record.exists()
     bench.trial()
     bench.actuator.release(ME, GPU)
     assert bench.values == {**FACTORY, LIMIT: 222}

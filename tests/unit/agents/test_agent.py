@@ -458,18 +458,22 @@ def test_a_stop_leaves_the_hold_in_force(rig: Rig) -> None:
     assert rig.journal.get("fake@host") is not None
 
 
-def test_a_device_that_did_not_go_back_is_mended_before_anything_else(rig: Rig) -> None:
+def test_a_device_that_did_not_go_back_is_mended_first_and_the_tuner_told(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [trial(), trial(2)]
     rig.device.refuse = lambda s: refused("stuck") if s["gpu.clock_mhz"] == 800 else None
     agent.step()
     assert rig.setting["gpu.clock_mhz"] == 400
     agent.step()
-    assert len(rig.tuner.told("/next")) == 1
+    assert len(rig.tuner.told("/next")) == 2
+    assert rig.setting["gpu.clock_mhz"] == 400
+    poll = rig.tuner.told("/next")[-1]
+    assert (poll["applied"]["level"], "stuck" in poll["unable"]) == ("trial", True)
     rig.device.refuse = lambda s: None
     agent.step()
-    assert len(rig.tuner.told("/next")) == 2
+    assert len(rig.tuner.told("/next")) == 3
     assert rig.setting == ORIGINAL
+    assert rig.tuner.told("/next")[-1]["unable"] == ""
 
 
 def test_what_cannot_be_journalled_is_not_tried(rig: Rig) -> None:

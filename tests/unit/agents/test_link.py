@@ -77,6 +77,10 @@ def test_whatever_is_not_the_tuners_answer_costs_no_report(rig: Rig, status: int
     rig.tuner.broken = lambda _: refusal(400, "host", "this tuner is not called so")
     with pytest.raises(LinkError, match="not called so"):
         link.deliver()
+    gateway = {"code": "not_found", "message": "no route matched"}
+    rig.tuner.broken = lambda _: httpx.Response(404, json=gateway)
+    with pytest.raises(LinkError, match="HTTP 404"):
+        link.deliver()
     rig.tuner.broken = lambda _: None
     assert link.deliver() == 1
     assert len(rig.tuner.told("/trials/report")) == 1
