@@ -57,6 +57,9 @@ class MemoryTokens:
 
     def _is_known(self, token: AccessToken, *, rotate: bool) -> bool:
         """Return whether a token is stored as it is. Raises Conflict where it may not be stored."""
+        others = (t for t in self._tables.access.values() if t.name != token.name)
+        if any(other.digest == token.digest for other in others):
+            raise refusals.digest_taken()
         found = self._tables.access.get(token.name)
         if found is None or found.revoked_at is not None:
             return False

@@ -60,6 +60,11 @@ def name_taken(name: str) -> Conflict:
     )
 
 
+def digest_taken() -> Conflict:
+    """Return the refusal of a token that another name has."""
+    return Conflict("this token is another's already", hint="make a new one")
+
+
 def token_used(name: str) -> Unauthorised:
     """Return the refusal of an enrolment token that has made an agent already."""
     return Unauthorised(

@@ -66,6 +66,9 @@ class SqlTokens:
 
 def _is_known(session: Session, token: AccessToken, *, rotate: bool) -> bool:
     """Return whether a token is stored as it is. Raises Conflict where it may not be stored."""
+    same = select(TokenRow.name).where(TokenRow.digest == token.digest)
+    if session.scalar(same.where(TokenRow.name != token.name)) is not None:
+        raise refusals.digest_taken()
     row = session.get(TokenRow, token.name, with_for_update=True)
     if row is None or row.revoked_at is not None:
         return False

@@ -46,6 +46,15 @@ class TokensContract:
             store.tokens.add(replace(agent(), role=AccessRole.OPERATOR))
         assert store.tokens.list() == (agent(),)
 
+    def test_a_token_that_another_has_is_refused(self, store: Store) -> None:
+        store.tokens.add(ENROL)
+        twin = replace(agent(), digest=ENROL.digest)
+        with pytest.raises(Conflict, match="another's already"):
+            store.tokens.add(twin, using="enrol-1")
+        with pytest.raises(Conflict, match="another's already"):
+            store.tokens.rotate(twin)
+        assert store.tokens.list() == (ENROL,)
+
     def test_an_enrolment_token_makes_one_agent(self, store: Store) -> None:
         store.tokens.add(ENROL)
         assert store.tokens.add(agent(), using="enrol-1") is True
