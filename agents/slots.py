@@ -220,8 +220,8 @@ class Slot:
         self.owner, self.heard = peer, self.now()
 
     def _whether_back(self) -> None:
-        """Raise ActuationError where the device is not as it was found."""
-        if self.restorer.record.knobs:
+        """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
+        if self.restorer.record.knobs and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
 
     async def _granted(self, setting: Wanted) -> Wanted:
