@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from agents.attached import Attached
+from agents.side import Side
 from tuner.core import InvalidInput, Limit, MetricUnavailable, Objective, Setting, Space
 
 DEVICES = MappingProxyType(
@@ -33,9 +34,7 @@ Truth = Callable[[Setting], Mapping[str, float]]
 """A setting to the true value of every metric."""
 
 
-def open_device(
-    spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")
-) -> Attached:
+def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")) -> Side:
     """Open `cpu`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]` or `replay:FILE[#SURFACE]`.
 
     `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
@@ -47,8 +46,14 @@ def open_device(
         ActuationError: the device does not answer.
     """
     kind, rest = _split(spec)
-    attached: Attached = _load(DEVICES[kind])(rest, seed=seed, state_dir=state_dir, root=root)
+    attached: Side = _load(DEVICES[kind])(rest, seed=seed, state_dir=state_dir, root=root)
     return attached
+
+
+def specs_in(spec: str) -> list[str]:
+    """Return the devices that a spec puts together: `nvidia:0+cpu` is two."""
+    kinds = "|".join(map(re.escape, DEVICES))
+    return re.split(rf"\+(?=(?:{kinds})(?:[:+]|$))", spec)
 
 
 def known_truth(spec: str) -> Truth | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from agents.attached import Attached
+from agents.side import Side
 from tuner.core import Clock, InvalidInput
 
 WORKLOADS = MappingProxyType(
@@ -22,7 +22,7 @@ WORKLOADS = MappingProxyType(
 """Kind of workload to the function that opens one; imported only when chosen."""
 
 
-def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
+def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Open `reference` (started here, ended by `close`), or what runs already.
 
     That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`.
@@ -45,5 +45,5 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Att
     module, _, name = WORKLOADS[kind].partition(":")
     opener: Callable[..., Any] = getattr(import_module(module), name)
     attached = opener(spec, seed=seed, state_dir=state_dir, clock=clock)
-    assert isinstance(attached, Attached)
+    assert isinstance(attached, Side)
     return attached
