@@ -359,7 +359,7 @@ class DeviceAgent:
             limits=order.limits,
             window_s=order.window_s,
             max_window_s=order.max_window_s,
-            rate_per_s=order.expected_rate_per_s,
+            expected=order.expected,
         )
         name = f"{self.device.id}/{order.study}/{order.trial}/{order.attempt}"
         try:

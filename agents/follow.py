@@ -26,16 +26,16 @@ ASKED_TICK_S = 0.2
 """Where a workload cannot wait for that: a look costs the agent a millisecond, and it half of one."""
 SURGE = 6.0
 """So many times what the row in force is made for is no burst any more, but a queue that builds up."""
-QUANTITY = "batch_demand"
+QUANTITY = "requests_in_system"
 """How many items are asked for at once: what a plan's rows may go by, told nowhere else."""
 
 
 class Follower:
     """Looks at a workload's pulse while something is held, whatever the tuner does.
 
-    A workload that was started again gets what is held anew. A plan by `batch_demand` is followed: its
-    row is changed once the time lost by staying is as long as the change takes (`Rent`), which is what it
-    took the last time, and before that what the slowest of the knobs that differ says (`Cost.seconds`).
+    A workload that was started again gets what is held anew. A plan by `requests_in_system` is followed:
+    its row is changed once the time lost by staying is as long as the change takes (`Rent`), which is what
+    it took the last time, and before that what the slowest of the knobs that differ says (`Cost.seconds`).
     Ours: down goes by the smoothed demand; up also by the queue of the moment, once it is a `SURGE`, and
     then each of the requests that wait loses time, so that the change comes the sooner the longer the
     queue is. A workload that can be asked to tells of the surge itself; the agent sleeps meanwhile.

@@ -153,7 +153,7 @@ class Holder:
             render_setting(order.plan.rows[row].setting),
         )
         self._journal_first()
-        granted = self._granted(order, now, monotonic, row, 0)
+        granted = self._granted(order, now, monotonic, row, {})
         try:
             files.write(self._path, granted.model_dump_json())
         except StoreError as error:
@@ -273,13 +273,14 @@ class Holder:
         hold = self.current
         if hold is None:
             return ""
-        broke = judge(measurement.estimates, hold.order.limits) is Verdict.INFEASIBLE
-        broken = hold.broken + 1 if broke else 0
+        broke = judge(measurement.estimates, hold.limits) is Verdict.INFEASIBLE
+        count = hold.broken.get(hold.row, 0) + 1 if broke else 0
+        broken = {**hold.broken, hold.row: count}
         row = hold.order.plan.row(context_of(measurement), hold.row)
         if (broken, row) != (hold.broken, hold.row):
             self._become(hold.model_copy(update={"broken": broken, "row": row}))
-        if broken >= BROKEN_WINDOWS:
-            return f"{_worst(hold.order.limits, measurement)} in {broken} windows in a row"
+        if count >= BROKEN_WINDOWS:
+            return f"{_worst(hold.limits, measurement)} in {count} windows in a row"
         if row != hold.row:
             setting = hold.order.plan.rows[row].setting
             log.info(
@@ -342,7 +343,7 @@ class Holder:
         self._journal.record(self._device, self._pair, Level.HOLD, self._host.boot, self._attached)
 
     def _granted(
-        self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: int
+        self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: dict[int, int]
     ) -> Hold:
         runs = self._pair.workload or self._pair.device
         return Hold(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agents.pair import Pair
 from agents.windows import PairWindow, Usage
 from tuner.core import (
     Clock,
     Conflict,
+    Context,
     Estimate,
     Limit,
     Measurement,
@@ -23,7 +24,7 @@ from tuner.core import (
     TuningError,
     quantity_of,
     refuse_negative,
-    same_band,
+    unlike,
 )
 from tuner.guard import clearly_broken
 
@@ -55,14 +56,14 @@ Check = Callable[[], None]
 class Ask:
     """What is wanted of a window: its metrics, the limits that cut it short, and its length.
 
-    `rate_per_s` is the arrival rate that the window is to be compared with, None for none.
+    `expected` is the load that the window is to be compared with, empty for none.
     """
 
     metrics: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
     window_s: float
     max_window_s: float
-    rate_per_s: float | None = None
+    expected: Context = field(default_factory=dict)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -164,6 +165,7 @@ class Bench:
             seconds=window.seconds,
             overhead_s=overhead_s,
             load=window.load(),
+            context=window.context(),
             throttled=window.throttled(),
             foreign=window.foreign(),
             sources={name: self.pair.source(name) for name in estimates},
@@ -215,10 +217,11 @@ class Bench:
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > FOREIGN_SHARE:
             return f"others used {measurement.foreign:.0%} of the host's cores, or of the device"
-        rate, expected = measurement.load.arrival_rate_per_s, ask.rate_per_s
-        if rate and expected and not same_band(rate, expected):
-            return f"{rate:.4g} requests/s arrived, the baseline had {expected:.4g}"
-        return ""
+        told, expected = measurement.context, ask.expected
+        name = unlike(told, expected)
+        if name is None:
+            return ""
+        return f"{name} was {told[name]:.4g}, to be compared with {expected[name]:.4g}"
 
 
 def _outcome(seen: Seen, ask: Ask, declared: Quantities) -> Outcome:

@@ -101,7 +101,7 @@ class Watch:
         """
         order = hold.order
         ask = Ask(
-            metrics=tuple(dict.fromkeys([*order.metrics, *(x.metric for x in order.limits)])),
+            metrics=tuple(dict.fromkeys([*order.metrics, *(x.metric for x in hold.limits)])),
             window_s=order.window_s,
             max_window_s=order.window_s,
         )

@@ -11,6 +11,7 @@ from agents.pair import Pair
 from tuner.core import (
     STANDARD,
     Clock,
+    Context,
     Estimate,
     Load,
     MeasurementError,
@@ -139,12 +140,15 @@ class PairWindow:
         }
         return derived | self._finished
 
-    def load(self) -> Load:
-        """Return the load so far; its rate only where somebody offers one."""
+    def context(self) -> Context:
+        """Return the load so far as far as no setting changes it: its rate, where somebody offers one."""
         rate = self._finished.get("arrival_rate_per_s") if self.offered else None
+        return {} if rate is None else {"arrival_rate_per_s": rate.mean}
+
+    def load(self) -> Load:
+        """Return what the load came to so far."""
         busy = self.total("busy_s")
         return Load(
-            rate.mean if rate is not None else 0.0,
             int(self.total("items") or 0),
             int(self.total("failed") or 0),
             None if busy is None else min(1.0, busy / self._capacity_s),

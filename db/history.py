@@ -14,6 +14,7 @@ from tuner.core import (
     Candidate,
     Estimate,
     MetricUnavailable,
+    Past,
     Phase,
     Setting,
     Store,
@@ -121,7 +122,7 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
 
 
 def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
-    evidence = weigh(study, trials)
+    past = Past(study=study, trials=tuple(trials))
     for trial in trials:
         yield Row(
             study=study.id,
@@ -131,7 +132,7 @@ def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
             workload=study.workload,
             phase=trial.phase,
             state=trial.state,
-            verdict=evidence.verdict(trial),
+            verdict=past.at(trial.context).verdict(trial),
             setting=trial.setting,
             metrics=dict(trial.shown),
             started_at=trial.started_at,

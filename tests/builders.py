@@ -115,7 +115,8 @@ def window(
         estimates={**figures, **(extra or {})},
         started_at=START,
         seconds=seconds,
-        load=Load(arrival_rate_per_s=rate, completed=int(rate * seconds)),
+        load=Load(completed=int(rate * seconds)),
+        context={"arrival_rate_per_s": rate},
     )
 
 
@@ -125,7 +126,7 @@ def glimpse(minute: float, energy_j: float, relative: float = 0.01) -> Glimpse:
         started_at=START + timedelta(minutes=minute),
         seconds=10.0,
         setting=setting_key(setting(600)),
-        arrival_rate_per_s=50.0,
+        context={"arrival_rate_per_s": 50.0},
         completed=500,
         mean=energy_j,
         stderr=relative * energy_j,

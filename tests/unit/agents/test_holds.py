@@ -37,12 +37,13 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def order(revision: int = 1, plan: Plan | None = None, **changes: object) -> HoldOrder:
+    plan = plan or Plan.single(HELD)
     fields: dict[str, object] = {
         "study": "s1",
         "revision": revision,
-        "plan": plan or Plan.single(HELD),
+        "plan": plan,
         "baseline": BUSY,
-        "limits": (LIMIT,),
+        "limits": ((LIMIT,),) * len(plan.rows),
         "metrics": ("energy_j",),
         "valid_for_s": 3600.0,
         "observe_s": 60.0,

@@ -24,7 +24,6 @@ from tuner.bo.surrogate import Scale
 from tuner.core import (
     Cost,
     Limit,
-    Load,
     Measurement,
     Objective,
     Phase,
@@ -287,7 +286,7 @@ def test_windows_of_every_phase_are_counted() -> None:
 
 def test_windows_at_another_rate_do_not_count_as_measured() -> None:
     def at_rate(shown: Measurement, rate: float) -> Measurement:
-        return replace(shown, load=Load(arrival_rate_per_s=rate, completed=500))
+        return replace(shown, context={"arrival_rate_per_s": rate})
 
     night = [replace(t, measurement=at_rate(window(), 50.0)) for t in BASELINE]
     often = [

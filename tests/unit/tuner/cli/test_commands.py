@@ -34,8 +34,8 @@ def test_a_plan_of_several_rows_is_shown_with_the_study_and_its_best(
     for command in (["study", "show"], ["best"]):
         assert main([*command, made]) == 0
         text = capsys.readouterr().out
-        assert "batch_demand below 3: gpu.clock_mhz=600\n" in text
-        assert "batch_demand from 3 on: the baseline\n" in text
+        assert "requests_in_system below 3: gpu.clock_mhz=600\n" in text
+        assert "requests_in_system from 3 on: the baseline\n" in text
 
 
 @pytest.fixture
