@@ -90,6 +90,14 @@ class TrialsContract:
         assert [type(v) for v in kept.setting.values()] == [bool, int, float, str]
         assert store.trials.states("s1", 1) == ((TrialState.RUNNING, 1, START),)
 
+    def test_the_load_that_a_trial_was_asked_for_is_kept(self, store: Store) -> None:
+        load = {"requests_in_system": 8, "price": -0.125}
+        asked = store.trials.begin("s1", setting(), Phase.TUNING, "", START, load)
+        whatever = begin(store)
+        assert (asked.context, whatever.context) == (load, {})
+        store.trials.end("s1", asked.number, completed(), LATER)
+        assert [t.context for t in store.trials.list("s1")] == [load, {}]
+
     def test_trials_are_counted_per_study_from_one(self, store: Store) -> None:
         store.studies.add(study(id="s2", devices=("other",)), "ann", "")
         numbers = [begin(store, name).number for name in ("s1", "s1", "s2", "s1")]

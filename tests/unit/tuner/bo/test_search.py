@@ -126,8 +126,8 @@ def test_a_failure_makes_it_less_likely_to_come_out_well() -> None:
 def test_only_tuning_trials_that_came_to_their_own_end_are_spent() -> None:
     trials = [measured(3, 800), *ended(TrialState.FAILED, 4), *ended(TrialState.ABORTED, 5)]
     search = seen(STUDY, [*BASELINE, *trials])
-    assert search.spent == 2
-    assert search.left == STUDY.terms.trials - 2
+    assert search.past.spent == 2
+    assert search.past.left == STUDY.terms.trials - 2
 
 
 def deployable(
