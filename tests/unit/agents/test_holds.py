@@ -167,6 +167,20 @@ def test_a_plan_follows_the_load_with_hysteresis(rig: Rig) -> None:
     assert rig.setting == HELD
 
 
+def test_windows_that_break_a_limit_are_counted_and_judged_by_row(rig: Rig) -> None:
+    plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
+    loose = Limit("latency_p99_ms", "<=", 500.0)
+    keeper = holder(rig)
+    keeper.take(order(plan=plan, limits=((LIMIT,), (loose,))))
+    low, high = 20.0, 200.0
+    # Each window is judged by the row it was measured in; its rate decides the row of the next.
+    path = [(60.0, low), (60.0, low), (60.0, high), (60.0, low), (60.0, high)]
+    assert [keeper.observed(seen(*window)) for window in path[:3]] == ["", "", ""]
+    assert [holder(rig).current.broken[row] for row in (0, 1)] == [2, 0]  # type: ignore[union-attr]
+    assert keeper.observed(seen(60.0, low)) == "", "the row in force allows it"
+    assert "in 3 windows in a row" in keeper.observed(seen(60.0, low))
+
+
 def test_a_row_that_cannot_be_applied_is_told(rig: Rig) -> None:
     plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
     keeper = holder(rig)

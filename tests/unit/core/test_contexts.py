@@ -52,11 +52,12 @@ def test_comparing_goes_both_ways(one: Context, other: Context) -> None:
 
 
 @given(CONTEXTS, CONTEXTS)
-def test_being_at_a_load_is_being_comparable_and_telling_all_of_it(
-    told: Context, at: Context
+def test_who_tells_more_than_a_load_is_at_it_and_who_tells_less_is_not(
+    more: Context, at: Context
 ) -> None:
-    known = {name: value for name, value in at.items() if name in told}
-    assert is_at(told, at) is (known == at and comparable(told, at))
+    assert is_at({**more, **at}, at)
+    for name in at:
+        assert not is_at({n: v for n, v in {**more, **at}.items() if n != name}, at)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

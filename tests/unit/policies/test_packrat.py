@@ -173,6 +173,13 @@ def test_what_is_held_is_near_the_best_for_every_demand(shape: Seconds, cores: i
         assert takes(course.machine, held, demand) <= 1.06 * true_best(course.machine, demand)
 
 
+def test_a_row_is_decided_at_the_largest_of_its_demands() -> None:
+    plan = Course(Machine(16, gpt2)).hold()
+    lows = [0.0, *(row.below for row in plan.rows)]
+    for low, row in zip(lows, plan.rows, strict=False):
+        assert row.at == max(d for d in (1, 2, 4, 8, 16) if low <= d < row.below)
+
+
 def test_points_that_cannot_matter_are_skipped_and_counted() -> None:
     course = Course(Machine(16, gpt2))
     course.hold()
