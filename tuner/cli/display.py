@@ -9,6 +9,7 @@ from tuner.cli.figures import change, figure, percent, shown
 from tuner.cli.output import TABLE_WIDTH, table
 from tuner.cli.trial import asked_metrics, remark, row
 from tuner.core import Mode, Phase, TrialState, Verdict
+from tuner.moves import in_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -143,6 +144,7 @@ def line(trial: TrialView, view: StudyView) -> str:
     parts = [
         f"trial {trial.number} {trial.state}",
         change(trial.setting, view.baseline.setting),
+        *([f"at {in_words(trial.context)}"] if trial.context else []),
         *numbers,
     ]
     if trial.verdict is not None:
