@@ -73,7 +73,7 @@ def confirm(at: Study, truth: Truth) -> tuple[Asked, Move, list[Trial]]:
                 step.setting,
                 phase=Phase.CONFIRMING,
                 context=step.context,
-                **ended,  # type: ignore[arg-type]
+                **ended,
             )
         )
     raise AssertionError("confirming does not end")
