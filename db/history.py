@@ -46,8 +46,8 @@ class Row:
 
     `verdict` is None where the trial is no evidence, where its limits are relative to a baseline not
     yet measured, and where it was made before driver or workload changed: then it no longer counts.
-    `context` is the load that its window ran under, as far as it is known. `censored`
-    trials were cut short for breaking a limit: `metrics` has that one open at its far end.
+    `load` is what its window ran under, as far as it is known. `censored` trials were cut short for
+    breaking a limit: `metrics` has that one open at its far end.
     """
 
     study: str
@@ -59,7 +59,7 @@ class Row:
     state: TrialState
     verdict: Verdict | None
     setting: Setting
-    context: dict[str, float]
+    load: dict[str, float]
     metrics: dict[str, Estimate]
     started_at: datetime
     ended_at: datetime | None
@@ -136,7 +136,7 @@ def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
             state=trial.state,
             verdict=past.at(trial.context).verdict(trial),
             setting=trial.setting,
-            context=dict(trial.ran_at),
+            load=dict(trial.ran_at),
             metrics=dict(trial.shown),
             started_at=trial.started_at,
             ended_at=trial.ended_at,

@@ -52,8 +52,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 # SQLite counts up only a column that is exactly INTEGER PRIMARY KEY.
 Serial = Annotated[
-    int,
-    mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    int, mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
 ]
 JsonObject = dict[str, Any]
 JsonArray = list[Any]

@@ -11,9 +11,7 @@ from pydantic import ConfigDict, TypeAdapter
 from db.history import Question, Row, history, pareto
 from tuner import stops
 from tuner.access import Access
-from tuner.confirm import asked, duel
 from tuner.core import (
-    ANYWHERE,
     ENERGY,
     Conflict,
     Device,
@@ -26,7 +24,6 @@ from tuner.core import (
     Objective,
     Past,
     Phase,
-    Setting,
     Study,
     Trial,
     TrialState,
@@ -43,6 +40,7 @@ from tuner.core import (
 from tuner.drafts import constraints_of, read_constraints, require, signals_of, space_of
 from tuner.loop import Loop
 from tuner.views import (
+    alternating,
     candidate_view,
     chosen,
     limit_kept,
@@ -257,7 +255,7 @@ class Operations:
         baseline = setting_view(past.evidence, found.baseline)
         shown = candidate_view(best) if best else None
         winner = best if best and not found.rests(best.setting) else None
-        windows = _alternating(past, winner.setting) if winner else None
+        windows = alternating(past, winner.setting) if winner else None
         if windows is not None and shown is not None:
             baseline = baseline.model_copy(update={"metrics": windows[0]})
             shown = shown.model_copy(update={"metrics": windows[1]})
@@ -401,16 +399,6 @@ class Operations:
             return ()
         energy = called(ENERGY, study.quantities)
         return self.loop.store.observations.glimpses(study.id, energy, since)
-
-
-def _alternating(
-    past: Past, winner: Setting
-) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
-    """Return what baseline and winner showed in alternating windows, at the load of its last row."""
-    plan, study = past.study.plan, past.study
-    rows = [r for r in plan.rows if setting_key(r.setting) == setting_key(winner)] if plan else []
-    at = asked(study, plan, rows[-1]) if plan and rows else ANYWHERE
-    return duel(study, past.trials, winner, at)
 
 
 def _saving(

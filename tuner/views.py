@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tuner.confirm import asked, duel
 from tuner.core import (
+    ANYWHERE,
     Candidate,
+    Estimate,
     Evidence,
     Limit,
     Past,
@@ -17,6 +20,7 @@ from tuner.core import (
     TrialState,
     Verdict,
     incumbent,
+    setting_key,
 )
 from tuner.wire import SettingView, StudyView, TrialView, Violations
 
@@ -28,6 +32,16 @@ def chosen(study: Study, evidence: Evidence) -> Candidate | None:
         if held is not None:
             return held
     return incumbent(study, evidence)
+
+
+def alternating(
+    past: Past, winner: Setting
+) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
+    """Return what baseline and winner showed in alternating windows, at the load of its last row."""
+    plan, study = past.study.plan, past.study
+    rows = [r for r in plan.rows if setting_key(r.setting) == setting_key(winner)] if plan else []
+    at = asked(study, plan, rows[-1]) if plan and rows else ANYWHERE
+    return duel(study, past.trials, winner, at)
 
 
 def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
@@ -70,8 +84,10 @@ def unmet(past: Past) -> Limit | None:
     for row in plan.rows:
         evidence = past.behind(plan, row)
         held = evidence.of(row.setting)
-        for limit in evidence.limits or () if held else ():
-            if held and limit.verdict(held.estimates.get(limit.metric)) is Verdict.INFEASIBLE:
+        if held is None:
+            continue
+        for limit in evidence.limits or ():
+            if limit.verdict(held.estimates.get(limit.metric)) is Verdict.INFEASIBLE:
                 return limit
     return None
 

@@ -33,7 +33,7 @@ def row(at: Setting | None = None, metrics: Mapping[str, Estimate] | None = None
         state=TrialState.COMPLETED,
         verdict=Verdict.FEASIBLE,
         setting=at if at is not None else setting(),
-        context={"requests_in_system": 8.0} if at is None or "on" not in at else {},
+        load={"requests_in_system": 8.0} if at is None or "on" not in at else {},
         metrics=dict(metrics if metrics is not None else {"energy_j": Estimate(2.0, 0.1)}),
         started_at=START,
         ended_at=None,
@@ -68,7 +68,7 @@ def test_json_keeps_values_and_says_null_for_what_is_unbounded() -> None:
         "origin": "measured",
         "scope": "board",
     }
-    assert (first["context"], second["context"]) == ({}, {"requests_in_system": 8.0})
+    assert (first["load"], second["load"]) == ({}, {"requests_in_system": 8.0})
     assert second["devices"] == ["a", "b"]
     assert (second["started_at"], second["ended_at"]) == (START.isoformat(), None)
     assert (second["verdict"], second["why"]) == ("feasible", "größer\nals")
