@@ -364,7 +364,8 @@ class DeviceAgent:
             limits=order.limits,
             window_s=order.window_s,
             max_window_s=order.max_window_s,
-            rate_per_s=order.expected_rate_per_s,
+            expected=order.expected,
+            context=order.context,
         )
         name = f"{self.device.id}/{order.study}/{order.trial}/{order.attempt}"
         try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from pydantic import Field
+
 from agents.host import Host
-from tuner.core import Setting
+from tuner.core import Limit, Setting
 from tuner.wire import HoldOrder, Message
 
 
@@ -13,8 +15,8 @@ class Hold(Message):
     """A hold in force, or one that has `ended` (why) and must not be taken up again.
 
     `granted_at` is wall time, `granted_s` the boot clock of the boot that `boot` names. `row` is the
-    row of the plan in force, `broken` how many windows in a row broke the SLO. `told` once the tuner's
-    report of the end is on its way.
+    row of the plan in force, `broken` how many of each row's windows in a row broke the SLO. `told`
+    once the tuner's report of the end is on its way.
     """
 
     order: HoldOrder
@@ -24,7 +26,7 @@ class Hold(Message):
     driver: str
     workload_version: str
     row: int
-    broken: int = 0
+    broken: dict[int, int] = Field(default_factory=dict)
     ended: str = ""
     told: bool = False
 
@@ -32,6 +34,11 @@ class Hold(Message):
     def setting(self) -> Setting:
         """What is held."""
         return self.order.plan.rows[self.row].setting
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits of the row in force."""
+        return self.order.limits[self.row]
 
     def left_s(self, host: Host, now: datetime, monotonic: float) -> float:
         """Return how many seconds the hold still stands without the tuner's word.

@@ -154,7 +154,7 @@ class Holder:
             render_setting(order.plan.rows[row].setting),
         )
         self._journal_first()
-        granted = self._granted(order, now, monotonic, row, 0)
+        granted = self._granted(order, now, monotonic, row, {})
         try:
             files.write(self._path, granted.model_dump_json())
         except StoreError as error:
@@ -297,12 +297,13 @@ class Holder:
             hold = self.current
             if hold is None:
                 return ""
-            broke = judge(measurement.estimates, hold.order.limits) is Verdict.INFEASIBLE
-            broken = hold.broken + 1 if broke else 0
+            broke = judge(measurement.estimates, hold.limits) is Verdict.INFEASIBLE
+            count = hold.broken.get(hold.row, 0) + 1 if broke else 0
+            broken = {**hold.broken, hold.row: count}
             if broken != hold.broken:
                 self._become(hold.model_copy(update={"broken": broken}))
-            if broken >= BROKEN_WINDOWS:
-                return f"{_worst(hold.order.limits, measurement)} in {broken} windows in a row"
+            if count >= BROKEN_WINDOWS:
+                return f"{_worst(hold.limits, measurement)} in {count} windows in a row"
             return ""
 
     def end(self, why: str) -> None:
@@ -358,7 +359,7 @@ class Holder:
         )
 
     def _granted(
-        self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: int
+        self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: dict[int, int]
     ) -> Hold:
         return Hold(
             order=order,

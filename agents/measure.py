@@ -24,7 +24,7 @@ from tuner.core import (
     TuningError,
     quantity_of,
     refuse_negative,
-    same_band,
+    unlike,
 )
 from tuner.guard import clearly_broken
 
@@ -56,15 +56,15 @@ Check = Callable[[], None]
 class Ask:
     """What is wanted of a window: its metrics, the limits that cut it short, and its length.
 
-    `rate_per_s` is the arrival rate that the window is to be compared with, None for none; `context` is
-    the load to ask for, nothing for whatever load there is.
+    `expected` is the load that the window is to be compared with, empty for none; `context` is the load
+    to ask for, nothing for whatever load there is.
     """
 
     metrics: tuple[str, ...]
     limits: tuple[Limit, ...] = ()
     window_s: float
     max_window_s: float
-    rate_per_s: float | None = None
+    expected: Context = field(default_factory=dict)
     context: Context = field(default_factory=dict)
 
     @property
@@ -167,6 +167,7 @@ class Bench:
             seconds=window.seconds,
             overhead_s=overhead_s,
             load=window.load(),
+            context=window.context(),
             throttled=window.throttled(),
             foreign=window.foreign(),
             sources={name: self.target.source(name) for name in estimates},
@@ -218,10 +219,11 @@ class Bench:
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > FOREIGN_SHARE:
             return f"others used {measurement.foreign:.0%} of the host's cores, or of the device"
-        rate, expected = measurement.load.arrival_rate_per_s, ask.rate_per_s
-        if rate and expected and not same_band(rate, expected):
-            return f"{rate:.4g} requests/s arrived, the baseline had {expected:.4g}"
-        return ""
+        told, expected = measurement.context, ask.expected
+        name = unlike(told, expected)
+        if name is None:
+            return ""
+        return f"{name} was {told[name]:.4g}, to be compared with {expected[name]:.4g}"
 
 
 def _outcome(seen: Seen, ask: Ask, declared: Quantities) -> Outcome:

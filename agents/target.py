@@ -12,6 +12,7 @@ from tuner.core import (
     ActuationError,
     Clock,
     ConfigError,
+    Context,
     Device,
     DeviceLost,
     Metric,
@@ -139,6 +140,11 @@ class Target:
         """What a plan can go by, by name."""
         return {live.signal.name: live for side in self.sides.values() for live in side.signals}
 
+    def askable(self, context: Context) -> Context:
+        """Return the part of a load that can be asked for here."""
+        offered = {name for name, live in self.signals.items() if live.signal.askable}
+        return {name: value for name, value in context.items() if name in offered}
+
     @property
     def restartable(self) -> Restartable | None:
         """What runs, where it tells that it was started again."""
@@ -169,6 +175,7 @@ class Target:
             metrics=self.metrics,
             cannot=self.cannot,
             versions=versions,
+            signals=tuple(live.signal for live in self.signals.values()),
             seen_at=at,
         )
 

@@ -104,9 +104,10 @@ class Watch:
         """
         order = hold.order
         ask = Ask(
-            metrics=tuple(dict.fromkeys([*order.metrics, *(x.metric for x in order.limits)])),
+            metrics=tuple(dict.fromkeys([*order.metrics, *(x.metric for x in hold.limits)])),
             window_s=order.window_s,
             max_window_s=order.window_s,
+            context=self._bench.target.askable(order.plan.context(order.plan.rows[hold.row])),
         )
         began = self._bench.clock.monotonic()
         incarnation = self._holder.incarnation

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from agents.side import OffersLoad
 from agents.target import Target
 from tuner.core import (
+    ANYWHERE,
     STANDARD,
     Clock,
     Context,
@@ -33,7 +34,6 @@ LEAST_BATCHES = 3
 
 SECONDS = "seconds"
 ENERGY = "energy_j"
-NOTHING_ASKED: Context = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class TargetWindow:
     Totals are differenced between readings and turned into ratios whose standard error comes from
     the scatter between batches, so it covers whatever the meters do within the window. The devices'
     energy adds up; of anything else that several sides total, the workload's word counts. `context` is
-    a load to be asked for, and then the load that is sent as far as it does not depend on the setting.
+    a load to be asked for, nothing for whatever load there is.
 
     Raises:
         MeasurementError: a meter does not answer.
     """
 
     def __init__(
-        self, target: Target, clock: Clock, usage: Usage, context: Context = NOTHING_ASKED
+        self, target: Target, clock: Clock, usage: Usage, context: Context = ANYWHERE
     ) -> None:
         self._clock = clock
         self._usage = usage
@@ -84,9 +84,9 @@ class TargetWindow:
         meters = [side.meter for side in target.sides.values()]
         if context:
             meters = offering(meters, context)
-        self.context: dict[str, float] = {}
+        self._sent: dict[str, float] = {}
         for meter in meters:
-            self.context |= meter.context if isinstance(meter, OffersLoad) else {}
+            self._sent |= meter.context if isinstance(meter, OffersLoad) else {}
         try:
             for meter in meters:
                 self._windows.append(meter.start())
@@ -158,12 +158,15 @@ class TargetWindow:
         }
         return derived | self._finished
 
-    def load(self) -> Load:
-        """Return the load so far; its rate only where somebody offers one."""
+    def context(self) -> Context:
+        """Return the load so far as far as no setting changes it: its rate, where somebody offers one."""
         rate = self._finished.get("arrival_rate_per_s") if self.offered else None
+        return self._sent if rate is None else {**self._sent, "arrival_rate_per_s": rate.mean}
+
+    def load(self) -> Load:
+        """Return what the load came to so far."""
         busy = self.total("busy_s")
         return Load(
-            rate.mean if rate is not None else 0.0,
             int(self.total("items") or 0),
             int(self.total("failed") or 0),
             None if busy is None else min(1.0, busy / self._capacity_s),

@@ -19,6 +19,7 @@ from tuner.core import (
     Knob,
     Limit,
     Metric,
+    Mode,
     Objective,
     Origin,
     OverDevices,
@@ -32,6 +33,7 @@ from tuner.core import (
     Safety,
     Scope,
     Setting,
+    Signal,
     Space,
     Study,
     Terms,
@@ -71,6 +73,7 @@ def encode_plan(plan: Plan) -> Json:
                 "below": row.below if math.isfinite(row.below) else None,
                 "setting": encode_setting(row.setting),
                 "gain": row.gain,
+                "at": row.at,
             }
             for row in plan.rows
         ],
@@ -86,6 +89,7 @@ def decode_plan(doc: Json) -> Plan:
             math.inf if row["below"] is None else row["below"],
             row["setting"],
             row.get("gain", 1.0),  # Plans from before rows had one.
+            row.get("at"),
         )
         for row in doc["rows"]
     )
@@ -123,6 +127,16 @@ def decode_metrics(docs: list[Json]) -> tuple[Metric, ...]:
     )
 
 
+def encode_signals(signals: tuple[Signal, ...]) -> list[Json]:
+    """Return signals as a JSON array."""
+    return [asdict(signal) for signal in signals]
+
+
+def decode_signals(docs: list[Json]) -> tuple[Signal, ...]:
+    """Return the signals of a JSON array."""
+    return tuple(Signal(**doc) for doc in docs)
+
+
 def encode_study(study: Study) -> Json:
     """Return a study, as one revision of it, as a JSON object."""
     return {
@@ -132,6 +146,7 @@ def encode_study(study: Study) -> Json:
         "space": encode_space(study.space),
         "objective": asdict(study.objective),
         "quantities": {name: asdict(q) for name, q in study.quantities.items()},
+        "signals": encode_signals(study.signals),
         "constraints": [asdict(constraint) for constraint in study.constraints],
         "policy": study.policy,
         "seed": study.seed,
@@ -155,6 +170,7 @@ def decode_study(doc: Json) -> Study:
         space=decode_space(doc["space"]),
         objective=Objective(**doc["objective"]),
         quantities={name: _decode_quantity(q) for name, q in doc["quantities"].items()},
+        signals=decode_signals(doc["signals"]),
         constraints=tuple(Constraint(**constraint) for constraint in doc["constraints"]),
         policy=doc["policy"],
         seed=doc["seed"],
@@ -203,4 +219,4 @@ def _decode_knob(doc: Json) -> Knob:
 
 
 def _decode_terms(doc: Json) -> Terms:
-    return Terms(**{**doc, "safety": Safety(doc["safety"])})
+    return Terms(**{**doc, "safety": Safety(doc["safety"]), "mode": Mode(doc["mode"])})

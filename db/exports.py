@@ -15,12 +15,13 @@ from typing import Any
 from db.history import Row
 from tuner.core import Estimate
 
-ABOUT = tuple(f.name for f in fields(Row) if f.name not in ("setting", "metrics"))
+ABOUT = tuple(f.name for f in fields(Row) if f.name not in ("setting", "load", "metrics"))
 """The columns that every trial has, in this order, before its setting and its metrics."""
 
 NUMBERS = ("mean", "stderr", "n", "low", "high", "origin", "scope")
 
 KNOB = "knob:"
+LOAD = "load:"
 
 Cell = bool | int | float | str | datetime | None
 
@@ -74,15 +75,17 @@ def as_parquet(rows: Sequence[Row], path: Path) -> None:
 
 
 def columns(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the column names: about the trial, then `knob:NAME`, then `METRIC` and its doubt.
+    """Return the column names: about the trial, `knob:NAME`, `load:NAME`, then `METRIC` and its doubt.
 
-    Knobs and metrics come sorted, so that the same rows give the same columns.
+    Knobs, loads and metrics come sorted, so that the same rows give the same columns.
     """
     knobs = sorted({name for row in rows for name in row.setting})
+    loads = sorted({name for row in rows for name in row.load})
     metrics = sorted({name for row in rows for name in row.metrics})
     return (
         *ABOUT,
         *(f"{KNOB}{name}" for name in knobs),
+        *(f"{LOAD}{name}" for name in loads),
         *(_column(name, part) for name in metrics for part in NUMBERS),
     )
 
@@ -94,7 +97,7 @@ def _column(metric: str, part: str) -> str:
 def _object(row: Row) -> dict[str, Any]:
     about = {name: _plain(getattr(row, name)) for name in ABOUT}
     metrics = {name: _numbers(estimate) for name, estimate in row.metrics.items()}
-    return {**about, "setting": dict(row.setting), "metrics": metrics}
+    return {**about, "setting": dict(row.setting), "load": row.load, "metrics": metrics}
 
 
 def _cells(row: Row) -> dict[str, Cell]:
@@ -103,6 +106,7 @@ def _cells(row: Row) -> dict[str, Cell]:
     cells |= {name: str(cells[name]) for name in ("phase", "state")}
     cells["verdict"] = row.verdict.value if row.verdict is not None else None
     cells |= {f"{KNOB}{name}": value for name, value in row.setting.items()}
+    cells |= {f"{LOAD}{name}": value for name, value in row.load.items()}
     for metric, estimate in row.metrics.items():
         cells |= {_column(metric, part): value for part, value in _numbers(estimate).items()}
     return cells

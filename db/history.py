@@ -14,6 +14,7 @@ from tuner.core import (
     Candidate,
     Estimate,
     MetricUnavailable,
+    Past,
     Phase,
     Setting,
     Store,
@@ -45,7 +46,8 @@ class Row:
 
     `verdict` is None where the trial is no evidence, where its limits are relative to a baseline not
     yet measured, and where it was made before driver or workload changed: then it no longer counts.
-    `censored` trials were cut short for breaking a limit: `metrics` has that one open at its far end.
+    `load` is what its window ran under, as far as it is known. `censored` trials were cut short for
+    breaking a limit: `metrics` has that one open at its far end.
     """
 
     study: str
@@ -57,6 +59,7 @@ class Row:
     state: TrialState
     verdict: Verdict | None
     setting: Setting
+    load: dict[str, float]
     metrics: dict[str, Estimate]
     started_at: datetime
     ended_at: datetime | None
@@ -121,7 +124,7 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
 
 
 def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
-    evidence = weigh(study, trials)
+    past = Past(study=study, trials=tuple(trials))
     for trial in trials:
         yield Row(
             study=study.id,
@@ -131,8 +134,9 @@ def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
             workload=study.workload,
             phase=trial.phase,
             state=trial.state,
-            verdict=evidence.verdict(trial),
+            verdict=past.at(trial.context).verdict(trial),
             setting=trial.setting,
+            load=dict(trial.ran_at),
             metrics=dict(trial.shown),
             started_at=trial.started_at,
             ended_at=trial.ended_at,

@@ -17,7 +17,9 @@ from db.memory_stops import MemoryStops
 from db.memory_tables import Tables
 from db.memory_tokens import MemoryTokens
 from tuner.core import (
+    ANYWHERE,
     Applied,
+    Context,
     Device,
     Lease,
     Outcome,
@@ -123,12 +125,27 @@ class MemoryTrials:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    def begin(self, study: str, setting: Setting, phase: Phase, why: str, at: datetime) -> Trial:
+    def begin(
+        self,
+        study: str,
+        setting: Setting,
+        phase: Phase,
+        why: str,
+        at: datetime,
+        context: Context = ANYWHERE,
+    ) -> Trial:
         """Store a RUNNING trial under the next number and return it. Raises NotFound."""
         with self._tables.lock:
             self._tables.study(study)
             number = len(self._tables.trials[study]) + 1
-            trial = Trial(number=number, setting=dict(setting), phase=phase, started_at=at, why=why)
+            trial = Trial(
+                number=number,
+                setting=dict(setting),
+                phase=phase,
+                context=dict(context),
+                started_at=at,
+                why=why,
+            )
             self._tables.trials[study][number] = trial
             self._tables.states[study, number] = [(TrialState.RUNNING, 1, at)]
             return deepcopy(trial)

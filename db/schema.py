@@ -52,8 +52,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 # SQLite counts up only a column that is exactly INTEGER PRIMARY KEY.
 Serial = Annotated[
-    int,
-    mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    int, mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
 ]
 JsonObject = dict[str, Any]
 JsonArray = list[Any]
@@ -173,6 +172,7 @@ class TrialRow(Base):
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     setting: Mapped[JsonObject]
     phase: Mapped[str]
+    context: Mapped[JsonObject]
     state: Mapped[str]
     attempt: Mapped[int]
     started_at: Mapped[datetime]
@@ -279,10 +279,10 @@ class MeasurementRow(Base):
     started_at: Mapped[datetime]
     seconds: Mapped[float]
     overhead_s: Mapped[float]
-    arrival_rate_per_s: Mapped[float]
     completed: Mapped[int]
     failed: Mapped[int]
     utilisation: Mapped[float | None]
+    context: Mapped[JsonObject]
     throttled: Mapped[JsonArray]
     foreign_share: Mapped[float]
     sources: Mapped[JsonObject]

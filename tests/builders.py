@@ -11,6 +11,7 @@ from agents.devices.replay.names import roles_of
 from tuner.core import (
     Applied,
     Constraint,
+    Context,
     Cost,
     Device,
     Done,
@@ -103,8 +104,12 @@ def window(
     rate: float = 50.0,
     seconds: float = 10.0,
     extra: Mapping[str, Estimate] | None = None,
+    context: Context | None = None,
 ) -> Measurement:
-    """Return a measured window; `relative` is the relative standard error of both metrics."""
+    """Return a measured window; `relative` is the relative standard error of both metrics.
+
+    Its load is the rate, where no `context` says otherwise.
+    """
     figures = {
         "energy_j": Estimate.of_mean(energy_j, relative * energy_j, 10),
         "latency_p99_ms": Estimate.of_mean(latency_p99_ms, relative * latency_p99_ms, 500),
@@ -115,7 +120,8 @@ def window(
         estimates={**figures, **(extra or {})},
         started_at=START,
         seconds=seconds,
-        load=Load(arrival_rate_per_s=rate, completed=int(rate * seconds)),
+        load=Load(completed=int(rate * seconds)),
+        context={"arrival_rate_per_s": rate} if context is None else context,
     )
 
 
@@ -125,7 +131,7 @@ def glimpse(minute: float, energy_j: float, relative: float = 0.01) -> Glimpse:
         started_at=START + timedelta(minutes=minute),
         seconds=10.0,
         setting=setting_key(setting(600)),
-        arrival_rate_per_s=50.0,
+        context={"arrival_rate_per_s": 50.0},
         completed=500,
         mean=energy_j,
         stderr=relative * energy_j,
@@ -145,12 +151,14 @@ def trial(
     state: TrialState = TrialState.COMPLETED,
     broke: Limit | None = None,
     reason: str = "",
+    context: Context | None = None,
 ) -> Trial:
     found = measurement if measurement is not None or not state.evidence else window()
     return Trial(
         number=number,
         setting=at or setting(),
         phase=phase,
+        context=context or {},
         state=state,
         started_at=START,
         ended_at=START if state.final else None,

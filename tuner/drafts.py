@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from tuner.core import (
     Constraint,
@@ -12,6 +13,7 @@ from tuner.core import (
     MetricUnavailable,
     Objective,
     Origin,
+    Signal,
     Space,
     Study,
     limits,
@@ -89,6 +91,16 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
             hint="; ".join(f"{k}: {v}" for k, v in first.cannot.items()) or "offer more values",
         )
     return space
+
+
+def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
+    """Return the signals that all devices tell; a trial may ask for what it may ask for on each."""
+    told = [{s.name: s for s in device.signals} for device in devices]
+    return tuple(
+        replace(signal, askable=all(t[signal.name].askable for t in told))
+        for signal in devices[0].signals
+        if all(t.get(signal.name, signal).unit == signal.unit and signal.name in t for t in told)
+    )
 
 
 def require(device: Device, name: str, study: Study) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from tuner import orders, steps
+from tuner import moves, orders, steps
 from tuner.core import (
     Conflict,
     Device,
@@ -340,15 +340,17 @@ class Loop:
         if why := self.presence.unable(study.devices):
             return Idle(why=why)
         step = self._step(study, trials.list(study.id), poll)
-        if isinstance(step, steps.Rest):
+        if isinstance(step, moves.Rest):
             return Idle(why=step.why)
-        if isinstance(step, steps.Move):
+        if isinstance(step, moves.Move):
             self.move(study, step.phase, step.why, step.plan)
             return None
-        trial = self.store.trials.begin(study.id, step.setting, study.phase, step.why, self.now())
+        trial = self.store.trials.begin(
+            study.id, step.setting, study.phase, step.why, self.now(), step.context
+        )
         return self._granted(study, trial, device, poll.agent)
 
-    def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> steps.Step:
+    def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> moves.Step:
         """Return the next step; a policy that fails pauses its study with the reason."""
         past = Past(
             study=study,
@@ -359,7 +361,7 @@ class Loop:
             return steps.next_step(past, self.policies(study.policy))
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
             log.exception("policy %s failed in study %s", study.policy, study.id)
-            return steps.Move(Phase.PAUSED, f"policy {study.policy} failed: {error}")
+            return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {error}")
 
     def _granted(self, study: Study, trial: Trial, device: str, agent: str) -> Assignment:
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())

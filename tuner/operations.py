@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import ConfigDict, TypeAdapter
 
 from db.history import Question, Row, history, pareto
-from tuner import steps, stops
+from tuner import stops
 from tuner.access import Access
 from tuner.core import (
     ENERGY,
@@ -22,6 +22,7 @@ from tuner.core import (
     InvalidInput,
     NotFound,
     Objective,
+    Past,
     Phase,
     Study,
     Trial,
@@ -36,9 +37,10 @@ from tuner.core import (
     trials_spent,
     weigh,
 )
-from tuner.drafts import constraints_of, read_constraints, require, space_of
+from tuner.drafts import constraints_of, read_constraints, require, signals_of, space_of
 from tuner.loop import Loop
 from tuner.views import (
+    alternating,
     candidate_view,
     chosen,
     limit_kept,
@@ -99,6 +101,7 @@ class Operations:
             space=space_of(devices, draft),
             objective=objective,
             quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
+            signals=signals_of(devices),
             constraints=constraints_of(draft, objective, devices[0]),
             policy=draft.policy,
             seed=draft.seed,
@@ -222,8 +225,8 @@ class Operations:
         """Return every trial of a study with its verdict as of now. Raises NotFound."""
         found = self.loop.store.studies.get(study)
         trials = self.loop.store.trials.list(study)
-        evidence = weigh(found, trials)
-        return [trial_view(found, trial, evidence) for trial in trials]
+        past = Past(study=found, trials=tuple(trials))
+        return [trial_view(past, trial) for trial in trials]
 
     def best(self, study: str) -> SettingView:
         """Return the held setting, or else the best feasible one measured. Raises NotFound."""
@@ -247,23 +250,22 @@ class Operations:
         """Return what a study gained and cost. Raises NotFound."""
         found = self.loop.store.studies.get(study)
         trials = self.loop.store.trials.list(study)
-        evidence = weigh(found, trials)
-        best = chosen(found, evidence)
-        baseline = setting_view(evidence, found.baseline)
+        past = Past(study=found, trials=tuple(trials))
+        best = chosen(found, past.evidence)
+        baseline = setting_view(past.evidence, found.baseline)
         shown = candidate_view(best) if best else None
-        at_baseline = best and setting_key(best.setting) == setting_key(found.baseline)
-        winner = None if at_baseline else best
-        duel = steps.duel(found, trials, winner.setting) if winner else None
-        if duel is not None and shown is not None:
-            baseline = baseline.model_copy(update={"metrics": duel[0]})
-            shown = shown.model_copy(update={"metrics": duel[1]})
-        views = [trial_view(found, trial, evidence) for trial in trials]
+        winner = best if best and not found.rests(best.setting) else None
+        windows = alternating(past, winner.setting) if winner else None
+        if windows is not None and shown is not None:
+            baseline = baseline.model_copy(update={"metrics": windows[0]})
+            shown = shown.model_copy(update={"metrics": windows[1]})
+        views = [trial_view(past, trial) for trial in trials]
         ended = (TrialState.COMPLETED, TrialState.RUNNING)
         return StudyReport(
             study=self._view(found),
             baseline=baseline,
             best=shown,
-            alternating=duel is not None,
+            alternating=windows is not None,
             saving=_saving(found.objective, baseline, shown) if winner else None,
             limit_kept=limit_kept(best),
             bill=draw_up(
@@ -355,18 +357,21 @@ class Operations:
         """Return whether a study may stay in its phase: its plan is what its history would choose."""
         if study.plan is None or study.phase not in (Phase.HOLDING, Phase.CONFIRMING):
             return True
-        evidence = weigh(study, self.loop.store.trials.list(study.id))
+        past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
+        evidence, plan = past.evidence, study.plan
         best = incumbent(study, evidence)
-        rows = {setting_key(s): evidence.of(s) for s in steps.settings_of(study.plan)}
-        if best is None or setting_key(best.setting) not in rows:
+        if best is None or setting_key(best.setting) not in {
+            setting_key(row.setting) for row in plan.rows
+        }:
             return False
-        resting = rows.pop(setting_key(study.baseline), None) is not None
+        rows = [row for row in plan.rows if not study.rests(row.setting)]
         if evidence.broken is not None:
-            kept = not resting
+            kept = len(rows) == len(plan.rows)
         else:
             base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
             kept = not (base and own and study.objective.better(base.mean, own.mean))
-        return kept and all(c and c.verdict is Verdict.FEASIBLE for c in rows.values())
+        known = [past.behind(plan, row).of(row.setting) for row in rows]
+        return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
 
     def _view(self, study: Study) -> StudyView:
         revision = self.loop.store.studies.latest(study.id)

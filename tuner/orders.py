@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from tuner.core import (
     Lease,
     Level,
+    Mode,
+    Past,
     Plan,
     Setting,
     Stops,
     Study,
     Trial,
     Verdict,
-    counted,
-    rate_of,
-    setting_key,
+    baseline_context,
     weigh,
 )
-from tuner.steps import needed_metrics, settings_of
+from tuner.moves import needed_metrics
 from tuner.wire import Assignment, HoldOrder, Poll, Release
 
 OBSERVE_S = 60.0
@@ -27,8 +27,12 @@ OBSERVE_S = 60.0
 def assignment(
     study: Study, trials: Sequence[Trial], trial: Trial, lease: Lease, lease_s: float
 ) -> Assignment:
-    """Return the order to try a setting; the baseline's own windows are never cut short."""
+    """Return the order to try a setting; the baseline's own windows are never cut short.
+
+    A window that was asked for a load is to be compared with that; in a continuous study any load will do.
+    """
     at_baseline = trial.tries(study.baseline)
+    any_load = at_baseline or study.terms.mode is Mode.CONTINUOUS
     return Assignment(
         study=study.id,
         revision=study.revision,
@@ -41,24 +45,27 @@ def assignment(
         setting=trial.setting,
         baseline=study.baseline,
         metrics=needed_metrics(study),
-        limits=() if at_baseline else weigh(study, trials).limits or (),
+        limits=() if at_baseline else weigh(study, trials, trial.context).limits or (),
         window_s=study.terms.window_s,
         max_window_s=study.terms.max_window_s,
-        expected_rate_per_s=None if at_baseline else baseline_rate(study, trials),
+        context=trial.context,
+        expected=trial.context or ({} if any_load else dict(baseline_context(study, trials))),
         why=trial.why,
     )
 
 
 def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
     """Return the order to hold a plan; holding the baseline has no limits to end it by."""
-    base = setting_key(study.baseline)
-    at_baseline = all(setting_key(setting) == base for setting in settings_of(plan))
+    past = Past(study=study, trials=tuple(trials))
     return HoldOrder(
         study=study.id,
         revision=study.revision,
         plan=plan,
         baseline=study.baseline,
-        limits=() if at_baseline else weigh(study, trials).limits or (),
+        limits=tuple(
+            () if study.rests(row.setting) else past.behind(plan, row).limits or ()
+            for row in plan.rows
+        ),
         metrics=needed_metrics(study),
         valid_for_s=study.terms.valid_for_s,
         observe_s=OBSERVE_S,
@@ -110,9 +117,3 @@ def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
     known = evidence.of(held)
     broken = known is not None and known.verdict is Verdict.INFEASIBLE
     return broken and evidence.broken is None
-
-
-def baseline_rate(study: Study, trials: Sequence[Trial]) -> float | None:
-    """Return the arrival rate of the latest baseline window, None where none was offered."""
-    windows = [t for t in counted(study, trials) if t.tries(study.baseline) and t.state.evidence]
-    return (rate_of(windows[-1]) or None) if windows else None

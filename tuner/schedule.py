@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from tuner import heap, orders, steps
+from tuner import heap
+from tuner.confirm import asked, duel
 from tuner.core import (
+    ANYWHERE,
     Z95,
     Estimate,
     Events,
     Glimpse,
     Observations,
+    Past,
     Phase,
-    Setting,
+    Plan,
+    Row,
     Study,
-    Trial,
     TuningError,
-    same_band,
+    baseline_context,
+    comparable,
+    is_at,
+    render_setting,
     setting_key,
-    weigh,
 )
 from tuner.loop import Loop
 from tuner.presence import KEEP_S
@@ -89,19 +94,17 @@ class Chores:
         """
         if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
             return None
-        metric, setting = study.objective.metric, study.plan.rows[-1].setting
-        since = self.loop.store.studies.latest(study.id).at
+        metric, since = study.objective.metric, self.loop.store.studies.latest(study.id).at
         seen = self.loop.store.observations.glimpses(study.id, metric, since, MOST_WINDOWS)
-        held = [window for window in seen if window.setting == setting_key(setting)]
-        if not held:
+        if not seen:
             return None
-        trials = self.loop.store.trials.list(study.id)
-        expected = _expected(study, trials, setting).get(metric)
-        if expected is None:
-            return None
-        rate = orders.baseline_rate(study, trials) or 0.0
-        windows = [window for window in held if same_band(window.arrival_rate_per_s, rate)]
-        return drift(metric, expected, windows)
+        past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
+        for row in study.plan.rows:
+            held = [w for w in seen if w.setting == setting_key(row.setting)]
+            said = _row_drift(past, study.plan, row, held) if held else None
+            if said is not None:
+                return said
+        return None
 
 
 def _shorten(kept: Observations | Events, before: datetime) -> int:
@@ -109,15 +112,26 @@ def _shorten(kept: Observations | Events, before: datetime) -> int:
     return 0 if oldest is None else kept.prune(min(before, oldest + PRUNED_AT_ONCE))
 
 
-def _expected(study: Study, trials: Sequence[Trial], held: Setting) -> Mapping[str, Estimate]:
-    """Return what a held setting should show: what it did while confirming, or the baseline ever.
+def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[Glimpse]) -> str | None:
+    """Return how a row has drifted from what it should show: what it did while confirming.
 
-    The tuning windows of any other setting were selected for looking good.
+    The baseline from what it ever did; the tuning windows of any other setting were selected for looking
+    good. Only held windows of the same load are compared.
     """
-    if setting_key(held) == setting_key(study.baseline):
-        return weigh(study, trials).baseline
-    shown = steps.duel(study, trials, held)
-    return shown[1] if shown else {}
+    study, at = past.study, asked(past.study, plan, row)
+    if study.rests(row.setting):
+        evidence = past.behind(plan, row)
+        at, shown = ANYWHERE if evidence is past.evidence else plan.context(row), evidence.baseline
+    else:
+        alternating = duel(study, past.trials, row.setting, at)
+        shown = alternating[1] if alternating else {}
+    expected = shown.get(study.objective.metric)
+    if expected is None:
+        return None
+    present = baseline_context(study, past.trials)
+    like = [w for w in held if (is_at(w.context, at) if at else comparable(w.context, present))]
+    said = drift(study.objective.metric, expected, like)
+    return None if said is None else f"{said} while {render_setting(row.setting)} was held"
 
 
 def drift(metric: str, expected: Estimate, windows: Sequence[Glimpse]) -> str | None:
@@ -138,10 +152,7 @@ def drift(metric: str, expected: Estimate, windows: Sequence[Glimpse]) -> str | 
         up = max(0.0, up + (shift - blind) / sd - SLACK_SD)
         down = max(0.0, down - (shift + blind) / sd - SLACK_SD)
         if max(up, down) > ALARM_SD:
-            return (
-                f"{metric} has drifted from {expected.mean:.4g} to {window.mean:.4g} while the "
-                "setting was held"
-            )
+            return f"{metric} has drifted from {expected.mean:.4g} to {window.mean:.4g}"
     return None
 
 

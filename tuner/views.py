@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tuner.confirm import asked, duel
 from tuner.core import (
+    ANYWHERE,
     Candidate,
+    Estimate,
     Evidence,
     Limit,
+    Past,
     Phase,
     Setting,
     Study,
@@ -16,7 +20,7 @@ from tuner.core import (
     TrialState,
     Verdict,
     incumbent,
-    weigh,
+    setting_key,
 )
 from tuner.wire import SettingView, StudyView, TrialView, Violations
 
@@ -30,9 +34,20 @@ def chosen(study: Study, evidence: Evidence) -> Candidate | None:
     return incumbent(study, evidence)
 
 
+def alternating(
+    past: Past, winner: Setting
+) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
+    """Return what baseline and winner showed in alternating windows, at the load of its last row."""
+    plan, study = past.study.plan, past.study
+    rows = [r for r in plan.rows if setting_key(r.setting) == setting_key(winner)] if plan else []
+    at = asked(study, plan, rows[-1]) if plan and rows else ANYWHERE
+    return duel(study, past.trials, winner, at)
+
+
 def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
     """Return a study with its best so far and how many trials it has in each state."""
-    evidence = weigh(study, trials)
+    past = Past(study=study, trials=tuple(trials))
+    evidence = past.evidence
     states = [t.state for t in trials]
     best = chosen(study, evidence)
     return StudyView(
@@ -52,32 +67,38 @@ def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
         trials={str(s): states.count(s) for s in TrialState if s in states},
         baseline=setting_view(evidence, study.baseline),
         best=candidate_view(best) if best else None,
-        violations=violations(study, trials, evidence),
+        violations=violations(past),
         plan=study.plan,
-        unmet=unmet(study, evidence),
+        unmet=unmet(past),
         quantities=dict(study.quantities),
+        signals=study.signals,
         created_at=study.created_at,
     )
 
 
-def unmet(study: Study, evidence: Evidence) -> Limit | None:
+def unmet(past: Past) -> Limit | None:
     """Return the limit that what is held is proven to break, None where there is none."""
-    if study.phase is not Phase.HOLDING or study.plan is None:
+    plan = past.study.plan
+    if past.study.phase is not Phase.HOLDING or plan is None:
         return None
-    held = [evidence.of(row.setting) for row in study.plan.rows]
-    for limit in evidence.limits or ():
-        shown = [c.estimates.get(limit.metric) for c in held if c is not None]
-        if any(limit.verdict(estimate) is Verdict.INFEASIBLE for estimate in shown):
-            return limit
+    for row in plan.rows:
+        evidence = past.behind(plan, row)
+        held = evidence.of(row.setting)
+        if held is None:
+            continue
+        for limit in evidence.limits or ():
+            if limit.verdict(held.estimates.get(limit.metric)) is Verdict.INFEASIBLE:
+                return limit
     return None
 
 
-def violations(study: Study, trials: Sequence[Trial], evidence: Evidence) -> Violations:
+def violations(past: Past) -> Violations:
     """Return how often, and for how long, what was tried broke a limit as they are today.
 
     Of the trials that still count: others were made against another baseline.
     """
-    judged = [(t, evidence.verdict(t)) for t in trials if not t.tries(study.baseline)]
+    away = [t for t in past.trials if not past.study.rests(t.setting)]
+    judged = [(t, past.at(t.context).verdict(t)) for t in away]
     tried = [(t, verdict) for t, verdict in judged if verdict is not None]
     windows = [t.measurement for t, verdict in tried if verdict is Verdict.INFEASIBLE]
     return Violations(
@@ -104,17 +125,18 @@ def candidate_view(candidate: Candidate) -> SettingView:
     )
 
 
-def trial_view(study: Study, trial: Trial, evidence: Evidence) -> TrialView:
+def trial_view(past: Past, trial: Trial) -> TrialView:
     """Return a trial with the verdict the evidence gives it now."""
     window = trial.measurement
     return TrialView(
-        study=study.id,
+        study=past.study.id,
         number=trial.number,
         attempt=trial.attempt,
         phase=trial.phase,
         state=trial.state,
         setting=trial.setting,
-        verdict=evidence.verdict(trial),
+        context=dict(trial.context),
+        verdict=past.at(trial.context).verdict(trial),
         metrics=dict(window.estimates) if window else {},
         started_at=trial.started_at,
         ended_at=trial.ended_at,

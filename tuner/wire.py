@@ -7,14 +7,15 @@ fields it does not know, and answers 426 to anything else.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from tuner.core import (
     AccessRole,
     Applied,
     Bill,
+    Context,
     Device,
     Estimate,
     Limit,
@@ -25,6 +26,7 @@ from tuner.core import (
     ProtocolMismatch,
     Quantity,
     Setting,
+    Signal,
     Terms,
     TrialState,
     Value,
@@ -120,7 +122,8 @@ class Assignment(Message):
 
     `nonce` is that lease's secret: without it neither a renewal nor a report counts.
     `metrics` must be measured for the trial to be complete; `limits` are for aborting early;
-    `expected_rate_per_s` is the baseline's, None while there is none.
+    `context` is the load that is asked for, empty where any will do; `expected` the load that the window
+    is to be compared with, empty where there is none.
     """
 
     kind: Literal["trial"] = "trial"
@@ -138,23 +141,33 @@ class Assignment(Message):
     limits: tuple[Limit, ...] = ()
     window_s: float
     max_window_s: float
-    expected_rate_per_s: float | None = None
+    context: Context = Field(default_factory=dict)
+    expected: Context = Field(default_factory=dict)
     why: str = ""
 
 
 class HoldOrder(Message):
-    """Hold this plan, also without the tuner, for `valid_for_s`; observe it every `observe_s`."""
+    """Hold this plan, also without the tuner, for `valid_for_s`; observe it every `observe_s`.
+
+    `limits` has those of each row of the plan, in order.
+    """
 
     kind: Literal["hold"] = "hold"
     study: str
     revision: int
     plan: Plan
     baseline: Setting
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[tuple[Limit, ...], ...]
     metrics: tuple[str, ...]
     valid_for_s: float
     observe_s: float
     window_s: float
+
+    @model_validator(mode="after")
+    def _of_every_row(self) -> Self:
+        if len(self.limits) != len(self.plan.rows):
+            raise ValueError("an order to hold has the limits of every row of its plan")
+        return self
 
 
 class Idle(Message):
@@ -288,7 +301,10 @@ class SettingView(Message):
 
 
 class TrialView(Message):
-    """A trial as operators see it; the verdict is derived, not stored."""
+    """A trial as operators see it; the verdict is derived, not stored.
+
+    `context` is the load that was asked for; empty: whatever ran.
+    """
 
     study: str
     number: int
@@ -296,6 +312,7 @@ class TrialView(Message):
     phase: Phase
     state: TrialState
     setting: Setting
+    context: dict[str, float] = Field(default_factory=dict)
     verdict: Verdict | None = None
     metrics: dict[str, Estimate] = Field(default_factory=dict)
     started_at: datetime
@@ -324,8 +341,8 @@ class StudyView(Message):
     """A study as operators see it: what is asked, where it stands, and the best so far.
 
     `unmet` is a limit that what is held is proven to break, `offline` names its devices that are not
-    heard of, `unable` says why one of them takes no orders, and `stopped` that nothing runs until the
-    stop of all devices is lifted.
+    heard of, `signals` are what its plan can go by, `unable` says why one of them takes no orders, and
+    `stopped` that nothing runs until the stop of all devices is lifted.
     """
 
     id: str
@@ -351,6 +368,7 @@ class StudyView(Message):
     unable: str = ""
     stopped: bool = False
     quantities: dict[str, Quantity] = Field(default_factory=dict)
+    signals: tuple[Signal, ...] = ()
     created_at: datetime
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Text, cast, delete, func, select
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
+from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.database import Database, Refused
 from db.sql.rows import observation_row, to_observation
@@ -65,7 +66,7 @@ class SqlObservations:
                 MeasurementRow.seconds,
                 # As text: months of windows have few settings, and each is decoded once.
                 cast(ObservationRow.setting, Text).label("setting"),
-                MeasurementRow.arrival_rate_per_s,
+                MeasurementRow.context,
                 MeasurementRow.completed,
                 EstimateRow.mean,
                 EstimateRow.stderr,
@@ -153,7 +154,7 @@ def _glimpse(
     started_at: datetime,
     seconds: float,
     text: str,
-    arrival_rate_per_s: float,
+    context: Json,
     completed: int,
     mean: float,
     stderr: float,
@@ -164,7 +165,7 @@ def _glimpse(
         started_at=started_at,
         seconds=seconds,
         setting=keys[text],
-        arrival_rate_per_s=arrival_rate_per_s,
+        context=context,
         completed=completed,
         mean=mean,
         stderr=stderr,

@@ -13,7 +13,7 @@ from db.codec import encode_limit, encode_setting
 from db.schema import MeasurementRow, ReportRow, StudyRow, TrialRow, TrialStateRow
 from db.sql.database import Database, Refused
 from db.sql.rows import measurement_row, report_row, to_report, to_trial
-from tuner.core import Outcome, Phase, Report, Setting, Trial, TrialState
+from tuner.core import ANYWHERE, Context, Outcome, Phase, Report, Setting, Trial, TrialState
 
 
 class SqlTrials:
@@ -22,7 +22,15 @@ class SqlTrials:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def begin(self, study: str, setting: Setting, phase: Phase, why: str, at: datetime) -> Trial:
+    def begin(
+        self,
+        study: str,
+        setting: Setting,
+        phase: Phase,
+        why: str,
+        at: datetime,
+        context: Context = ANYWHERE,
+    ) -> Trial:
         """Store a RUNNING trial under the next number and return it. Raises NotFound."""
         with self._database.write() as session:
             # The counter's row is locked until the end: numbers are distinct and without gaps.
@@ -34,13 +42,21 @@ class SqlTrials:
             )
             if number is None:
                 raise refusals.no_study(study)
-            trial = Trial(number=number, setting=dict(setting), phase=phase, started_at=at, why=why)
+            trial = Trial(
+                number=number,
+                setting=dict(setting),
+                phase=phase,
+                context=dict(context),
+                started_at=at,
+                why=why,
+            )
             session.add(
                 TrialRow(
                     study_id=study,
                     number=number,
                     setting=encode_setting(setting),
                     phase=phase.value,
+                    context=dict(context),
                     state=trial.state.value,
                     attempt=trial.attempt,
                     started_at=at,

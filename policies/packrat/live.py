@@ -21,7 +21,6 @@ from tuner.core import (
     InvalidInput,
     Setting,
     Study,
-    rate_of,
     setting_key,
 )
 
@@ -79,7 +78,7 @@ def under_way(study: Study, evidence: Evidence) -> float | None:
     The median latency stands in for a mean that too few requests show, as with slow models.
     """
     base = evidence.of(study.baseline)
-    if base is None or any(rate_of(t) > 0.0 for t in base.trials):
+    if base is None or any("arrival_rate_per_s" in t.ran_at for t in base.trials):
         return None
     rate = base.estimates.get("throughput_per_s")
     latency_ms = base.estimates.get("latency_mean_ms", base.estimates.get("latency_p50_ms"))

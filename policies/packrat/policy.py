@@ -30,8 +30,8 @@ from tuner.core import (
     setting_key,
 )
 
-DEMAND = "batch_demand"
-"""The context quantity that plans choose by: the items that the load asks for at once."""
+DEMAND = "requests_in_system"
+"""The signal that plans go by: the items that the load asks for at once."""
 MOST_SETTINGS = 4
 """Settings of a plan beside the baseline: each is confirmed in four windows at least."""
 PROVEN = 2.0
@@ -252,7 +252,7 @@ class _Search:
             spans[-1][1].append(demand)
         rows = [
             # Between this power of two and the next, so that hysteresis leaves both inside.
-            Row(1.5 * demands[-1], self.settings[group], self.gain(spans, k))
+            Row(1.5 * demands[-1], self.settings[group], self.gain(spans, k), float(demands[-1]))
             for k, (group, demands) in enumerate(spans)
         ]
         rows[-1] = replace(rows[-1], below=math.inf)

@@ -42,6 +42,7 @@ HOLD = HoldOrder(
     revision=1,
     plan=Plan.single(HELD),
     baseline=FOUND,
+    limits=((),),
     metrics=("energy_j",),
     valid_for_s=36000.0,
     observe_s=15.0,

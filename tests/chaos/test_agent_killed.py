@@ -48,6 +48,7 @@ ORDERS: tuple[Order, ...] = (
         revision=1,
         plan=Plan.single(HELD),
         baseline=TRIAL.baseline,
+        limits=((),),
         metrics=("energy_j",),
         valid_for_s=3600.0,
         observe_s=600.0,

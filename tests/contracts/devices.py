@@ -19,6 +19,7 @@ from tuner.core import (
     Origin,
     Phase,
     Scope,
+    Signal,
     Space,
     Store,
 )
@@ -32,6 +33,7 @@ class DevicesContract:
                 ({"on": True, "v": 1.0}, {"on": False, "v": 0.5}),
             ),
             metrics=(Metric("energy_j", Origin.ESTIMATED, Scope.RAIL), Metric("power_w")),
+            signals=(Signal("price", "EUR/kWh"), Signal("requests_in_system", askable=True)),
             cannot={"gpu.clock_mhz": "no right to set it"},
             versions={"cuda": "12.4"},
         )

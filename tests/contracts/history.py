@@ -96,6 +96,7 @@ class HistoryContract:
         row = history(store, Question(study="s1"))[4]
         assert (row.devices, row.workload, row.phase) == (("a", "b"), "inference", Phase.TUNING)
         assert (row.setting, row.censored, row.why) == (setting(400), True, "to see")
+        assert row.load == {"arrival_rate_per_s": 50.0}
         assert row.metrics["energy_j"] == window(2, 300).estimates["energy_j"]
         assert row.metrics["latency_p99_ms"].mean == 300.0
         assert row.metrics["latency_p99_ms"].high == math.inf  # it was cut short

@@ -75,7 +75,7 @@ class ObservationsContract:
                 started_at=kept.measurement.started_at,
                 seconds=0.1,
                 setting=setting_key(mixed),
-                arrival_rate_per_s=99.5,
+                context={"arrival_rate_per_s": 99.5, "decoding_requests": 0.1},
                 completed=2**40,
                 mean=1 / 3,
                 stderr=0.1,

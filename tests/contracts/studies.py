@@ -15,6 +15,7 @@ from tuner.core import (
     Constraint,
     DeviceBusy,
     Knob,
+    Mode,
     NotFound,
     Objective,
     Observation,
@@ -24,6 +25,7 @@ from tuner.core import (
     Plan,
     Report,
     Row,
+    Signal,
     Space,
     Store,
     Study,
@@ -47,17 +49,19 @@ def rich_study() -> Study:
             {"turbo": True, "voltage_v": 0.5, "governor": "powersave"},
         ),
     )
-    plan = Plan((Row(10.5, space.only[1]), Row(float("inf"), space.only[0])), "arrival_rate_per_s")
+    rows = (Row(10.5, space.only[1], 0.5, 1 / 3), Row(float("inf"), space.only[0]))
+    plan = Plan(rows, "arrival_rate_per_s")
     return Study(
         id="rich",
         devices=("b", "a"),
         workload="w",
         space=space,
         objective=Objective("throughput_per_s", "maximize"),
+        signals=(Signal("arrival_rate_per_s", "1/s"), Signal("requests_in_system", askable=True)),
         constraints=(Constraint.parse("energy_j <= 3"), Constraint.parse("power_w<=1.1xbaseline")),
         policy="sobol",
         seed=2**70,
-        terms=Terms(trials=7, window_s=1.5, allow_estimated=True),
+        terms=Terms(trials=7, window_s=1.5, allow_estimated=True, mode=Mode.CONTINUOUS),
         phase=Phase.PAUSED,
         paused_from=Phase.HOLDING,
         plan=plan,

@@ -44,7 +44,8 @@ def rich_measurement() -> Measurement:
         started_at=START - timedelta(seconds=3),
         seconds=0.1,
         overhead_s=2.5,
-        load=Load(99.5, 2**40, 3, 0.25),
+        load=Load(2**40, 3, 0.25),
+        context={"arrival_rate_per_s": 99.5, "decoding_requests": 0.1},
         throttled=("thermal", "power"),
         foreign=0.01,
         sources={"energy_j": "integrated power", "latency_p99_ms": "our load generator"},
@@ -88,6 +89,14 @@ class TrialsContract:
         assert kept == trial
         assert [type(v) for v in kept.setting.values()] == [bool, int, float, str]
         assert store.trials.states("s1", 1) == ((TrialState.RUNNING, 1, START),)
+
+    def test_the_load_that_a_trial_was_asked_for_is_kept(self, store: Store) -> None:
+        load = {"requests_in_system": 8, "price": -0.125}
+        asked = store.trials.begin("s1", setting(), Phase.TUNING, "", START, load)
+        whatever = begin(store)
+        assert (asked.context, whatever.context) == (load, {})
+        store.trials.end("s1", asked.number, completed(), LATER)
+        assert [t.context for t in store.trials.list("s1")] == [load, {}]
 
     def test_trials_are_counted_per_study_from_one(self, store: Store) -> None:
         store.studies.add(study(id="s2", devices=("other",)), "ann", "")

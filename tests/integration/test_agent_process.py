@@ -130,6 +130,7 @@ def hold(valid_for_s: float = 3600.0) -> HoldOrder:
         revision=1,
         plan=Plan.single(HELD),
         baseline=ORIGINAL,
+        limits=((),),
         metrics=("energy_j", "latency_p99_ms"),
         valid_for_s=valid_for_s,
         observe_s=60.0,

@@ -96,7 +96,7 @@ def test_a_plan_is_found_confirmed_held_and_followed(scene: Stage) -> None:
 
     plan = scene.call("GET", f"/studies/{study}")["plan"]
     baseline = {"instances": 1, "threads": 2, "batch_size": 1}
-    assert plan["by"] == "batch_demand" and len(plan["rows"]) >= 2
+    assert plan["by"] == "requests_in_system" and len(plan["rows"]) >= 2
     held = {demand: setting_for(plan, demand) for demand in (1, CALLERS)}
     assert held[1] == baseline, "one item alone is done soonest by all threads"
     assert takes(held[CALLERS], CALLERS) < 0.6 * takes(baseline, CALLERS)

@@ -39,7 +39,8 @@ from tuner.core import (
     limits,
     weigh,
 )
-from tuner.steps import Assign, Move, needed_metrics, next_step
+from tuner.moves import Assign, Move, needed_metrics
+from tuner.steps import next_step
 
 NEAR = 0.95
 """The share of the oracle's saving that counts as having found it."""

@@ -12,6 +12,7 @@ from statistics import median
 
 from policies import load_policy
 from tuner.bench.surfaces import Problem
+from tuner.confirm import duel
 from tuner.core import (
     Constraint,
     Done,
@@ -38,7 +39,8 @@ from tuner.core import (
 )
 from tuner.core import Outcome as TrialOutcome
 from tuner.guard import clearly_broken
-from tuner.steps import Assign, Move, duel, next_step
+from tuner.moves import Assign, Move
+from tuner.steps import next_step
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 WINDOW_S = 10.0

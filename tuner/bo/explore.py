@@ -141,7 +141,7 @@ class _Choice:
     def priced(self) -> Tensor:
         """What each row may save, less the price of breaking a limit."""
         caution = self.search.caution
-        early = self.search.spent < caution.first_trials
+        early = self.search.past.spent < caution.first_trials
         price = caution.overshoot_price * (caution.first_factor if early else 1.0)
         far = price * self.belief.overshoot
         ample = tuple(edge for edge in self.belief.edges if edge.sign * edge.at > AMPLE)
@@ -227,7 +227,7 @@ class _Choice:
         return self.best == self.search.baseline and self.search.evidence.broken is None
 
     def _look_around(self) -> Try | None:
-        caution, spent = self.search.caution, self.search.spent
+        caution, spent = self.search.caution, self.search.past.spent
         late = spent >= caution.looks
         if late and not (self._stuck and spent < caution.stuck_looks):
             return None

@@ -20,15 +20,14 @@ from tuner.core import (
     Evidence,
     Kind,
     Limit,
+    Past,
     Setting,
     Study,
-    Trial,
     TrialState,
     Try,
     Verdict,
     quantity_of,
     setting_key,
-    trials_spent,
 )
 from tuner.guard import CAUTION, MOST_FAILURES, Caution
 
@@ -47,33 +46,31 @@ THRIFT = 0.25
 
 @dataclass(frozen=True)
 class Search:
-    """A study's counted trials, what they show, and what is believed of every row of the grid.
+    """A study's past, and what is believed of every row of the grid.
 
     `within` limits what may be tried; what was measured outside of it is evidence all the same.
     """
 
-    study: Study
-    trials: tuple[Trial, ...]
-    evidence: Evidence
+    past: Past
     limits: tuple[Limit, ...]
     grid: Grid
     view: View
     within: Callable[[Setting], bool] | None = None
 
     @property
+    def study(self) -> Study:
+        """What is asked."""
+        return self.past.study
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the trials show."""
+        return self.past.evidence
+
+    @property
     def caution(self) -> Caution:
         """How the study weighs its limits."""
         return CAUTION[self.study.terms.safety]
-
-    @property
-    def spent(self) -> int:
-        """How many tuning trials were spent; those ended from outside do not count."""
-        return trials_spent(self.trials)
-
-    @property
-    def left(self) -> int:
-        """How many tuning trials may still be spent."""
-        return self.study.terms.trials - self.spent
 
     @property
     def baseline(self) -> int:
@@ -212,7 +209,7 @@ class Search:
 
     def _rows(self, *states: TrialState) -> list[int]:
         """Return the row of every trial in one of some states."""
-        rows = [self.grid.row(t.setting) for t in self.trials if t.state in states]
+        rows = [self.grid.row(t.setting) for t in self.past.trials if t.state in states]
         return [row for row in rows if row is not None]
 
 

@@ -41,13 +41,13 @@ def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> S
 
     def look(grid: Grid) -> Search:
         view = believe(study, evidence, limits, grid)
-        return Search(study, past.trials, evidence, limits, grid, view, within)
+        return Search(past, limits, grid, view, within)
 
     if study.space.size <= MOST_ROWS:
         search = look(enumerate_grid(study.space))
     else:
         search = searched(study, evidence, look)
-    if search.left <= 0:
+    if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
     chosen = explore(search)
     if chosen is not None:

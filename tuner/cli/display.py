@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from tuner.cli.figures import change, figure, percent, shown
 from tuner.cli.output import TABLE_WIDTH, table
 from tuner.cli.trial import asked_metrics, remark, row
-from tuner.core import Phase, TrialState, Verdict
+from tuner.core import Mode, Phase, TrialState, Verdict
+from tuner.moves import in_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -126,7 +127,8 @@ def picture(
 def status(view: StudyView, trials: Sequence[TrialView]) -> str:
     """Return what is going on: the phase, how many trials, and what is being tried."""
     tried = sum(t.phase is Phase.TUNING for t in trials)
-    text = f"{view.phase}, trial {tried} of {view.terms.trials}"
+    of = f" of {view.terms.trials}" if view.terms.mode is Mode.SEARCH else ""
+    text = f"{view.phase}, trial {tried}{of}"
     if view.phase is Phase.PAUSED:
         return f"{text}; go on with `jouletune study resume {view.id}`"
     running = next((t for t in trials if t.state is TrialState.RUNNING), None)
@@ -142,6 +144,7 @@ def line(trial: TrialView, view: StudyView) -> str:
     parts = [
         f"trial {trial.number} {trial.state}",
         change(trial.setting, view.baseline.setting),
+        *([f"at {in_words(trial.context)}"] if trial.context else []),
         *numbers,
     ]
     if trial.verdict is not None:

@@ -271,6 +271,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
         ("device", joined(view.devices)),
         ("workload", view.workload),
         ("policy", f"{view.policy}, seed {view.seed}, {view.settings} settings"),
+        ("mode", str(view.terms.mode)),
         ("objective", view.objective),
         ("constraints", joined(view.constraints)),
         ("limits", limits),

@@ -33,6 +33,7 @@ def list_(
     from tuner.cli.desk import open_desk
     from tuner.cli.display import line
     from tuner.cli.output import TABLE_WIDTH, console, echo_json, echo_table
+    from tuner.moves import in_words
 
     with open_desk(tuner, token_file, db) as desk:
         view = desk.study(study)
@@ -45,10 +46,11 @@ def list_(
             typer.echo(f"{line(trial, view)} ({trial.why})")
         return
     metrics = asked_metrics(view)
+    loads = ["at load"] if any(t.context for t in trials) else []
     echo_table(
-        ">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark",
+        ">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark", *loads,
         "why it was tried",
-        rows=([*row(t, view, metrics), t.why] for t in trials),
+        rows=([*row(t, view, metrics), *(in_words(t.context) for _ in loads), t.why] for t in trials),
         nothing=f"study {study} has no trials yet",
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,9 +10,10 @@ from functools import cached_property
 from tuner.core.evidence import Evidence, counted, trials_spent, weigh
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
-from tuner.core.plans import Context, Plan
+from tuner.core.plans import Context, Plan, Row
 from tuner.core.studies import Study
 from tuner.core.trials import Trial, TrialState
+from tuner.errors import InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,24 @@ class Past:
         """What the trials show."""
         return weigh(self.study, self.trials)
 
+    def at(self, context: Context) -> Evidence:
+        """Return what the trials show of one load; of no load in particular, what they show."""
+        if not context:
+            return self.evidence
+        key = frozenset(context.items())
+        if key not in self._at:
+            self._at[key] = weigh(self.study, self.trials, context)
+        return self._at[key]
+
+    def behind(self, plan: Plan, row: Row) -> Evidence:
+        """Return what a row of a plan rests on: what is known at its load, where the baseline is."""
+        there = self.at(plan.context(row))
+        return there if there.baseline and there.limits is not None else self.evidence
+
+    @cached_property
+    def _at(self) -> dict[frozenset[tuple[str, float]], Evidence]:
+        return {}
+
     @property
     def limits(self) -> tuple[Limit, ...] | None:
         """The limits in force; None while the baseline does not show them and the objective."""
@@ -47,7 +67,10 @@ class Past:
 
     @property
     def left(self) -> int:
-        """How many tuning trials may still be spent; below zero where more were than are allowed."""
+        """How many tuning trials may still be spent; below zero where more were than are allowed.
+
+        A continuous study goes on below zero: nobody but its policy ends it.
+        """
         return self.study.terms.trials - self.spent
 
     @property
@@ -69,11 +92,19 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Measure this setting next. `predicted` is what the policy expects, for guard and operator."""
+    """Measure this setting next. `predicted` is what the policy expects, for guard and operator.
+
+    `context` asks for a load; empty: whatever runs. Raises InvalidInput: a load that is not finite.
+    """
 
     setting: Setting
     why: str
     predicted: Mapping[str, Prediction] = field(default_factory=dict)
+    context: Context = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, self.context.values())):
+            raise InvalidInput(f"nobody can offer a load of {dict(self.context)}")
 
 
 @dataclass(frozen=True, slots=True)

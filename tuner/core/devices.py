@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from tuner.core.knobs import Setting, SettingKey, Space, setting_key
 from tuner.core.measurements import Measurement, Metric
+from tuner.core.plans import Context, Signal
 from tuner.core.quantities import Quantities
 
 
@@ -19,6 +20,7 @@ class Device:
     `kind` is the class of device (`simulated`, `cpu`, `nvidia`), `board` what it is, `driver` and
     `workload_version` what a change of which starts a study's evidence afresh. `space` has the knobs
     of both parts, `metrics` what can be measured here; `cannot` says in words what cannot and why.
+    `signals` is what a plan can go by.
     """
 
     id: str
@@ -30,6 +32,7 @@ class Device:
     workload_version: str
     space: Space
     metrics: tuple[Metric, ...]
+    signals: tuple[Signal, ...] = ()
     cannot: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     seen_at: datetime
@@ -89,7 +92,7 @@ class Observation:
             started_at=window.started_at,
             seconds=window.seconds,
             setting=setting_key(self.setting),
-            arrival_rate_per_s=window.load.arrival_rate_per_s,
+            context=window.context,
             completed=window.load.completed,
             mean=seen.mean,
             stderr=seen.stderr,
@@ -106,7 +109,7 @@ class Glimpse:
     started_at: datetime
     seconds: float
     setting: SettingKey
-    arrival_rate_per_s: float
+    context: Context
     completed: int
     mean: float
     stderr: float

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from tuner.core.goals import Limit, Verdict, judge, limits
 from tuner.core.knobs import Setting, SettingKey, setting_key
 from tuner.core.measurements import Estimate, pooled
+from tuner.core.plans import ANYWHERE, Context
 from tuner.core.quantities import UNDECLARED, Quantities, quantity_of
 from tuner.core.studies import Study
 from tuner.core.tails import pooled_tail
 from tuner.core.trials import Phase, Trial, TrialState
 
-RATE_BAND = 0.2
-"""Windows whose arrival rates differ by more than this share are not compared with each other."""
+LOAD_BAND = 0.2
+"""Windows whose loads differ by more than this share are not compared with each other."""
 
 
 def counted(study: Study, trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -32,16 +33,32 @@ def trials_spent(trials: Iterable[Trial]) -> int:
     return sum(t.phase is Phase.TUNING and t.state is not TrialState.ABORTED for t in trials)
 
 
-def rate_of(trial: Trial) -> float:
-    """Return the arrival rate a trial was measured under; 0 where nobody offered one."""
-    return trial.measurement.load.arrival_rate_per_s if trial.measurement is not None else 0.0
+def unlike(context: Context, other: Context) -> str | None:
+    """Return the first signal in which two loads differ, None where windows of them may be compared.
+
+    Of what both tell; what only one of them tells does not separate them.
+    """
+    for name in sorted(context.keys() & other.keys()):
+        value, beside = context[name], other[name]
+        if abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):
+            return name
+    return None
 
 
-def same_band(rate: float, other: float) -> bool:
-    """Return whether two arrival rates may be compared; an unknown rate (0) may be with any."""
-    if rate <= 0.0 or other <= 0.0:
-        return True
-    return abs(rate - other) <= RATE_BAND * max(rate, other)
+def comparable(context: Context, other: Context) -> bool:
+    """Return whether windows measured under two loads may be compared."""
+    return unlike(context, other) is None
+
+
+def is_at(told: Context, context: Context) -> bool:
+    """Return whether a window that tells its load was measured at this one: all of it is told."""
+    return context.keys() <= told.keys() and comparable(told, context)
+
+
+def baseline_context(study: Study, trials: Iterable[Trial]) -> Context:
+    """Return the load of the latest baseline window that was not asked for one."""
+    solid = [t for t in counted(study, trials) if _of_baseline(study, t) and not t.context]
+    return solid[-1].ran_at if solid else ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +115,24 @@ def trial_verdict(trial: Trial, in_force: Sequence[Limit]) -> Verdict:
     return judge(trial.shown, in_force)
 
 
-def weigh(study: Study, trials: Iterable[Trial]) -> Evidence:
-    """Derive baseline, limits and candidates from the trials that still count.
+def weigh(study: Study, trials: Iterable[Trial], at: Context | None = None) -> Evidence:
+    """Derive baseline, limits and candidates from the trials that still count, measured at one load.
 
-    Where windows have an arrival rate, only those in the band of the latest baseline window count:
-    what was fast by night says nothing of the day.
+    `at` is that load. Without it only windows like the latest baseline window that was not asked for a
+    load count, and of those that were asked for one what that window tells to be the same: what was
+    fast by night says nothing of the day.
     """
     useful = [t for t in counted(study, trials) if t.state.evidence]
-    solid = [t for t in useful if t.tries(study.baseline) and t.solid]
-    rate = rate_of(solid[-1]) if solid else 0.0
-    like = [t.shown for t in solid if same_band(rate_of(t), rate)]
+    if at:
+        useful = [t for t in useful if is_at(t.ran_at, at)]
+    else:
+        present = baseline_context(study, useful)
+        useful = [t for t in useful if comparable(t.ran_at, present) and is_at(present, t.context)]
+    like = [t.shown for t in useful if _of_baseline(study, t)]
     baseline = pool_windows(like, study.quantities)
     in_force = limits(study.constraints, baseline)
     groups: dict[SettingKey, list[Trial]] = {}
     for trial in useful:
-        if not same_band(rate_of(trial), rate):
-            continue
         groups.setdefault(setting_key(trial.setting), []).append(trial)
     candidates = tuple(_candidate(study, group, in_force) for group in groups.values())
     return Evidence(baseline, in_force, candidates, study.since_trial, study.quantities)
@@ -139,6 +158,10 @@ def pool_windows(
     names = dict.fromkeys(name for window in windows for name in window)
     pools = {name: pooled_tail if quantity_of(name, declared).tail else pooled for name in names}
     return {name: pool([w[name] for w in windows if name in w]) for name, pool in pools.items()}
+
+
+def _of_baseline(study: Study, trial: Trial) -> bool:
+    return trial.solid and trial.tries(study.baseline)
 
 
 def _candidate(study: Study, group: Sequence[Trial], in_force: Sequence[Limit] | None) -> Candidate:

@@ -7,17 +7,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TypeVar
 
 from tuner.core.errors import ConstraintSyntax
 from tuner.core.measurements import Estimate
-from tuner.core.plans import Context
+from tuner.core.plans import ANYWHERE, Context
 from tuner.core.quantities import UNDECLARED, Better, Quantities, known_metrics, quantity_of
 from tuner.errors import InvalidInput
 
 ShownT = TypeVar("ShownT", float, Estimate)
-ANYWHERE: Context = MappingProxyType({})
 METRIC = r"[a-z][a-z0-9_.]*"
 NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
 GRAMMAR = re.compile(

@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from tuner.core.errors import MeasurementError
+from tuner.core.plans import Context
 from tuner.core.quantities import STANDARD, UNDECLARED, Quantities, Quantity, quantity_of, standard
 from tuner.errors import InvalidInput
 
@@ -115,25 +116,22 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load a window was measured under.
+    """What the load came to within a window.
 
-    `arrival_rate_per_s` is what was offered; 0 where nobody offers a rate (a closed loop sends as
-    fast as it is answered). `completed` are the items that came back, `failed` those that did not,
-    `utilisation` is the busy share of the machine's cores where it is known.
+    `completed` are the items that came back, `failed` those that did not, `utilisation` is the busy
+    share of the machine's cores where it is known.
 
     Raises:
-        MeasurementError: a rate or share that is not finite, or anything negative.
+        MeasurementError: a share that is not finite, or anything negative.
     """
 
-    arrival_rate_per_s: float = 0.0
     completed: int = 0
     failed: int = 0
     utilisation: float | None = None
 
     def __post_init__(self) -> None:
-        rates = (self.arrival_rate_per_s, self.utilisation or 0.0)
-        counts = (self.completed, self.failed)
-        if not all(math.isfinite(r) and r >= 0.0 for r in rates) or min(counts) < 0:
+        share = self.utilisation or 0.0
+        if not (math.isfinite(share) and min(share, self.completed, self.failed) >= 0):
             raise MeasurementError(f"a load cannot be {self}")
 
 
@@ -141,13 +139,15 @@ class Load:
 class Measurement:
     """What one window showed: an estimate per metric, and the circumstances that qualify them.
 
-    `seconds` is the window's length on the device's clock, `overhead_s` what applying, settling and
-    warming up took beside it. `throttled` names the throttle reasons seen; `foreign` is the share of
-    the machine that others used.
+    `context` is the load as far as it does not depend on the setting: `arrival_rate_per_s` where
+    requests arrive at a rate of their own, `requests_in_system` under our closed loop of so many
+    callers; empty where nobody knows. `seconds` is the window's length on the device's clock,
+    `overhead_s` what applying, settling and warming up took beside it. `throttled` names the throttle
+    reasons seen; `foreign` is the share of the machine that others used.
 
     Raises:
         MeasurementError: a metric whose unit forbids it is negative, the window has no length, or
-            its overhead or foreign share is not finite.
+            its overhead, foreign share or context is not finite.
     """
 
     estimates: Mapping[str, Estimate]
@@ -155,6 +155,7 @@ class Measurement:
     seconds: float
     overhead_s: float = 0.0
     load: Load = Load()
+    context: Context = field(default_factory=dict)
     throttled: tuple[str, ...] = ()
     foreign: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -167,6 +168,8 @@ class Measurement:
             raise MeasurementError(
                 f"overhead_s = {self.overhead_s} or foreign = {self.foreign} is absurd"
             )
+        if not all(map(math.isfinite, self.context.values())):
+            raise MeasurementError(f"no window is measured at {dict(self.context)}")
         refuse_negative(self.estimates)
 
 

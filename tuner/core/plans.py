@@ -6,12 +6,16 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tuner.core.knobs import Setting, setting_key
 from tuner.errors import InvalidInput
 
 Context = Mapping[str, float]
-"""The situation, by signal: `arrival_rate_per_s`, `decoding_requests`."""
+"""Values of signals, by name: `arrival_rate_per_s`, `requests_in_system`, `decoding_requests`."""
+
+ANYWHERE: Context = MappingProxyType({})
+"""The context of whatever runs: nothing is asked for, nothing is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,14 @@ class Row:
     """Below `below` of the plan's quantity (and not in an earlier row) this setting is held.
 
     `gain` is the share of time that it is predicted to save there, against staying at a neighbouring
-    row; a change of row is worth its cost sooner the more it gains. 1 where nobody predicts it.
+    row; a change of row is worth its cost sooner the more it gains. 1 where nobody predicts it. `at`
+    is the value at which the row was decided, and is to be confirmed and watched; None for none.
     """
 
     below: float
     setting: Setting
     gain: float = 1.0
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +53,8 @@ class Plan:
     which a boundary must be overstepped before the row changes.
 
     Raises:
-        InvalidInput: no rows, boundaries that do not ascend to infinity, or a hysteresis or gain
-            outside 0 … 1.
+        InvalidInput: no rows, boundaries that do not ascend to infinity, a row decided at a value
+            that is not its own, or a hysteresis or gain outside 0 … 1.
     """
 
     rows: tuple[Row, ...]
@@ -66,6 +72,12 @@ class Plan:
             raise InvalidInput(f"a plan's hysteresis cannot be {self.hysteresis}")
         if not all(0.0 <= row.gain <= 1.0 for row in self.rows):
             raise InvalidInput("a row's gain is a share: it lies from 0 to 1")
+        lows = [-math.inf, *bounds]
+        for low, row in zip(lows, self.rows, strict=False):
+            if row.at is not None and not (self.by and low <= row.at < row.below):
+                raise InvalidInput(
+                    f"a row from {low:g} to {row.below:g} is not decided at {row.at:g}"
+                )
 
     @classmethod
     def single(cls, setting: Setting) -> Plan:
@@ -81,6 +93,10 @@ class Plan:
         """Return the index of the first row with a setting, None where there is none."""
         key = setting_key(setting)
         return next((i for i, r in enumerate(self.rows) if setting_key(r.setting) == key), None)
+
+    def context(self, row: Row) -> Context:
+        """Return the load that one of its rows was decided at, which may be any."""
+        return ANYWHERE if row.at is None else {self.by: row.at}
 
     def row(self, context: Context, current: int | None = None) -> int:
         """Return the index of the row for a situation, staying on `current` near its boundaries.

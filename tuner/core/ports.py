@@ -10,6 +10,7 @@ from tuner.core.access import AccessToken
 from tuner.core.decisions import Past, Suggestion
 from tuner.core.devices import Applied, Device, Event, FleetStop, Glimpse, Observation
 from tuner.core.knobs import Setting
+from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
 from tuner.core.studies import Revision, Study
 from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialState
@@ -144,7 +145,15 @@ class Studies(Protocol):
 class Trials(Protocol):
     """The trials of studies. Numbers count up from 1 per study; a final trial never changes."""
 
-    def begin(self, study: str, setting: Setting, phase: Phase, why: str, at: datetime) -> Trial:
+    def begin(
+        self,
+        study: str,
+        setting: Setting,
+        phase: Phase,
+        why: str,
+        at: datetime,
+        context: Context = ANYWHERE,
+    ) -> Trial:
         """Store a RUNNING trial under the next number and return it. Raises NotFound."""
         ...
 

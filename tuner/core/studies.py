@@ -10,8 +10,8 @@ from enum import StrEnum
 
 from tuner.core.errors import IllegalTransition
 from tuner.core.goals import Constraint, Objective
-from tuner.core.knobs import Setting, Space
-from tuner.core.plans import Plan
+from tuner.core.knobs import Setting, Space, setting_key
+from tuner.core.plans import Plan, Signal
 from tuner.core.quantities import Quantities
 from tuner.core.trials import Phase
 from tuner.errors import InvalidInput
@@ -49,13 +49,25 @@ class Safety(StrEnum):
     OFF = "off"
 
 
+class Mode(StrEnum):
+    """How a study goes on.
+
+    SEARCH looks for what to hold, confirms it and holds it. CONTINUOUS decides step by step for as
+    long as the policy likes: every step is a trial, nothing is confirmed, and neither the number of
+    trials nor another load ends it.
+    """
+
+    SEARCH = "search"
+    CONTINUOUS = "continuous"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What a study may spend and do.
 
-    `trials` counts suggestions, not baseline or confirming windows. A window lasts `window_s` and is
-    extended up to `max_window_s` while a tail is not yet bounded. `valid_for_s` is how long a hold
-    stands without the tuner's word.
+    `trials` counts suggestions, not baseline or confirming windows; it ends no continuous
+    study. A window lasts `window_s` and is extended up to `max_window_s` while a tail is not yet
+    bounded. `valid_for_s` is how long a hold stands without the tuner's word.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, or a window over its maximum.
@@ -68,6 +80,7 @@ class Terms:
     allow_estimated: bool = False
     allow_restart: bool = True
     safety: Safety = Safety.BALANCED
+    mode: Mode = Mode.SEARCH
 
     def __post_init__(self) -> None:
         lengths = (self.window_s, self.max_window_s, self.valid_for_s)
@@ -87,7 +100,8 @@ class Study:
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
     without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
     resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
-    CONFIRMING, what has been proposed. `quantities` is what its devices declared of their metrics.
+    CONFIRMING, what has been proposed. `quantities` is what its devices declared of their metrics,
+    `signals` what they all can tell a plan to go by.
     """
 
     id: str
@@ -96,6 +110,7 @@ class Study:
     space: Space
     objective: Objective
     quantities: Quantities = field(default_factory=dict, hash=False)
+    signals: tuple[Signal, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     policy: str = "polythrottle"
     seed: int = 0
@@ -122,6 +137,15 @@ class Study:
     def baseline(self) -> Setting:
         """The setting everything is compared with: every knob at its default."""
         return self.space.default
+
+    def rests(self, setting: Setting) -> bool:
+        """Return whether a setting is the baseline."""
+        return setting_key(setting) == setting_key(self.baseline)
+
+    @property
+    def askable(self) -> frozenset[str]:
+        """The signals that a trial may ask for a value of."""
+        return frozenset(s.name for s in self.signals if s.askable)
 
     @property
     def held(self) -> Plan | None:

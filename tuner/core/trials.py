@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -12,6 +12,7 @@ from tuner.core.errors import IllegalTransition, StaleToken
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting, setting_key
 from tuner.core.measurements import Estimate, Measurement
+from tuner.core.plans import Context
 
 
 class TrialState(StrEnum):
@@ -83,12 +84,14 @@ class Trial:
     """One setting tried once, possibly in several attempts when an agent died on the way.
 
     `phase` is the study's phase when it was assigned, so baseline and confirming windows are trials
-    like any other. `why` is the policy's reason in one sentence, `reason` why it ended as it did.
+    like any other. `context` is the load that was asked for; empty: whatever ran. `why` is the policy's
+    reason in one sentence, `reason` why it ended as it did.
     """
 
     number: int
     setting: Setting
     phase: Phase
+    context: Context = field(default_factory=dict)
     state: TrialState = TrialState.RUNNING
     attempt: int = 1
     started_at: datetime
@@ -113,6 +116,12 @@ class Trial:
     def solid(self) -> bool:
         """Whether its window was measured to the end."""
         return self.state is TrialState.COMPLETED and not self.censored
+
+    @property
+    def ran_at(self) -> Context:
+        """The load that its window ran under: as measured, else as asked; empty where nobody knows."""
+        measured = self.measurement.context if self.measurement is not None else {}
+        return {**self.context, **measured} if self.context else measured
 
     @property
     def shown(self) -> Mapping[str, Estimate]:

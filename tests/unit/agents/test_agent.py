@@ -61,7 +61,7 @@ def hold(revision: int = 1, **changes: object) -> HoldOrder:
         "revision": revision,
         "plan": Plan.single(HELD),
         "baseline": {"gpu.clock_mhz": 1000, "batch_size": 1},
-        "limits": (LIMIT,),
+        "limits": ((LIMIT,),),
         "metrics": ("energy_j",),
         "valid_for_s": 3600.0,
         "observe_s": 60.0,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from tuner.core import (
     Limit,
     Measurement,
     Plan,
+    Row,
     Setting,
     StoreError,
 )
@@ -35,12 +37,13 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def order(revision: int = 1, plan: Plan | None = None, **changes: object) -> HoldOrder:
+    plan = plan or Plan.single(HELD)
     fields: dict[str, object] = {
         "study": "s1",
         "revision": revision,
-        "plan": plan or Plan.single(HELD),
+        "plan": plan,
         "baseline": BUSY,
-        "limits": (LIMIT,),
+        "limits": ((LIMIT,),) * len(plan.rows),
         "metrics": ("energy_j",),
         "valid_for_s": 3600.0,
         "observe_s": 60.0,
@@ -148,6 +151,24 @@ def test_an_unsure_window_is_not_a_broken_one(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
     assert all(keeper.observed(seen(50.2)) == "" for _ in range(2 * BROKEN_WINDOWS))
+
+
+def test_windows_that_break_a_limit_are_counted_and_judged_by_row(rig: Rig) -> None:
+    plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
+    loose = Limit("latency_p99_ms", "<=", 500.0)
+    keeper = holder(rig)
+    keeper.take(order(plan=plan, limits=((LIMIT,), (loose,))))
+
+    def at(row: int) -> str:
+        hold = keeper.current
+        assert hold is not None
+        if hold.row != row:
+            keeper.follow(hold, row)
+        return keeper.observed(seen(60.0))
+
+    assert [at(row) for row in (0, 0, 1)] == ["", "", ""]
+    assert [holder(rig).current.broken[row] for row in (0, 1)] == [2, 0]  # type: ignore[union-attr]
+    assert "in 3 windows in a row" in at(0)
 
 
 def test_a_hold_that_ended_is_not_taken_up_again(rig: Rig) -> None:

@@ -40,7 +40,11 @@ def ask(
     rate: float | None = None,
 ) -> Ask:
     return Ask(
-        metrics=metrics, limits=limits, window_s=10.0, max_window_s=max_window_s, rate_per_s=rate
+        metrics=metrics,
+        limits=limits,
+        window_s=10.0,
+        max_window_s=max_window_s,
+        expected={} if rate is None else {"arrival_rate_per_s": rate},
     )
 
 

@@ -58,6 +58,7 @@ def hold(state: Path, at: datetime = START) -> Setting:
             revision=3,
             plan=Plan.single(HELD),
             baseline=before,
+            limits=((),),
             metrics=("energy_j",),
             valid_for_s=3600.0,
             observe_s=60.0,

@@ -85,8 +85,6 @@ def test_a_window_has_a_length(seconds: float) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        {"arrival_rate_per_s": math.nan},
-        {"arrival_rate_per_s": -1.0},
         {"completed": -1},
         {"failed": -1},
         {"utilisation": math.inf},

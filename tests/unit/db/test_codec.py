@@ -28,6 +28,7 @@ from tuner.core import (
     Kind,
     Knob,
     Metric,
+    Mode,
     Objective,
     Origin,
     OverDevices,
@@ -90,7 +91,11 @@ def spaces(draw: st.DrawFn) -> Space:
 def plans(draw: st.DrawFn) -> Plan:
     bounds = sorted(draw(st.lists(FLOATS, max_size=3, unique=True)))
     gains = st.floats(0.0, 1.0)
-    rows = tuple(Row(below, draw(SETTINGS), draw(gains)) for below in (*bounds, math.inf))
+    edges = (*bounds, math.inf)
+    rows = tuple(
+        Row(below, draw(SETTINGS), draw(gains), draw(st.sampled_from([None, low])))
+        for low, below in zip((None, *bounds), edges, strict=True)
+    )
     return Plan(rows, draw(NAMES), draw(st.floats(0, 1, exclude_max=True)))
 
 
@@ -104,6 +109,7 @@ TERMS = st.builds(
     max_window_s=st.floats(1e3, 1e6) | st.integers(1000),
     allow_restart=st.booleans(),
     safety=st.sampled_from(Safety),
+    mode=st.sampled_from(Mode),
 )
 
 

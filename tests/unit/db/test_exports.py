@@ -33,6 +33,7 @@ def row(at: Setting | None = None, metrics: Mapping[str, Estimate] | None = None
         state=TrialState.COMPLETED,
         verdict=Verdict.FEASIBLE,
         setting=at if at is not None else setting(),
+        load={"requests_in_system": 8.0} if at is None or "on" not in at else {},
         metrics=dict(metrics if metrics is not None else {"energy_j": Estimate(2.0, 0.1)}),
         started_at=START,
         ended_at=None,
@@ -51,8 +52,8 @@ ROWS = (
 def test_columns_come_in_one_order_whatever_the_order_of_rows() -> None:
     assert columns(ROWS) == columns(ROWS[::-1])
     assert list(columns(())) == ABOUT
-    knobs = ["knob:governor", "knob:on", "knob:z"]
-    assert list(columns(ROWS))[: len(ABOUT) + 5] == [*ABOUT, *knobs, "energy_j", "energy_j:stderr"]
+    about = [*ABOUT, "knob:governor", "knob:on", "knob:z", "load:requests_in_system"]
+    assert list(columns(ROWS))[: len(about) + 2] == [*about, "energy_j", "energy_j:stderr"]
 
 
 def test_json_keeps_values_and_says_null_for_what_is_unbounded() -> None:
@@ -67,6 +68,7 @@ def test_json_keeps_values_and_says_null_for_what_is_unbounded() -> None:
         "origin": "measured",
         "scope": "board",
     }
+    assert (first["load"], second["load"]) == ({}, {"requests_in_system": 8.0})
     assert second["devices"] == ["a", "b"]
     assert (second["started_at"], second["ended_at"]) == (START.isoformat(), None)
     assert (second["verdict"], second["why"]) == ("feasible", "größer\nals")
@@ -76,6 +78,8 @@ def test_csv_reads_back_with_awkward_text() -> None:
     first, second = csv.DictReader(io.StringIO(as_csv(ROWS)))
     assert (first["knob:on"], first["knob:governor"], second["knob:on"]) == ("True", "", "")
     assert (first["power_w"], first["power_w:high"], first["energy_j"]) == ("3.0", "", "")
+    loads = [one["load:requests_in_system"] for one in (first, second)]
+    assert loads == ["", "8.0"]
     assert (second["reason"], second["why"]) == (ROWS[1].reason, ROWS[1].why)
     assert (second["devices"], second["verdict"]) == ("a b", "feasible")
 

@@ -27,7 +27,8 @@ from tuner.core import (
     Wait,
     setting_key,
 )
-from tuner.steps import Move, Rest, next_step
+from tuner.moves import Move, Rest
+from tuner.steps import next_step
 
 pytestmark = pytest.mark.timeout(60)
 

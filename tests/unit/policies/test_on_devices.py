@@ -25,7 +25,8 @@ from tuner.core import (
     TrialState,
     setting_key,
 )
-from tuner.steps import Assign, Move, next_step
+from tuner.moves import Assign, Move
+from tuner.steps import next_step
 
 WINDOW_S = 10.0
 

@@ -34,7 +34,8 @@ from tuner.core import (
     Wait,
     setting_key,
 )
-from tuner.steps import Assign, Move, next_step
+from tuner.moves import Assign, Move
+from tuner.steps import next_step
 
 THROUGHPUT = Objective("throughput_per_s", "maximize")
 Seconds = Callable[[int, int], float]
@@ -89,7 +90,11 @@ class Machine:
         if self.few:
             del shown["latency_mean_ms"]
         return Measurement(
-            estimates=shown, started_at=START, seconds=10.0, load=Load(rate_per_s, 1000)
+            estimates=shown,
+            started_at=START,
+            seconds=10.0,
+            load=Load(1000),
+            context={"arrival_rate_per_s": rate_per_s} if rate_per_s else {},
         )
 
 
@@ -162,10 +167,17 @@ def takes(machine: Machine, at: Setting, demand: int) -> float:
 def test_what_is_held_is_near_the_best_for_every_demand(shape: Seconds, cores: int) -> None:
     course = Course(Machine(cores, shape))
     plan = course.hold()
-    assert plan.by == "batch_demand"
+    assert plan.by == "requests_in_system"
     for demand in (1, 2, 4, 8, 16):
-        held = plan.rows[plan.row({"batch_demand": demand})].setting
+        held = plan.rows[plan.row({"requests_in_system": demand})].setting
         assert takes(course.machine, held, demand) <= 1.06 * true_best(course.machine, demand)
+
+
+def test_a_row_is_decided_at_the_largest_of_its_demands() -> None:
+    plan = Course(Machine(16, gpt2)).hold()
+    lows = [0.0, *(row.below for row in plan.rows)]
+    for low, row in zip(lows, plan.rows, strict=False):
+        assert row.at == max(d for d in (1, 2, 4, 8, 16) if low <= d < row.below)
 
 
 def test_points_that_cannot_matter_are_skipped_and_counted() -> None:
@@ -186,7 +198,7 @@ def test_the_slowdown_side_by_side_is_learnt_and_told() -> None:
 
 def test_idle_cores_are_left_where_they_only_wait_for_each_other() -> None:
     plan = Course(Machine(16, inception)).hold()
-    assert plan.rows[plan.row({"batch_demand": 1})].setting["threads"] == 8
+    assert plan.rows[plan.row({"requests_in_system": 1})].setting["threads"] == 8
 
 
 def test_a_plan_has_few_settings_and_a_demand_stays_in_its_row() -> None:
@@ -194,8 +206,12 @@ def test_a_plan_has_few_settings_and_a_demand_stays_in_its_row() -> None:
     assert 2 <= len({setting_key(r.setting) for r in plan.rows}) <= 5
     assert plan.rows[-1].below == math.inf
     for k, below in product(range(5), range(5)):
-        reached = plan.row({"batch_demand": 2.0**k}, plan.row({"batch_demand": 2.0**below}))
-        assert reached == plan.row({"batch_demand": 2.0**k}), "hysteresis never spans two demands"
+        reached = plan.row(
+            {"requests_in_system": 2.0**k}, plan.row({"requests_in_system": 2.0**below})
+        )
+        assert reached == plan.row({"requests_in_system": 2.0**k}), (
+            "hysteresis never spans two demands"
+        )
 
 
 def test_a_row_tells_what_it_saves_against_its_neighbours() -> None:
@@ -206,7 +222,7 @@ def test_a_row_tells_what_it_saves_against_its_neighbours() -> None:
         saved = [
             1.0 - takes(machine, row.setting, d) / takes(machine, other, d)
             for d in (1, 2, 4, 8, 16)
-            if plan.row({"batch_demand": d}) == k
+            if plan.row({"requests_in_system": d}) == k
             for other in beside
         ]
         assert row.gain == pytest.approx(max(0.02, *saved), abs=0.1)
@@ -217,7 +233,7 @@ def test_noise_does_not_lead_far_astray() -> None:
     machine = Machine(16, gpt2, noise=0.02)
     plan = Course(machine, trials_most=30).hold()
     for demand in (1, 2, 4, 8, 16):
-        held = plan.rows[plan.row({"batch_demand": demand})].setting
+        held = plan.rows[plan.row({"requests_in_system": demand})].setting
         assert takes(machine, held, demand) <= 1.15 * true_best(machine, demand)
 
 
@@ -240,7 +256,7 @@ def test_a_slow_model_whose_windows_show_no_mean_latency_is_planned_all_the_same
     course = Course(Machine(4, gpt2, callers=4, few=True))
     plan = course.hold()
     assert "demands up to 4 (4 requests were under way)" in course.account
-    assert plan.by == "batch_demand"
+    assert plan.by == "requests_in_system"
 
 
 def test_settings_beyond_a_limit_are_in_no_row() -> None:
@@ -366,7 +382,7 @@ def test_packings_are_tried_though_one_thread_alone_was_always_disturbed() -> No
     assert isinstance(answer, Done)
     assert len(whys) <= 12
     assert any("one alone came to nothing" in why for why in whys)
-    held = answer.plan.rows[answer.plan.row({"batch_demand": 4})].setting
+    held = answer.plan.rows[answer.plan.row({"requests_in_system": 4})].setting
     assert takes(machine, held, 4) <= 1.06 * true_best(machine, 4)
 
 

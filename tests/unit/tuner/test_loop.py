@@ -145,7 +145,7 @@ def test_an_assignment_says_all_that_a_trial_needs(world: World) -> None:
     order = world.assigned()
     assert order.metrics == ("energy_j", "latency_p99_ms")
     assert order.limits[0].value == pytest.approx(120.0)
-    assert order.expected_rate_per_s == pytest.approx(50.0)
+    assert (order.context, order.expected) == ({}, {"arrival_rate_per_s": 50.0})
     assert order.why == "step 1"
 
 
@@ -471,7 +471,7 @@ def test_a_hold_of_the_baseline_has_no_limit_to_break(world: World) -> None:
     world.start()
     hold = world.run(lambda _: completed())
     assert hold.plan == Plan.single(setting())
-    assert hold.limits == ()
+    assert hold.limits == ((),)
 
 
 def test_like_devices_run_each_trial_together(world: World) -> None:

@@ -15,15 +15,18 @@ from tuner.core import (
     InvalidInput,
     Level,
     Limit,
+    Mode,
     Observation,
     Outcome,
     Phase,
     Plan,
     Setting,
+    Signal,
     TrialState,
 )
 from tuner.operations import Operations
 from tuner.wire import (
+    Change,
     ConstraintChange,
     HoldOrder,
     HoldReport,
@@ -248,3 +251,47 @@ def test_constraints_that_contradict_each_other_are_refused_and_change_nothing()
     with pytest.raises(InvalidInput, match="no value keeps both"):  # the baseline shows 100 ms
         limited(verbs, name, "latency_p99_ms <= 0.5x baseline", "latency_p99_ms >= 60")
     assert verbs.revisions(name) == before
+
+
+SIGNALS = (Signal("requests_in_system", askable=True), Signal("price", "EUR/kWh"))
+
+
+def test_a_study_has_the_signals_that_all_its_devices_tell() -> None:
+    verbs = worlds.operations(about=device("a", signals=SIGNALS))
+    others = (Signal("requests_in_system"), Signal("price", "USD/kWh"), Signal("gas_l"))
+    verbs.loop.register(device("b", signals=others))
+    drafts = [
+        StudyDraft(devices=names, policy="scripted", constraints=())
+        for names in (("a",), ("b", "a"))
+    ]
+    alone = verbs.create(drafts[0])
+    assert alone.signals == SIGNALS
+    verbs.stop(alone.id, Change())
+    assert verbs.create(drafts[1]).signals == (Signal("requests_in_system", askable=False),)
+
+
+def test_a_draft_may_ask_for_a_continuous_study() -> None:
+    verbs = worlds.operations()
+    asked = {"devices": ["sim"], "policy": "scripted", "constraints": []}
+    for terms, mode in (({}, Mode.SEARCH), ({"mode": "continuous"}, Mode.CONTINUOUS)):
+        view = verbs.create(StudyDraft.model_validate({**asked, "terms": terms}))
+        assert (view.terms.mode, view.model_dump(mode="json")["terms"]["mode"]) == (mode, mode)
+        verbs.stop(view.id, Change())
+
+
+def test_what_a_row_saves_is_told_from_the_windows_at_its_load() -> None:
+    verbs, name = worlds.held(policy="at-load", about=worlds.ASKABLE)
+    report = verbs.report(name)
+    assert report.alternating and report.saving is not None
+    assert report.saving.mean == pytest.approx(0.4)
+    assert {
+        tuple(t.context.items()) for t in verbs.trials(name) if t.phase is Phase.CONFIRMING
+    } == {(("requests_in_system", 2.0),)}
+
+
+def test_a_plan_that_was_confirmed_at_a_load_is_held_on_after_a_pause() -> None:
+    verbs, name = worlds.held(policy="at-load", about=worlds.ASKABLE)
+    plan = verbs.study(name).plan
+    verbs.pause(name, Change())
+    resumed = verbs.resume(name, Change())
+    assert (resumed.phase, resumed.plan) == (Phase.HOLDING, plan)

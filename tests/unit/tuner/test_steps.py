@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.builders import past, setting, study, trial, window
+from tuner.confirm import CONFIRM_MOST
 from tuner.core import (
     Constraint,
     Done,
@@ -28,7 +29,8 @@ from tuner.core import (
     Wait,
     setting_key,
 )
-from tuner.steps import CONFIRM_MOST, FAILED_IN_A_ROW, Assign, Move, Rest, next_step
+from tuner.moves import Assign, Move, Rest
+from tuner.steps import FAILED_IN_A_ROW, next_step
 
 
 @dataclass
@@ -374,24 +376,26 @@ def test_every_row_of_a_plan_is_confirmed_and_the_whole_plan_held() -> None:
 
 def test_a_row_that_is_not_confirmed_goes_back_to_the_baseline_and_the_others_stand() -> None:
     rows = (Row(5.0, setting(400)), Row(10.0, setting(600)), Row(math.inf, setting(800)))
-    plan = Plan(rows, by="batch_demand")
+    plan = Plan(rows, by="requests_in_system")
     truth = table({1000: (10, 100), 600: (10, 100), 400: (10, 100), 800: (8, 105)})
     asked, end = confirm(replace(PROPOSED, plan=plan), TUNED, truth)
-    assert end.plan == Plan((Row(10.0, setting()), Row(math.inf, setting(800))), by="batch_demand")
+    assert end.plan == Plan(
+        (Row(10.0, setting()), Row(math.inf, setting(800))), by="requests_in_system"
+    )
     assert "the baseline instead of gpu.clock_mhz=600 batch_size=1: its gain" in end.why
     assert "gpu.clock_mhz=800 batch_size=1: confirmed" in end.why
     assert asked.count(setting(800)) == 2
 
 
 def test_a_plan_of_which_nothing_is_confirmed_makes_room_for_the_next_best() -> None:
-    plan = Plan((Row(5.0, setting(600)), Row(math.inf, setting(400))), by="batch_demand")
+    plan = Plan((Row(5.0, setting(600)), Row(math.inf, setting(400))), by="requests_in_system")
     truth = table({1000: (10, 100), 600: (10, 100), 400: (10, 100), 800: (8, 105)})
     _, end = confirm(replace(PROPOSED, plan=plan), TUNED, truth)
     assert end.plan == Plan.single(setting(800))
 
 
 def test_a_row_at_the_baseline_has_nothing_to_win() -> None:
-    plan = Plan((Row(5.0, setting()), Row(math.inf, setting(600))), by="batch_demand")
+    plan = Plan((Row(5.0, setting()), Row(math.inf, setting(600))), by="requests_in_system")
     asked, end = confirm(
         replace(PROPOSED, plan=plan), TUNED, table({1000: (10, 100), 600: (6, 110)})
     )

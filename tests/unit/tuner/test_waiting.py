@@ -57,7 +57,7 @@ def test_a_changed_constraint_is_told_at_once(world: World) -> None:
     world.store.studies.revise(wider, "ann", "wider", world.time.now())
     after = told(world)
     assert after.revision == before.revision + 1
-    assert after.limits[0].value == pytest.approx(before.limits[0].value * 1.5 / 1.2)
+    assert after.limits[0][0].value == pytest.approx(before.limits[0][0].value * 1.5 / 1.2)
 
 
 def test_another_plan_is_told_at_once(world: World) -> None:
@@ -74,4 +74,4 @@ def test_a_trial_of_another_process_is_heeded_at_once(world: World) -> None:
     assert not isinstance(world.ask(holding="s1"), HoldOrder)
     slower = Outcome(state=TrialState.COMPLETED, measurement=window(10.0, 140.0))
     world.store.trials.end("s1", trial.number, slower, world.time.now())
-    assert told(world).limits[0].value > before.limits[0].value
+    assert told(world).limits[0][0].value > before.limits[0][0].value

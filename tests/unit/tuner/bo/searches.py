@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tests.builders import asked, knob, setting, trial, window
+from tests.builders import asked, knob, past, setting, trial, window
 from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import enumerate_grid
@@ -55,7 +55,7 @@ def seen(
     assert evidence.limits is not None
     grid = enumerate_grid(at.space)
     view = believe(at, evidence, evidence.limits, grid)
-    return Search(at, tuple(trials), evidence, evidence.limits, grid, view, within)
+    return Search(past(at, trials), evidence.limits, grid, view, within)
 
 
 def told(

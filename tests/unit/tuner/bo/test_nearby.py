@@ -44,7 +44,7 @@ def found(at: Study, trials: list[Trial]) -> Search:
         component = Component(1.0, costs, torch.full_like(costs, 0.001))
         measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
         view = View(Belief([component], 1.0, ()), {"energy_j": Scale(10.0, True)}, measured)
-        return Search(at, tuple(trials), evidence, (), grid, view)
+        return Search(past(at, trials), (), grid, view)
 
     return searched(at, evidence, look)
 

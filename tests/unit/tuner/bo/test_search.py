@@ -24,7 +24,6 @@ from tuner.bo.surrogate import Scale
 from tuner.core import (
     Cost,
     Limit,
-    Load,
     Measurement,
     Objective,
     Phase,
@@ -127,8 +126,8 @@ def test_a_failure_makes_it_less_likely_to_come_out_well() -> None:
 def test_only_tuning_trials_that_came_to_their_own_end_are_spent() -> None:
     trials = [measured(3, 800), *ended(TrialState.FAILED, 4), *ended(TrialState.ABORTED, 5)]
     search = seen(STUDY, [*BASELINE, *trials])
-    assert search.spent == 2
-    assert search.left == STUDY.terms.trials - 2
+    assert search.past.spent == 2
+    assert search.past.left == STUDY.terms.trials - 2
 
 
 def deployable(
@@ -287,7 +286,7 @@ def test_windows_of_every_phase_are_counted() -> None:
 
 def test_windows_at_another_rate_do_not_count_as_measured() -> None:
     def at_rate(shown: Measurement, rate: float) -> Measurement:
-        return replace(shown, load=Load(arrival_rate_per_s=rate, completed=500))
+        return replace(shown, context={"arrival_rate_per_s": rate})
 
     night = [replace(t, measurement=at_rate(window(), 50.0)) for t in BASELINE]
     often = [

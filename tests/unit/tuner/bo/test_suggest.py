@@ -31,7 +31,8 @@ from tuner.core import (
     weigh,
 )
 from tuner.guard import MOST_FAILURES
-from tuner.steps import Assign, Move, next_step
+from tuner.moves import Assign, Move
+from tuner.steps import next_step
 
 CLOCKS = tuple(range(400, 1001, 25))
 FINE = Space((knob("gpu.clock_mhz", CLOCKS, 1000), knob("batch_size", (1, 2, 4, 8), 1)))

@@ -34,8 +34,31 @@ def test_a_plan_of_several_rows_is_shown_with_the_study_and_its_best(
     for command in (["study", "show"], ["best"]):
         assert main([*command, made]) == 0
         text = capsys.readouterr().out
-        assert "batch_demand below 3: gpu.clock_mhz=600\n" in text
-        assert "batch_demand from 3 on: the baseline\n" in text
+        assert "requests_in_system below 3: gpu.clock_mhz=600\n" in text
+        assert "requests_in_system from 3 on: the baseline\n" in text
+
+
+@pytest.mark.parametrize(("policy", "loads"), [("at-load", 4), ("by-load", 0)])
+def test_the_load_that_trials_were_asked_for_is_shown_where_there_is_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    policy: str,
+    loads: int,
+) -> None:
+    made = worlds.database(tmp_path, policy=policy, about=worlds.ASKABLE)
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{tmp_path / worlds.FILE}")
+
+    def told(*command: str, width: int = 250) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert main(command) == 0
+        return capsys.readouterr().out
+
+    asked = [t["context"] for t in json.loads(told("trial", "list", made, "--json"))]
+    assert asked == [{}] * 4 + [{"requests_in_system": 2}] * loads + [{}] * (4 - loads)
+    assert ("at load" in told("trial", "list", made)) is (loads > 0)
+    assert told("trial", "list", made, width=80).count(", at requests_in_system = 2,") == loads
+    assert "mode        search\n" in told("study", "show", made)
 
 
 @pytest.fixture

@@ -181,15 +181,15 @@ def test_a_plan_of_several_rows_is_told_row_by_row() -> None:
     for part in (
         "best      gpu.clock_mhz=600 batch_size=1",
         "energy_j is 40.0 ± 0.6 % better",
-        "plan      batch_demand below 3: gpu.clock_mhz=600\n",
-        "          batch_demand from 3 on: the baseline\n",
+        "plan      requests_in_system below 3: gpu.clock_mhz=600\n",
+        "          requests_in_system from 3 on: the baseline\n",
         "held      gpu.clock_mhz=600 batch_size=1: confirmed: energy_j 40.0 ± 0.6 % better",
         "search    two loads were looked at",
     ):
         assert part in text
     made = json.loads(json.dumps(document(found), allow_nan=False))
     assert [row["below"] for row in made["plan"]["rows"]] == [3.0, None]
-    assert made["plan"]["by"] == "batch_demand"
+    assert made["plan"]["by"] == "requests_in_system"
     assert made["study"]["proposed"] == "two loads were looked at"
 
 

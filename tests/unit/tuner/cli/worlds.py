@@ -21,6 +21,7 @@ from tuner.core import (
     Policy,
     Row,
     Setting,
+    Signal,
     Store,
     Suggestion,
     TrialState,
@@ -37,18 +38,21 @@ Surface = Callable[[Setting], Outcome]
 
 
 class ByLoad(Descend):
-    """Proposes what `Descend` does for a low load, and the baseline for a high one."""
+    """Proposes what `Descend` does for a low load, decided at a load or at none, and else the baseline."""
+
+    def __init__(self, at: float | None = None) -> None:
+        self._at = at
 
     def suggest(self, past: Past) -> Suggestion:
         answer = super().suggest(past)
         if isinstance(answer, Try):
             return answer
-        rows = (Row(3.0, setting(600)), Row(math.inf, past.study.baseline))
-        return Done(Plan(rows, "batch_demand"), "two loads were looked at")
+        rows = (Row(3.0, setting(600), at=self._at), Row(math.inf, past.study.baseline))
+        return Done(Plan(rows, "requests_in_system"), "two loads were looked at")
 
 
 def policies(name: str) -> Policy:
-    known = {"scripted": Descend(), "by-load": ByLoad()}
+    known = {"scripted": Descend(), "by-load": ByLoad(), "at-load": ByLoad(2.0)}
     if name not in known:
         raise InvalidInput(f"there is no policy {name!r}", hint="known: scripted")
     return known[name]
@@ -83,6 +87,10 @@ def steep(at: Setting) -> Outcome:
 def flat(_: Setting) -> Outcome:
     """Nothing makes a difference, so nothing wins."""
     return completed()
+
+
+ASKABLE = device(signals=(Signal("requests_in_system", askable=True),))
+"""A device whose agent owns the load generator."""
 
 
 def operations(store: Store | None = None, about: Device | None = None) -> Operations:
@@ -122,18 +130,22 @@ def tune(
     raise AssertionError("the study does not come to an end")
 
 
-def held(surface: Surface = slope, policy: str = "scripted") -> tuple[Operations, str]:
+def held(
+    surface: Surface = slope, policy: str = "scripted", about: Device | None = None
+) -> tuple[Operations, str]:
     """Return the verbs over a memory with one study that holds, and its id."""
-    verbs = operations()
+    verbs = operations(about=about)
     study = created(verbs, policy)
     tune(verbs, surface)
     return verbs, study
 
 
-def database(folder: Path, surface: Surface = slope, policy: str = "scripted") -> str:
+def database(
+    folder: Path, surface: Surface = slope, policy: str = "scripted", about: Device | None = None
+) -> str:
     """Make an SQLite file with one study that holds; return the study's id."""
     store = open_store(f"sqlite:///{folder / FILE}")
-    verbs = operations(store)
+    verbs = operations(store, about)
     study = created(verbs, policy)
     tune(verbs, surface)
     store.close()

@@ -1,0 +1,99 @@
+"""The steps a study can take, and what those of every phase are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from tuner.core import (
+    Candidate,
+    Context,
+    Evidence,
+    Phase,
+    Plan,
+    Row,
+    Setting,
+    Study,
+    Trial,
+    ranked,
+)
+
+LIMIT_NOT_MET = "LIMIT NOT MET"
+"""How the reason begins where what is held breaks a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Run a trial of this setting in the study's present phase; `context` asks for a load."""
+
+    setting: Setting
+    why: str
+    context: Context = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Go to another phase."""
+
+    phase: Phase
+    why: str
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Do nothing until something changes."""
+
+    why: str
+
+
+Step = Assign | Move | Rest
+
+
+def hold_baseline(study: Study, evidence: Evidence, why: str) -> Move:
+    """Return the move to holding the baseline, which says so where that breaks a limit."""
+    limit = evidence.broken
+    if limit is not None:
+        shown = evidence.baseline[limit.metric].mean
+        at = f"{limit.metric} {shown:.4g}, the limit is {limit.op} {limit.value:.4g}"
+        why = f"{LIMIT_NOT_MET}: holding the baseline ({at}); {why}"
+    return Move(Phase.HOLDING, why, Plan.single(study.baseline))
+
+
+def needed_metrics(study: Study) -> tuple[str, ...]:
+    """Return the metrics without which a window is no evidence for the study."""
+    names = [study.objective.metric, *(c.metric for c in study.constraints)]
+    return tuple(dict.fromkeys(names))
+
+
+def of_this_phase(study: Study, trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials made since the study last came to its phase."""
+    return [t for t in trials if t.phase is study.phase and t.number >= study.phase_since]
+
+
+def rivals(study: Study, evidence: Evidence) -> list[Candidate]:
+    """Return the feasible candidates other than the baseline, best first."""
+    return [c for c in ranked(study, evidence) if not study.rests(c.setting)]
+
+
+def in_words(context: Context) -> str:
+    """Return a load as text."""
+    return ", ".join(f"{name} = {value:g}" for name, value in context.items())
+
+
+def without(study: Study, plan: Plan, lost: Collection[int]) -> Plan | None:
+    """Return a plan with the baseline in the place of the rows lost; None if no other is left.
+
+    What speaks against a row says nothing against the others.
+    """
+    if not lost:
+        return plan
+    rows: list[Row] = []
+    for number, row in enumerate(plan.rows):
+        kept = replace(row, setting=study.baseline) if number in lost else row
+        if rows and study.rests(kept.setting) and study.rests(rows[-1].setting):
+            rows.pop()
+        rows.append(kept)
+    return (
+        None if all(study.rests(row.setting) for row in rows) else replace(plan, rows=tuple(rows))
+    )
