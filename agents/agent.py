@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agents.follow import Follower
 from agents.hold import Hold
 from agents.holds import Holder
 from agents.host import Host
@@ -17,6 +16,7 @@ from agents.journal import LIFT, Journal
 from agents.lease import LeaseKeeper
 from agents.link import Backoff, Link
 from agents.measure import CLOCK_STEP_S, Ask, Bench
+from agents.plan_runner import PlanRunner
 from agents.watch import Watch
 from tuner.core import (
     ActuationError,
@@ -86,7 +86,7 @@ class DeviceAgent:
         self.device = device
         self.waiting = threading.Event()
         self._bench = bench
-        self._pair = bench.pair
+        self._target = bench.target
         self._around = around
         self._attached = attached
         self._backoff = Backoff(rng)
@@ -97,7 +97,7 @@ class DeviceAgent:
         self._asked_at = around.clock.monotonic()
         self._holder = Holder(
             device.id,
-            bench.pair,
+            bench.target,
             folder=holds,
             journal=around.journal,
             attached=attached,
@@ -105,14 +105,21 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
-        self._follower = Follower(device.id, bench.pair, self._holder, around.clock)
+        self._runner = PlanRunner(device.id, bench.target, self._holder, around.clock)
         self._watch = Watch(
-            device.id, bench, self._holder, around.link, around.clock, self._check_stop, rng
+            device.id,
+            bench,
+            self._holder,
+            around.link,
+            around.clock,
+            self._check_stop,
+            rng,
+            self._runner.observed,
         )
 
     def close(self) -> None:
         """Let go of the device; what is in force stays in force."""
-        self._pair.close()
+        self._target.close()
 
     def run(self) -> None:
         """Work until stopped.
@@ -123,9 +130,7 @@ class DeviceAgent:
         """
         self.begin()
         ended = threading.Event()
-        beside = (
-            [self._stand_by] if self._pair.pulse is None else [self._stand_by, self._follower.run]
-        )
+        beside = [self._stand_by, *([self._runner.run] if self._runner.watches else [])]
         threads = [
             threading.Thread(target=work, args=(ended,), name=f"{self.device.id} held", daemon=True)
             for work in beside
@@ -201,7 +206,7 @@ class DeviceAgent:
             return
         hold = self._holder.current
         if hold is None:
-            if self._around.journal.restore(self.device.id, self._pair):
+            if self._around.journal.restore(self.device.id, self._target):
                 log.info("event=restored device=%s", self.device.id)
             return
         try:
@@ -249,7 +254,7 @@ class DeviceAgent:
             applied=applied,
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
-            context={**self._watch.context, **self._follower.context},
+            context={**self._watch.context, **self._runner.context},
             wait_s=0.0 if not_back is not None else min(POLL_S, self._watch.due_in_s()),
             unable=unable,
         )
@@ -262,7 +267,7 @@ class DeviceAgent:
     def _applied(self, hold: Hold | None) -> Applied:
         return Applied(
             device=self.device.id,
-            setting=self._pair.read(),
+            setting=self._target.read(),
             level=Level.ORIGINAL if hold is None else Level.HOLD,
             at=self._around.now(),
             study=hold.order.study if hold else "",
@@ -364,7 +369,7 @@ class DeviceAgent:
         name = f"{self.device.id}/{order.study}/{order.trial}/{order.attempt}"
         try:
             self._around.journal.record(
-                self.device.id, self._pair, Level.TRIAL, self._around.host.boot, self._attached
+                self.device.id, self._target, Level.TRIAL, self._around.host.boot, self._attached
             )
         except (StoreError, Conflict) as error:
             return Outcome(state=TrialState.ABORTED, reason=f"nothing was changed: {error}")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from agents.hold import Hold
 from agents.host import Host
 from agents.journal import Journal
-from agents.pair import Pair
+from agents.target import Target
 from tuner import files
 from tuner.core import (
     ActuationError,
@@ -53,7 +53,7 @@ class Holder:
     def __init__(
         self,
         device: str,
-        pair: Pair,
+        target: Target,
         *,
         folder: Path,
         journal: Journal,
@@ -63,7 +63,7 @@ class Holder:
         now: Now,
     ) -> None:
         self._device = device
-        self._pair = pair
+        self._target = target
         self._path = folder / files.file_name(device, SUFFIX)
         self._journal = journal
         self._attached = attached
@@ -77,6 +77,7 @@ class Holder:
         self._lock = threading.RLock()
         self._aside = False
         self._lent = False
+        self._handed = False
         self._incarnation = ""
         self._void = ""
 
@@ -175,8 +176,9 @@ class Holder:
                 return
             self._journal_first()
             # Before: a restart in between is then seen as one.
-            incarnation = self._pulse()
-            self._pair.apply(hold.setting)
+            incarnation = self._started()
+            self._target.apply(hold.setting)
+            self._handed = self._target.follow(hold.order.plan)
             self._incarnation = incarnation
             self._confirm()
 
@@ -202,6 +204,30 @@ class Holder:
     def is_lent(self) -> bool:
         """Whether a trial has the device."""
         return self._lent
+
+    @property
+    def handed(self) -> bool:
+        """Whether the workload goes by the hold's plan itself."""
+        return self._handed and self.current is not None
+
+    def check_handed(self) -> None:
+        """Ask the workload what it goes by, note its row, and hand it the plan again where it is lost.
+
+        Raises:
+            ActuationError: it does not say, or does not take it; ask again.
+        """
+        with self._lock:
+            hold = self.current
+            if hold is None or not self._handed or self._aside:
+                return
+            if not self._target.follows(hold.order.plan):
+                log.warning("event=plan_lost device=%s", self._device)
+                self.enforce()
+                return
+            row = hold.order.plan.row_of(self._target.read())
+            if row is not None and row != hold.row:
+                log.info("event=plan_row device=%s row=%d", self._device, row)
+                self._become(hold.model_copy(update={"row": row}))
 
     def take_up(self, incarnation: str) -> bool:
         """Put the held setting in force in a workload that was started (again); return whether it was.
@@ -229,7 +255,12 @@ class Holder:
         with self._lock:
             if self._aside or self.current is not seen:
                 return False
-            log.info("event=plan_row device=%s row=%d", self._device, row)
+            log.info(
+                "event=plan_row device=%s row=%d setting=%r",
+                self._device,
+                row,
+                render_setting(seen.order.plan.rows[row].setting),
+            )
             self._become(seen.model_copy(update={"row": row}))
             try:
                 self.enforce()
@@ -247,11 +278,11 @@ class Holder:
         hold = self.current
         if hold is None:
             return ""
-        runs = self._pair.workload or self._pair.device
-        if hold.driver != self._pair.device.version:
-            return f"the driver changed from {hold.driver} to {self._pair.device.version}"
-        if hold.workload_version != runs.version:
-            return f"the workload changed from {hold.workload_version} to {runs.version}"
+        driver, version = self._target.driver, self._target.runs.version
+        if hold.driver != driver:
+            return f"the driver changed from {hold.driver} to {driver}"
+        if hold.workload_version != version:
+            return f"the workload changed from {hold.workload_version} to {version}"
         if self._void:
             return self._void
         if self._journal.get(self._device) is None:
@@ -261,35 +292,18 @@ class Holder:
         return ""
 
     def observed(self, measurement: Measurement) -> str:
-        """Take in one window: follow the plan, and return why the hold must end, if it must.
-
-        Raises:
-            ActuationError: the plan's next row could not be put in force; end the hold.
-        """
+        """Take in one window, and return why the hold must end, if it must."""
         with self._lock:
-            return self._observed(measurement)
-
-    def _observed(self, measurement: Measurement) -> str:
-        hold = self.current
-        if hold is None:
+            hold = self.current
+            if hold is None:
+                return ""
+            broke = judge(measurement.estimates, hold.order.limits) is Verdict.INFEASIBLE
+            broken = hold.broken + 1 if broke else 0
+            if broken != hold.broken:
+                self._become(hold.model_copy(update={"broken": broken}))
+            if broken >= BROKEN_WINDOWS:
+                return f"{_worst(hold.order.limits, measurement)} in {broken} windows in a row"
             return ""
-        broke = judge(measurement.estimates, hold.order.limits) is Verdict.INFEASIBLE
-        broken = hold.broken + 1 if broke else 0
-        row = hold.order.plan.row(context_of(measurement), hold.row)
-        if (broken, row) != (hold.broken, hold.row):
-            self._become(hold.model_copy(update={"broken": broken, "row": row}))
-        if broken >= BROKEN_WINDOWS:
-            return f"{_worst(hold.order.limits, measurement)} in {broken} windows in a row"
-        if row != hold.row:
-            setting = hold.order.plan.rows[row].setting
-            log.info(
-                "event=plan_row device=%s row=%d setting=%r",
-                self._device,
-                row,
-                render_setting(setting),
-            )
-            self.enforce()
-        return ""
 
     def end(self, why: str) -> None:
         """End the hold and put the device back to its original setting, then write it down.
@@ -321,9 +335,9 @@ class Holder:
             self._restore()
 
     def _restore(self) -> None:
-        self._void = ""
+        self._void, self._handed = "", False
         try:
-            self._journal.restore(self._device, self._pair)
+            self._journal.restore(self._device, self._target)
         finally:
             self._become(self._hold)
 
@@ -332,26 +346,27 @@ class Holder:
         hold = self.current
         if hold is not None:
             left_s = hold.left_s(self._host, self._now(), self._clock.monotonic())
-            self._pair.hold(hold.setting, hold.order.study, hold.order.revision, left_s)
+            self._target.hold(hold.setting, hold.order.study, hold.order.revision, left_s)
 
-    def _pulse(self) -> str:
-        tell = self._pair.pulse
-        return "" if tell is None else tell().incarnation
+    def _started(self) -> str:
+        restartable = self._target.restartable
+        return "" if restartable is None else restartable.incarnation()
 
     def _journal_first(self) -> None:
-        self._journal.record(self._device, self._pair, Level.HOLD, self._host.boot, self._attached)
+        self._journal.record(
+            self._device, self._target, Level.HOLD, self._host.boot, self._attached
+        )
 
     def _granted(
         self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: int
     ) -> Hold:
-        runs = self._pair.workload or self._pair.device
         return Hold(
             order=order,
             granted_at=now,
             granted_s=monotonic,
             boot=self._host.boot,
-            driver=self._pair.device.version,
-            workload_version=runs.version,
+            driver=self._target.driver,
+            workload_version=self._target.runs.version,
             row=row,
             broken=broken,
         )

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.pair import Pair
+from agents.target import SideSettings, Target
 from tuner import files
-from tuner.core import ActuationError, Conflict, Level, Part, Setting, StoreError
+from tuner.core import ActuationError, Conflict, Level, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Entry:
     device: str
     level: Level
     boot: str
-    parts: Mapping[Part, Setting]
+    sides: SideSettings
     attached: Mapping[str, str] = field(default_factory=dict)
     damaged: str = ""
 
@@ -139,7 +139,7 @@ class Journal:
         return os.path.exists(self._path(device))  # noqa: PTH110 - it never raises
 
     def record(
-        self, device: str, pair: Pair, level: Level, boot: str, attached: Mapping[str, str]
+        self, device: str, target: Target, level: Level, boot: str, attached: Mapping[str, str]
     ) -> None:
         """Note that the device is about to be set at a level.
 
@@ -154,8 +154,8 @@ class Journal:
         known, path = self.get(device), self._path(device)
         whole = known is not None and not known.damaged and path.exists()
         if known is None or not whole or known.level != level:
-            parts = pair.read_parts() if known is None else originals(known, pair)
-            entry = Entry(device=device, level=level, boot=boot, parts=parts, attached=attached)
+            sides = target.read_sides() if known is None else originals(known, target)
+            entry = Entry(device=device, level=level, boot=boot, sides=sides, attached=attached)
             try:
                 files.write(path, _render(entry))
             except StoreError as error:
@@ -169,10 +169,10 @@ class Journal:
         if self.stays:
             raise Conflict(f"{device} is to stay as it was found", hint=LIFT)
 
-    def restore(self, device: str, pair: Pair) -> bool:
+    def restore(self, device: str, target: Target) -> bool:
         """Put a device back to what it was found at; return whether there was anything to put back.
 
-        Part by part, never stopping at a failure; done twice it does nothing. What a damaged journal
+        Side by side, never stopping at a failure; done twice it does nothing. What a damaged journal
         no longer tells goes back to its default. The entry is forgotten once all of it is done; where
         the disk does not let its file go, that is tried again whenever the device is asked for.
 
@@ -184,7 +184,7 @@ class Journal:
             return False
         if entry.damaged:
             log.error("event=journal_damaged device=%s what=%r", device, entry.damaged)
-        failures = pair.put_back(originals(entry, pair))
+        failures = target.put_back(originals(entry, target))
         if failures:
             raise ActuationError(
                 f"{device} is not back at its original setting: {'; '.join(failures)}",
@@ -207,10 +207,10 @@ class Journal:
         return self._folder / files.file_name(device, SUFFIX)
 
 
-def originals(entry: Entry, pair: Pair) -> Mapping[Part, Setting]:
+def originals(entry: Entry, target: Target) -> SideSettings:
     """Return what each side goes back to: what was found, or the default where that is lost."""
-    lost = pair.sides if entry.damaged else {}
-    return {part: side.space.default for part, side in lost.items()} | dict(entry.parts)
+    lost = target.sides if entry.damaged else {}
+    return {key: side.space.default for key, side in lost.items()} | dict(entry.sides)
 
 
 def _render(entry: Entry) -> str:
@@ -220,10 +220,10 @@ def _render(entry: Entry) -> str:
         "level": str(entry.level),
         "boot": entry.boot,
         "attached": dict(entry.attached),
-        "sides": len(entry.parts),
+        "sides": len(entry.sides),
     }
     lines: list[dict[str, Any]] = [
-        {"part": str(part), "setting": dict(setting)} for part, setting in entry.parts.items()
+        {"side": key, "setting": dict(setting)} for key, setting in entry.sides.items()
     ]
     return "".join(json.dumps({**line, "sum": _sum(line)}) + "\n" for line in [head, *lines])
 
@@ -241,7 +241,7 @@ def _parse(device: str, path: Path, content: bytes) -> Entry:
     settings = [
         line
         for line in known
-        if line.get("part") in list(Part) and isinstance(line.get("setting"), dict)
+        if isinstance(line.get("side"), str) and isinstance(line.get("setting"), dict)
     ]
     head = heads[0] if heads else {}
     if not damaged and len(settings) != head.get("sides"):
@@ -250,7 +250,7 @@ def _parse(device: str, path: Path, content: bytes) -> Entry:
         device=str(head.get("device", device)),
         level=Level(head["level"]) if head.get("level") in list(Level) else Level.TRIAL,
         boot=str(head.get("boot", "")),
-        parts={Part(line["part"]): dict(line["setting"]) for line in settings},
+        sides={line["side"]: dict(line["setting"]) for line in settings},
         attached=dict(head.get("attached") or {}),
         damaged=damaged,
     )

@@ -18,13 +18,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.core import Clock, InvalidInput
+from tuner.core import Clock, Context, InvalidInput, Signal
 
 STEP_S = 0.05
 """The longest sleep of a caller, so that a stop is noticed soon."""
 
 PAUSE_S = 0.05
 """What a closed-loop caller waits after a failure, so that a dead server is not hammered."""
+
+OPEN_LOOP_CALLERS = 64
+"""So many requests of an asked arrival rate may be under way at once: more than any queue we plan for."""
+
+REQUESTS = Signal("requests_in_system", askable=True)
+ARRIVALS = Signal("arrival_rate_per_s", "1/s", askable=True)
+"""What our load can be asked for: so many callers, or so many arrivals."""
 
 UNSENT = "not sent: every caller was busy"
 CUT_OFF = "not answered before the stop"
@@ -44,12 +51,29 @@ class LoadShape:
     callers: int = 4
     rate_per_s: float | None = None
 
+    @classmethod
+    def asked(cls, context: Context) -> LoadShape:
+        """Return the load that a context asks for. Raises InvalidInput where it asks for no load."""
+        asked = dict(context)
+        inside, rate = asked.pop(REQUESTS.name, None), asked.pop(ARRIVALS.name, None)
+        if asked or (inside is None) is (rate is None):
+            raise InvalidInput(
+                f"no load can be sent at {', '.join(f'{k} = {v:g}' for k, v in context.items())}",
+                hint=f"ask for {REQUESTS.name} or for {ARRIVALS.name}",
+            )
+        return cls(max(1, round(inside))) if inside is not None else cls(OPEN_LOOP_CALLERS, rate)
+
     def __post_init__(self) -> None:
         if self.callers < 1:
             raise InvalidInput(f"a load needs at least one caller, not {self.callers}")
         rate = self.rate_per_s
         if rate is not None and not (math.isfinite(rate) and rate > 0.0):
             raise InvalidInput(f"an arrival rate must be positive and finite, not {rate}")
+
+    @property
+    def context(self) -> Context:
+        """The load that is sent whatever the setting; an open loop's rate is measured."""
+        return {REQUESTS.name: float(self.callers)} if self.rate_per_s is None else {}
 
     def __str__(self) -> str:
         if self.rate_per_s is None:

@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from agents.load import Caller, LoadRun, LoadShape, Tally
 from agents.tally import shown_by
-from tuner.core import Clock, Reading, Window
+from tuner.core import Clock, Context, Reading, Window
 
 Totals = Callable[[], Mapping[str, float]]
 """What a service has added up since a window was opened; raises MeasurementError."""
@@ -34,6 +34,19 @@ class LoadMeter:
         self._clock = clock
         self._seed = seed
         self._runs: WeakSet[LoadRun] = WeakSet()
+
+    @property
+    def context(self) -> Context:
+        """The load that is sent, as far as it does not depend on the setting."""
+        return self._shape.context
+
+    def offering(self, context: Context) -> LoadMeter:
+        """Return this meter at another load. Raises InvalidInput where none is asked for."""
+        other = LoadMeter(
+            self._connect, LoadShape.asked(context), self._counting, self._clock, self._seed
+        )
+        other._runs = self._runs
+        return other
 
     def start(self) -> Window:
         """Start the load. Raises MeasurementError where the service does not tell its totals."""

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -23,11 +23,12 @@ from agents.host import Host, HostClock, uncollected
 from agents.journal import Journal
 from agents.link import Backoff, Link, connect
 from agents.measure import Bench
-from agents.pair import Pair
+from agents.side import Side
 from agents.spool import Spool
+from agents.target import Target
 from agents.windows import Usage
 from tuner import files
-from tuner.core import InvalidInput, TuningError
+from tuner.core import ConfigError, InvalidInput, TuningError
 from tuner.notify import notify
 
 log = logging.getLogger(__name__)
@@ -70,14 +71,16 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
         raise failed[0]
 
 
-def open_pair(attachment: Attachment, device: str, seed: int, state_dir: Path, root: Path) -> Pair:
-    """Open a device and its workload.
+def open_target(
+    attachment: Attachment, device: str, seed: int, state_dir: Path, root: Path
+) -> Target:
+    """Open the devices of a target, and its workload.
 
     Raises:
         InvalidInput: there is no such device or workload, or the two do not go together.
         ActuationError: it does not answer.
     """
-    from agents.devices.catalogue import open_device
+    from agents.devices.catalogue import open_device, specs_in
     from agents.workloads import open_workload
 
     folder = state_dir / "devices" / files.file_name(device, "")
@@ -85,22 +88,25 @@ def open_pair(attachment: Attachment, device: str, seed: int, state_dir: Path, r
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # what needs it will say so; a device is put back without
         log.error("event=no_folder device=%s why=%r", device, str(error))
-    side = open_device(attachment.spec, seed=seed, state_dir=folder, root=root)
-    if not attachment.workload:
-        return Pair(side)
-    try:
-        workload = open_workload(
-            attachment.workload, seed=seed, state_dir=folder, clock=side.clock or HostClock()
+    with ExitStack() as opened:
+
+        def closed_on_failure(side: Side) -> Side:
+            opened.callback(side.close)
+            return side
+
+        devices = tuple(
+            closed_on_failure(open_device(spec, seed=seed, state_dir=folder, root=root))
+            for spec in specs_in(attachment.spec)
         )
-    except BaseException:
-        side.close()
-        raise
-    try:
-        return Pair(side, workload)
-    except InvalidInput:
-        workload.close()
-        side.close()
-        raise
+        workload = None
+        if attachment.workload:
+            clock = devices[0].clock or HostClock()
+            workload = closed_on_failure(
+                open_workload(attachment.workload, seed=seed, state_dir=folder, clock=clock)
+            )
+        target = Target(devices, workload)
+        opened.pop_all()
+    return target
 
 
 def device_ids(attachments: Sequence[Attachment], host: str) -> list[str]:
@@ -111,6 +117,21 @@ def device_ids(attachments: Sequence[Attachment], host: str) -> list[str]:
         same = sum(1 for other in found if other.split("@")[0].split("~")[0] == plain)
         found.append(f"{plain}{f'~{same + 1}' if same else ''}@{host}")
     return found
+
+
+def refuse_shared(attachments: Sequence[Attachment]) -> None:
+    """Return quietly unless a device is part of several targets. Raises ConfigError, which names it."""
+    from agents.devices.catalogue import specs_in
+
+    together = [specs_in(attachment.spec) for attachment in attachments]
+    named = [spec for specs in together for spec in specs]
+    for specs in together:
+        shared = next((s for s in specs if len(specs) > 1 and named.count(s) > 1), None)
+        if shared is not None:
+            raise ConfigError(
+                f"{shared} is part of {'+'.join(specs)} and of another target",
+                hint="a device belongs to one target: leave it out of all but one",
+            )
 
 
 class Place:
@@ -166,6 +187,7 @@ class Place:
 def _open_all(config: AgentConfig, around: Surroundings) -> list[Place]:
     """Open every device; one that does not answer is opened later. Raises InvalidInput."""
     places: list[Place] = []
+    refuse_shared(config.devices)
     ids = device_ids(config.devices, around.host.name)
     for id, attachment in zip(ids, config.devices, strict=True):
         opening = partial(_open_one, id, attachment, config, around)
@@ -182,18 +204,18 @@ def _open_all(config: AgentConfig, around: Surroundings) -> list[Place]:
 def _open_one(
     id: str, attachment: Attachment, config: AgentConfig, around: Surroundings
 ) -> DeviceAgent:
-    pair = open_pair(attachment, id, config.seed, config.state_dir, config.root)
+    target = open_target(attachment, id, config.seed, config.state_dir, config.root)
     attached = {"spec": attachment.spec, "seed": str(config.seed)}
     if attachment.workload:
         attached["workload"] = attachment.workload
     bench = Bench(
-        pair=pair,
+        target=target,
         host_clock=around.clock,
         now=around.now,
         usage=Usage(around.host.cores, time.process_time),
         seed=str(config.seed),
     )
-    device = pair.describe(id, around.host.agent, _versions(), around.now())
+    device = target.describe(id, around.host.agent, _versions(), around.now())
     rng = random.Random(f"{config.seed}/{id}")
     return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
 

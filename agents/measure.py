@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from agents.pair import Pair
-from agents.windows import PairWindow, Usage
+from agents.target import Target
+from agents.windows import TargetWindow, Usage
 from tuner.core import (
     Clock,
     Conflict,
+    Context,
     Estimate,
     Limit,
     Measurement,
@@ -55,7 +56,8 @@ Check = Callable[[], None]
 class Ask:
     """What is wanted of a window: its metrics, the limits that cut it short, and its length.
 
-    `rate_per_s` is the arrival rate that the window is to be compared with, None for none.
+    `rate_per_s` is the arrival rate that the window is to be compared with, None for none; `context` is
+    the load to ask for, nothing for whatever load there is.
     """
 
     metrics: tuple[str, ...]
@@ -63,6 +65,7 @@ class Ask:
     window_s: float
     max_window_s: float
     rate_per_s: float | None = None
+    context: Context = field(default_factory=dict)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -91,12 +94,12 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measures one pair, on the pair's own time where it has one.
+    """Measures one target, on the target's own time where it has one.
 
     `host_clock` and `now` are the host's; `usage` tells the host's cores and this process's CPU time.
     """
 
-    pair: Pair
+    target: Target
     host_clock: Clock
     now: Now
     usage: Usage
@@ -105,7 +108,7 @@ class Bench:
     @property
     def clock(self) -> Clock:
         """The time that windows are measured in."""
-        return self.pair.clock or self.host_clock
+        return self.target.clock or self.host_clock
 
     def trial(self, setting: Setting, ask: Ask, check: Check, name: str) -> Outcome:
         """Try a setting and say how it went; the setting stays in force, also after a failure.
@@ -116,13 +119,13 @@ class Bench:
         rng = random.Random(f"{self.seed}/{name}")
         try:
             check()
-            self.pair.apply(setting)
-            self.pause(self.pair.settle_s, check)
+            self.target.apply(setting)
+            self.pause(self.target.settle_s, check)
             for redo in range(REDOS + 1):
                 self.pause(redo * ask.window_s, check)  # what spoils a window often passes
                 seen = self.window(setting, ask, check, rng, began)
                 if not seen.spoilt:
-                    return _outcome(seen, ask, self.pair.quantities)
+                    return _outcome(seen, ask, self.target.quantities)
                 if seen.broke is not None:
                     break
             reason = f"{seen.spoilt}; {_in_words(seen) or f'measured {REDOS + 1} times'}"
@@ -146,7 +149,7 @@ class Bench:
         """
         self._warm_up(ask, check)
         started_at, overhead_s = self.now(), self.clock.monotonic() - began
-        window = PairWindow(self.pair, self.clock, self.usage)
+        window = TargetWindow(self.target, self.clock, self.usage, ask.context)
         try:
             broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
             changed = self._changed(setting)
@@ -156,8 +159,8 @@ class Bench:
             raise
         estimates = window.estimates()
         if broke is None:
-            _demand(ask, estimates, window, self.pair.quantities)
-        refuse_negative(estimates, self.pair.quantities)
+            _demand(ask, estimates, window, self.target.quantities)
+        refuse_negative(estimates, self.target.quantities)
         measurement = Measurement(
             estimates=estimates,
             started_at=started_at,
@@ -166,12 +169,12 @@ class Bench:
             load=window.load(),
             throttled=window.throttled(),
             foreign=window.foreign(),
-            sources={name: self.pair.source(name) for name in estimates},
+            sources={name: self.target.source(name) for name in estimates},
         )
         return Seen(measurement, changed, self._foreign(measurement, ask), broke)
 
     def pause(self, seconds: float, check: Check) -> None:
-        """Let time pass on the pair's clock. Raises Conflict when it must end."""
+        """Let time pass on the target's clock. Raises Conflict when it must end."""
         until = self.clock.monotonic() + seconds
         while (left := until - self.clock.monotonic()) >= CLOCK_STEP_S:
             self.clock.sleep(min(left, SLICE_S))
@@ -179,13 +182,13 @@ class Bench:
 
     def _warm_up(self, ask: Ask, check: Check) -> None:
         """Measure a little and throw it away: caches fill, and a load generator gets going."""
-        window = PairWindow(self.pair, self.clock, self.usage)
+        window = TargetWindow(self.target, self.clock, self.usage, ask.context)
         try:
             self.pause(min(WARM_UP_SHARE * ask.window_s, LONGEST_WARM_UP_S), check)
         finally:
             window.discard()
 
-    def _fill(self, window: PairWindow, ask: Ask, check: Check, stretch: float) -> Limit | None:
+    def _fill(self, window: TargetWindow, ask: Ask, check: Check, stretch: float) -> Limit | None:
         """Read until the window is long enough; return the limit that cut it short, if one did."""
         length = min(ask.window_s * stretch, ask.max_window_s)
         while True:
@@ -201,15 +204,15 @@ class Bench:
                 return None  # spoilt already: no reason to measure it to its end
             full = window.seconds >= length * (1.0 - 1e-6)
             longest = window.seconds >= ask.max_window_s * (1.0 - 1e-6)
-            if longest or (full and not _too_little(ask, estimates, items, self.pair.quantities)):
+            if longest or (full and not _too_little(ask, estimates, items, self.target.quantities)):
                 return None
 
     def _changed(self, setting: Setting) -> str:
-        now = self.pair.read()
+        now = self.target.read()
         wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
         if not wrong:
             return ""
-        said = self.pair.complaints()
+        said = self.target.conflicts()
         return "; ".join(said) or f"somebody else set it too: {', '.join(wrong)}"
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
@@ -259,7 +262,7 @@ def _unbounded_tail(name: str, estimates: Mapping[str, Estimate], declared: Quan
 
 
 def _demand(
-    ask: Ask, estimates: Mapping[str, Estimate], window: PairWindow, declared: Quantities
+    ask: Ask, estimates: Mapping[str, Estimate], window: TargetWindow, declared: Quantities
 ) -> None:
     """Return quietly when every demanded metric is there. Raises MeasurementError."""
     missing = [name for name in ask.needed if name not in estimates]

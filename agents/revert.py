@@ -11,7 +11,7 @@ from agents.config import Attachment
 from agents.holds import SUFFIX
 from agents.host import Host
 from agents.journal import Entry, Journal
-from agents.main import open_pair
+from agents.main import open_target
 from agents.spool import Spool
 from tuner import files
 from tuner.core import ActuationError, Conflict, NotFound, StoreError, TuningError
@@ -146,11 +146,11 @@ def _put_back(entry: Entry, state_dir: Path, root: Path, journal: Journal) -> No
     attachment = Attachment(entry.attached["spec"], entry.attached.get("workload", ""))
     seed = int(entry.attached.get("seed", "0"))
     try:
-        pair = open_pair(attachment, entry.device, seed, state_dir, root)
+        target = open_target(attachment, entry.device, seed, state_dir, root)
         try:
-            journal.restore(entry.device, pair)
+            journal.restore(entry.device, target)
         finally:
-            pair.close()
+            target.close()
     finally:  # also where the device does not answer: the next agent must not take its hold up again
         try:
             files.remove(state_dir / "holds" / files.file_name(entry.device, SUFFIX))

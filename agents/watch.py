@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from agents.hold import Hold
 from agents.holds import Holder, context_of
 from agents.link import Link
 from agents.measure import Ask, Bench, Check
-from tuner.core import ActuationError, Clock, Conflict, TuningError
+from tuner.core import ActuationError, Clock, Conflict, Context, TuningError
 from tuner.wire import HoldReport
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class Watch:
 
     Windows are due by the host's clock also where the device has a time of its own, on which a window
     takes no time at all. `check` raises Conflict once the agent is to stop. `context` is the situation
-    that the last window showed.
+    that the last window showed; `follow` is told it, and changes the plan's row where it goes by that.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Watch:
         clock: Clock,
         check: Check,
         rng: random.Random,
+        follow: Callable[[Context], None],
     ) -> None:
         self.context: Mapping[str, float] = {}
         self._device = device
@@ -43,6 +44,7 @@ class Watch:
         self._clock = clock
         self._check = check
         self._rng = rng
+        self._follow = follow
         self._due_at = clock.monotonic()
 
     def due_in_s(self) -> float:
@@ -68,8 +70,11 @@ class Watch:
                 # Our own load must not pass for demand, nor a row change within a window.
                 with self._holder.set_aside():
                     self._observe(self._holder.current or hold)
+                self._follow(self.context)
             except Conflict:
                 return
+            except ActuationError as error:
+                self.end(f"the plan could not be followed: {error}")
             except TuningError as error:
                 log.warning("event=not_observed device=%s why=%r", self._device, str(error))
             self._due_at = self._clock.monotonic() + hold.order.observe_s
@@ -110,14 +115,13 @@ class Watch:
         seen = self._bench.window(hold.setting, ask, self._check, self._rng, began)
         if self._started_again(incarnation):
             return
+        if seen.changed and self._changed_its_row(hold):
+            return
         if seen.changed:
             self.end(seen.changed)
             return
         self.context = context_of(seen.measurement)
-        try:
-            why = self._holder.observed(seen.measurement)
-        except ActuationError as error:
-            why = f"the plan could not be followed: {error}"
+        why = self._holder.observed(seen.measurement)
         if seen.foreign:
             log.warning("event=window_spoilt device=%s why=%r", self._device, seen.foreign)
         else:
@@ -133,6 +137,15 @@ class Watch:
         if why:
             self.end(why)
 
+    def _changed_its_row(self, hold: Hold) -> bool:
+        """Whether a workload that goes by the plan itself changed its row within the window."""
+        changed = (
+            self._holder.handed and hold.order.plan.row_of(self._bench.target.read()) is not None
+        )
+        if changed:
+            log.info("event=window_spoilt device=%s why='the plan changed its row'", self._device)
+        return changed
+
     def _started_again(self, incarnation: str) -> bool:
         """Whether the workload is not the start of it that the window began with: nobody's change.
 
@@ -141,10 +154,10 @@ class Watch:
         Raises:
             ActuationError: it does not answer, or cannot be set yet; the follower tries again.
         """
-        tell = self._bench.pair.pulse
-        if tell is None:
+        restartable = self._bench.target.restartable
+        if restartable is None:
             return False
-        now = tell().incarnation
+        now = restartable.incarnation()
         if now != incarnation:
             self._holder.take_up(now)
             log.warning(

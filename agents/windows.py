@@ -1,4 +1,4 @@
-"""One measuring window over both sides of a pair: totals become metrics with honest doubt."""
+"""One measuring window over all sides of a target: totals become metrics with honest doubt."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.pair import Pair
+from agents.side import OffersLoad
+from agents.target import Target
 from tuner.core import (
     STANDARD,
     Clock,
+    Context,
     Estimate,
+    InvalidInput,
     Load,
     MeasurementError,
+    Meter,
     Metric,
     Quantity,
     Reading,
     TuningError,
     Window,
+    merged_estimate,
+    quantity_of,
     student_t95,
 )
 
@@ -26,6 +32,8 @@ LEAST_BATCHES = 3
 """A standard error from fewer batches would be a guess."""
 
 SECONDS = "seconds"
+ENERGY = "energy_j"
+NOTHING_ASKED: Context = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +61,35 @@ class Usage:
     own_cpu_s: Callable[[], float]
 
 
-class PairWindow:
-    """An open window over both sides; every `read` ends a batch.
+class TargetWindow:
+    """An open window over all sides; every `read` ends a batch.
 
     Totals are differenced between readings and turned into ratios whose standard error comes from
-    the scatter between batches, so it covers whatever the meters do within the window.
+    the scatter between batches, so it covers whatever the meters do within the window. The devices'
+    energy adds up; of anything else that several sides total, the workload's word counts. `context` is
+    a load to be asked for, and then the load that is sent as far as it does not depend on the setting.
 
     Raises:
         MeasurementError: a meter does not answer.
     """
 
-    def __init__(self, pair: Pair, clock: Clock, usage: Usage) -> None:
+    def __init__(
+        self, target: Target, clock: Clock, usage: Usage, context: Context = NOTHING_ASKED
+    ) -> None:
         self._clock = clock
         self._usage = usage
-        self._metrics = {m.name: m for m in pair.metrics}
+        self._metrics = {m.name: m for m in target.metrics}
+        self._devices, self._declared = len(target.devices), target.quantities
         self._windows: list[Window] = []
+        meters = [side.meter for side in target.sides.values()]
+        if context:
+            meters = offering(meters, context)
+        self.context: dict[str, float] = {}
+        for meter in meters:
+            self.context |= meter.context if isinstance(meter, OffersLoad) else {}
         try:
-            for side in pair.sides.values():
-                self._windows.append(side.meter.start())
+            for meter in meters:
+                self._windows.append(meter.start())
         except TuningError:
             self.discard()
             raise
@@ -174,11 +193,22 @@ class PairWindow:
         return max(self._usage.cores * self.seconds, 1e-9)
 
     def _take(self, ask: Sequence[Callable[[], Reading]]) -> dict[str, float]:
-        """Read both sides, and return the totals; the workload's word counts where both tell."""
+        """Read all sides, and return the totals."""
+        readings = [one() for one in ask]
         totals: dict[str, float] = {}
-        for reading in [one() for one in ask]:
+        shown: dict[str, list[Estimate]] = {}
+        for number, reading in enumerate(readings):
             totals |= reading.totals
-            self._finished |= reading.estimates
+            for name, estimate in reading.estimates.items():
+                alike = shown.setdefault(name, []) if number < self._devices else []
+                shown[name] = [*alike, estimate]
+        self._finished |= {
+            name: merged_estimate(found, quantity_of(name, self._declared).over_devices)
+            for name, found in shown.items()
+        }
+        metered = [r.totals[ENERGY] for r in readings[: self._devices] if ENERGY in r.totals]
+        if metered and not any(ENERGY in r.totals for r in readings[self._devices :]):
+            totals[ENERGY] = math.fsum(metered)
         return totals
 
     def _ratio(self, ratio: Ratio, metric: Metric) -> Estimate | None:
@@ -189,6 +219,21 @@ class PairWindow:
             for a, b in itertools.pairwise(marks)
         ]
         return ratio_estimate(steps, ratio.scale, metric)
+
+
+def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
+    """Return the meters, those that send load at the one asked for.
+
+    Raises:
+        InvalidInput: none sends load, or not such load.
+    """
+    if not any(isinstance(meter, OffersLoad) for meter in meters):
+        asked = ", ".join(f"{name} = {value:g}" for name, value in context.items())
+        raise InvalidInput(
+            f"nothing here sends load, so {asked} cannot be asked for",
+            hint="try it under whatever load there is",
+        )
+    return [m.offering(context) if isinstance(m, OffersLoad) else m for m in meters]
 
 
 def ratio_estimate(

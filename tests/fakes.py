@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 
 from agents.agent import DeviceAgent, Surroundings
-from agents.attached import Attached, Pulse
 from agents.credentials import Credentials
 from agents.host import Host
 from agents.journal import Journal
 from agents.link import Link
 from agents.measure import Bench
-from agents.pair import Pair
+from agents.side import LiveSignal, Side
 from agents.spool import Spool
+from agents.target import Target
 from agents.windows import Usage
 from tests.builders import Time
 from tuner.core import (
@@ -59,6 +59,7 @@ class FakeActuator:
     half_done: bool = False
     lies: dict[str, Value] = field(default_factory=dict)
     unreadable: TuningError | None = None
+    closed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.now = {**self.space.default, **self.now}
@@ -68,6 +69,9 @@ class FakeActuator:
             raise self.unreadable
         return {**self.now, **self.lies}
 
+    def close(self) -> None:
+        self.closed.append(self.label)
+
     def apply(self, setting: Setting) -> None:
         self.log.append((self.label, dict(setting)))
         error = self.refuse(setting)
@@ -75,6 +79,23 @@ class FakeActuator:
             self.now.update(setting)
         if error is not None:
             raise error
+
+
+@dataclass
+class Restarted:
+    """An actuator of a workload that tells when it was started again."""
+
+    of: FakeActuator
+    incarnation: Callable[[], str]
+
+    def read(self) -> Setting:
+        return self.of.read()
+
+    def apply(self, setting: Setting) -> None:
+        self.of.apply(setting)
+
+    def close(self) -> None:
+        self.of.close()
 
 
 @dataclass
@@ -155,8 +176,8 @@ class Rig:
     listed: tuple[str, ...] = ("energy_j", "power_w", "latency_p99_ms", "throughput_per_s")
     workload: bool = True
     own_cpu_s: Callable[[], float] = lambda: 0.0
-    pulse: Callable[[], Pulse] | None = None
-    crowded: Callable[[int, float], Pulse] | None = None
+    signals: tuple[LiveSignal, ...] = ()
+    incarnation: Callable[[], str] | None = None
     log: list[tuple[str, dict[str, Value]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -167,14 +188,15 @@ class Rig:
         self.meter = FakeMeter(self.time, lambda began, now: self.shows(began, now))
         self.work_meter = FakeMeter(self.time, lambda began, now: {})
         self.closed: list[str] = []
+        self.device.closed = self.work.closed = self.closed
         self.tuner = StubTuner(self.time)
         self.stop = threading.Event()
         self.spool = Spool(self.folder / "spool")
         self.journal = Journal(self.folder / "journal")
 
     @property
-    def pair(self) -> Pair:
-        device = Attached(
+    def target(self) -> Target:
+        device = Side(
             name="fake",
             kind="fake",
             board="Fake 1",
@@ -185,28 +207,27 @@ class Rig:
             meter=self.meter,
             settle_s=2.0,
             cannot={"fan_rpm": "it has no fan", "energy_j": "no counter"},
-            close=lambda: self.closed.append("device"),
         )
-        workload = Attached(
+        workload = Side(
             name="served",
             kind="served",
             board="",
             version="model 1",
             space=self.workload_space,
             metrics=(Metric("cpu_time_ms", scope=Scope.PROCESS),),
-            actuator=self.work,
+            actuator=self.work
+            if self.incarnation is None
+            else Restarted(self.work, self.incarnation),
             meter=self.work_meter,
             source="our load generator",
-            pulse=self.pulse,
-            crowded=self.crowded,
-            close=lambda: self.closed.append("workload"),
+            signals=self.signals,
         )
-        return Pair(device, workload if self.workload else None)
+        return Target((device,), workload if self.workload else None)
 
     @property
     def bench(self) -> Bench:
         return Bench(
-            pair=self.pair,
+            target=self.target,
             host_clock=self.time,
             now=self.time.now,
             usage=Usage(2, self.own_cpu_s),
@@ -236,7 +257,7 @@ class Rig:
             stop=self.stop,
             start="start-1",
         )
-        device = self.pair.describe("fake@host", "agent@host", {}, self.time.now())
+        device = self.target.describe("fake@host", "agent@host", {}, self.time.now())
         return DeviceAgent(
             device, self.bench, self.folder / "holds", around, {"spec": "fake"}, random.Random(0)
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from agents.attached import Attached
+from agents.side import Side
 from tuner import plugins
 from tuner.core import InvalidInput, Limit, MetricUnavailable, Objective, Setting, Space
 
@@ -33,9 +34,7 @@ Truth = Callable[[Setting], Mapping[str, float]]
 """A setting to the true value of every metric."""
 
 
-def open_device(
-    spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")
-) -> Attached:
+def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")) -> Side:
     """Open `cpu`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]` or `replay:FILE[#SURFACE]`.
 
     A package's entry point is called alike, with what follows its name and the colon.
@@ -49,8 +48,14 @@ def open_device(
         ActuationError: the device does not answer.
     """
     _, opener, rest = _found(spec)
-    attached: Attached = opener(rest, seed=seed, state_dir=state_dir, root=root)
-    return attached
+    side: Side = opener(rest, seed=seed, state_dir=state_dir, root=root)
+    return side
+
+
+def specs_in(spec: str) -> list[str]:
+    """Return the devices that a spec puts together: `nvidia:0+cpu` is two."""
+    kinds = "|".join(map(re.escape, plugins.names(GROUP, DEVICES)))
+    return re.split(rf"\+(?=(?:{kinds})(?:[:+]|$))", spec)
 
 
 def known_truth(spec: str) -> Truth | None:
@@ -92,7 +97,7 @@ def oracle(
     return None if best is None else best[1]
 
 
-def _found(spec: str) -> tuple[str, Callable[..., Attached], str]:
+def _found(spec: str) -> tuple[str, Callable[..., Side], str]:
     """Return the kind of a device, what opens one, and what follows the kind."""
     kind, _, rest = spec.partition(":")
     opener = plugins.load(GROUP, DEVICES, kind)

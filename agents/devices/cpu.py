@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.attached import Attached, NothingToSet
+from agents.side import NothingToSet, Side
 from tuner.core import (
     InvalidInput,
     MeasurementError,
@@ -40,7 +40,7 @@ class Package:
         return _whole_number(self.path / "energy_uj")
 
 
-def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Attached:
+def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
     """Open this host's CPU; `root` is where its /proc and /sys are.
 
     Raises:
@@ -51,7 +51,7 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Att
     packages, why_not = find_packages(root)
     energy = (Metric("energy_j", scope=Scope.MODULE), Metric("power_w", scope=Scope.MODULE))
     unmetered = {metric.name: why_not for metric in energy}
-    return Attached(
+    return Side(
         name="cpu",
         kind="cpu",
         board=model_name(_text(root / "proc/cpuinfo")),

@@ -206,7 +206,7 @@ class RemoteKnobs:
             self._trial_from, self._held = None, None
             self._line.ask("release", device=self.uuid)
 
-    def complaint(self) -> str:
+    def conflict(self) -> str:
         """Return what the actuator has against what is in force, empty where it has nothing."""
         self.beat()
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import MappingProxyType
 
-from agents.attached import Attached
+from agents.side import Side
 from tuner import plugins
 from tuner.core import Clock, InvalidInput
 
@@ -21,7 +21,7 @@ WORKLOADS = MappingProxyType(
 """Kind of workload to the function that opens one; imported only when chosen."""
 
 
-def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
+def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Open `reference` (started here, ended by `close`), or what runs already.
 
     That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`.
@@ -45,5 +45,5 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Att
             hint="choose reference, or http://127.0.0.1:PORT of a running server, "
             f"or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT{more}",
         )
-    attached: Attached = opener(spec, seed=seed, state_dir=state_dir, clock=clock)
-    return attached
+    side: Side = opener(spec, seed=seed, state_dir=state_dir, clock=clock)
+    return side

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from agents.attached import Attached
+from agents.side import Side
 from tuner.core import (
     ActuationError,
     Clock,
@@ -44,7 +44,7 @@ def is_there() -> bool:
     return all(hasattr(library, name) for name in SIDE_DOOR)
 
 
-def open_simulated_inference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
+def open_simulated_inference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Open the inference of the first simulated GPU.
 
     Raises:
@@ -56,7 +56,7 @@ def open_simulated_inference(spec: str, *, seed: int, state_dir: Path, clock: Cl
             hint="choose reference, or http://127.0.0.1:PORT of a running server",
         )
     served = Served(ctypes.CDLL(LIBRARY))
-    return Attached(
+    return Side(
         name="simulated-inference",
         kind="simulated",
         board="simulated GPU",

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.attached import Attached
 from agents.devices.remote import RemoteKnobs, open_remote
 from agents.host import HostClock
-from agents.pair import Pair
+from agents.side import Side
+from agents.target import Target
 from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
 from tests.chaos.theatre import FACTORY, GPU, HELD, READ, TRIED, TRIED_NEXT, Client, Theatre, until
 from tests.fakes import Rig
@@ -65,9 +65,9 @@ class RemoteRig(Rig):
     remote: RemoteKnobs | None = None
 
     @property
-    def pair(self) -> Pair:
+    def target(self) -> Target:
         assert self.remote is not None
-        device = Attached(
+        device = Side(
             name="fake",
             kind="fake",
             board=self.remote.board,
@@ -78,7 +78,7 @@ class RemoteRig(Rig):
             meter=self.meter,
             tenure=self.remote,
         )
-        return Pair(device)
+        return Target(device)
 
 
 def open_rig(folder: Path, theatre: Theatre) -> RemoteRig:
@@ -154,7 +154,7 @@ def test_the_agent_killed_anywhere_in_its_next_start_leaves_so_too(
         if done == 1:
             rig = open_rig(folder, theatre)
             entry = {"spec": "fake"}
-            rig.journal.record("fake@host", rig.pair, Level.TRIAL, rig.boot, entry)
+            rig.journal.record("fake@host", rig.target, Level.TRIAL, rig.boot, entry)
         work(folder, theatre, points, ())
 
     os.waitpid(fork(die), 0)

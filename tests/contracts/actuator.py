@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.attached import Attached
+from agents.side import Side
 from tuner.core import OutOfRange, Setting, UnknownKnob
 
 
@@ -15,25 +15,25 @@ def changed_knobs(one: Setting, other: Setting) -> list[str]:
     return [name for name in one if one[name] != other[name]]
 
 
-def neighbour(side: Attached) -> Setting:
+def neighbour(side: Side) -> Setting:
     """Return a setting that differs from the default in exactly one knob."""
     default = side.space.default
     return next(s for s in side.space.grid() if len(changed_knobs(default, s)) == 1)
 
 
 class ActuatorContract:
-    def test_it_tells_every_knob_and_only_those(self, side: Attached) -> None:
+    def test_it_tells_every_knob_and_only_those(self, side: Side) -> None:
         assert set(side.actuator.read()) == {k.name for k in side.space.knobs}
 
-    def test_it_stands_at_its_default_when_new(self, side: Attached) -> None:
+    def test_it_stands_at_its_default_when_new(self, side: Side) -> None:
         assert side.actuator.read() == side.space.default
 
-    def test_an_unknown_knob_is_refused_by_name(self, side: Attached) -> None:
+    def test_an_unknown_knob_is_refused_by_name(self, side: Side) -> None:
         with pytest.raises(UnknownKnob, match="warp_factor"):
             side.actuator.apply({**side.space.default, "warp_factor": 9})
         assert side.actuator.read() == side.space.default
 
-    def test_applying_what_is_in_force_changes_nothing(self, side: Attached) -> None:
+    def test_applying_what_is_in_force_changes_nothing(self, side: Side) -> None:
         side.actuator.apply(side.actuator.read())
         side.actuator.apply({})
         assert side.actuator.read() == side.space.default
@@ -42,20 +42,20 @@ class ActuatorContract:
 class SettableContract(ActuatorContract):
     """For what has at least one knob."""
 
-    def test_what_was_applied_is_read(self, side: Attached) -> None:
+    def test_what_was_applied_is_read(self, side: Side) -> None:
         for setting in (neighbour(side), side.space.default, *list(side.space.grid())[-2:]):
             side.actuator.apply(setting)
             assert side.actuator.read() == setting
             side.actuator.apply(setting)
             assert side.actuator.read() == setting
 
-    def test_knobs_that_are_not_named_stay(self, side: Attached) -> None:
+    def test_knobs_that_are_not_named_stay(self, side: Side) -> None:
         wanted = neighbour(side)
         (name,) = changed_knobs(side.space.default, wanted)
         side.actuator.apply({name: wanted[name]})
         assert side.actuator.read() == wanted
 
-    def test_one_bad_value_stops_the_whole_setting(self, side: Attached) -> None:
+    def test_one_bad_value_stops_the_whole_setting(self, side: Side) -> None:
         wanted = neighbour(side)
         (good,) = changed_knobs(side.space.default, wanted)
         for knob in side.space.knobs:
@@ -63,12 +63,12 @@ class SettableContract(ActuatorContract):
                 side.actuator.apply({good: wanted[good], knob.name: "nonsense"})
         assert side.actuator.read() == side.space.default
 
-    def test_an_unknown_knob_stops_the_good_ones_too(self, side: Attached) -> None:
+    def test_an_unknown_knob_stops_the_good_ones_too(self, side: Side) -> None:
         with pytest.raises(UnknownKnob):
             side.actuator.apply({**neighbour(side), "warp_factor": 9})
         assert side.actuator.read() == side.space.default
 
-    def test_what_was_read_is_the_readers_own(self, side: Attached) -> None:
+    def test_what_was_read_is_the_readers_own(self, side: Side) -> None:
         mine = dict(side.actuator.read())
         mine.clear()
         assert side.actuator.read() == side.space.default

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from agents.attached import Attached
+from agents.side import Side
 from agents.windows import RATIOS
 from tuner.core import Origin
 
@@ -22,7 +22,7 @@ COUNTS = ("items", "failed")
 
 class MeterContract:
     def test_every_listed_metric_is_shown_or_follows_from_totals(
-        self, side: Attached, later: Later
+        self, side: Side, later: Later
     ) -> None:
         window = side.meter.start()
         later()
@@ -31,9 +31,7 @@ class MeterContract:
             told = shown.totals
             assert metric.name in shown.estimates or RATIOS[metric.quantity].total in told
 
-    def test_nothing_is_shown_that_is_not_listed_or_a_total(
-        self, side: Attached, later: Later
-    ) -> None:
+    def test_nothing_is_shown_that_is_not_listed_or_a_total(self, side: Side, later: Later) -> None:
         window = side.meter.start()
         later()
         listed = {metric.name for metric in side.metrics} | {"arrival_rate_per_s"}
@@ -44,14 +42,14 @@ class MeterContract:
         assert all(name.endswith(UNITS) for name in shown.estimates)
 
     def test_numbers_say_where_they_come_from(
-        self, side: Attached, later: Later, origin: Origin
+        self, side: Side, later: Later, origin: Origin
     ) -> None:
         window = side.meter.start()
         later()
         assert {e.origin for e in window.stop().estimates.values()} <= {origin}
         assert {metric.origin for metric in side.metrics} <= {origin}
 
-    def test_nothing_is_negative_and_totals_only_grow(self, side: Attached, later: Later) -> None:
+    def test_nothing_is_negative_and_totals_only_grow(self, side: Side, later: Later) -> None:
         window = side.meter.start()
         seen = [window.read()]
         for _ in range(3):
@@ -62,7 +60,7 @@ class MeterContract:
         for before, after in pairwise(seen):
             assert all(after.totals[name] >= value for name, value in before.totals.items())
 
-    def test_a_closed_window_shows_the_same_for_ever(self, side: Attached, later: Later) -> None:
+    def test_a_closed_window_shows_the_same_for_ever(self, side: Side, later: Later) -> None:
         window = side.meter.start()
         later()
         first = window.stop()
@@ -70,7 +68,7 @@ class MeterContract:
         assert window.stop() == first
         assert window.read() == first
 
-    def test_windows_do_not_disturb_each_other(self, side: Attached, later: Later) -> None:
+    def test_windows_do_not_disturb_each_other(self, side: Side, later: Later) -> None:
         long = side.meter.start()
         later()
         short = side.meter.start()
@@ -81,7 +79,7 @@ class MeterContract:
         assert shorter.keys() == longer.keys()
         assert all(longer[name] >= value for name, value in shorter.items())
 
-    def test_a_window_just_opened_shows_no_number_it_cannot_know(self, side: Attached) -> None:
+    def test_a_window_just_opened_shows_no_number_it_cannot_know(self, side: Side) -> None:
         shown = side.meter.start().read()
         assert all(value == pytest.approx(0.0, abs=1.0) for value in shown.totals.values())
         assert not {metric.name for metric in side.metrics} & shown.estimates.keys()

@@ -22,12 +22,12 @@ import httpx
 import pytest
 
 from agents.devices.catalogue import open_device
-from agents.follow import QUANTITY, Follower
 from agents.holds import Holder
 from agents.host import Host, HostClock, uncollected
 from agents.journal import Journal
 from agents.load import CUT_OFF, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
-from agents.pair import Pair
+from agents.plan_runner import QUANTITY, Follower
+from agents.target import Target
 from agents.workloads import open_workload
 from tests.integration.test_reference_server import Running
 from tests.unit.agents.test_holds import order
@@ -117,14 +117,14 @@ class Live:
         self.url = url
         self.client = httpx.Client(base_url=url, timeout=120.0, trust_env=False)
         self.clock = HostClock()
-        self.pair = Pair(
+        self.target = Target(
             open_device("cpu", seed=0, state_dir=folder, root=Path("/")),
             open_workload(url, seed=0, state_dir=folder, clock=self.clock),
         )
         host = Host.here()
         self.holder = Holder(
             "cpu",
-            self.pair,
+            self.target,
             folder=folder / "holds",
             journal=Journal(folder / "journal"),
             attached={},
@@ -132,7 +132,7 @@ class Live:
             clock=self.clock,
             now=lambda: datetime.now(UTC),
         )
-        self.follower = Follower("cpu", self.pair, self.holder, self.clock)
+        self.follower = Follower("cpu", self.target, self.holder, self.clock)
 
     def put(self, setting: Setting) -> None:
         self.client.put("/knobs", json=dict(setting)).raise_for_status()
@@ -176,7 +176,7 @@ class Live:
             thread.join()
 
     def close(self) -> None:
-        self.pair.close()
+        self.target.close()
         self.client.close()
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agents.attached import Attached, NothingToSet
 from agents.load import HttpCaller, LoadRun, LoadShape
-from agents.pair import Pair
+from agents.side import NothingToSet, Side
 from agents.tally import shown_by
+from agents.target import Target
 from agents.workloads import open_workload
 from agents.workloads.ray_serve import actuator
 from tests.contracts.actuator import SettableContract
@@ -43,7 +43,7 @@ class WallClock:
         time.sleep(seconds)
 
 
-def opened(cluster: Cluster, folder: Path, load: str = "") -> Attached:
+def opened(cluster: Cluster, folder: Path, load: str = "") -> Side:
     return open_workload(cluster.spec + load, seed=0, state_dir=folder, clock=WallClock())
 
 
@@ -54,7 +54,7 @@ def demo(cluster: Cluster) -> Cluster:
 
 
 @pytest.fixture
-def side(demo: Cluster, tmp_path: Path) -> Iterator[Attached]:
+def side(demo: Cluster, tmp_path: Path) -> Iterator[Side]:
     side = opened(demo, tmp_path, "#callers:2")
     yield side
     side.actuator.apply(side.space.default)
@@ -75,7 +75,7 @@ class TestLoadMeter(MeterContract):
         return Origin.MEASURED
 
 
-def test_a_change_is_live_and_nobody_else_notices(demo: Cluster, side: Attached) -> None:
+def test_a_change_is_live_and_nobody_else_notices(demo: Cluster, side: Side) -> None:
     before = demo.applications()
     side.actuator.apply({"replicas": 2})
     there = demo.applications()
@@ -87,7 +87,7 @@ def test_a_change_is_live_and_nobody_else_notices(demo: Cluster, side: Attached)
     assert configs == {name: app["deployed_app_config"] for name, app in before.items()}
 
 
-def test_a_replica_has_as_many_threads_as_cpus(demo: Cluster, side: Attached) -> None:
+def test_a_replica_has_as_many_threads_as_cpus(demo: Cluster, side: Side) -> None:
     url = f"http://127.0.0.1:{demo.proxy}/demo"
     for cpus in (2, 1):
         side.actuator.apply({"num_cpus": cpus})
@@ -95,7 +95,7 @@ def test_a_replica_has_as_many_threads_as_cpus(demo: Cluster, side: Attached) ->
         assert answer["threads"] == str(cpus)
 
 
-def test_batches_become_as_large_as_they_are_set(demo: Cluster, side: Attached) -> None:
+def test_batches_become_as_large_as_they_are_set(demo: Cluster, side: Side) -> None:
     url = f"http://127.0.0.1:{demo.proxy}/demo"
     with httpx.Client(timeout=20.0, trust_env=False) as client, ThreadPoolExecutor(8) as pool:
         for size in (1, 4):
@@ -196,8 +196,8 @@ def test_what_is_not_there_is_said(demo: Cluster, tmp_path: Path) -> None:
         )
 
 
-def paired(side: Attached) -> Pair:
-    device = Attached(
+def paired(side: Side) -> Target:
+    device = Side(
         name="none",
         kind="none",
         board="none",
@@ -207,4 +207,4 @@ def paired(side: Attached) -> Pair:
         actuator=NothingToSet(),
         meter=side.meter,
     )
-    return Pair(device, side)
+    return Target(device, side)

@@ -16,7 +16,7 @@ from statistics import fmean, median, stdev
 
 from agents.devices.catalogue import Truth, known_truth, open_device, oracle, true_score
 from agents.measure import Ask, Bench
-from agents.pair import Pair
+from agents.target import Target
 from agents.windows import Usage
 from policies import load_policy
 from tuner.core import (
@@ -143,8 +143,8 @@ def answer(question: Question) -> Answer:
         TuningError: the study came to a standstill.
     """
     truth = _truth(question.device)
-    pair = Pair(open_device(question.device, seed=question.seed, state_dir=None))
-    study, trials, seconds = _run(question, pair)
+    target = Target((open_device(question.device, seed=question.seed, state_dir=None),))
+    study, trials, seconds = _run(question, target)
     limit = _true_limits(study, truth)
     best = oracle(study.space, truth, study.objective, limit) or study.baseline
 
@@ -213,26 +213,26 @@ class _Timed:
         return found
 
 
-def _run(question: Question, pair: Pair) -> tuple[Study, list[Trial], list[float]]:
+def _run(question: Question, target: Target) -> tuple[Study, list[Trial], list[float]]:
     """Return the study as it holds something, its trials, and the seconds of each suggestion."""
     study = Study(
         id=question.device,
-        devices=(pair.device.name,),
-        workload=pair.device.name,
-        space=pair.space,
+        devices=(target.name,),
+        workload=target.name,
+        space=target.space,
         objective=Objective("energy_j"),
-        quantities=pair.quantities,
+        quantities=target.quantities,
         constraints=(Constraint.parse(f"latency_p99_ms <= {question.slack}x baseline"),),
         policy=question.policy,
         seed=question.seed,
         terms=Terms(trials=question.trials),
         created_at=NOW,
     )
-    clock = pair.clock
+    clock = target.clock
     if clock is None:
         raise InvalidInput(f"{question.device} has no time of its own")
     bench = Bench(
-        pair=pair,
+        target=target,
         host_clock=clock,
         now=lambda: NOW,
         usage=Usage(1, lambda: 0.0),

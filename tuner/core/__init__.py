@@ -91,14 +91,12 @@ from tuner.core.measurements import (
     student_t95,
     weakest,
 )
-from tuner.core.merging import (
-    GRAVEST_FIRST,
-    merged,
-)
+from tuner.core.merging import merged, merged_estimate
 from tuner.core.plans import (
     Context,
     Plan,
     Row,
+    Signal,
 )
 from tuner.core.ports import (
     Actuator,
@@ -269,6 +267,7 @@ __all__ = [
     "Scope",
     "Setting",
     "SettingKey",
+    "Signal",
     "Space",
     "StaleToken",
     "Store",
@@ -300,6 +299,7 @@ __all__ = [
     "least_samples",
     "limits",
     "merged",
+    "merged_estimate",
     "part_of",
     "pool_windows",
     "pooled",

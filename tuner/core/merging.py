@@ -45,7 +45,7 @@ def _merged_windows(windows: Sequence[Measurement], declared: Quantities) -> Mea
     return replace(
         slowest,
         estimates={
-            n: _merged_estimate(
+            n: merged_estimate(
                 [w.estimates[n] for w in windows], quantity_of(n, declared).over_devices
             )
             for n in shared
@@ -56,7 +56,8 @@ def _merged_windows(windows: Sequence[Measurement], declared: Quantities) -> Mea
     )
 
 
-def _merged_estimate(estimates: Sequence[Estimate], over: OverDevices) -> Estimate:
+def merged_estimate(estimates: Sequence[Estimate], over: OverDevices) -> Estimate:
+    """Return what several devices show together: their sum, or the slowest one's."""
     if over is not OverDevices.SUM:
         worse = min if over is OverDevices.LEAST else max
         slowest = worse(estimates, key=lambda e: e.mean)

@@ -11,7 +11,19 @@ from tuner.core.knobs import Setting, setting_key
 from tuner.errors import InvalidInput
 
 Context = Mapping[str, float]
-"""The situation, by name and unit: `arrival_rate_per_s`, `decoding_requests`."""
+"""The situation, by signal: `arrival_rate_per_s`, `decoding_requests`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What a plan can go by: how much is asked of a workload, or a price, or the time of day.
+
+    `askable` where the agent owns the load generator: a trial may then ask for a value of it.
+    """
+
+    name: str
+    unit: str = "1"
+    askable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,11 @@ class Plan:
         """Return the setting that a plan is told by: of those beside the baseline the highest load's."""
         others = [r.setting for r in self.rows if setting_key(r.setting) != setting_key(baseline)]
         return others[-1] if others else self.rows[-1].setting
+
+    def row_of(self, setting: Setting) -> int | None:
+        """Return the index of the first row with a setting, None where there is none."""
+        key = setting_key(setting)
+        return next((i for i, r in enumerate(self.rows) if setting_key(r.setting) == key), None)
 
     def row(self, context: Context, current: int | None = None) -> int:
         """Return the index of the row for a situation, staying on `current` near its boundaries.

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import pynvml
 
-from agents.attached import Tenure
 from agents.devices.nvidia.knobs import CLOCK
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
+from agents.side import Closing, Guarded
 from tuner.core import ActuationError, Actuator, Clock, Setting
 
 IDLE = 0x1
@@ -73,7 +73,7 @@ class ClockLock:
         return f"the SM clock runs at {seen.sm_mhz} MHz under load, not at {self.mhz}"
 
 
-class Knobs(Actuator, Tenure, Protocol):
+class Knobs(Actuator, Guarded, Closing, Protocol):
     """A device behind the actuator."""
 
 
@@ -126,6 +126,14 @@ class FollowedKnobs:
         """Give the device back to its original. Raises ActuationError."""
         self._lock.mhz = None
         self._knobs.release()
+
+    def conflict(self) -> str:
+        """Return what the actuator has against what is in force; empty where nothing."""
+        return self._knobs.conflict()
+
+    def close(self) -> None:
+        """End the connection to the actuator."""
+        self._knobs.close()
 
     def _expect(self, setting: Setting) -> None:
         if CLOCK in setting:

@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from agents.attached import Attached, NothingToSet, no_complaint
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import (
     AGREEMENT,
@@ -28,6 +27,7 @@ from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.remote import SOCKET, RemoteKnobs, open_remote
 from agents.host import HostClock
+from agents.side import NothingToSet, Side
 from tuner.core import ActuationError, Clock, InvalidInput, Metric, NotFound, Role, Space
 
 ROLES = {
@@ -41,7 +41,7 @@ AVERAGING_S = 1.2
 NOT_GRANTED = "not granted to agents in actuator.toml, or refused when it was set: see its log"
 
 
-def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Attached:
+def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
     """Open `nvidia:INDEX` or `nvidia:UUID`; $JOULETUNE_ACTUATOR names another socket than usual.
 
     Raises:
@@ -72,7 +72,7 @@ def chosen(rest: str, found: list[str]) -> str:
 
 def attach(
     uuid: str, *, socket: Path, state_dir: Path | None, clock: Clock, every: Every = in_background
-) -> Attached:
+) -> Side:
     """Return a GPU as an agent sees it; without an actuator it is only measured.
 
     Raises:
@@ -86,7 +86,7 @@ def attach(
     remote, cannot = reached(socket, gpu, clock)
     space = remote.space if remote else Space(())
     knobs = FollowedKnobs(remote, space.default, gpu, lock, memory, clock) if remote else None
-    return Attached(
+    return Side(
         name=f"nvidia-{uuid}",
         kind="nvidia",
         board=board_name(gpu),
@@ -98,9 +98,6 @@ def attach(
         settle_s=energy.lag_s,
         cannot={**cannot, **energy.cannot},
         source=energy.source,
-        tenure=knobs,
-        complaint=remote.complaint if remote else no_complaint,
-        close=remote.close if remote else lambda: None,
     )
 
 

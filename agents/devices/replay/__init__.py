@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
-from agents.attached import Attached
 from agents.devices.replay.table import METRICS, Surface, load_surface
+from agents.side import Side
 from tuner.core import Estimate, MeasurementError, Metric, Origin, Reading, Scope, Setting
 
 __all__ = ["open_replay", "truth"]
@@ -18,7 +18,7 @@ NO_COLUMN = "the table has no such column"
 
 def open_replay(
     rest: str, *, seed: int, state_dir: Path | None, root: Path, noise: float = 0.0
-) -> Attached:
+) -> Side:
     """Open `FILE.csv[#SURFACE]` at its baseline; what is set is forgotten when it is closed.
 
     `noise` is the standard deviation of a window's result relative to the table, lognormal and drawn
@@ -31,7 +31,7 @@ def open_replay(
     surface = load_surface(rest)
     device = ReplayedDevice(surface, seed, noise)
     offered = [metric for metric, _ in METRICS.values()]
-    return Attached(
+    return Side(
         name=f"replay-{Path(rest.partition('#')[0]).stem}-{surface.name}",
         kind="replay",
         board=f"{surface.device} (replayed, {surface.workload})",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from agents.attached import Attached
 from agents.devices.simulated.device import LONGEST_DELAY_S, Faults, SimulatedDevice
 from agents.devices.simulated.meter import SimulatedMeter, metrics
 from agents.devices.simulated.noise import mean_factor, quantile_factor
 from agents.devices.simulated.presets import PRESETS, WORKLOADS, Preset
 from agents.devices.simulated.tenant import FineTuning
+from agents.side import Side
 from tuner.core import InvalidInput, Setting
 
 __all__ = [
@@ -30,7 +30,7 @@ SETTLE_S = LONGEST_DELAY_S + 3.0
 """The longest delay of a change, and a part of the warming up; the rest of it shows in the noise."""
 
 
-def open_simulated(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Attached:
+def open_simulated(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
     """Open `PRESET[/WORKLOAD]`, as its state in `state_dir` left it.
 
     Raises:
@@ -42,10 +42,10 @@ def open_simulated(rest: str, *, seed: int, state_dir: Path | None, root: Path) 
     return attach(SimulatedDevice(preset, workload, seed=seed, state_file=state_file))
 
 
-def attach(device: SimulatedDevice) -> Attached:
+def attach(device: SimulatedDevice) -> Side:
     """Return a simulated device as an agent sees it."""
     preset = device.preset
-    return Attached(
+    return Side(
         name=_name(preset, device.workload),
         kind="simulated",
         board=f"{preset.board} (simulated, {device.workload})",

@@ -142,6 +142,10 @@ class DeploymentActuator:
         self._file = file
         self._clock = clock
 
+    def close(self) -> None:
+        """End the connection."""
+        self._dashboard.close()
+
     def read(self) -> Setting:
         """Return what the deployment is asked to be at. Raises ActuationError, DeviceLost."""
         return setting_of(self._whole(self._instance()))

@@ -9,10 +9,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from agents.attached import Attached
 from agents.load import HttpCaller, LoadShape
 from agents.load_meter import LoadMeter
 from agents.prometheus_meter import ARRIVALS, PrometheusMeter
+from agents.side import Side
 from agents.workloads.ray_serve.actuator import (
     Address,
     DeploymentActuator,
@@ -59,7 +59,7 @@ class Spec:
     body: bytes = b""
 
 
-def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
+def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Attach to a running deployment.
 
     Raises:
@@ -115,9 +115,7 @@ def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
         raise InvalidInput(f"cannot read the body {file}: {error.strerror}") from None
 
 
-def _attached(
-    asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock
-) -> Attached:
+def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:
     address = asked.address
     instance, nodes, ray = dashboard.instance(), dashboard.nodes(), dashboard.version()
     app = address.application_in(instance)
@@ -132,12 +130,7 @@ def _attached(
     processes, cannot = _processes(app, address.deployment, nodes)
     meter, shape = _meter(asked, dashboard, instance, processes, clock, seed)
 
-    def close() -> None:
-        if isinstance(meter, LoadMeter):
-            meter.close()
-        dashboard.close()
-
-    return Attached(
+    return Side(
         name=f"ray-{address.application}-{address.deployment}",
         kind="ray-serve",
         board=asked.url,
@@ -149,7 +142,6 @@ def _attached(
         settle_s=LOAD_SETTLE_S if shape else REPORT_S,
         cannot={**cannot, **_missing(space)},
         source=f"our load generator, {shape}" if shape else "Ray Serve's HTTP latency histogram",
-        close=close,
     )
 
 

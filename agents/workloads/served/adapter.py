@@ -8,10 +8,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agents.attached import Attached, Pulse, WorkloadChanged
 from agents.load import HttpCaller, LoadShape
 from agents.load_meter import LoadMeter
+from agents.side import Side
 from agents.workloads.served.contract import Server, StatsReply
+from agents.workloads.served.signals import StatsReader, signals_of
 from tuner.core import (
     ActuationError,
     Clock,
@@ -35,6 +36,10 @@ class KnobActuator:
     def __init__(self, server: Server, space: Space) -> None:
         self._server = server
         self._space = space
+
+    def close(self) -> None:
+        """End the connection."""
+        self._server.close()
 
     def read(self) -> Setting:
         """Return what is in force. Raises ActuationError, DeviceLost."""
@@ -69,6 +74,18 @@ class KnobActuator:
             )
 
 
+class RestartableKnobs(KnobActuator):
+    """Sets the knobs of a served workload that tells when it was started again."""
+
+    def __init__(self, server: Server, space: Space, reader: StatsReader) -> None:
+        super().__init__(server, space)
+        self._reader = reader
+
+    def incarnation(self) -> str:
+        """Return another word after each start. Raises DeviceLost, WorkloadChanged."""
+        return self._reader.read().incarnation
+
+
 class ServerTotals:
     """What the server has added up since this was made. Raises MeasurementError."""
 
@@ -95,42 +112,9 @@ class ServerTotals:
             raise MeasurementError(error.message, hint=error.hint) from error
 
 
-class Heart:
-    """Tells the server's pulse, and notices when another version has taken its place."""
-
-    def __init__(self, server: Server, version: str) -> None:
-        self._server = server
-        self._version = version
-        self._incarnation = ""
-
-    def pulse(self) -> Pulse:
-        """Return the pulse; a load that the server does not tell stands still.
-
-        Raises:
-            DeviceLost: the server does not answer.
-            WorkloadChanged: it was started again as another version.
-        """
-        return self._told(self._server.stats())
-
-    def crowded(self, inside: int, within_s: float) -> Pulse:
-        """Return the pulse once so many requests are in the server, or after so long; raises alike."""
-        return self._told(self._server.stats(inside, within_s))
-
-    def _told(self, stats: StatsReply) -> Pulse:
-        if stats.incarnation != self._incarnation:
-            version = self._server.knobs().version
-            if version != self._version:
-                raise WorkloadChanged(
-                    f"the workload at {self._server.url} changed from {self._version} to {version}",
-                    hint="start the agent anew",
-                )
-            self._incarnation = stats.incarnation
-        return Pulse(stats.incarnation, stats.arrived or 0, stats.in_flight_s or 0.0, stats.inside)
-
-
 def attach(
     spec: str, *, seed: int, state_dir: Path, clock: Clock, shape: LoadShape = CLOSED_LOOP
-) -> Attached:
+) -> Side:
     """Attach to the running server at a URL on loopback.
 
     Raises:
@@ -149,14 +133,15 @@ def attach(
     connect = partial(HttpCaller, url.hostname or "", url.port or 80, "/infer")
     meter = LoadMeter(connect, shape, partial(ServerTotals, server), clock, seed)
 
-    def close() -> None:
-        meter.close()
-        server.close()
-
-    heart = Heart(server, reply.version)
+    reader = StatsReader(server, reply.version)
+    knobs = (
+        RestartableKnobs(server, space, reader)
+        if stats.incarnation
+        else KnobActuator(server, space)
+    )
     latencies = ("latency_p50_ms", "latency_p99_ms", "latency_mean_ms", "throughput_per_s")
     arriving = () if shape.rate_per_s is None else ("arrival_rate_per_s",)
-    return Attached(
+    return Side(
         name=reply.name,
         kind="served",
         board=server.url,
@@ -166,12 +151,10 @@ def attach(
             *(Metric(name, scope=Scope.SERVICE) for name in (*latencies, *arriving)),
             Metric("cpu_time_ms", scope=Scope.PROCESS),
         ),
-        actuator=KnobActuator(server, space),
+        actuator=knobs,
         meter=meter,
         source=f"our load generator, {shape}",
-        pulse=heart.pulse if stats.incarnation else None,
-        crowded=heart.crowded if stats.incarnation and stats.inside is not None else None,
-        close=close,
+        signals=signals_of(reader, stats),
     )
 
 

@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agents.attached import Attached, Pulse
-from agents.workloads.served.adapter import attach
-from tuner.core import Actuator, Clock, DeviceLost, InvalidInput, Setting, TuningError
+from agents.side import LiveSignal, Sample, Side
+from agents.workloads.served.adapter import RestartableKnobs, attach
+from agents.workloads.served.signals import AwaitedRequests
+from tuner.core import Clock, DeviceLost, InvalidInput, Setting, TuningError
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +108,9 @@ class Child:
 
 
 class RevivingActuator:
-    """Sets the server's knobs, and starts it again first where it has ended."""
+    """Sets the server's knobs, and starts it again first where it has ended; closing ends it."""
 
-    def __init__(self, child: Child, actuator: Actuator) -> None:
+    def __init__(self, child: Child, actuator: RestartableKnobs) -> None:
         self._child = child
         self._actuator = actuator
 
@@ -123,8 +124,45 @@ class RevivingActuator:
         self._child.revive()
         self._actuator.apply(setting)
 
+    def incarnation(self) -> str:
+        """Return another word after each start. Raises DeviceLost, WorkloadChanged."""
+        self._child.revive()
+        return self._actuator.incarnation()
 
-def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Attached:
+    def close(self) -> None:
+        """End the connection, and the server."""
+        self._actuator.close()
+        self._child.end()
+
+
+class RevivingSignal:
+    """A signal of the server, which is started again first where it has ended."""
+
+    def __init__(self, child: Child, live: LiveSignal) -> None:
+        self.signal = live.signal
+        self._child = child
+        self._live = live
+
+    def read(self) -> Sample:
+        """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
+        self._child.revive()
+        return self._live.read()
+
+
+class RevivingRequests(RevivingSignal):
+    """The requests in the server, which can be waited for."""
+
+    def __init__(self, child: Child, live: AwaitedRequests) -> None:
+        super().__init__(child, live)
+        self._awaited = live
+
+    def wait_above(self, value: float, seconds: float) -> Sample:
+        """Return them once there are so many, or after so long. Raises as `read`."""
+        self._child.revive()
+        return self._awaited.wait_above(value, seconds)
+
+
+def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Start the reference server, await its warm model, and attach to it; `close` ends it.
 
     Where the server ends unasked, setting or reading it starts it again, at its default setting.
@@ -147,25 +185,16 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> A
     except TuningError:
         child.end()
         raise
-    told, crowded = attached.pulse, attached.crowded
-    assert told is not None and crowded is not None
-
-    def pulse() -> Pulse:
-        child.revive()
-        return told()
-
-    def pulse_when_crowded(inside: int, within_s: float) -> Pulse:
-        child.revive()
-        return crowded(inside, within_s)
-
-    def close() -> None:
-        attached.close()
-        child.end()
-
+    actuator = attached.actuator
+    assert isinstance(actuator, RestartableKnobs)
     return replace(
         attached,
-        actuator=RevivingActuator(child, attached.actuator),
-        pulse=pulse,
-        crowded=pulse_when_crowded,
-        close=close,
+        actuator=RevivingActuator(child, actuator),
+        signals=tuple(_reviving(child, live) for live in attached.signals),
     )
+
+
+def _reviving(child: Child, live: LiveSignal) -> LiveSignal:
+    if isinstance(live, AwaitedRequests):
+        return RevivingRequests(child, live)
+    return RevivingSignal(child, live)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agents.attached import Pulse
+from agents.side import Pulse
 from tests.fakes import Rig, refusal, refused, steady
 from tuner.core import (
     Estimate,
@@ -267,8 +267,8 @@ def test_a_forgotten_device_introduces_itself_again(rig: Rig) -> None:
 
 
 def test_a_crash_in_a_trial_is_undone_at_the_next_start(rig: Rig) -> None:
-    rig.journal.record("fake@host", rig.pair, "trial", "boot-1", {"spec": "fake"})  # type: ignore[arg-type]
-    rig.pair.apply(TRIED)
+    rig.journal.record("fake@host", rig.target, "trial", "boot-1", {"spec": "fake"})  # type: ignore[arg-type]
+    rig.target.apply(TRIED)
     rig.tuner.broken = cut
     rig.agent().begin()
     assert rig.setting == ORIGINAL

@@ -210,7 +210,7 @@ def test_a_hold_that_cannot_be_read_at_the_start_is_taken_up_once_it_can_be(
 ) -> None:
     rig.tuner.orders = [hold()]
     rig.agent().step()
-    rig.pair.apply({"gpu.clock_mhz": 400, "batch_size": 4})
+    rig.target.apply({"gpu.clock_mhz": 400, "batch_size": 4})
     rig.journal = Journal(rig.folder / "journal")
     read = Path.read_bytes
 

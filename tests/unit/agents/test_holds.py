@@ -55,7 +55,7 @@ def holder(rig: Rig) -> Holder:
     """Return the holder as a fresh start of the agent would make it."""
     return Holder(
         DEVICE,
-        rig.pair,
+        rig.target,
         folder=rig.folder / "holds",
         journal=rig.journal,
         attached={"spec": "fake"},
@@ -77,12 +77,12 @@ def test_an_order_is_put_in_force_and_journalled(rig: Rig) -> None:
     entry = rig.journal.get(DEVICE)
     assert entry is not None and entry.level == "hold"
     keeper.end("over")
-    assert rig.setting == rig.pair.space.default
+    assert rig.setting == rig.target.space.default
 
 
 def test_a_restart_takes_the_hold_up_from_disk(rig: Rig) -> None:
     holder(rig).take(order())
-    rig.pair.apply(BUSY)
+    rig.target.apply(BUSY)
     again = holder(rig)
     rig.time.sleep(600.0)
     assert again.lapsed() == ""
@@ -217,7 +217,7 @@ def test_a_crash_before_the_hold_is_applied_applies_it_at_the_next_start(rig: Ri
     again.enforce()
     assert rig.setting == HELD
     again.end("over")
-    assert rig.setting == rig.pair.space.default
+    assert rig.setting == rig.target.space.default
 
 
 def test_a_damaged_hold_is_none(rig: Rig) -> None:
@@ -238,7 +238,7 @@ def test_on_a_full_disk_a_hold_ends_all_the_same(
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", FULL)
         keeper.end("broken")
-        assert rig.setting == rig.pair.space.default
+        assert rig.setting == rig.target.space.default
         assert keeper.current is None and keeper.refuses(order()) == "broken"
         assert "event=hold_not_written" in caplog.text
         killed = holder(rig)
@@ -286,7 +286,7 @@ def test_a_hold_that_cannot_be_written_is_not_taken_up(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper, before = holder(rig), rig.setting
-    rig.journal.record(DEVICE, rig.pair, Level.HOLD, rig.boot, {})
+    rig.journal.record(DEVICE, rig.target, Level.HOLD, rig.boot, {})
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", FULL)
         with pytest.raises(StoreError):
@@ -300,7 +300,7 @@ def test_a_dropped_hold_may_be_ordered_again(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
     keeper.drop()
-    assert rig.setting == rig.pair.space.default
+    assert rig.setting == rig.target.space.default
     assert holder(rig).current is None and keeper.refuses(order()) == "" and keeper.untold is None
     keeper.take(order())
     assert rig.setting == HELD

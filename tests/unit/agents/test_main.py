@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agents.agent import DeviceAgent
-from agents.attached import Attached
 from agents.config import AgentConfig, Attachment
 from agents.devices import catalogue
-from agents.main import device_ids, open_pair, serve
+from agents.main import device_ids, open_target, serve
+from agents.side import Side
 from tests.unit.agents.test_revert import hold
 from tuner.core import (
     DeviceLost,
@@ -34,15 +34,15 @@ def test_the_agent_stays_light() -> None:
     code = f"""
 import sys
 import agents.main, agents.devices, agents.workloads
-from agents.main import open_pair
+from agents.main import open_target
 from agents.agent import DeviceAgent
-from agents.attached import Attached
+from agents.side import Side
 from agents.config import Attachment
 from pathlib import Path
 import tempfile
 with tempfile.TemporaryDirectory() as folder:
-    open_pair(Attachment("simulated:a100"), "d", 0, Path(folder), Path("/")).close()
-    open_pair(Attachment("cpu"), "c", 0, Path(folder), Path("/")).close()
+    open_target(Attachment("simulated:a100"), "d", 0, Path(folder), Path("/")).close()
+    open_target(Attachment("cpu"), "c", 0, Path(folder), Path("/")).close()
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
     found = subprocess.run(
@@ -174,9 +174,9 @@ def test_a_device_that_answers_later_is_worked_when_it_does(
 ) -> None:
     """Until then the others are worked; its hold is taken up as soon as it is there."""
     before = hold(tmp_path / "state", datetime.now(UTC))
-    pair = open_pair(A100, DEVICE, 0, tmp_path / "state", Path("/"))
-    held = pair.read()
-    pair.apply(before)
+    target = open_target(A100, DEVICE, 0, tmp_path / "state", Path("/"))
+    held = target.read()
+    target.apply(before)
     token = tmp_path / "token"
     token.write_text("secret")
     config = AgentConfig(
@@ -191,13 +191,13 @@ def test_a_device_that_answers_later_is_worked_when_it_does(
     open = catalogue.open_device
     steps: list[tuple[str, Setting]] = []
 
-    def late(spec: str, **options: Any) -> Attached:  # noqa: ANN401
+    def late(spec: str, **options: Any) -> Side:  # noqa: ANN401
         if spec == A100.spec and not opened.is_set():
             raise DeviceLost("it does not answer")
         return open(spec, **options)
 
     def step(agent: DeviceAgent) -> None:
-        steps.append((agent.device.id, agent._pair.read()))
+        steps.append((agent.device.id, agent._target.read()))
         opened.set()
         if agent.device.id == DEVICE:
             stop.set()
@@ -222,7 +222,7 @@ def test_an_agent_none_of_whose_devices_answers_waits_for_them(
     stop = threading.Event()
     tries: list[str] = []
 
-    def away(spec: str, **_: object) -> Attached:
+    def away(spec: str, **_: object) -> Side:
         tries.append(spec)
         if len(tries) > 2:
             stop.set()

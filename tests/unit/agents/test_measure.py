@@ -71,7 +71,7 @@ def test_the_device_has_settled_before_anything_counts(rig: Rig) -> None:
 
     rig.shows = shows
     attempt(rig, ask())
-    assert min(began) >= rig.pair.settle_s
+    assert min(began) >= rig.target.settle_s
 
 
 def test_windows_differ_a_little_in_length_and_repeat_under_a_seed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from agents.devices import catalogue
 from agents.holds import Holder
 from agents.host import Host, HostClock
 from agents.journal import Journal
-from agents.main import open_pair
+from agents.main import open_target
 from agents.revert import lift, revert, stay
 from agents.spool import Spool
 from tests.builders import START
@@ -40,11 +40,11 @@ HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 
 
 def hold(state: Path, at: datetime = START) -> Setting:
     """Leave a device at a hold, as an agent that was killed does, and return what it was before."""
-    pair = open_pair(A100, DEVICE, 0, state, Path("/"))
-    before = pair.read()
+    target = open_target(A100, DEVICE, 0, state, Path("/"))
+    before = target.read()
     keeper = Holder(
         DEVICE,
-        pair,
+        target,
         folder=state / "holds",
         journal=Journal(state / "journal"),
         attached={"spec": A100.spec, "seed": "0"},
@@ -68,7 +68,7 @@ def hold(state: Path, at: datetime = START) -> Setting:
 
 
 def in_force(state: Path) -> Setting:
-    return open_pair(A100, DEVICE, 0, state, Path("/")).read()
+    return open_target(A100, DEVICE, 0, state, Path("/")).read()
 
 
 def told(state: Path) -> list[dict[str, str]]:
@@ -102,8 +102,8 @@ def test_reverting_goes_on_after_a_failure(tmp_path: Path) -> None:
 
 def record(folder: Path, device: str, spec: str) -> None:
     """Note a device in a journal, as an agent with another device would."""
-    pair = open_pair(A100, DEVICE, 0, folder.parent, Path("/"))
-    Journal(folder).record(device, pair, Level.TRIAL, "boot-1", {"spec": spec})
+    target = open_target(A100, DEVICE, 0, folder.parent, Path("/"))
+    Journal(folder).record(device, target, Level.TRIAL, "boot-1", {"spec": spec})
 
 
 def test_reverting_without_a_state_folder_is_an_error_that_creates_nothing(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_staying_waits_until_the_running_agent_has_put_back(tmp_path: Path) -> N
         while waiting.is_alive() and not journal.stays:
             time.sleep(0.01)
         assert found == []
-        journal.restore(DEVICE, open_pair(A100, DEVICE, 0, tmp_path, Path("/")))
+        journal.restore(DEVICE, open_target(A100, DEVICE, 0, tmp_path, Path("/")))
         waiting.join(30.0)
     assert found == [[DEVICE]]
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.windows import PairWindow, Usage, ratio_estimate
+from agents.windows import TargetWindow, Usage, ratio_estimate
 from tests.fakes import Rig, steady
 from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope
 
 ENERGY = Metric("energy_j", Origin.SIMULATED, Scope.BOARD)
 
 
-def run(rig: Rig, reads: int = 10, step_s: float = 1.0) -> PairWindow:
-    window = PairWindow(rig.pair, rig.time, Usage(2, rig.own_cpu_s))
+def run(rig: Rig, reads: int = 10, step_s: float = 1.0) -> TargetWindow:
+    window = TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s))
     for _ in range(reads):
         rig.time.sleep(step_s)
         window.read()
@@ -102,7 +102,7 @@ def test_a_meter_that_does_not_start_closes_the_other(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.work_meter.fails = MeasurementError("no answer")
     with pytest.raises(MeasurementError, match="no answer"):
-        PairWindow(rig.pair, rig.time, Usage(2, rig.own_cpu_s))
+        TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s))
     assert rig.meter.open == 0
 
 

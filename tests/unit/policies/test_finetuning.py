@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agents.attached import Attached
 from agents.devices.simulated import FineTuning, SimulatedDevice, attach
 from agents.devices.simulated.noise import quantile_factor
 from agents.devices.simulated.presets import PRESETS
+from agents.side import Side
 from policies.finetuning import (
     LEAST_FREEDOM,
     NOTHING,
@@ -173,7 +173,7 @@ class Board:
     preset: str = "tx2"
     seed: int = 0
     device: SimulatedDevice = field(init=False)
-    side: Attached = field(init=False)
+    side: Side = field(init=False)
     inference: Demand = field(init=False)
 
     def __post_init__(self) -> None:

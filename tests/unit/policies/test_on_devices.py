@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.attached import Attached
 from agents.devices.catalogue import known_truth, open_device, oracle
+from agents.side import Side
 from policies import load_policy
 from tests.builders import START, past, study
 from tuner.core import (
@@ -86,7 +86,7 @@ class Bench:
         return (self.start["energy_j"] - self.truth(setting)["energy_j"]) / most
 
 
-def measure(device: Attached, setting: Setting) -> Measurement | None:
+def measure(device: Side, setting: Setting) -> Measurement | None:
     """Measure one window on the device's own time, None where nothing came of it."""
     assert device.clock is not None
     device.actuator.apply(setting)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.attached import Attached
 from agents.devices.catalogue import open_device
 from agents.devices.cpu import busy_seconds, counted_uj, find_packages, model_name
+from agents.side import Side
 from tests.contracts.actuator import ActuatorContract
 from tests.contracts.meter import MeterContract
 from tuner.core import InvalidInput, MeasurementError, Origin, UnknownKnob
@@ -49,7 +49,7 @@ class FakeHost:
         self.write(f"{base}/max_energy_range_uj", f"{RANGE_UJ}\n")
         return self.write(f"{base}/energy_uj", f"{energy_uj}\n")
 
-    def open(self) -> Attached:
+    def open(self) -> Side:
         return open_device("cpu", seed=0, state_dir=None, root=self.root)
 
 
@@ -59,7 +59,7 @@ def host(tmp_path: Path) -> FakeHost:
 
 
 @pytest.fixture(params=["metered", "unmetered"])
-def side(request: pytest.FixtureRequest, host: FakeHost) -> Attached:
+def side(request: pytest.FixtureRequest, host: FakeHost) -> Side:
     if request.param == "metered":
         host.package("intel-rapl:0", "package-0", 5_000_000)
     return host.open()
@@ -82,7 +82,7 @@ def origin() -> Origin:
 
 
 class TestCpuActuator(ActuatorContract):
-    def test_there_is_nothing_to_set_and_it_says_so(self, side: Attached) -> None:
+    def test_there_is_nothing_to_set_and_it_says_so(self, side: Side) -> None:
         assert side.space.size == 1 and side.actuator.read() == {}
         with pytest.raises(UnknownKnob, match=r"cpu\.clock_mhz"):
             side.actuator.apply({"cpu.clock_mhz": 2000})
@@ -187,7 +187,7 @@ class TestEnergy:
 
 
 class TestIdentity:
-    def test_board_and_version_are_the_cpus_and_the_kernels(self, side: Attached) -> None:
+    def test_board_and_version_are_the_cpus_and_the_kernels(self, side: Side) -> None:
         assert (side.board, side.version) == ("Test CPU @ 2 GHz", "6.1.0-test")
 
     def test_an_arm_kernel_names_no_model(self) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agents.actuator_main import listen
-from agents.attached import Attached
 from agents.devices import fake_knobs
 from agents.devices.remote import RemoteKnobs, open_remote
 from agents.grants import ActuatorConfig, Granted
 from agents.originals import Originals
-from agents.pair import Pair
+from agents.side import Side
+from agents.target import Target
 from tests.actuation import DirectHand, actuator_of
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
@@ -107,8 +107,8 @@ def remote(house: House) -> Iterator[RemoteKnobs]:
     remote.close()
 
 
-def attached(remote: RemoteKnobs, rig: Rig) -> Attached:
-    return Attached(
+def attached(remote: RemoteKnobs, rig: Rig) -> Side:
+    return Side(
         name="remote",
         kind="fake",
         board=remote.board,
@@ -124,7 +124,7 @@ def attached(remote: RemoteKnobs, rig: Rig) -> Attached:
 
 class TestRemote(SettableContract):
     @pytest.fixture
-    def side(self, remote: RemoteKnobs, tmp_path: Path) -> Attached:
+    def side(self, remote: RemoteKnobs, tmp_path: Path) -> Side:
         return attached(remote, Rig(tmp_path))
 
 
@@ -244,8 +244,8 @@ class RemoteRig(Rig):
         self.seen: list[dict[str, Any]] = []
 
     @property
-    def pair(self) -> Pair:
-        return Pair(attached(self.remote, self))
+    def target(self) -> Target:
+        return Target(attached(self.remote, self))
 
 
 def rig_of(remote: RemoteKnobs, folder: Path, look: Callable[[], object]) -> RemoteRig:

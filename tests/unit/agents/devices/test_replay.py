@@ -9,10 +9,10 @@ from statistics import fmean, stdev
 
 import pytest
 
-from agents.attached import Attached
 from agents.devices.catalogue import known_truth, open_device
 from agents.devices.replay import open_replay
 from agents.devices.replay.table import load_surface
+from agents.side import Side
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import MeterContract
 from tuner.core import (
@@ -50,17 +50,17 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def replayed(path: Path, surface: str = "V|net") -> Attached:
+def replayed(path: Path, surface: str = "V|net") -> Side:
     return open_device(f"replay:{path}#{surface}", seed=0, state_dir=None)
 
 
 @pytest.fixture
-def side(table: Path) -> Attached:
+def side(table: Path) -> Side:
     return replayed(table)
 
 
 @pytest.fixture
-def later(side: Attached) -> Callable[[], None]:
+def later(side: Side) -> Callable[[], None]:
     assert side.clock is not None
     clock = side.clock
     return lambda: clock.sleep(1.0)
@@ -72,7 +72,7 @@ def origin() -> Origin:
 
 
 class TestReplayActuator(SettableContract):
-    def test_a_hole_in_the_table_cannot_be_set(self, side: Attached) -> None:
+    def test_a_hole_in_the_table_cannot_be_set(self, side: Side) -> None:
         with pytest.raises(OutOfRange, match="combination"):
             side.actuator.apply({"batch_size": 32, "power_limit_w": 100})
         assert side.actuator.read() == side.space.default
@@ -80,7 +80,7 @@ class TestReplayActuator(SettableContract):
 
 class TestReplayMeter(MeterContract):
     def test_it_shows_the_row_with_repeats_averaged_and_latency_in_ms(
-        self, side: Attached, later: Callable[[], None]
+        self, side: Side, later: Callable[[], None]
     ) -> None:
         side.actuator.apply(AVERAGED)
         window = side.meter.start()
@@ -92,7 +92,7 @@ class TestReplayMeter(MeterContract):
         assert {e.stderr for e in shown.estimates.values()} == {0.0}
 
     def test_a_setting_changed_within_a_window_is_no_measurement(
-        self, side: Attached, later: Callable[[], None]
+        self, side: Side, later: Callable[[], None]
     ) -> None:
         window = side.meter.start()
         later()
@@ -125,7 +125,7 @@ class TestReplayMeter(MeterContract):
 
 
 class TestReading:
-    def test_what_does_not_vary_is_no_knob(self, side: Attached) -> None:
+    def test_what_does_not_vary_is_no_knob(self, side: Side) -> None:
         assert {k.name: k.values for k in side.space.knobs} == {
             "batch_size": (8, 16, 32, 64),
             "power_limit_w": (100, 150),
@@ -135,13 +135,13 @@ class TestReading:
     def test_whole_numbers_are_integers_and_others_are_not(self, table: Path) -> None:
         assert [k.values for k in replayed(table, "W|net").space.knobs] == [(100, 115.5)]
 
-    def test_batch_and_threads_belong_to_the_workload(self, side: Attached) -> None:
+    def test_batch_and_threads_belong_to_the_workload(self, side: Side) -> None:
         assert {k.name: k.part for k in side.space.knobs} == {
             "batch_size": Part.WORKLOAD,
             "power_limit_w": Part.DEVICE,
         }
 
-    def test_resources_at_their_most_then_the_lower_median_batch(self, side: Attached) -> None:
+    def test_resources_at_their_most_then_the_lower_median_batch(self, side: Side) -> None:
         # At 150 W there are batches 8, 16, 32 and 64: the lower median is 16.
         assert side.space.default == AVERAGED
 

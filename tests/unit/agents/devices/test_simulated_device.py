@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.attached import Attached
 from agents.devices.catalogue import open_device
 from agents.devices.simulated import Faults, SimulatedDevice, attach
 from agents.devices.simulated.presets import PRESETS
+from agents.side import Side
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import MeterContract
 from tuner.core import (
@@ -34,34 +34,34 @@ A100_SLOW = {"gpu.clock_mhz": 210}
 WARM_S = 300.0
 
 
-def simulated(spec: str = "a100", seed: int = 0, state_dir: Path | None = None) -> Attached:
+def simulated(spec: str = "a100", seed: int = 0, state_dir: Path | None = None) -> Side:
     return open_device(f"simulated:{spec}", seed=seed, state_dir=state_dir)
 
 
-def clock_of(side: Attached) -> Clock:
+def clock_of(side: Side) -> Clock:
     assert side.clock is not None
     return side.clock
 
 
-def window(side: Attached, seconds: float) -> Reading:
+def window(side: Side, seconds: float) -> Reading:
     opened = side.meter.start()
     clock_of(side).sleep(seconds)
     return opened.stop()
 
 
-def at(side: Attached, setting: Setting, seconds: float = WARM_S) -> Attached:
+def at(side: Side, setting: Setting, seconds: float = WARM_S) -> Side:
     side.actuator.apply(setting)
     clock_of(side).sleep(seconds)
     return side
 
 
 @pytest.fixture(params=sorted(PRESETS))
-def side(request: pytest.FixtureRequest) -> Attached:
+def side(request: pytest.FixtureRequest) -> Side:
     return simulated(request.param)
 
 
 @pytest.fixture
-def later(side: Attached) -> Callable[[], None]:
+def later(side: Side) -> Callable[[], None]:
     return lambda: clock_of(side).sleep(2.03)
 
 
@@ -251,12 +251,10 @@ class TestFaults:
         return SimulatedDevice(PRESETS["orin"], "resnet50", seed=0)
 
     @pytest.fixture
-    def side(self, device: SimulatedDevice) -> Attached:
+    def side(self, device: SimulatedDevice) -> Side:
         return attach(device)
 
-    def test_a_refused_change_changes_nothing(
-        self, device: SimulatedDevice, side: Attached
-    ) -> None:
+    def test_a_refused_change_changes_nothing(self, device: SimulatedDevice, side: Side) -> None:
         device.faults = Faults(refuse=True)
         with pytest.raises(ActuationError, match="refuses"):
             side.actuator.apply({"gpu.clock_mhz": 408})
@@ -266,7 +264,7 @@ class TestFaults:
         assert side.actuator.read()["gpu.clock_mhz"] == 408
 
     def test_a_lost_device_neither_answers_nor_measures(
-        self, device: SimulatedDevice, side: Attached
+        self, device: SimulatedDevice, side: Side
     ) -> None:
         opened = side.meter.start()
         device.faults = Faults(lost=True)
@@ -283,7 +281,7 @@ class TestFaults:
         [(Faults(counter="frozen"), "stood still"), (Faults(counter="backwards"), "ran back")],
     )
     def test_a_broken_counter_is_an_error_not_a_number(
-        self, device: SimulatedDevice, side: Attached, faults: Faults, words: str
+        self, device: SimulatedDevice, side: Side, faults: Faults, words: str
     ) -> None:
         clock_of(side).sleep(30.0)
         device.faults = faults

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from agents.attached import Attached
 from agents.devices.simulated import Faults, FineTuning, SimulatedDevice, attach
 from agents.devices.simulated.presets import PRESETS
+from agents.side import Side
 from tuner.core import Conflict, DeviceLost, InvalidInput, Reading
 
 ENDLESS = 10**6
 
 
-def board(preset: str = "tx2", seed: int = 0) -> tuple[SimulatedDevice, Attached]:
+def board(preset: str = "tx2", seed: int = 0) -> tuple[SimulatedDevice, Side]:
     device = SimulatedDevice(PRESETS[preset], "resnet50", seed=seed)
     device.sleep(120.0)
     return device, attach(device)
 
 
-def window(side: Attached, device: SimulatedDevice, seconds: float = 20.0) -> Reading:
+def window(side: Side, device: SimulatedDevice, seconds: float = 20.0) -> Reading:
     opened = side.meter.start()
     device.sleep(seconds)
     return opened.stop()

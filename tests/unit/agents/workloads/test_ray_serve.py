@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.attached import Attached, NothingToSet
-from agents.pair import Pair
+from agents.side import NothingToSet, Side
+from agents.target import Target
 from agents.workloads import open_workload
 from agents.workloads.ray_serve import actuator
 from agents.workloads.ray_serve.dashboard import Node
@@ -59,7 +59,7 @@ def ray() -> Iterator[RayStandIn]:
     ray.close()
 
 
-def opened(ray: RayStandIn, folder: Path, spec: str = "", clock: Clock | None = None) -> Attached:
+def opened(ray: RayStandIn, folder: Path, spec: str = "", clock: Clock | None = None) -> Side:
     clock = clock or SkippingClock()
     side = open_workload(spec or ray.spec, seed=0, state_dir=folder, clock=clock)
     ray.opened.append(side.close)
@@ -72,7 +72,7 @@ def clock() -> SkippingClock:
 
 
 @pytest.fixture
-def side(ray: RayStandIn, tmp_path: Path, clock: SkippingClock) -> Attached:
+def side(ray: RayStandIn, tmp_path: Path, clock: SkippingClock) -> Side:
     return opened(ray, tmp_path, clock=clock)
 
 
@@ -101,7 +101,7 @@ class TestFiguresMeter(MeterContract):
 
 class TestLoadMeter(MeterContract):
     @pytest.fixture
-    def side(self, ray: RayStandIn, tmp_path: Path) -> Attached:
+    def side(self, ray: RayStandIn, tmp_path: Path) -> Side:
         ray.gate.clear()
         return opened(ray, tmp_path, f"{ray.spec}#callers:2", WallClock())
 
@@ -122,7 +122,7 @@ class TestLoadMeter(MeterContract):
 
 
 class TestSpace:
-    def test_what_fits_the_cluster_is_offered(self, side: Attached) -> None:
+    def test_what_fits_the_cluster_is_offered(self, side: Side) -> None:
         assert {k.name: k.values for k in side.space.knobs} == {
             "replicas": (1, 2, 3, 4),
             "num_cpus": (1, 2, 3, 4),
@@ -166,7 +166,7 @@ class TestSpace:
 
 
 class TestChanging:
-    def test_only_the_knobs_of_one_deployment_change(self, ray: RayStandIn, side: Attached) -> None:
+    def test_only_the_knobs_of_one_deployment_change(self, ray: RayStandIn, side: Side) -> None:
         side.actuator.apply({"replicas": 2, "batch_size": 8})
         (sent,) = ray.puts
         assert sent["applications"][0] == OTHER
@@ -185,7 +185,7 @@ class TestChanging:
         assert sent["proxy_location"] == "EveryNode"
 
     def test_going_back_leaves_the_config_as_it_was(
-        self, ray: RayStandIn, side: Attached, tmp_path: Path
+        self, ray: RayStandIn, side: Side, tmp_path: Path
     ) -> None:
         side.actuator.apply({"replicas": 2, "batch_size": 8})
         assert (tmp_path / "ray-serve.json").exists()
@@ -194,7 +194,7 @@ class TestChanging:
         assert not (tmp_path / "ray-serve.json").exists()
 
     def test_what_somebody_else_changed_meanwhile_is_kept(
-        self, ray: RayStandIn, side: Attached
+        self, ray: RayStandIn, side: Side
     ) -> None:
         side.actuator.apply({"replicas": 2})
         entry = ray.declared["demo"]["deployments"][0]  # type: ignore[index]
@@ -203,7 +203,7 @@ class TestChanging:
         assert side.actuator.read() == AS_FOUND
         assert ray.whole["user_config"] == {"max_batch_size": 4, "top_k": 9}
 
-    def test_an_older_ray_is_told_every_value(self, ray: RayStandIn, side: Attached) -> None:
+    def test_an_older_ray_is_told_every_value(self, ray: RayStandIn, side: Side) -> None:
         ray.restores = False
         side.actuator.apply({"replicas": 2})
         side.actuator.apply(AS_FOUND)
@@ -218,15 +218,15 @@ class TestChanging:
         assert clock.now == pytest.approx(19 * actuator.LOOK_S)
 
     def test_cpus_that_are_not_free_fail_and_everything_goes_back(
-        self, ray: RayStandIn, side: Attached
+        self, ray: RayStandIn, side: Side
     ) -> None:
         ray.busy = 2.0
-        device = Attached(
+        device = Side(
             name="d", kind="d", board="d", version="1", space=Space(()), metrics=(),
             actuator=NothingToSet(), meter=side.meter,
         )  # fmt: skip
         with pytest.raises(ActuationError) as caught:
-            Pair(device, side).apply({**AS_FOUND, "replicas": 3})
+            Target(device, side).apply({**AS_FOUND, "replicas": 3})
         text = str(caught.value)
         assert "not at replicas=3 num_cpus=1 batch_size=4 after 75 s" in text
         assert "UPDATING, 2 of 3 replicas run: Deployment 'Model' has taken more than 30s" in text
@@ -244,7 +244,7 @@ class TestChanging:
             side.actuator.apply({"batch_size": 8})
         assert clock.now == 0.0
 
-    def test_a_refusal_carries_rays_words(self, ray: RayStandIn, side: Attached) -> None:
+    def test_a_refusal_carries_rays_words(self, ray: RayStandIn, side: Side) -> None:
         ray.answers["PUT /api/serve/applications/"] = (400, b"1 validation error: num_replicas")
         with pytest.raises(ActuationError, match="HTTP 400: 1 validation error: num_replicas"):
             side.actuator.apply({"replicas": 2})
@@ -257,9 +257,7 @@ class TestChanging:
             side.actuator.apply({"replicas": 2})
         assert ray.puts == []
 
-    def test_an_application_that_goes_away_is_an_error(
-        self, ray: RayStandIn, side: Attached
-    ) -> None:
+    def test_an_application_that_goes_away_is_an_error(self, ray: RayStandIn, side: Side) -> None:
         gone = {**ray.instance(), "applications": {}}
         ray.answers["GET /api/serve/applications/"] = (200, json.dumps(gone).encode())
         with pytest.raises(ActuationError, match="no application 'demo'; there are: none"):
@@ -279,7 +277,7 @@ class TestChanging:
 class TestCrashes:
     """Opened anew without having been put back: the default stays what was found at first."""
 
-    def crashed_at(self, ray: RayStandIn, folder: Path, **setting: Value) -> Attached:
+    def crashed_at(self, ray: RayStandIn, folder: Path, **setting: Value) -> Side:
         opened(ray, folder).actuator.apply(setting)
         return opened(ray, folder)
 
@@ -327,7 +325,7 @@ class TestCrashes:
 
 
 class TestFigures:
-    def test_latencies_are_bounded_by_their_buckets(self, ray: RayStandIn, side: Attached) -> None:
+    def test_latencies_are_bounded_by_their_buckets(self, ray: RayStandIn, side: Side) -> None:
         ray.latencies_ms = [500.0] * 40  # before the window
         window = side.meter.start()
         with ray.lock:
@@ -340,7 +338,7 @@ class TestFigures:
         assert shown.estimates["latency_p99_ms"].n == 400
 
     def test_what_is_beyond_the_last_bucket_is_not_bounded(
-        self, ray: RayStandIn, side: Attached
+        self, ray: RayStandIn, side: Side
     ) -> None:
         window = side.meter.start()
         ray.latencies_ms = [5000.0] * 400
@@ -348,7 +346,7 @@ class TestFigures:
         assert shown.estimates["latency_p99_ms"].high == math.inf
         assert shown.estimates["latency_p99_ms"].low == 100.0
 
-    def test_failures_have_no_latency(self, ray: RayStandIn, side: Attached) -> None:
+    def test_failures_have_no_latency(self, ray: RayStandIn, side: Side) -> None:
         window = side.meter.start()
         ray.failed = 7
         shown = window.stop()
@@ -378,9 +376,7 @@ class TestFigures:
         assert shown.estimates["throughput_per_s"].stderr < 0.1
         assert shown.estimates["arrival_rate_per_s"].mean == pytest.approx(10.0)
 
-    def test_counters_that_go_back_are_no_measurement(
-        self, ray: RayStandIn, side: Attached
-    ) -> None:
+    def test_counters_that_go_back_are_no_measurement(self, ray: RayStandIn, side: Side) -> None:
         ray.latencies_ms = [15.0] * 10
         window = side.meter.start()
         ray.latencies_ms = [15.0] * 3
@@ -388,7 +384,7 @@ class TestFigures:
             window.read()
 
     def test_metrics_that_cannot_be_had_are_no_measurement(
-        self, ray: RayStandIn, side: Attached
+        self, ray: RayStandIn, side: Side
     ) -> None:
         window = side.meter.start()
         ray.answers["GET /metrics"] = (503, b"")
@@ -500,13 +496,13 @@ class TestProcesses:
         with pytest.raises(MeasurementError, match="not a Ray replica"):
             RayProcesses(os.getpid())
 
-    def test_without_it_the_cpu_time_is_said_to_be_unknown(self, side: Attached) -> None:
+    def test_without_it_the_cpu_time_is_said_to_be_unknown(self, side: Side) -> None:
         assert "cpu_time_ms" not in {metric.name for metric in side.metrics}
         assert "not a Ray replica" in side.cannot["cpu_time_ms"]
 
 
 def test_settings_beyond_the_cluster_are_refused_before_ray_is_asked(
-    ray: RayStandIn, side: Attached
+    ray: RayStandIn, side: Side
 ) -> None:
     for setting in ({"replicas": 5}, {"replicas": 3, "num_cpus": 2}):
         with pytest.raises(OutOfRange):

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agents.attached import Attached, Pulse, WorkloadChanged
 from agents.load import LoadShape
+from agents.side import Pulse, Side, WorkloadChanged
 from agents.workloads import open_workload
 from agents.workloads.served import attach, child
 from agents.workloads.served.contract import KnobsReply
@@ -47,14 +47,14 @@ def server() -> Iterator[StandIn]:
     server.close()
 
 
-def attached(server: StandIn, shape: LoadShape | None = None) -> Attached:
+def attached(server: StandIn, shape: LoadShape | None = None) -> Side:
     return attach(
         server.url, seed=0, state_dir=Path(), clock=WallClock(), shape=shape or LoadShape(2)
     )
 
 
 @pytest.fixture
-def workload(server: StandIn) -> Iterator[Attached]:
+def workload(server: StandIn) -> Iterator[Side]:
     workload = attached(server)
     yield workload
     workload.close()
@@ -68,7 +68,7 @@ def until_items(window: Window, items: int) -> None:
 
 
 class TestKnobs:
-    def test_the_space_is_the_servers(self, workload: Attached) -> None:
+    def test_the_space_is_the_servers(self, workload: Side) -> None:
         assert {k.name: k.values for k in workload.space.knobs} == {
             "instances": (1, 2),
             "batch_size": (1, 2, 4),
@@ -78,12 +78,12 @@ class TestKnobs:
         assert workload.space.knob("instances").cost.seconds == 3.0
         assert (workload.name, workload.version) == ("stand-in", "7")
 
-    def test_a_change_is_in_force_and_leaves_the_other_knobs(self, workload: Attached) -> None:
+    def test_a_change_is_in_force_and_leaves_the_other_knobs(self, workload: Side) -> None:
         workload.actuator.apply({"instances": 2})
         workload.actuator.apply({"batch_size": 2})
         assert workload.actuator.read() == {"instances": 2, "batch_size": 2}
 
-    def test_what_is_in_force_is_not_sent_again(self, server: StandIn, workload: Attached) -> None:
+    def test_what_is_in_force_is_not_sent_again(self, server: StandIn, workload: Side) -> None:
         workload.actuator.apply({"instances": 1, "batch_size": 1})
         assert server.puts == []
 
@@ -96,27 +96,27 @@ class TestKnobs:
         ],
     )
     def test_what_does_not_fit_is_not_even_sent(
-        self, server: StandIn, workload: Attached, setting: dict[str, Any], error: type[Exception]
+        self, server: StandIn, workload: Side, setting: dict[str, Any], error: type[Exception]
     ) -> None:
         with pytest.raises(error):
             workload.actuator.apply(setting)
         assert server.puts == []
 
-    def test_a_refusal_carries_the_servers_words(self, server: StandIn, workload: Attached) -> None:
+    def test_a_refusal_carries_the_servers_words(self, server: StandIn, workload: Side) -> None:
         refusal = {"error": {"code": "busy", "message": "a reindex is running"}}
         server.override("PUT /knobs", refusal, 409)
         with pytest.raises(ActuationError, match="409: a reindex is running"):
             workload.actuator.apply({"batch_size": 2})
 
     def test_a_server_that_only_says_yes_is_found_out(
-        self, server: StandIn, workload: Attached
+        self, server: StandIn, workload: Side
     ) -> None:
         server.forgets_puts = True
         with pytest.raises(ActuationError, match="took instances=1 batch_size=2 but is at"):
             workload.actuator.apply({"batch_size": 2})
 
     def test_a_server_that_is_at_something_unlisted_is_found_out(
-        self, server: StandIn, workload: Attached
+        self, server: StandIn, workload: Side
     ) -> None:
         server.setting = {"instances": 3, "batch_size": 1}
         with pytest.raises(ActuationError, match="instances"):
@@ -134,7 +134,7 @@ class TestKnobs:
 
 class TestMeter:
     def test_a_window_shows_latencies_rates_and_totals(
-        self, server: StandIn, workload: Attached
+        self, server: StandIn, workload: Side
     ) -> None:
         window = workload.meter.start()
         until_items(window, 320)
@@ -156,7 +156,7 @@ class TestMeter:
         assert held == pytest.approx(2.0, rel=0.25)
 
     def test_stopping_twice_shows_the_same_and_ends_the_load(
-        self, server: StandIn, workload: Attached
+        self, server: StandIn, workload: Side
     ) -> None:
         window = workload.meter.start()
         until_items(window, 20)
@@ -167,9 +167,7 @@ class TestMeter:
         time.sleep(0.05)
         assert server.items == sent
 
-    def test_failures_are_told_and_have_no_latency(
-        self, server: StandIn, workload: Attached
-    ) -> None:
+    def test_failures_are_told_and_have_no_latency(self, server: StandIn, workload: Side) -> None:
         server.override("POST /infer", {"error": {"code": "no", "message": "no"}}, 503)
         window = workload.meter.start()
         deadline = time.monotonic() + 10.0
@@ -181,7 +179,7 @@ class TestMeter:
         assert not shown.estimates
 
     def test_the_items_of_a_batch_count_as_one_observation_of_a_tail(
-        self, server: StandIn, workload: Attached
+        self, server: StandIn, workload: Side
     ) -> None:
         server.more = {"batches": 3}
         window = workload.meter.start()
@@ -195,7 +193,7 @@ class TestMeter:
         assert shown.estimates["latency_mean_ms"].n == shown.totals["items"]
 
     def test_totals_that_go_backwards_are_no_measurement(
-        self, server: StandIn, workload: Attached
+        self, server: StandIn, workload: Side
     ) -> None:
         window = workload.meter.start()
         until_items(window, 5)
@@ -206,7 +204,7 @@ class TestMeter:
 
     @pytest.mark.parametrize("cpu_s", [-1.0, math.nan, math.inf])
     def test_absurd_totals_are_no_measurement(
-        self, server: StandIn, workload: Attached, cpu_s: float
+        self, server: StandIn, workload: Side, cpu_s: float
     ) -> None:
         totals = {"cpu_s": cpu_s, "items": 1, "failed": 0, "pids": []}
         server.override("GET /stats", totals)
@@ -214,7 +212,7 @@ class TestMeter:
             workload.meter.start()
 
     def test_an_arrival_rate_is_offered_only_where_it_is_ours_to_choose(
-        self, server: StandIn, workload: Attached
+        self, server: StandIn, workload: Side
     ) -> None:
         open_loop = attached(server, LoadShape(4, rate_per_s=150.0))
         assert "arrival_rate_per_s" in {m.name for m in open_loop.metrics}
@@ -228,7 +226,7 @@ class TestMeter:
 
 
 class TestPulse:
-    def test_a_server_that_tells_no_incarnation_has_none(self, workload: Attached) -> None:
+    def test_a_server_that_tells_no_incarnation_has_none(self, workload: Side) -> None:
         assert workload.pulse is None
 
     def test_it_tells_the_load_and_each_start(self, server: StandIn) -> None:

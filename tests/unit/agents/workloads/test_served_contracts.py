@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.attached import Attached
 from agents.load import LoadShape
+from agents.side import Side
 from agents.workloads.served import attach
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import Later, MeterContract
@@ -25,7 +25,7 @@ def server() -> Iterator[StandIn]:
 
 
 @pytest.fixture
-def side(server: StandIn) -> Iterator[Attached]:
+def side(server: StandIn) -> Iterator[Side]:
     side = attach(server.url, seed=0, state_dir=Path(), clock=WallClock(), shape=LoadShape(2))
     yield side
     server.gate.set()
@@ -61,9 +61,7 @@ class TestLoadMeter(MeterContract):
     pass
 
 
-def test_close_ends_a_load_that_nobody_stopped(
-    server: StandIn, side: Attached, later: Later
-) -> None:
+def test_close_ends_a_load_that_nobody_stopped(server: StandIn, side: Side, later: Later) -> None:
     side.meter.start()
     later()
     side.close()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.attached import Attached
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import discover
+from agents.side import Side
 from agents.workloads import open_workload, simulated
 from agents.workloads.simulated import ROOM, is_there
 from tests.contracts.actuator import SettableContract
@@ -24,7 +24,7 @@ def on_the_path(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def side(nvml: FakeNvml, tmp_path: Path) -> Attached:
+def side(nvml: FakeNvml, tmp_path: Path) -> Side:
     return open_workload("simulated", seed=0, state_dir=tmp_path, clock=nvml)
 
 
@@ -42,7 +42,7 @@ class TestContracts(SettableContract, MeterContract):
     pass
 
 
-def test_its_latency_and_rate_are_the_simulated_devices(nvml: FakeNvml, side: Attached) -> None:
+def test_its_latency_and_rate_are_the_simulated_devices(nvml: FakeNvml, side: Side) -> None:
     setting = {"gpu.clock_mhz": 1005, "gpu.power_limit_w": 400, "batch_size": 8}
     discover()[0].write("gpu.clock_mhz", 1005)
     side.actuator.apply({"batch_size": 8})
@@ -59,7 +59,7 @@ def test_its_latency_and_rate_are_the_simulated_devices(nvml: FakeNvml, side: At
 
 
 def test_a_window_longer_than_what_is_kept_loses_the_oldest_only(
-    nvml: FakeNvml, side: Attached
+    nvml: FakeNvml, side: Side
 ) -> None:
     window = side.meter.start()
     nvml.sleep(100.0)

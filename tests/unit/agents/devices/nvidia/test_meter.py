@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from agents.attached import Attached
 from agents.devices.nvidia import device
 from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
@@ -17,6 +16,7 @@ from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, disco
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
+from agents.side import Side
 from tests.contracts.actuator import ActuatorContract
 from tests.contracts.meter import MeterContract
 from tests.nvml.fake import A40, A100, FakeNvml
@@ -57,12 +57,12 @@ def sampled(nvml: FakeNvml) -> Sampled:
     return Sampled(nvml)
 
 
-Opener = Callable[..., Attached]
+Opener = Callable[..., Side]
 
 
 @pytest.fixture
 def opened(nvml: FakeNvml, sampled: Sampled, tmp_path: Path) -> Opener:
-    def attach(uuid: str = A100) -> Attached:
+    def attach(uuid: str = A100) -> Side:
         return device.attach(
             uuid,
             socket=tmp_path / "no.sock",
@@ -75,7 +75,7 @@ def opened(nvml: FakeNvml, sampled: Sampled, tmp_path: Path) -> Opener:
 
 
 @pytest.fixture
-def side(opened: Opener) -> Attached:
+def side(opened: Opener) -> Side:
     return opened()
 
 
@@ -95,12 +95,12 @@ class TestContracts(MeterContract, ActuatorContract):
 
 class TestContractsOfIntegratedPower(MeterContract):
     @pytest.fixture
-    def side(self, nvml: FakeNvml, opened: Opener) -> Attached:
+    def side(self, nvml: FakeNvml, opened: Opener) -> Side:
         nvml.set("counter", ABSENT)
         return opened()
 
 
-def window(side: Attached, sampled: Sampled, seconds: float) -> Reading:
+def window(side: Side, sampled: Sampled, seconds: float) -> Reading:
     started = side.meter.start()
     sampled.sleep(seconds)
     return started.stop()
@@ -108,7 +108,7 @@ def window(side: Attached, sampled: Sampled, seconds: float) -> Reading:
 
 class TestEnergy:
     def test_a_counter_that_agrees_with_power_is_used(
-        self, nvml: FakeNvml, side: Attached, sampled: Sampled
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         before = nvml.get("energy_j")
         shown = window(side, sampled, 10.0).totals["energy_j"]
@@ -165,7 +165,7 @@ class TestEnergy:
         assert "energy_j" not in window(side, sampled, 2.0).totals
 
     def test_a_reading_is_at_a_step_of_the_counter(
-        self, nvml: FakeNvml, side: Attached, sampled: Sampled
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         nvml.set("noise", 0.0)
         nvml.sleep(400.0)
@@ -191,7 +191,7 @@ class TestFaults:
     def test_a_window_it_spoils_is_an_error_not_a_number(
         self,
         nvml: FakeNvml,
-        side: Attached,
+        side: Side,
         sampled: Sampled,
         fault: str,
         value: float,
@@ -206,7 +206,7 @@ class TestFaults:
             started.stop()
 
     def test_a_counter_that_stands_still_is_no_zero(
-        self, nvml: FakeNvml, side: Attached, sampled: Sampled
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         nvml.set("counter", FROZEN)
         started = side.meter.start()
@@ -215,7 +215,7 @@ class TestFaults:
         with pytest.raises(MeasurementError, match="stood still"):
             started.stop()
 
-    def test_a_lost_gpu_opens_no_window(self, nvml: FakeNvml, side: Attached) -> None:
+    def test_a_lost_gpu_opens_no_window(self, nvml: FakeNvml, side: Side) -> None:
         nvml.set("lost", 1.0)
         with pytest.raises(MeasurementError, match="lost"):
             side.meter.start()
@@ -223,7 +223,7 @@ class TestFaults:
     def test_a_driver_that_hangs_fails_the_window_and_is_asked_again_once_it_is_back(
         self,
         nvml: FakeNvml,
-        side: Attached,
+        side: Side,
         sampled: Sampled,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -245,7 +245,7 @@ class TestFaults:
         pytest.fail("a driver that is back is not asked again")
 
     def test_after_a_restart_windows_are_measured_again(
-        self, nvml: FakeNvml, side: Attached, sampled: Sampled
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         nvml.set("generation", 1.0)
         with pytest.raises(MeasurementError):
@@ -255,7 +255,7 @@ class TestFaults:
 
 class TestThrottling:
     def test_each_reason_is_counted_for_as_long_as_it_was_in_force(
-        self, nvml: FakeNvml, side: Attached, sampled: Sampled
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         free = window(side, sampled, 4.0)
         assert all(v == 0.0 for k, v in free.totals.items() if "throttled" in k)
@@ -278,7 +278,7 @@ class TestThrottling:
 
 class TestCompany:
     def test_who_came_after_the_first_window_is_foreign(
-        self, nvml: FakeNvml, side: Attached, sampled: Sampled
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
     ) -> None:
         nvml.set("own_pid", 4_000_000.0)
         assert window(side, sampled, 2.0).totals["foreign_s"] == 0.0
@@ -290,9 +290,7 @@ class TestCompany:
         sampled.sleep(1.0)
         assert started.stop().totals["foreign_s"] == pytest.approx(1.0, abs=0.3)
 
-    def test_our_own_children_never_are(
-        self, nvml: FakeNvml, side: Attached, sampled: Sampled
-    ) -> None:
+    def test_our_own_children_never_are(self, nvml: FakeNvml, side: Side, sampled: Sampled) -> None:
         window(side, sampled, 1.0)
         nvml.set("foreign_pid", float(min(device.own_processes())))
         assert window(side, sampled, 1.0).totals["foreign_s"] == 0.0
@@ -304,7 +302,7 @@ class TestOpening:
         nvml.set("mig", 1.0)
         assert "whole board" in opened().board
 
-    def test_without_an_actuator_it_is_only_measured(self, side: Attached) -> None:
+    def test_without_an_actuator_it_is_only_measured(self, side: Side) -> None:
         assert side.space.knobs == ()
         assert side.tenure is None
         assert all("actuator" in side.cannot[knob] for knob in (CLOCK, MEMORY, LIMIT))

@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from agents.demand import VOTES, LoadEstimator, Rent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.attached import Pulse
-from agents.demand import VOTES, LoadEstimator, Rent
+from agents.side import Pulse
 
 
 def fed(depths: list[float], estimator: LoadEstimator | None = None, at: float = 0.0) -> float:

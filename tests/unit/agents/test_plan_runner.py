@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.attached import Pulse, WorkloadChanged
-from agents.follow import ASKED_TICK_S, CROWDED_TICK_S, QUANTITY, SURGE, TICK_S, Follower
 from agents.hold import Hold
 from agents.holds import Holder
+from agents.plan_runner import ASKED_TICK_S, CROWDED_TICK_S, QUANTITY, SURGE, TICK_S, Follower
+from agents.side import Pulse, WorkloadChanged
 from tests.fakes import Rig, refused
 from tests.unit.agents.test_holds import BUSY, DEVICE, HELD, holder, order
 from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Space
@@ -32,7 +32,7 @@ class Scene:
         slow = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD, Cost(seconds=cost_s))
         self.rig.workload_space = Space((slow,))
         self.holder: Holder = holder(self.rig)
-        self.follower = Follower(DEVICE, self.rig.pair, self.holder, self.rig.time)
+        self.follower = Follower(DEVICE, self.rig.target, self.holder, self.rig.time)
 
     def pulse(self) -> Pulse:
         if self.gone is not None:
@@ -226,7 +226,7 @@ def test_a_trial_is_left_alone(scene: Scene) -> None:
     scene.depth = 2.0
     tried = {"gpu.clock_mhz": 400, "batch_size": 1}
     with scene.holder.set_aside(lend=True):
-        scene.rig.pair.apply(tried)
+        scene.rig.target.apply(tried)
         scene.incarnation = "second"
         scene.depth = 500.0
         scene.pass_s(30)

@@ -1,0 +1,199 @@
+"""What an agent has opened on its host: one device or one workload, ready to be set and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from tuner.core import (
+    ActuationError,
+    Actuator,
+    Clock,
+    Context,
+    Meter,
+    Metric,
+    Plan,
+    Setting,
+    Signal,
+    Space,
+)
+
+
+class NothingToSet:
+    """The actuator of a device without knobs."""
+
+    def read(self) -> Setting:
+        """Return the empty setting."""
+        return {}
+
+    def apply(self, setting: Setting) -> None:
+        """Do nothing. Raises UnknownKnob where anything is to be set."""
+        for name in setting:
+            Space(()).knob(name)
+
+
+class WorkloadChanged(ActuationError):
+    """What runs is not what was attached: former measurements are void; attach anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A signal at one moment, one of the two numbers at least.
+
+    `incarnation` is another word after each start of what tells the signal. `integral` adds up the
+    signal over the seconds since that start, so that its growth per second is the exact mean between
+    two looks; `present` is its value now.
+    """
+
+    incarnation: str
+    present: float | None = None
+    integral: float | None = None
+
+
+class LiveSignal(Protocol):
+    """A signal that can be read at any moment, windows or not.
+
+    Raises DeviceLost where what tells it is away, WorkloadChanged where another has taken its place.
+    """
+
+    @property
+    def signal(self) -> Signal:
+        """Its name and unit."""
+        ...
+
+    def read(self) -> Sample:
+        """Return it as it is now."""
+        ...
+
+
+@runtime_checkable
+class WaitingSignal(Protocol):
+    """A live signal that can also be waited for."""
+
+    def wait_above(self, value: float, seconds: float) -> Sample:
+        """Return it once it is at least `value`, or after so many seconds."""
+        ...
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """An actuator behind which somebody else guards a side, and puts it back when its agent is gone.
+
+    What is applied is a trial there, unless it is confirmed here.
+    """
+
+    def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
+        """Keep a setting in force for so long, also for a while without the agent.
+
+        Raises:
+            ActuationError: it is not kept.
+        """
+        ...
+
+    def release(self) -> None:
+        """Put the side back to its original and let go of it. Raises ActuationError."""
+        ...
+
+    def conflict(self) -> str:
+        """Return what they have against what is in force; empty where nothing."""
+        ...
+
+
+@runtime_checkable
+class Restartable(Protocol):
+    """An actuator of a workload that may be started again, which loses what was set."""
+
+    def incarnation(self) -> str:
+        """Return another word after each start.
+
+        Raises:
+            DeviceLost: it does not answer.
+            WorkloadChanged: it was started again as another version.
+        """
+        ...
+
+
+@runtime_checkable
+class FollowsPlans(Protocol):
+    """An actuator of a workload that goes by a plan of its own knobs itself, from step to step.
+
+    `apply` ends that. Both raise ActuationError.
+    """
+
+    def follow(self, plan: Plan) -> bool:
+        """Put a plan in force; False, and nothing is changed, where it cannot go by its signal."""
+        ...
+
+    def followed(self) -> Plan | None:
+        """Return the plan in force, None where a setting is."""
+        ...
+
+
+@runtime_checkable
+class OffersLoad(Protocol):
+    """A meter that sends the load itself, and can be asked for another one."""
+
+    @property
+    def context(self) -> Context:
+        """The load that it sends, as far as that does not depend on the setting."""
+        ...
+
+    def offering(self, context: Context) -> Meter:
+        """Return the meter at a load. Raises InvalidInput where it cannot offer that."""
+        ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """An actuator or a meter that holds something open."""
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of what is tuned: what it is, what can be set, and how it is set and measured.
+
+    `version` is the driver's or the workload's: a change of it starts a study's evidence afresh.
+    `clock` is the side's own time where it has one (simulated and replayed devices), else None.
+    `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
+    be set or measured here and why. `source` says in words where its numbers come from (`our load
+    generator, closed loop of 4`); empty: the side's own meter. `signals` is what a plan can go by.
+
+    What else a side can do, its actuator and its meter say by what they are: `Guarded`, `Restartable`,
+    `FollowsPlans`, `OffersLoad`, `Closing`.
+
+    A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
+    `arrival_rate_per_s`) and totals. What is per item the agent derives from the totals of all
+    sides, for the metrics that a side lists (`energy_j`, `power_w`, `cpu_time_ms`,
+    `throughput_per_s`). A side lists `arrival_rate_per_s` only where load arrives at a rate of its own,
+    whatever the setting (open loop, production): such rates are compared.
+    """
+
+    name: str
+    kind: str
+    board: str
+    version: str
+    space: Space
+    metrics: tuple[Metric, ...]
+    actuator: Actuator
+    meter: Meter
+    clock: Clock | None = None
+    settle_s: float = 0.0
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    signals: tuple[LiveSignal, ...] = ()
+
+    @property
+    def guard(self) -> Guarded | None:
+        """Who else guards the side, None where nobody does."""
+        return self.actuator if isinstance(self.actuator, Guarded) else None
+
+    def close(self) -> None:
+        """Let go of what the side holds open."""
+        for part in (self.meter, self.actuator):
+            if isinstance(part, Closing):
+                part.close()

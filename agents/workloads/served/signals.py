@@ -1,0 +1,83 @@
+"""What a served workload tells of itself at any moment: its load, and whether it was started again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agents.load import ARRIVALS, REQUESTS
+from agents.side import LiveSignal, Sample, WorkloadChanged
+from agents.workloads.served.contract import Server, StatsReply
+from tuner.core import Signal
+
+
+class StatsReader:
+    """Reads the server's figures, and notices when another version has taken its place."""
+
+    def __init__(self, server: Server, version: str) -> None:
+        self._server = server
+        self._version = version
+        self._incarnation = ""
+
+    def read(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
+        """Return the figures; where asked, once so many requests are inside, or after so long.
+
+        Raises:
+            DeviceLost: the server does not answer.
+            WorkloadChanged: it was started again as another version.
+        """
+        stats = self._server.stats(inside, within_s)
+        if stats.incarnation != self._incarnation:
+            version = self._server.knobs().version
+            if version != self._version:
+                raise WorkloadChanged(
+                    f"the workload at {self._server.url} changed from {self._version} to {version}",
+                    hint="start the agent anew",
+                )
+            self._incarnation = stats.incarnation
+        return stats
+
+
+class StatsSignal:
+    """A signal among the server's figures."""
+
+    def __init__(
+        self, signal: Signal, reader: StatsReader, sample: Callable[[StatsReply], Sample]
+    ) -> None:
+        self.signal = signal
+        self._reader = reader
+        self._sample = sample
+
+    def read(self) -> Sample:
+        """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
+        return self._sample(self._reader.read())
+
+
+class AwaitedRequests(StatsSignal):
+    """The requests in a server that can wait until so many are."""
+
+    def wait_above(self, value: float, seconds: float) -> Sample:
+        """Return them once there are so many, or after so long. Raises as `read`."""
+        return self._sample(self._reader.read(round(value), seconds))
+
+
+def signals_of(reader: StatsReader, stats: StatsReply) -> tuple[LiveSignal, ...]:
+    """Return the signals that a server tells, by its first answer."""
+    if not stats.incarnation:
+        return ()
+    found: list[LiveSignal] = []
+    if stats.inside is not None:
+        found.append(AwaitedRequests(REQUESTS, reader, _requests))
+    elif stats.in_flight_s is not None:
+        found.append(StatsSignal(REQUESTS, reader, _requests))
+    if stats.arrived is not None:
+        found.append(StatsSignal(ARRIVALS, reader, _arrivals))
+    return tuple(found)
+
+
+def _requests(stats: StatsReply) -> Sample:
+    present = None if stats.inside is None else float(stats.inside)
+    return Sample(stats.incarnation, present, stats.in_flight_s)
+
+
+def _arrivals(stats: StatsReply) -> Sample:
+    return Sample(stats.incarnation, integral=float(stats.arrived or 0))
