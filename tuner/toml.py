@@ -10,7 +10,8 @@ from tuner.errors import ConfigError, InvalidInput
 
 NUMBER = (int, float)
 KINDS: dict[Any, str] = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list"}
-"""What a kind is called; any other is a table."""
+KINDS[bool] = "true or false"
+"""What a kind is called; any other is a table, but for `object`, which is anything."""
 
 
 def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def checked(
             near = get_close_matches(key, kinds, 1)
             hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(kinds)}"
             raise error(f"{where}: unknown key {key!r}", hint=hint)
-        if not isinstance(value, kinds[key]) or isinstance(value, bool):
+        unasked = isinstance(value, bool) and kinds[key] not in (bool, object)
+        if unasked or not isinstance(value, kinds[key]):
             raise error(f"{where}: {key} must be {KINDS.get(kinds[key], 'a table')}, not {value!r}")
     return table

@@ -15,6 +15,7 @@ WORKLOADS = MappingProxyType(
         "http": "agents.workloads.served:attach",
         "ray": "agents.workloads.ray_serve:attach",
         "reference": "agents.workloads.served:start_reference",
+        "service": "agents.workloads.http:attach",
         "simulated": "agents.workloads.simulated:open_simulated_inference",
     }
 )
@@ -24,7 +25,8 @@ WORKLOADS = MappingProxyType(
 def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Open `reference` (started here, ended by `close`), or what runs already.
 
-    That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`.
+    That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`, or
+    any service that a file on this host describes, `service:FILE.toml`.
     `reference:MODEL` serves another model: resnet50, mobilenet, bert or gpt2.
     `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
     logs, `clock` the time that requests are measured in.
@@ -42,7 +44,7 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
         more = f"; other packages offer: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no workload {spec!r}",
-            hint="choose reference, or http://127.0.0.1:PORT of a running server, "
+            hint="choose reference, or http://127.0.0.1:PORT of a running server, or service:FILE.toml, "
             f"or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT{more}",
         )
     side: Side = opener(spec, seed=seed, state_dir=state_dir, clock=clock)
