@@ -70,11 +70,9 @@ class Watch:
                 # Our own load must not pass for demand, nor a row change within a window.
                 with self._holder.set_aside():
                     self._observe(self._holder.current or hold)
-                self._follow(self.context)
+                self._follow_plan()
             except Conflict:
                 return
-            except ActuationError as error:
-                self.end(f"the plan could not be followed: {error}")
             except TuningError as error:
                 log.warning("event=not_observed device=%s why=%r", self._device, str(error))
             self._due_at = self._clock.monotonic() + hold.order.observe_s
@@ -136,6 +134,13 @@ class Watch:
             )
         if why:
             self.end(why)
+
+    def _follow_plan(self) -> None:
+        """Follow a plan that goes by what windows show; end the hold where that fails."""
+        try:
+            self._follow(self.context)
+        except ActuationError as error:
+            self.end(f"the plan could not be followed: {error}")
 
     def _changed_its_row(self, hold: Hold) -> bool:
         """Whether a workload that goes by the plan itself changed its row within the window."""

@@ -76,9 +76,8 @@ class RemoteRig(Rig):
             metrics=tuple(Metric(name, Origin.SIMULATED) for name in self.listed),
             actuator=self.remote,
             meter=self.meter,
-            tenure=self.remote,
         )
-        return Target(device)
+        return Target((device,))
 
 
 def open_rig(folder: Path, theatre: Theatre) -> RemoteRig:

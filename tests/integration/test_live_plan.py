@@ -25,8 +25,8 @@ from agents.devices.catalogue import open_device
 from agents.holds import Holder
 from agents.host import Host, HostClock, uncollected
 from agents.journal import Journal
-from agents.load import CUT_OFF, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
-from agents.plan_runner import QUANTITY, Follower
+from agents.load import CUT_OFF, REQUESTS, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
+from agents.plan_runner import PlanRunner
 from agents.target import Target
 from agents.workloads import open_workload
 from tests.integration.test_reference_server import Running
@@ -118,7 +118,7 @@ class Live:
         self.client = httpx.Client(base_url=url, timeout=120.0, trust_env=False)
         self.clock = HostClock()
         self.target = Target(
-            open_device("cpu", seed=0, state_dir=folder, root=Path("/")),
+            (open_device("cpu", seed=0, state_dir=folder, root=Path("/")),),
             open_workload(url, seed=0, state_dir=folder, clock=self.clock),
         )
         host = Host.here()
@@ -132,7 +132,7 @@ class Live:
             clock=self.clock,
             now=lambda: datetime.now(UTC),
         )
-        self.follower = Follower("cpu", self.target, self.holder, self.clock)
+        self.runner = PlanRunner("cpu", self.target, self.holder, self.clock)
 
     def put(self, setting: Setting) -> None:
         self.client.put("/knobs", json=dict(setting)).raise_for_status()
@@ -167,7 +167,7 @@ class Live:
     def following(self) -> Iterator[None]:
         """Follow the plan that is held within the block."""
         stop = threading.Event()
-        thread = threading.Thread(target=self.follower.run, args=(stop,))
+        thread = threading.Thread(target=self.runner.run, args=(stop,))
         thread.start()
         try:
             yield
@@ -233,7 +233,7 @@ def test_a_plan_follows_the_load_and_no_request_fails(live: Live) -> None:
     low = {**best, "instances": 1}
     bears = live.items_per_s(low, 64) / capacity
     rows = (Row(1.5, low, share(1.0 - 1.0 / CORES)), Row(math.inf, best, share(1.0 - bears)))
-    live.holder.take(order(plan=Plan(rows, QUANTITY)))
+    live.holder.take(order(plan=Plan(rows, REQUESTS.name)))
     fixed, followed = Shown(), Shown()
     with live.following():
         # What a change takes is learnt from the first ones; they do not count.

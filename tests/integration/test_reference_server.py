@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from agents.load import HttpCaller, LoadRun, LoadShape
+from agents.side import Restartable
 from agents.workloads import open_workload
 from tuner.core import MeasurementError
 
@@ -376,8 +377,8 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
 def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Path) -> None:
     workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
     try:
-        assert workload.pulse is not None
-        before = workload.pulse()
+        assert isinstance(workload.actuator, Restartable)
+        before = workload.actuator.incarnation()
         workload.actuator.apply({"batch_size": 4})
         window = workload.meter.start()
         assert eventually(lambda: window.read().totals["items"] > 0)
@@ -387,7 +388,7 @@ def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Pat
         with pytest.raises(MeasurementError, match="does not answer"):
             window.stop()
         assert workload.actuator.read() == DEFAULT
-        assert workload.pulse().incarnation != before.incarnation
+        assert workload.actuator.incarnation() != before
         workload.actuator.apply({"batch_size": 4})
         assert workload.actuator.read() == {**DEFAULT, "batch_size": 4}
         pids = httpx.get(f"{workload.board}/stats", trust_env=False).json()["pids"]

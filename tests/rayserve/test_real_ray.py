@@ -207,4 +207,4 @@ def paired(side: Side) -> Target:
         actuator=NothingToSet(),
         meter=side.meter,
     )
-    return Target(device, side)
+    return Target((device,), side)

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from agents.side import Pulse
 from tests.fakes import Rig, refusal, refused, steady
 from tuner.core import (
     Estimate,
@@ -391,7 +390,7 @@ def test_a_hold_that_somebody_else_changes_ends(rig: Rig) -> None:
 def test_a_workload_started_again_in_a_window_is_nobodys_change(rig: Rig, knows: bool) -> None:
     """Where it tells its start: the hold goes on, and is in force again when the window is over."""
     start = {"word": "first"}
-    rig.pulse = (lambda: Pulse(start["word"], 0, 0.0)) if knows else None
+    rig.incarnation = (lambda: start["word"]) if knows else None
     agent = rig.agent()
     rig.tuner.orders = [hold()]
     agent.step()

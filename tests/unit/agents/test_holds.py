@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +18,6 @@ from tuner.core import (
     Limit,
     Measurement,
     Plan,
-    Row,
     Setting,
     StoreError,
 )
@@ -152,29 +150,6 @@ def test_an_unsure_window_is_not_a_broken_one(rig: Rig) -> None:
     assert all(keeper.observed(seen(50.2)) == "" for _ in range(2 * BROKEN_WINDOWS))
 
 
-def test_a_plan_follows_the_load_with_hysteresis(rig: Rig) -> None:
-    plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
-    keeper = holder(rig)
-    keeper.take(order(plan=plan))
-    assert rig.setting == BUSY
-    path = [(95.0, BUSY), (85.0, HELD), (105.0, HELD), (115.0, BUSY), (95.0, BUSY), (80.0, HELD)]
-    for rate, expected in path:
-        assert keeper.observed(seen(10.0, rate)) == ""
-        assert rig.setting == expected, rate
-    again = holder(rig)
-    again.enforce()
-    assert rig.setting == HELD
-
-
-def test_a_row_that_cannot_be_applied_is_told(rig: Rig) -> None:
-    plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
-    keeper = holder(rig)
-    keeper.take(order(plan=plan))
-    rig.device.refuse = lambda s: refused("stuck")
-    with pytest.raises(ActuationError, match="stuck"):
-        keeper.observed(seen(10.0, 20.0))
-
-
 def test_a_hold_that_ended_is_not_taken_up_again(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
@@ -271,15 +246,6 @@ def test_broken_windows_count_also_where_they_cannot_be_written(
     said = [keeper.observed(seen(60.0)) for _ in range(BROKEN_WINDOWS)]
     assert said[:-1] == [""] * (BROKEN_WINDOWS - 1)
     assert "in 3 windows in a row" in said[-1]
-
-
-def test_a_plan_is_followed_on_a_full_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
-    keeper = holder(rig)
-    keeper.take(order(plan=plan))
-    monkeypatch.setattr(os, "fsync", FULL)
-    assert keeper.observed(seen(10.0, 85.0)) == ""
-    assert rig.setting == HELD
 
 
 def test_a_hold_that_cannot_be_written_is_not_taken_up(

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agents.journal import Journal
+from agents.target import WORKLOAD
 from tests.fakes import Rig, failing, refused
-from tuner.core import ActuationError, Conflict, Level, Part, Setting, StoreError
+from tuner.core import ActuationError, Conflict, Level, Setting, StoreError
 
 DEVICE = "fake@host"
 FOUND: Setting = {"gpu.clock_mhz": 800, "batch_size": 2}
@@ -53,14 +54,14 @@ def test_a_later_level_keeps_the_first_original(rig: Rig) -> None:
     record(rig, Level.HOLD)
     entry = rig.journal.get(DEVICE)
     assert entry is not None and entry.level is Level.HOLD
-    assert {k: v for part in entry.parts.values() for k, v in part.items()} == FOUND
+    assert {k: v for part in entry.sides.values() for k, v in part.items()} == FOUND
 
 
 def test_the_entry_tells_how_to_reach_the_device_again(rig: Rig) -> None:
     record(rig)
     (entry,) = rig.journal.devices()
     assert (entry.device, entry.boot, entry.attached) == (DEVICE, "boot-1", {"spec": "fake"})
-    assert entry.parts[Part.WORKLOAD] == {"batch_size": 2}
+    assert entry.sides[WORKLOAD] == {"batch_size": 2}
 
 
 def test_what_cannot_be_read_is_not_changed(rig: Rig) -> None:
@@ -196,11 +197,11 @@ def test_a_damaged_journal_is_mended_before_the_next_change(rig: Rig) -> None:
     record(rig)
     entry = rig.journal.get(DEVICE)
     assert entry is not None and not entry.damaged
-    assert entry.parts == {Part.DEVICE: {"gpu.clock_mhz": 800}, Part.WORKLOAD: {"batch_size": 1}}
+    assert entry.sides == {"fake": {"gpu.clock_mhz": 800}, WORKLOAD: {"batch_size": 1}}
 
 
 @example(junk=b"5")
-@example(junk=b'{"level": 7, "attached": null, "sides": 1}\n{"part": "device", "setting": 5}')
+@example(junk=b'{"level": 7, "attached": null, "sides": 1}\n{"side": "device", "setting": 5}')
 @given(junk=st.binary(max_size=200))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 def test_no_content_of_the_file_stops_a_restore(rig: Rig, junk: bytes) -> None:

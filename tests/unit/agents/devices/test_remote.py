@@ -117,8 +117,6 @@ def attached(remote: RemoteKnobs, rig: Rig) -> Side:
         metrics=tuple(Metric(name, Origin.SIMULATED) for name in rig.listed),
         actuator=remote,
         meter=rig.meter,
-        tenure=remote,
-        complaint=remote.complaint,
     )
 
 
@@ -245,7 +243,7 @@ class RemoteRig(Rig):
 
     @property
     def target(self) -> Target:
-        return Target(attached(self.remote, self))
+        return Target((attached(self.remote, self),))
 
 
 def rig_of(remote: RemoteKnobs, folder: Path, look: Callable[[], object]) -> RemoteRig:

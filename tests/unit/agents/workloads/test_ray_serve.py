@@ -226,7 +226,7 @@ class TestChanging:
             actuator=NothingToSet(), meter=side.meter,
         )  # fmt: skip
         with pytest.raises(ActuationError) as caught:
-            Target(device, side).apply({**AS_FOUND, "replicas": 3})
+            Target((device,), side).apply({**AS_FOUND, "replicas": 3})
         text = str(caught.value)
         assert "not at replicas=3 num_cpus=1 batch_size=4 after 75 s" in text
         assert "UPDATING, 2 of 3 replicas run: Deployment 'Model' has taken more than 30s" in text

@@ -1,25 +1,25 @@
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from agents.load import LoadShape
-from agents.side import Pulse, Side, WorkloadChanged
-from agents.workloads import open_workload
-from agents.workloads.served import attach, child
-from agents.workloads.served.contract import KnobsReply
-from tests.unit.agents.workloads.stand_in import KNOBS, StandIn
+from agents.side import (
+    LiveSignal,
+    OffersLoad,
+    Restartable,
+    Sample,
+    Side,
+    WaitingSignal,
+    WorkloadChanged,
+)
+from agents.workloads.served import attach
+from tests.unit.agents.workloads.stand_in import StandIn
 from tuner.core import (
     ActuationError,
     DeviceLost,
@@ -225,176 +225,80 @@ class TestMeter:
         assert rate.mean == pytest.approx(150.0, rel=0.3)
 
 
-class TestPulse:
+def signal(workload: Side, name: str = "requests_in_system") -> LiveSignal:
+    return next(live for live in workload.signals if live.signal.name == name)
+
+
+class TestSignals:
     def test_a_server_that_tells_no_incarnation_has_none(self, workload: Side) -> None:
-        assert workload.pulse is None
+        assert workload.signals == ()
+        assert not isinstance(workload.actuator, Restartable)
 
     def test_it_tells_the_load_and_each_start(self, server: StandIn) -> None:
         server.more = {"incarnation": "a", "arrived": 5, "in_flight_s": 1.5}
         workload = attached(server)
-        assert workload.pulse is not None
-        assert workload.pulse() == Pulse("a", 5, 1.5)
-        server.more = {"incarnation": "b"}
-        assert workload.pulse() == Pulse("b", 0, 0.0)
+        assert isinstance(workload.actuator, Restartable)
+        assert workload.actuator.incarnation() == "a"
+        assert signal(workload).read() == Sample("a", None, 1.5)
+        assert signal(workload, "arrival_rate_per_s").read() == Sample("a", None, 5.0)
+        server.more = {"incarnation": "b", "in_flight_s": 0.0}
+        assert signal(workload).read() == Sample("b", None, 0.0)
         server.more, server.version = {"incarnation": "c"}, "8"
-        for _ in range(2):
+        for ask in (signal(workload).read, workload.actuator.incarnation):
             with pytest.raises(WorkloadChanged, match="from 7 to 8; start the agent anew"):
-                workload.pulse()
+                ask()
         workload.close()
 
-    def test_one_that_tells_how_many_are_inside_can_be_asked_to_wait_for_a_crowd(
-        self, server: StandIn
-    ) -> None:
+    def test_one_that_tells_no_load_offers_no_signal(self, server: StandIn) -> None:
         server.more = {"incarnation": "a"}
         workload = attached(server)
-        assert workload.crowded is None
+        assert workload.signals == () and isinstance(workload.actuator, Restartable)
+        workload.close()
+
+    def test_one_that_tells_how_many_are_inside_can_be_asked_to_wait_for_so_many(
+        self, server: StandIn
+    ) -> None:
+        server.more = {"incarnation": "a", "in_flight_s": 0.5}
+        workload = attached(server)
+        assert not isinstance(signal(workload), WaitingSignal)
         workload.close()
         server.more = {"incarnation": "a", "inside": 3}
-        crowd = {"cpu_s": 1.0, "items": 2, "failed": 0, "pids": [], "incarnation": "a", "inside": 9}
-        server.override("GET /stats?inside=6&within_s=0.5", crowd)
+        many = {"cpu_s": 1.0, "items": 2, "failed": 0, "pids": [], "incarnation": "a", "inside": 9}
+        server.override("GET /stats?inside=6&within_s=0.5", many)
         workload = attached(server)
-        assert workload.crowded is not None and workload.pulse is not None
-        assert workload.crowded(6, 0.5) == Pulse("a", 0, 0.0, 9)
-        assert workload.pulse() == Pulse("a", 0, 0.0, 3)
+        live = signal(workload)
+        assert isinstance(live, WaitingSignal)
+        assert live.wait_above(6.0, 0.5) == Sample("a", 9.0, None)
+        assert live.read() == Sample("a", 3.0, None)
         workload.close()
 
     def test_one_that_is_gone_is_lost(self, server: StandIn) -> None:
-        server.more = {"incarnation": "a"}
+        server.more = {"incarnation": "a", "inside": 0}
         workload = attached(server)
         server.close()
-        assert workload.pulse is not None
         with pytest.raises(DeviceLost):
-            workload.pulse()
+            signal(workload).read()
         workload.close()
 
 
-class TestAttaching:
-    @pytest.mark.parametrize(
-        ("content", "where"),
-        [
-            (b"<html>", "the body"),
-            (b"[]", "the body"),
-            (b'{"name": "x"}', "version"),
-            (json.dumps({"name": "x", "version": "1", "knobs": [], "setting": {}}), "knobs"),
-            (
-                json.dumps({"name": "x", "version": "1", "knobs": [{}], "setting": {}}),
-                "knobs.0.name",
-            ),
-        ],
-    )
-    def test_what_is_not_in_the_contract_is_named(
-        self, server: StandIn, content: bytes | str, where: str
-    ) -> None:
-        body = content.encode() if isinstance(content, str) else content
-        server.answers["GET /knobs"] = (200, body)
-        with pytest.raises(ActuationError, match=f"contract: {where}: "):
-            attached(server)
-
-    def test_knobs_that_make_no_space_are_refused(self, server: StandIn) -> None:
-        broken = {**KNOBS[0], "default": 9}
-        server.override("GET /knobs", {**server.knobs(), "knobs": [broken], "only": []})
-        with pytest.raises(InvalidInput, match="default 9"):
-            attached(server)
-
-    def test_another_kind_of_server_is_found_out(self, server: StandIn) -> None:
-        server.answers["GET /knobs"] = (404, b"nothing here")
-        with pytest.raises(ActuationError, match="HTTP 404: nothing here"):
-            attached(server)
+class TestAskedLoad:
+    def test_it_sends_the_load_that_is_asked_for(self, server: StandIn, workload: Side) -> None:
+        assert isinstance(workload.meter, OffersLoad)
+        assert workload.meter.context == {"requests_in_system": 2.0}
+        other = workload.meter.offering({"requests_in_system": 3.0})
+        assert isinstance(other, OffersLoad) and other.context == {"requests_in_system": 3.0}
+        window = other.start()
+        until_items(window, 10)
+        assert window.stop().totals["items"] >= 10
 
     @pytest.mark.parametrize(
-        "url",
-        [
-            "http://127.0.0.1",
-            "http://127.0.0.1:0",
-            "http://127.0.0.1:99999",
-            "http://127.0.0.1:80/path",
-            "http://10.0.0.1:80",
-            "http://example.org:80",
-            "http://",
-        ],
+        "context",
+        [{"price": 1.0}, {"requests_in_system": 2.0, "arrival_rate_per_s": 3.0}],
+        ids=str,
     )
-    def test_addresses_that_cannot_be_meant_are_refused(self, url: str) -> None:
-        with pytest.raises(InvalidInput, match=r"http://127\.0\.0\.1:PORT"):
-            open_workload(url, seed=0, state_dir=Path(), clock=WallClock())
-
-    @pytest.mark.parametrize("spec", ["", "http", "referense", "https://127.0.0.1:1"])
-    def test_an_unknown_workload_is_told_what_there_is(self, spec: str) -> None:
-        with pytest.raises(InvalidInput, match=r"choose reference, or http://127\.0\.0\.1:PORT"):
-            open_workload(spec, seed=0, state_dir=Path(), clock=WallClock())
-
-    def test_a_url_opens_the_server_there(self, server: StandIn) -> None:
-        workload = open_workload(server.url + "/", seed=0, state_dir=Path(), clock=WallClock())
-        assert workload.actuator.read() == {"instances": 1, "batch_size": 1}
-        workload.close()
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["name", "values", "default", "cost", "x"]), inner)
-    ),
-    max_leaves=8,
-)
-
-
-@given(
-    name=JSON,
-    knobs=JSON
-    | st.lists(st.fixed_dictionaries({"name": st.text(), "values": JSON, "default": JSON})),
-    only=JSON,
-    setting=JSON,
-)
-def test_any_json_is_either_a_space_or_refused(
-    name: object, knobs: object, only: object, setting: object
-) -> None:
-    body = {"name": name, "version": "1", "knobs": knobs, "only": only, "setting": setting}
-    try:
-        space = KnobsReply.model_validate_json(json.dumps(body)).space()
-    except (ValidationError, InvalidInput):
-        return
-    assert space.size >= 1
-    space.check(space.default)
-
-
-class TestReference:
-    def test_without_its_packages_it_says_what_to_install(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    def test_what_no_load_is_is_refused_by_name(
+        self, workload: Side, context: dict[str, float]
     ) -> None:
-        monkeypatch.setattr(child, "NEEDS", ("torch_of_another_world",))
-        with pytest.raises(InvalidInput, match="torch_of_another_world; pip install"):
-            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
-
-    def test_a_server_that_does_not_start_shows_the_end_of_its_log(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        monkeypatch.setattr(child, "SERVER", "agents.workloads.no_such_server")
-        with pytest.raises(DeviceLost, match="No module named") as caught:
-            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
-        assert str(tmp_path / "reference.log") in caught.value.hint
-
-    def test_a_model_that_there_is_not_is_bad_input(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidInput, match="invalid choice: 'resnet5'"):
-            open_workload("reference:resnet5", seed=0, state_dir=tmp_path, clock=WallClock())
-
-    def test_a_server_that_is_never_ready_is_given_up_and_ended(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        (tmp_path / "never_ready.py").write_text("import time\ntime.sleep(60)\n")
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        monkeypatch.setattr(child, "SERVER", "never_ready")
-        monkeypatch.setattr(child, "START_S", 0.2)
-        began = time.monotonic()
-        with pytest.raises(DeviceLost, match="it said nothing"):
-            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
-        assert time.monotonic() - began < 10.0
-
-
-def test_the_adapter_stays_light() -> None:
-    heavy = {"torch", "numpy", "fastapi", "starlette", "sqlalchemy", "uvicorn"}
-    program = (
-        "import sys, agents.load, agents.workloads, agents.workloads.served\n"
-        f"sys.exit(','.join(sorted({heavy!r} & set(sys.modules))) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+        assert isinstance(workload.meter, OffersLoad)
+        with pytest.raises(InvalidInput, match="no load can be sent at"):
+            workload.meter.offering(context)

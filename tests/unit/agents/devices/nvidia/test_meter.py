@@ -304,7 +304,7 @@ class TestOpening:
 
     def test_without_an_actuator_it_is_only_measured(self, side: Side) -> None:
         assert side.space.knobs == ()
-        assert side.tenure is None
+        assert side.guard is None
         assert all("actuator" in side.cannot[knob] for knob in (CLOCK, MEMORY, LIMIT))
         assert {m.name for m in side.metrics} == {"energy_j", "power_w"}
 
@@ -339,6 +339,12 @@ class Direct:
     def release(self) -> None:
         for knob in self._set:
             self._driver.reset(knob)
+
+    def conflict(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        self._set.clear()
 
 
 class TestFollowing:
