@@ -9,9 +9,8 @@ from typing import Any
 from tuner.errors import ConfigError, InvalidInput
 
 NUMBER = (int, float)
-KINDS: dict[Any, str] = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list"}
-KINDS[bool] = "true or false"
-"""What a kind is called; any other is a table, but for `object`, which is anything."""
+KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}
+"""What a kind is called; any other is a table."""
 
 
 def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +40,6 @@ def checked(
             near = get_close_matches(key, kinds, 1)
             hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(kinds)}"
             raise error(f"{where}: unknown key {key!r}", hint=hint)
-        unasked = isinstance(value, bool) and kinds[key] not in (bool, object)
-        if unasked or not isinstance(value, kinds[key]):
+        if isinstance(value, bool) is not (kinds[key] is bool) or not isinstance(value, kinds[key]):
             raise error(f"{where}: {key} must be {KINDS.get(kinds[key], 'a table')}, not {value!r}")
     return table

@@ -22,7 +22,7 @@ METRICS = "/metrics"
 
 FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "url", "version"), str)
 FILE_KEYS |= {"knob": list, "latency": dict, "failures": dict, "load": dict}
-KNOB_KEYS: dict[str, Any] = {"name": str, "values": list, "default": object, "role": str}
+KNOB_KEYS: dict[str, Any] = {"name": str, "values": list, "role": str}
 KNOB_KEYS |= {"seconds": toml.NUMBER, "restart": bool, "set": dict, "read": dict}
 SET_KEYS = {"method": str, "path": str, "json": object}
 READ_KEYS = {"path": str, "json": str}
@@ -118,7 +118,9 @@ def load_service_config(path: Path) -> ServiceConfig:
 
 def _knob(where: str, number: int, table: object) -> KnobCalls:
     where = f"{where}: knob {number}"
-    known = toml.checked(where, table, KNOB_KEYS)
+    default = table.get("default") if isinstance(table, dict) else None
+    kinds = {**KNOB_KEYS, "default": bool if isinstance(default, bool) else object}
+    known = toml.checked(where, table, kinds)
     _demand(where, known, "name", "values", "default", "set")
     if "read" not in known:
         raise ConfigError(

@@ -229,6 +229,15 @@ def test_what_does_not_change_is_not_sent(side: Side, service: Service) -> None:
     assert service.codec == "small"
 
 
+def test_a_knob_may_be_yes_or_no(service: Service, tmp_path: Path) -> None:
+    service.config = {"pool": {"workers": True}}
+    side = opened(tmp_path, service, **{"[1, 2, 4]\ndefault = 4": "[false, true]\ndefault = true"})
+    side.actuator.apply({"workers": False})
+    assert service.asked == [("POST", "/config", {"pool": {"workers": False}})]
+    assert side.actuator.read()["workers"] is False
+    side.close()
+
+
 def test_a_change_that_takes_a_while_is_waited_for(service: Service, tmp_path: Path) -> None:
     side = opened(tmp_path, service, **{"seconds = 0.2": "seconds = 60"})
     service.late = 4  # the first is what apply reads before
@@ -362,7 +371,7 @@ def test_with_our_load_no_metrics_are_needed_nor_any_knob(service: Service, tmp_
         ("values = [1, 2, 4]", "values = [[1], 4]", r"knob 1: \[1\] cannot be a knob's value"),
         ("default = 4", "default = 3", "knob 1: .*default 3 is not in its list"),
         ('role = "parallel"', 'role = "paralel"', "no role 'paralel'; known: parallel"),
-        ("restart = true", "restart = 1", "restart must be true or false"),
+        ("restart = true", "restart = 1", "restart must be a boolean"),
         ("restart = true", "restat = true", "did you mean restart"),
         ('read = { path = "/config", json = "pool.workers" }', "", "workers has no read, and what"),
         ('workers = "{value}"', 'workers = "value"', 'json of set has no "{value}"'),
