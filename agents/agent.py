@@ -71,7 +71,7 @@ class DeviceAgent:
     """Works one device for the tuner; used by one thread.
 
     `attached` is what `agent revert` needs to open the device again. `waiting` is set while the loop
-    only waits for the tuner, so that a stop need not wait for it.
+    only waits for the tuner, so that a stop need not wait for it. `runner` follows the plan of a hold.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
-        self._runner = PlanRunner(device.id, bench.target, self._holder, around.clock)
+        self.runner = PlanRunner(device.id, bench.target, self._holder, around.clock)
         self._watch = Watch(
             device.id,
             bench,
@@ -114,7 +114,7 @@ class DeviceAgent:
             around.clock,
             self._check_stop,
             rng,
-            self._runner.observed,
+            self.runner.observed,
         )
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class DeviceAgent:
         """
         self.begin()
         ended = threading.Event()
-        beside = [self._stand_by, *([self._runner.run] if self._runner.watches else [])]
+        beside = [self._stand_by, *([self.runner.run] if self.runner.watches else [])]
         threads = [
             threading.Thread(target=work, args=(ended,), name=f"{self.device.id} held", daemon=True)
             for work in beside
@@ -254,7 +254,7 @@ class DeviceAgent:
             applied=applied,
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
-            context={**self._watch.context, **self._runner.context},
+            context={**self._watch.context, **self.runner.context},
             wait_s=0.0 if not_back is not None else min(POLL_S, self._watch.due_in_s()),
             unable=unable,
         )

@@ -124,7 +124,8 @@ class PlanRunner:
             else live.read()
         )
         now = self._clock.monotonic()
-        self._take_up(sample.incarnation)
+        if restartable is not None:
+            self._take_up(sample.incarnation or restartable.incarnation())
         if self._holder.is_aside:
             self._pause()
             return

@@ -41,14 +41,14 @@ class WorkloadChanged(ActuationError):
 class Sample:
     """A signal at one moment, one of the two numbers at least.
 
-    `incarnation` is another word after each start of what tells the signal. `integral` adds up the
-    signal over the seconds since that start, so that its growth per second is the exact mean between
-    two looks; `present` is its value now.
+    `present` is its value now. `integral` adds up the signal over the seconds since what tells it was
+    started, so that its growth per second is the exact mean between two looks; `incarnation` is another
+    word after each such start, empty where it is not told.
     """
 
-    incarnation: str
     present: float | None = None
     integral: float | None = None
+    incarnation: str = ""
 
 
 class LiveSignal(Protocol):

@@ -76,8 +76,8 @@ def signals_of(reader: StatsReader, stats: StatsReply) -> tuple[LiveSignal, ...]
 
 def _requests(stats: StatsReply) -> Sample:
     present = None if stats.inside is None else float(stats.inside)
-    return Sample(stats.incarnation, present, stats.in_flight_s)
+    return Sample(present, stats.in_flight_s, stats.incarnation)
 
 
 def _arrivals(stats: StatsReply) -> Sample:
-    return Sample(stats.incarnation, integral=float(stats.arrived or 0))
+    return Sample(None, float(stats.arrived or 0), stats.incarnation)

@@ -40,7 +40,7 @@ class Requests:
         self.awaited: list[float] = []
 
     def read(self) -> Sample:
-        return Sample(self.started(), integral=self.in_flight_s)
+        return Sample(None, self.in_flight_s, self.started())
 
     def started(self) -> str:
         if self.gone is not None:

@@ -1,0 +1,122 @@
+"""A whole tuner and a whole agent in one process, on time that only moves when told.
+
+They speak over the real routes: what a newcomer adds is tried as it would run.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from starlette.testclient import TestClient
+
+from agents.agent import DeviceAgent, Surroundings
+from agents.credentials import Credentials
+from agents.host import Host
+from agents.journal import Journal
+from agents.link import Link
+from agents.measure import Bench
+from agents.spool import Spool
+from agents.target import Target
+from agents.windows import Usage
+from db.memory import MemoryStore
+from policies import load_policy
+from tests.builders import Time
+from tuner.api import create_app
+from tuner.core import Phase, Policy
+from tuner.loop import Loop
+from tuner.operations import Operations
+from tuner.wire import Poll, StudyDraft, StudyView
+
+TOKEN = "secret"
+DEVICE = "target@lab"
+
+
+class Lab:
+    """One target, its agent and the tuner."""
+
+    def __init__(
+        self, folder: Path, target: Target, time: Time, client: TestClient, verbs: Operations
+    ) -> None:
+        self.target, self.time = target, time
+        self.verbs = verbs
+        self.away = False
+        """Whether the tuner does not answer."""
+        self._client = client
+        (folder / "token").write_text(f"{TOKEN}\n")
+        host = Host("lab", "boot-1", 2)
+        link = Link(
+            httpx.Client(base_url="http://testserver", transport=httpx.MockTransport(self._send)),
+            Credentials(folder, folder / "token", host.agent),
+            Spool(folder / "spool"),
+        )
+        around = Surroundings(
+            link=link,
+            journal=Journal(folder / "journal"),
+            host=host,
+            clock=time,
+            now=time.now,
+            stop=threading.Event(),
+            start="start-1",
+        )
+        bench = Bench(
+            target=target,
+            host_clock=time,
+            now=time.now,
+            usage=Usage(2, lambda: 0.0),
+            seed="0",
+        )
+        device = target.describe(DEVICE, host.agent, {}, time.now())
+        self.agent = DeviceAgent(
+            device, bench, folder / "holds", around, {"spec": "lab"}, random.Random(0)
+        )
+        self.agent.begin()
+        self.agent.step()
+
+    def tune(self, draft: StudyDraft, most: int = 200) -> StudyView:
+        """Run a study until it holds something."""
+        study = self.verbs.create(draft).id
+        for _ in range(most):
+            self.agent.step()
+            found = self.verbs.study(study)
+            if found.phase is Phase.HOLDING:
+                self.agent.step()  # takes the hold up
+                return found
+            assert found.phase is not Phase.PAUSED, found.phase_why
+        raise AssertionError(f"{study} is still {found.phase}: {found.phase_why}")
+
+    def follow(self, seconds: int) -> None:
+        """Let time pass while a plan is held, a look at its signal each second."""
+        for _ in range(seconds):
+            self.time.sleep(1.0)
+            self.agent.runner.tick()
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on to the tuner; a wait for news passes on the lab's time."""
+        if self.away:
+            raise httpx.ConnectError("nobody is there")
+        content = request.content
+        if request.url.path.endswith("/next"):
+            poll = Poll.model_validate_json(content)
+            self.time.sleep(poll.wait_s)
+            content = poll.model_copy(update={"wait_s": 0.0}).model_dump_json().encode()
+        headers = {k: v for k, v in request.headers.items() if k not in ("content-length", "host")}
+        answer = self._client.request(
+            request.method, request.url.path, content=content, headers=headers
+        )
+        return httpx.Response(answer.status_code, content=answer.content)
+
+
+@contextmanager
+def lab(
+    folder: Path, target: Target, time: Time, policies: Callable[[str], Policy] = load_policy
+) -> Iterator[Lab]:
+    """Open a lab for a target."""
+    verbs = Operations(Loop(MemoryStore(), policies, time.now, monotonic=time.monotonic))
+    app = create_app(verbs, TOKEN, frozenset({"testserver"}), "0")
+    with TestClient(app) as client:
+        yield Lab(folder, target, time, client, verbs)
