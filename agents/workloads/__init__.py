@@ -26,7 +26,7 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
     """Open `reference` (started here, ended by `close`), or what runs already.
 
     That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`, or
-    any service that a file on this host describes, `service:FILE.toml`.
+    any service that a file on this host describes, `service:/PATH/FILE.toml`.
     `reference:MODEL` serves another model: resnet50, mobilenet, bert or gpt2.
     `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
     logs, `clock` the time that requests are measured in.
@@ -44,7 +44,8 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
         more = f"; other packages offer: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no workload {spec!r}",
-            hint="choose reference, or http://127.0.0.1:PORT of a running server, or service:FILE.toml, "
+            hint="choose reference, or http://127.0.0.1:PORT of a running server, or "
+            "service:/PATH/FILE.toml of any that such a file describes, "
             f"or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT{more}",
         )
     side: Side = opener(spec, seed=seed, state_dir=state_dir, clock=clock)

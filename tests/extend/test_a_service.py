@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -37,9 +37,9 @@ def documented() -> str:
     return str(file)
 
 
-def start_service(played: Stage) -> int:
+def start_service(played: Stage, port: int = 0) -> int:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.extend.thumbnails"],
+        [sys.executable, "-m", "tests.extend.thumbnails", str(port)],
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
@@ -72,7 +72,9 @@ def production(port: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_service_is_tuned_held_and_put_back_by_a_file_alone(played: Stage) -> None:
+def test_a_service_is_tuned_held_over_its_restart_and_put_back_by_a_file_alone(
+    played: Stage,
+) -> None:
     text = documented()
     assert len(text.splitlines()) <= MOST_LINES
     port = start_service(played)
@@ -80,7 +82,9 @@ def test_a_service_is_tuned_held_and_put_back_by_a_file_alone(played: Stage) -> 
     file.write_text(text.replace("127.0.0.1:8080", f"127.0.0.1:{port}"))
 
     def workers() -> int:
-        return int(httpx.get(f"http://127.0.0.1:{port}/config").json()["pool"]["workers"])
+        with suppress(httpx.TransportError):
+            return int(httpx.get(f"http://127.0.0.1:{port}/config").json()["pool"]["workers"])
+        return 0
 
     with production(port):
         played.start_tuner()
@@ -96,5 +100,8 @@ def test_a_service_is_tuned_held_and_put_back_by_a_file_alone(played: Stage) -> 
         (known,) = played.call("GET", "/devices")
         assert "workers" in str(known)
         assert not [told for told in ("127.0.0.1", "/config") if told in str(known)]
+        played.kill("thumbnails")
+        assert start_service(played, port) == port
+        until(lambda: workers() == 2, lambda: f"not held anew: {played.log('agent')}")
         played.call("POST", f"/studies/{study}/stop", {})
         until(lambda: workers() == 1, lambda: f"not put back: {played.log('agent')}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from http.server import ThreadingHTTPServer
 
@@ -61,4 +62,4 @@ class Handler(Spoken):
 
 
 if __name__ == "__main__":
-    serve(Thumbnails(("127.0.0.1", 0), Handler))
+    serve(Thumbnails(("127.0.0.1", int(sys.argv[1])), Handler))

@@ -1,4 +1,4 @@
-"""Any HTTP service on this machine, by configuration: `service:FILE.toml` says how it is set and measured.
+"""Any HTTP service on this machine, set and measured as the file of `service:/PATH/FILE.toml` says.
 
 The file is the host's alone: the tuner learns of the knobs' names and values, never of a URL.
 
@@ -15,7 +15,8 @@ The file is the host's alone: the tuner learns of the knobs' names and values, n
 `[load]`: where it is there, our load generator sends `method` to `path` with `body`: `callers` at once,
     each after its last answer, or `rate_per_s` at random moments. Latency is then what it sees.
 
-What the text tells as `process_cpu_seconds_total` is the service's CPU time.
+What the text tells as `process_cpu_seconds_total` is the service's CPU time. Where it tells
+`process_start_time_seconds`, a service that was started again gets what is held anew.
 """
 
 from agents.workloads.http.attach import attach

@@ -13,7 +13,7 @@ from agents.prometheus_meter import ARRIVALS, PrometheusMeter
 from agents.side import Side
 from agents.workloads.http.config import OurLoad, ServiceConfig, load_service_config
 from agents.workloads.http.exposition import CPU, Exposition
-from agents.workloads.http.knobs import HttpKnob, HttpKnobs
+from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableKnobs
 from tuner.core import Clock, InvalidInput, Metric, Scope, TuningError
 
 REPORT_S = 1.0
@@ -21,17 +21,17 @@ REPORT_S = 1.0
 
 
 def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
-    """Attach to the running service that `service:FILE.toml` describes.
+    """Attach to the running service that `service:/PATH/FILE.toml` describes.
 
     Raises:
         ConfigError: the file cannot be read, or says what cannot be.
-        InvalidInput: there is no file in the spec, or the service tells no such metric.
+        InvalidInput: there is no absolute path in the spec, or the service tells no such metric.
         DeviceLost, ActuationError: the service does not answer, or not as the file says.
     """
-    file = spec.partition(":")[2]
-    if not file:
-        raise InvalidInput(f"{spec!r} names no file", hint="write service:FILE.toml")
-    config = load_service_config(Path(file))
+    file = Path(spec.partition(":")[2])
+    if not file.is_absolute():  # putting back must find it from any folder
+        raise InvalidInput(f"{spec!r} names no absolute path", hint="write service:/PATH/FILE.toml")
+    config = load_service_config(file)
     http = LocalHttp(config.url, f"the service {config.name}", "start it again, or see its log")
     try:
         return _opened(config, http, seed, clock)
@@ -41,9 +41,12 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
 
 def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> Side:
-    actuator = HttpKnobs(http, [HttpKnob(http, calls, clock) for calls in config.knobs])
-    actuator.read()
     told = Exposition(http, config)
+    knobs = [HttpKnob(http, calls, clock) for calls in config.knobs]
+    actuator = (
+        RestartableKnobs(http, knobs, told.started) if told.tells_start else HttpKnobs(http, knobs)
+    )
+    actuator.read()
     meter: LoadMeter | PrometheusMeter
     if config.load is not None:
         meter = LoadMeter(

@@ -12,7 +12,8 @@ from agents.workloads.http.config import Series, ServiceConfig
 from tuner.core import InvalidInput, MeasurementError
 
 CPU = "process_cpu_seconds_total"
-"""The name that Prometheus' own client libraries give it."""
+STARTED = "process_start_time_seconds"
+"""The names that Prometheus' own client libraries give them."""
 
 
 class Exposition:
@@ -25,21 +26,22 @@ class Exposition:
 
     def __init__(self, http: LocalHttp, config: ServiceConfig) -> None:
         self.url = f"{http.url}{config.metrics}"
-        self._client = http.client
+        self._http, self._path = http, config.metrics
         self._latency, self._failures = config.latency, config.failures
-        self.tells_cpu = False
+        self.tells_cpu = self.tells_start = False
         if config.latency.name:
             text = http.call("GET", config.metrics).text
             self._demand(config.latency, "histogram", text)
             if config.failures.name:
                 self._demand(config.failures, "counter", text)
             self.tells_cpu = CPU in declared(text, "counter")
+            self.tells_start = STARTED in declared(text, "gauge")
 
     def figures(self) -> Figures:
         """Return what is told now. Raises MeasurementError."""
         good, failed = self._latency, self._failures
         names = [series.name for series in (good, failed) if series.name]
-        samples = scrape(self._client, self.url, names)
+        samples = scrape(self._http.client, self.url, names)
         told = histogram(samples, good.name, good.keep)
         edges = tuple(edge * good.unit_ms for edge in told.edges)
         count = counter(samples, failed.name, failed.keep) if failed.name else 0.0
@@ -62,8 +64,13 @@ class Exposition:
 
         return total
 
+    def started(self) -> str:
+        """Return when the service was started, in its own words. Raises ActuationError, DeviceLost."""
+        text = self._http.call("GET", self._path).text
+        return next((line for line in text.splitlines() if line.startswith(f"{STARTED} ")), "")
+
     def _cpu_s(self) -> float:
-        return counter(scrape(self._client, self.url, (CPU,)), CPU, lambda _: True)
+        return counter(scrape(self._http.client, self.url, (CPU,)), CPU, lambda _: True)
 
     def _demand(self, series: Series, kind: str, text: str) -> None:
         there = declared(text, kind)

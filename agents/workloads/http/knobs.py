@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agents.local_http import LocalHttp
@@ -94,6 +94,20 @@ class HttpKnobs:
         for one in self._knobs:
             if wanted[one.knob.name] != before[one.knob.name]:
                 one.set(wanted[one.knob.name])
+
+
+class RestartableKnobs(HttpKnobs):
+    """Sets the knobs of a service that tells when it was started."""
+
+    def __init__(
+        self, http: LocalHttp, knobs: Sequence[HttpKnob], started: Callable[[], str]
+    ) -> None:
+        super().__init__(http, knobs)
+        self._started = started
+
+    def incarnation(self) -> str:
+        """Return another word after each start. Raises ActuationError, DeviceLost."""
+        return self._started()
 
 
 def filled(template: Any, value: Value) -> Any:  # noqa: ANN401

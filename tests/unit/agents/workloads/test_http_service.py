@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents.side import Side
+from agents.side import Restartable, Side
 from agents.workloads import open_workload
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
@@ -83,11 +83,13 @@ class Service(ThreadingHTTPServer):
         self.late = 0
         """How many readings a change takes to show."""
         self.answered, self.failed, self.cpu_s = 0, 0, 1.5
-        self.tells_cpu = True
+        self.started = 1.7e9
+        self.tells_process = True
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def metrics(self) -> str:
-        cpu = "process_cpu_seconds_total" if self.tells_cpu else "cpu_seconds_total"
+        prefix = "process_" if self.tells_process else ""
+        cpu, start = f"{prefix}cpu_seconds_total", f"{prefix}start_time_seconds"
         below = (0, self.answered, self.answered)
         buckets = [
             f'request_seconds_bucket{{handler="{path}",le="{edge}"}} {count if path == "/thumb" else 9}'
@@ -104,6 +106,8 @@ class Service(ThreadingHTTPServer):
                 'failures_total{why="b"} 2',
                 f"# TYPE {cpu} counter",
                 f"{cpu} {self.cpu_s}",
+                f"# TYPE {start} gauge",
+                f"{start} {self.started}",
             ]
         )
 
@@ -313,9 +317,18 @@ def test_an_endpoint_that_is_gone_is_no_measurement(side: Side, service: Service
         window.read()
 
 
-def test_a_service_need_not_tell_its_cpu_time(service: Service, tmp_path: Path) -> None:
-    service.tells_cpu = False
+def test_a_restart_is_told_by_the_time_of_the_start(side: Side, service: Service) -> None:
+    assert isinstance(side.actuator, Restartable)
+    first = side.actuator.incarnation()
+    assert side.actuator.incarnation() == first
+    service.started += 0.5
+    assert side.actuator.incarnation() not in ("", first)
+
+
+def test_a_service_need_not_tell_of_its_process(service: Service, tmp_path: Path) -> None:
+    service.tells_process = False
     side = opened(tmp_path, service)
+    assert not isinstance(side.actuator, Restartable)
     assert "process_cpu_seconds_total" in side.cannot["cpu_time_ms"]
     assert "cpu_s" not in side.meter.start().stop().totals
     side.close()
@@ -403,8 +416,13 @@ def test_a_file_without_figures_and_load_is_refused(service: Service, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("spec", "why"), [("service:", "names no file"), ("service:x", "cannot read x")]
+    ("spec", "why"),
+    [
+        ("service:", "absolute path"),
+        ("service:x.toml", "absolute path"),
+        ("service:/x.toml", "cannot read /x"),
+    ],
 )
-def test_a_file_that_is_not_there_is_said(spec: str, why: str) -> None:
+def test_a_file_that_is_not_found_from_everywhere_is_refused(spec: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         open_workload(spec, seed=0, state_dir=Path(), clock=Time())
