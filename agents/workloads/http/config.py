@@ -13,7 +13,7 @@ from typing import Any
 from agents.load import LoadShape
 from agents.local_http import local_url
 from tuner import toml
-from tuner.core import ConfigError, Cost, InvalidInput, Knob, Part, Role, Value
+from tuner.core import ConfigError, Cost, InvalidInput, Knob, Part, Role, Space, Value
 
 VALUE = "{value}"
 """What stands in a body for the value to be set."""
@@ -85,14 +85,19 @@ def load_service_config(path: Path) -> ServiceConfig:
     """Read a service's file.
 
     Raises:
-        ConfigError: it cannot be read, does not parse, or says what cannot be; the message names the
-            file, the key, and the nearest key there is.
-        InvalidInput: its URL is not on this machine.
+        ConfigError: it cannot be read, does not parse, or says what cannot be, such as a URL that is
+            not on this machine; the message names the file, the key, and the nearest key there is.
     """
     where = str(path)
     table = toml.read(path, FILE_KEYS)
     _demand(where, table, "name", "url")
-    if local_url(table["url"], "write http://127.0.0.1:PORT").path not in ("", "/"):
+    knobs = tuple(_knob(where, n, one) for n, one in enumerate(table.get("knob", []), 1))
+    try:
+        url = local_url(table["url"], "write http://127.0.0.1:PORT")
+        Space(tuple(one.knob for one in knobs))
+    except InvalidInput as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+    if url.path not in ("", "/"):
         raise ConfigError(f"{where}: url must end after the port", hint="paths are each call's own")
     if not {"latency", "load"} & table.keys():
         raise ConfigError(
@@ -108,7 +113,7 @@ def load_service_config(path: Path) -> ServiceConfig:
         name=table["name"],
         url=table["url"].rstrip("/"),
         version=table.get("version", "unknown"),
-        knobs=tuple(_knob(where, n, one) for n, one in enumerate(table.get("knob", []), 1)),
+        knobs=knobs,
         metrics=_path(f"{where}: latency", latency.get("metrics", METRICS)),
         latency=Series(latency.get("histogram", ""), latency.get("labels"), UNITS_MS[unit]),
         failures=Series(failures.get("counter", ""), failures.get("labels")),
