@@ -263,7 +263,7 @@ class LoadRun:
 
 
 class HttpCaller:
-    """Posts one fixed request again and again over one kept connection.
+    """Sends one fixed request again and again over one kept connection.
 
     Understands answers with a Content-Length, which is all that the workload contract allows, and
     those in chunks (RFC 9112, §7.1), which Ray's proxy sends. A kept connection that the server
@@ -271,19 +271,26 @@ class HttpCaller:
     """
 
     def __init__(
-        self, host: str, port: int, path: str, *, body: bytes = b"", timeout_s: float = 10.0
+        self,
+        host: str,
+        port: int,
+        path: str,
+        *,
+        method: str = "POST",
+        body: bytes = b"",
+        timeout_s: float = 10.0,
     ) -> None:
         self._address = (host, port)
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._closed = False
         self._request = (
-            f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         ).encode("ascii") + body
 
     def send(self) -> str:
-        """Post once and return what went wrong: empty for an answer with status 200."""
+        """Send once and return what went wrong: empty for an answer with status 200."""
         wrong = self._sent()
         return CUT_OFF if wrong and self._closed else wrong
 

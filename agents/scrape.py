@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,6 +48,24 @@ def parse(text: str, names: Collection[str], where: str) -> list[Sample]:
     except ValueError as error:
         raise MeasurementError(f"{where} is not Prometheus text: {error}") from None
     return [sample for family in families for sample in family.samples]
+
+
+def declared(text: str, kind: str) -> list[str]:
+    """Return the names that a text gives a type: `histogram`, `counter`."""
+    return re.findall(rf"^# TYPE (\S+) {kind}\s*$", text, re.MULTILINE)
+
+
+def counter(samples: Sequence[Sample], name: str, keep: Callable[[Labels], bool]) -> float:
+    """Return one counter's sum over the series whose labels are to be kept; 0 where none is.
+
+    Raises:
+        MeasurementError: a value is none that a count can have.
+    """
+    names = (name, f"{name}_total")
+    total = math.fsum(s.value for s in samples if s.name in names and keep(s.labels))
+    if not (math.isfinite(total) and total >= 0.0):
+        raise MeasurementError(f"the counter {name} is at {total:g}")
+    return total
 
 
 @dataclass(frozen=True, slots=True)

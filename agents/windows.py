@@ -80,6 +80,7 @@ class TargetWindow:
         self._usage = usage
         self._metrics = {m.name: m for m in target.metrics}
         self._devices, self._declared = len(target.devices), target.quantities
+        self._workload = target.workload is not None
         self._windows: list[Window] = []
         meters = [side.meter for side in target.sides.values()]
         if context:
@@ -183,12 +184,14 @@ class TargetWindow:
     def foreign(self) -> float:
         """Return the share of the machine that neither the workload nor this process used.
 
-        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told.
+        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told. A
+        workload that does not tell its CPU time cannot be told from others.
         """
         on_device = (self.total("foreign_s") or 0.0) / max(self.seconds, 1e-9)
-        busy = self.total("busy_s")
-        ours = (self.total("cpu_s") or 0.0) + self._own_s
-        on_host = 0.0 if busy is None else max(0.0, busy - ours) / self._capacity_s
+        busy, used = self.total("busy_s"), self.total("cpu_s")
+        ours = self._own_s + (used or 0.0)
+        told = used is not None or not self._workload
+        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if told else 0.0
         return min(1.0, max(on_device, on_host))
 
     @property

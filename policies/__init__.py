@@ -1,12 +1,16 @@
-"""The judgement: policies are pure functions of the past. One file or folder each, loaded by name."""
+"""The judgement: policies are pure functions of the past. One file or folder each, loaded by name.
+
+Other packages offer theirs as entry points of the group `jouletune.policies`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 
+from tuner import plugins
 from tuner.core import InvalidInput, Policy
 
+GROUP = "jouletune.policies"
 POLICIES: Mapping[str, str] = {
     "packrat": "policies.packrat:Packrat",
     "polythrottle": "policies.polythrottle:Polythrottle",
@@ -24,12 +28,11 @@ def load_policy(name: str) -> Policy:
     """Return a policy by its name; only that policy's module, and what it needs, is imported.
 
     Raises:
-        InvalidInput: there is no such policy.
+        InvalidInput: there is no such policy, or the package that offers it cannot be imported.
     """
-    if name not in POLICIES:
-        raise InvalidInput(
-            f"there is no policy {name!r}", hint=f"choose one of {', '.join(POLICIES)}"
-        )
-    module, _, attribute = POLICIES[name].partition(":")
-    policy: Policy = getattr(import_module(module), attribute)()
+    made = plugins.load(GROUP, POLICIES, name)
+    if made is None:
+        known = ", ".join(plugins.names(GROUP, POLICIES))
+        raise InvalidInput(f"there is no policy {name!r}", hint=f"choose one of {known}")
+    policy: Policy = made()
     return policy

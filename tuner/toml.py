@@ -9,7 +9,7 @@ from typing import Any
 from tuner.errors import ConfigError, InvalidInput
 
 NUMBER = (int, float)
-KINDS: dict[Any, str] = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list"}
+KINDS = {str: "a string", int: "an integer", NUMBER: "a number", list: "a list", bool: "a boolean"}
 """What a kind is called; any other is a table."""
 
 
@@ -40,6 +40,6 @@ def checked(
             near = get_close_matches(key, kinds, 1)
             hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(kinds)}"
             raise error(f"{where}: unknown key {key!r}", hint=hint)
-        if not isinstance(value, kinds[key]) or isinstance(value, bool):
+        if isinstance(value, bool) is not (kinds[key] is bool) or not isinstance(value, kinds[key]):
             raise error(f"{where}: {key} must be {KINDS.get(kinds[key], 'a table')}, not {value!r}")
     return table

@@ -1,17 +1,17 @@
-"""The devices an agent can open. To support another one: add a module beside it and a line below."""
+"""The devices an agent can open: those below, and what other packages offer as `jouletune.devices`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from agents.side import Side
+from tuner import plugins
 from tuner.core import InvalidInput, Limit, MetricUnavailable, Objective, Setting, Space
 
+GROUP = "jouletune.devices"
 DEVICES = MappingProxyType(
     {
         "cpu": "agents.devices.cpu:open_cpu",
@@ -37,22 +37,24 @@ Truth = Callable[[Setting], Mapping[str, float]]
 def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")) -> Side:
     """Open `cpu`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]` or `replay:FILE[#SURFACE]`.
 
+    A package's entry point is called alike, with what follows its name and the colon.
     `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
     `root` the filesystem that a real device is looked for in.
 
     Raises:
-        InvalidInput: there is no such kind, GPU, preset, workload, file or surface.
+        InvalidInput: there is no such kind, GPU, preset, workload, file or surface, or the package
+            that offers the kind cannot be imported.
         ConfigError: a file beside it is wrong.
         ActuationError: the device does not answer.
     """
-    kind, rest = _split(spec)
-    attached: Side = _load(DEVICES[kind])(rest, seed=seed, state_dir=state_dir, root=root)
-    return attached
+    _, opener, rest = _found(spec)
+    side: Side = opener(rest, seed=seed, state_dir=state_dir, root=root)
+    return side
 
 
 def specs_in(spec: str) -> list[str]:
     """Return the devices that a spec puts together: `nvidia:0+cpu` is two."""
-    kinds = "|".join(map(re.escape, DEVICES))
+    kinds = "|".join(map(re.escape, plugins.names(GROUP, DEVICES)))
     return re.split(rf"\+(?=(?:{kinds})(?:[:+]|$))", spec)
 
 
@@ -62,10 +64,10 @@ def known_truth(spec: str) -> Truth | None:
     Raises:
         InvalidInput: there is no such kind, preset, workload, file or surface.
     """
-    kind, rest = _split(spec)
+    kind, _, rest = _found(spec)
     if kind not in TRUTHS:
         return None
-    told: Truth = _load(TRUTHS[kind])(rest)
+    told: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
     return told
 
 
@@ -95,17 +97,15 @@ def oracle(
     return None if best is None else best[1]
 
 
-def _split(spec: str) -> tuple[str, str]:
+def _found(spec: str) -> tuple[str, Callable[..., Side], str]:
+    """Return the kind of a device, what opens one, and what follows the kind."""
     kind, _, rest = spec.partition(":")
-    if kind not in DEVICES:
+    opener = plugins.load(GROUP, DEVICES, kind)
+    if opener is None:
+        others = plugins.names(GROUP, DEVICES)[len(DEVICES) :]
+        more = f"; other packages offer: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no device {spec!r}",
-            hint="choose one like cpu, nvidia:0, simulated:a100 or replay:FILE.csv#SURFACE",
+            hint=f"choose one like cpu, nvidia:0, simulated:a100 or replay:FILE.csv#SURFACE{more}",
         )
-    return kind, rest
-
-
-def _load(target: str) -> Callable[..., Any]:
-    module, _, name = target.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found
+    return kind, opener, rest

@@ -1,21 +1,21 @@
-"""The workloads an agent can open; another one speaks the contract of `served`, or adds a line."""
+"""The workloads an agent can open: those below, and what other packages offer as `jouletune.workloads`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from agents.side import Side
+from tuner import plugins
 from tuner.core import Clock, InvalidInput
 
+GROUP = "jouletune.workloads"
 WORKLOADS = MappingProxyType(
     {
         "http": "agents.workloads.served:attach",
         "ray": "agents.workloads.ray_serve:attach",
         "reference": "agents.workloads.served:start_reference",
+        "service": "agents.workloads.http:attach",
         "simulated": "agents.workloads.simulated:open_simulated_inference",
     }
 )
@@ -25,25 +25,28 @@ WORKLOADS = MappingProxyType(
 def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Open `reference` (started here, ended by `close`), or what runs already.
 
-    That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`.
+    That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`, or
+    any service that a file on this host describes, `service:/PATH/FILE.toml`.
     `reference:MODEL` serves another model: resnet50, mobilenet, bert or gpt2.
     `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
     logs, `clock` the time that requests are measured in.
 
     Raises:
-        InvalidInput: there is no such workload, or a package it needs is not installed.
+        InvalidInput: there is no such workload, or a package it needs is not installed or cannot be
+            imported.
         DeviceLost: it does not answer.
         ActuationError: what answers does not speak the contract.
     """
     kind = spec.removesuffix(":").partition(":")[0]
-    if kind not in WORKLOADS or spec in ("http", "ray"):
+    opener = None if spec in ("http", "ray") else plugins.load(GROUP, WORKLOADS, kind)
+    if opener is None:
+        others = plugins.names(GROUP, WORKLOADS)[len(WORKLOADS) :]
+        more = f"; other packages offer: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no workload {spec!r}",
-            hint="choose reference, or http://127.0.0.1:PORT of a running server, "
-            "or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT",
+            hint="choose reference, or http://127.0.0.1:PORT of a running server, or "
+            "service:/PATH/FILE.toml of any that such a file describes, "
+            f"or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT{more}",
         )
-    module, _, name = WORKLOADS[kind].partition(":")
-    opener: Callable[..., Any] = getattr(import_module(module), name)
-    attached = opener(spec, seed=seed, state_dir=state_dir, clock=clock)
-    assert isinstance(attached, Side)
-    return attached
+    side: Side = opener(spec, seed=seed, state_dir=state_dir, clock=clock)
+    return side

@@ -35,7 +35,7 @@ def run(
         typer.Option(
             metavar="NAME",
             help="What runs on the device: reference, reference:resnet50|mobilenet|bert|gpt2, "
-            "http://127.0.0.1:PORT or ray:http://127.0.0.1:8265/APP/DEPLOYMENT.",
+            "http://127.0.0.1:PORT, ray:http://127.0.0.1:8265/APP/DEPLOYMENT or service:/PATH/FILE.toml.",
             show_default=False,
         ),
     ] = "",

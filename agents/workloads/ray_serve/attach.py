@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from agents.load import HttpCaller, LoadShape
 from agents.load_meter import LoadMeter
+from agents.local_http import local_url
 from agents.prometheus_meter import ARRIVALS, PrometheusMeter
 from agents.side import Side
 from agents.workloads.ray_serve.actuator import (
@@ -80,20 +80,10 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
 def parse(spec: str) -> Spec:
     """Take an address apart. Raises InvalidInput."""
-    url = spec.removeprefix("ray:")
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        local = host == "localhost" or ip_address(host).is_loopback
-    except ValueError as error:
-        raise InvalidInput(f"{spec!r} is not a Ray deployment: {error}", hint=HINT) from None
+    parts = local_url(spec.removeprefix("ray:"), f"{HINT}, on a machine that runs Ray")
     names = [unquote(name) for name in parts.path.split("/") if name]
-    if parts.scheme != "http" or not port or len(names) != 2 or parts.query:
+    if len(names) != 2:
         raise InvalidInput(f"{spec!r} is not a Ray deployment", hint=HINT)
-    if not local:
-        raise InvalidInput(
-            f"{spec!r} is not on this machine", hint=f"{HINT}, on a machine that runs Ray"
-        )
     callers, body = _load_asked(spec, parts.fragment)
     return Spec(f"http://{parts.netloc}", Address(*names), callers, body)
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from tuner.core import ActuationError, DeviceLost
+from agents.local_http import LocalHttp
+from tuner.core import ActuationError
 
 ANSWER_S = 20.0
 """The first question starts a module of the dashboard; it took 2 s on two cores."""
@@ -116,29 +117,33 @@ class Dashboard:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # Loopback must not go through a proxy that the environment names.
-        self.client = httpx.Client(base_url=url, timeout=ANSWER_S, trust_env=False)
-        self.close = self.client.close
+        hint = "is it running (`ray status`), and is this its dashboard's address?"
+        self._http = LocalHttp(url, "Ray", hint, ANSWER_S)
+        self.client, self.close = self._http.client, self._http.close
 
     def version(self) -> str:
         """Return Ray's version."""
-        return self._parsed(TypeAdapter(_Version), self._call("GET", "/api/version")).ray_version
+        return self._parsed(
+            TypeAdapter(_Version), self._http.call("GET", "/api/version")
+        ).ray_version
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the machines that are up."""
-        reply = self._call("GET", "/api/v0/nodes?detail=1")
+        reply = self._http.call("GET", "/api/v0/nodes?detail=1")
         found = self._parsed(TypeAdapter(_NodesReply), reply).data.result.result
         return tuple(node for node in found if node.state == "ALIVE")
 
     def metrics_urls(self) -> tuple[str, ...]:
         """Return where the cluster's machines tell their metrics."""
-        reply = self._call("GET", "/api/prometheus/sd")
+        reply = self._http.call("GET", "/api/prometheus/sd")
         groups = self._parsed(TypeAdapter(tuple[_Target, ...]), reply)
         return tuple(f"http://{target}/metrics" for group in groups for target in group.targets)
 
     def instance(self) -> Instance:
         """Return what Ray Serve runs."""
-        return self._parsed(TypeAdapter(Instance), self._call("GET", "/api/serve/applications/"))
+        return self._parsed(
+            TypeAdapter(Instance), self._http.call("GET", "/api/serve/applications/")
+        )
 
     def deploy(self, config: Mapping[str, Any]) -> None:
         """Ask for a config of the whole cluster; returns before it is in force."""
@@ -147,27 +152,7 @@ class Dashboard:
                 f"Ray at {self.url} hides part of the config, so it cannot be written back",
                 hint="start Ray with RAY_DASHBOARD_REDACT_RUNTIME_ENV=0",
             )
-        self._call("PUT", "/api/serve/applications/", dict(config))
-
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        try:
-            response = self.client.request(method, path, json=body)
-        except httpx.TimeoutException:
-            raise ActuationError(
-                f"Ray at {self.url} did not answer {method} {path} within {ANSWER_S:g} s",
-                hint="see the dashboard's log",
-            ) from None
-        except httpx.TransportError as error:
-            raise DeviceLost(
-                f"Ray at {self.url} does not answer: {error}",
-                hint="is it running (`ray status`), and is this its dashboard's address?",
-            ) from None
-        if response.status_code != 200:
-            raise ActuationError(
-                f"Ray at {self.url} refused {method} {path} with HTTP {response.status_code}: "
-                f"{response.text[:300]}"
-            )
-        return response
+        self._http.call("PUT", "/api/serve/applications/", dict(config))
 
     def _parsed(self, kind: TypeAdapter[ReplyT], response: httpx.Response) -> ReplyT:
         try:

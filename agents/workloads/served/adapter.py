@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from agents.load import HttpCaller, LoadShape
 from agents.load_meter import LoadMeter
+from agents.local_http import local_url
 from agents.side import Side
 from agents.workloads.served.contract import Server, StatsReply
 from agents.workloads.served.signals import StatsReader, signals_of
@@ -161,14 +161,6 @@ def attach(
 def _checked(url: str) -> str:
     """Return the URL without a trailing slash. Raises InvalidInput unless it is host and port."""
     hint = "write http://127.0.0.1:PORT"
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        local = host == "localhost" or ip_address(host).is_loopback
-    except ValueError as error:
-        raise InvalidInput(f"{url!r} is not a workload's address: {error}", hint=hint) from None
-    if not local:
-        raise InvalidInput(f"{url!r} is not on this machine", hint=hint)
-    if parts.scheme != "http" or not port or parts.path not in ("", "/") or parts.query:
-        raise InvalidInput(f"{url!r} is not a plain http address with a port", hint=hint)
+    if local_url(url, hint).path not in ("", "/"):
+        raise InvalidInput(f"{url!r} is not just a host and a port", hint=hint)
     return url.rstrip("/")

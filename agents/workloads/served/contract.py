@@ -7,9 +7,9 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Role, Setting, Space, Value
+from agents.local_http import LocalHttp
+from tuner.core import ActuationError, Cost, Knob, Part, Role, Setting, Space, Value
 
-ANSWER_S = 10.0
 CHANGE_S = 180.0
 """A change may start processes."""
 
@@ -82,48 +82,22 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # Loopback must not go through a proxy that the environment names.
-        self._client = httpx.Client(base_url=url, timeout=ANSWER_S, trust_env=False)
-        self.close = self._client.close
+        hint = "start it again, or see why it ended in its log"
+        self._http = LocalHttp(url, "the workload", hint)
+        self.close = self._http.close
 
     def knobs(self) -> KnobsReply:
         """Return the knobs and what is in force."""
-        return self._parsed(KnobsReply, self._call("GET", "/knobs"))
+        return self._parsed(KnobsReply, self._http.call("GET", "/knobs"))
 
     def stats(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
         """Return what the server has done so far; where it can, once so many requests are in it."""
         asked = "" if inside is None else f"?inside={inside}&within_s={within_s:g}"
-        return self._parsed(StatsReply, self._call("GET", f"/stats{asked}"))
+        return self._parsed(StatsReply, self._http.call("GET", f"/stats{asked}"))
 
     def put(self, setting: Setting) -> None:
         """Ask for a setting and wait until it is in force."""
-        self._call("PUT", "/knobs", dict(setting), CHANGE_S)
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: dict[str, Value] | None = None,
-        within_s: float = ANSWER_S,
-    ) -> httpx.Response:
-        try:
-            response = self._client.request(method, path, json=body, timeout=within_s)
-        except httpx.TimeoutException:
-            raise ActuationError(
-                f"the workload at {self.url} did not answer {method} {path} within {within_s:g} s",
-                hint="see its log",
-            ) from None
-        except httpx.TransportError as error:
-            raise DeviceLost(
-                f"the workload at {self.url} does not answer: {error}",
-                hint="start it again, or see why it ended in its log",
-            ) from None
-        if response.status_code != 200:
-            raise ActuationError(
-                f"the workload at {self.url} refused {method} {path} with HTTP "
-                f"{response.status_code}: {_reason(response)}"
-            )
-        return response
+        self._http.call("PUT", "/knobs", dict(setting), CHANGE_S)
 
     def _parsed(self, model: type[ReplyT], response: httpx.Response) -> ReplyT:
         try:
@@ -136,11 +110,3 @@ class Server:
                 f"contract: {where}: {first['msg']}",
                 hint="the contract is at the top of agents/workloads/served/__init__.py",
             ) from None
-
-
-def _reason(response: httpx.Response) -> str:
-    """Return the message of an error in the contract, else the beginning of the body."""
-    try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        return response.text[:200]

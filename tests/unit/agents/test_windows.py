@@ -110,3 +110,11 @@ def test_not_a_number_never_becomes_an_estimate(tmp_path: Path) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"latency_p99_ms": Estimate(math.nan)})
     with pytest.raises(MeasurementError):
         run(rig)
+
+
+@pytest.mark.parametrize(("workload", "share"), [(True, 0.0), (False, 0.85)])
+def test_a_workload_that_tells_no_cpu_time_is_not_taken_for_others(
+    tmp_path: Path, workload: bool, share: float
+) -> None:
+    rig = Rig(tmp_path, shows=lambda began, now: {"busy_s": 1.7 * (now - began)}, workload=workload)
+    assert run(rig).foreign() == pytest.approx(share)

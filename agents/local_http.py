@@ -1,0 +1,72 @@
+"""A program on this machine that is spoken to over HTTP, with our errors for what goes wrong."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+import httpx
+
+from tuner.core import ActuationError, DeviceLost, InvalidInput
+
+ANSWER_S = 10.0
+
+
+def local_url(url: str, hint: str) -> SplitResult:
+    """Return a URL's parts. Raises InvalidInput unless it is plain http to a port on loopback."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        local = host == "localhost" or ip_address(host).is_loopback
+    except ValueError as error:
+        raise InvalidInput(f"{url!r} is not an address: {error}", hint=hint) from None
+    if not local:
+        raise InvalidInput(f"{url!r} is not on this machine", hint=hint)
+    if parts.scheme != "http" or not port or parts.query:
+        raise InvalidInput(f"{url!r} is not a plain http address with a port", hint=hint)
+    return parts
+
+
+class LocalHttp:
+    """One such program at a base URL; `who` names it in errors, `hint` says what to do where it is away."""
+
+    def __init__(self, url: str, who: str, hint: str, answer_s: float = ANSWER_S) -> None:
+        self.url = url
+        self._who, self._hint, self._answer_s = f"{who} at {url}", hint, answer_s
+        # Loopback must not go through a proxy that the environment names.
+        self.client = httpx.Client(base_url=url, timeout=answer_s, trust_env=False)
+        self.close = self.client.close
+
+    def call(
+        self, method: str, path: str, body: object = None, within_s: float | None = None
+    ) -> httpx.Response:
+        """Return a good answer.
+
+        Raises:
+            DeviceLost: nobody answers.
+            ActuationError: not in time, or with a refusal.
+        """
+        within_s = within_s or self._answer_s
+        try:
+            response = self.client.request(method, path, json=body, timeout=within_s)
+        except httpx.TimeoutException:
+            raise ActuationError(
+                f"{self._who} did not answer {method} {path} within {within_s:g} s",
+                hint="see its log",
+            ) from None
+        except httpx.RequestError as error:
+            raise DeviceLost(f"{self._who} does not answer: {error}", hint=self._hint) from None
+        if not response.is_success:
+            raise ActuationError(
+                f"{self._who} refused {method} {path} with HTTP {response.status_code}: "
+                f"{_reason(response)}"
+            )
+        return response
+
+
+def _reason(response: httpx.Response) -> str:
+    """Return the message of an error in the workload contract, else the beginning of the body."""
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return response.text[:300]

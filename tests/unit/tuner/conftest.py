@@ -1,0 +1,3 @@
+from tests.packages import site
+
+__all__ = ["site"]

@@ -1,0 +1,104 @@
+"""What other packages offer by entry points, beside what is built in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agents.devices.catalogue import known_truth, open_device
+from agents.workloads import open_workload
+from policies import load_policy
+from tests.builders import Time
+from tests.packages import install
+from tuner.core import InvalidInput
+
+SOURCE = """
+def open_toaster(rest, **around):
+    return ("toaster", rest, sorted(around))
+
+class Guess:
+    pass
+"""
+
+
+Choose = Callable[[str], object]
+
+
+def open_kind(kind: str) -> object:
+    return open_device(f"{kind}:two", seed=0, state_dir=None)
+
+
+def open_work(kind: str) -> object:
+    return open_workload(f"{kind}:two", seed=0, state_dir=Path(), clock=Time())
+
+
+CHOICES: dict[str, tuple[Choose, str, str]] = {
+    "devices": (open_kind, "cpu", "agents.devices.cpu:open_cpu"),
+    "workloads": (open_work, "simulated", "agents.workloads.simulated:open_simulated_inference"),
+    "policies": (load_policy, "sobol", "policies.sobol:Sobol"),
+}
+every = pytest.mark.parametrize("group", list(CHOICES))
+
+
+def test_what_a_package_offers_is_opened_by_its_name(site: Path) -> None:
+    install(
+        site,
+        "toasting",
+        "[jouletune.devices]\ntoaster = toasting:open_toaster\n"
+        "[jouletune.workloads]\ntoast = toasting:open_toaster\n"
+        "[jouletune.policies]\nguess = toasting:Guess\n",
+        SOURCE,
+    )
+    assert open_kind("toaster") == ("toaster", "two", ["root", "seed", "state_dir"])
+    assert open_work("toast") == ("toaster", "toast:two", ["clock", "seed", "state_dir"])
+    assert type(load_policy("guess")).__name__ == "Guess"
+    assert known_truth("toaster:two") is None
+
+
+@every
+def test_an_unknown_name_is_told_what_packages_offer_too(site: Path, group: str) -> None:
+    install(site, "toasting", f"[jouletune.{group}]\ntoaster = toasting:open_toaster\n", SOURCE)
+    with pytest.raises(InvalidInput) as caught:
+        CHOICES[group][0]("toster")
+    assert "toaster" in caught.value.hint
+    assert "toasting" not in sys.modules
+
+
+@every
+def test_what_is_built_in_cannot_be_overridden(site: Path, group: str) -> None:
+    choose, name, target = CHOICES[group]
+    install(site, "toasting", f"[jouletune.{group}]\n{name} = toasting:Guess\n", SOURCE)
+    with pytest.raises(InvalidInput) as caught:
+        choose(name)
+    assert f"{name} = {target}, which is built in" in caught.value.message
+    assert f"{name} = toasting:Guess, of the package toasting 1.0" in caught.value.message
+
+
+def test_two_packages_that_offer_one_name_are_both_named(site: Path) -> None:
+    for package in ("toasting", "grilling"):
+        install(site, package, f"[jouletune.policies]\nguess = {package}:Guess\n", SOURCE)
+    with pytest.raises(InvalidInput, match=r"toasting 1\.0.*") as caught:
+        load_policy("guess")
+    assert "grilling 1.0" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("import a_module_of_another_world\n", "ModuleNotFoundError"),
+        ("raise RuntimeError('no licence')\n", "RuntimeError: no licence"),
+        ("", "AttributeError"),
+    ],
+)
+@every
+def test_a_package_that_does_not_import_is_named_with_its_module(
+    site: Path, group: str, source: str, why: str
+) -> None:
+    install(site, "toasting", f"[jouletune.{group}]\ntoaster = toasting:open_it\n", source)
+    with pytest.raises(InvalidInput) as caught:
+        CHOICES[group][0]("toaster")
+    assert "toaster = toasting:open_it, of the package toasting 1.0" in caught.value.message
+    assert why in caught.value.message

@@ -1,0 +1,56 @@
+"""What can be chosen by name: built in, or offered by another installed package as an entry point.
+
+Source: the Python Packaging User Guide, "Entry points specification".
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from tuner.errors import InvalidInput
+
+
+def names(group: str, builtin: Mapping[str, str]) -> list[str]:
+    """Return what there is to choose from, what is built in first."""
+    return [*builtin, *sorted({entry.name for entry in entry_points(group=group)} - {*builtin})]
+
+
+def load(group: str, builtin: Mapping[str, str], name: str) -> Any:  # noqa: ANN401
+    """Return the object that a name stands for, None where nothing has that name.
+
+    `builtin` gives `module:attribute` by name. Only the chosen module is imported.
+
+    Raises:
+        InvalidInput: two offer the name, or the package that does cannot be imported.
+    """
+    offers = list(entry_points(group=group, name=name))
+    who = [f"{name} = {builtin[name]}, which is built in"] if name in builtin else []
+    who += [_described(entry) for entry in offers]
+    if len(who) > 1:
+        raise InvalidInput(
+            f"{name!r} of {group} is offered twice: {'; '.join(who)}",
+            hint="uninstall a package that offers it, or have it use another name",
+        )
+    if offers:
+        return _imported(offers[0])
+    if name not in builtin:
+        return None
+    module, _, attribute = builtin[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _imported(entry: EntryPoint) -> Any:  # noqa: ANN401
+    try:
+        return entry.load()
+    except Exception as error:
+        raise InvalidInput(
+            f"cannot load {_described(entry)}: {type(error).__name__}: {error}",
+            hint="mend that package, or uninstall it",
+        ) from error
+
+
+def _described(entry: EntryPoint) -> str:
+    """Return an entry point and whose it is, in words."""
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
+    return f"{entry.name} = {entry.value}, of the package {package}"
