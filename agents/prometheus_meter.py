@@ -8,8 +8,16 @@ from itertools import pairwise
 
 from agents.load_meter import Totals
 from agents.scrape import Histogram
-from agents.windows import ratio_estimate
-from tuner.core import Clock, Estimate, MeasurementError, Metric, Reading, Scope, Window
+from tuner.core import (
+    Clock,
+    Estimate,
+    MeasurementError,
+    Metric,
+    Reading,
+    Scope,
+    Window,
+    ratio_estimate,
+)
 
 QUANTILES = {"latency_p50_ms": 0.50, "latency_p99_ms": 0.99}
 THROUGHPUT = Metric("throughput_per_s", scope=Scope.SERVICE)

@@ -26,11 +26,8 @@ from tuner.core import (
     Window,
     merged_estimate,
     quantity_of,
-    student_t95,
+    ratio_estimate,
 )
-
-LEAST_BATCHES = 3
-"""A standard error from fewer batches would be a guess."""
 
 SECONDS = "seconds"
 ENERGY = "energy_j"
@@ -240,31 +237,3 @@ def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
             hint="try it under whatever load there is",
         )
     return [m.offering(context) if isinstance(m, OffersLoad) else m for m in meters]
-
-
-def ratio_estimate(
-    steps: Sequence[tuple[float, float]], scale: float, metric: Metric
-) -> Estimate | None:
-    """Return `scale` × Σ numerators / Σ denominators over batches; None where it cannot be told.
-
-    The standard error is the ratio estimator's (Cochran, Sampling Techniques, §6.4), taken over the
-    batches that make up the window; the bounds use Student's t for that many batches.
-    """
-    count = len(steps)
-    above = math.fsum(n for n, _ in steps)
-    below = math.fsum(d for _, d in steps)
-    if count < LEAST_BATCHES or below <= 0.0:
-        return None
-    mean = above / below
-    residuals = math.fsum((n - mean * d) ** 2 for n, d in steps)
-    stderr = math.sqrt(residuals * count / (count - 1)) / below
-    reach = student_t95(count - 1) * stderr
-    return Estimate(
-        scale * mean,
-        scale * stderr,
-        count,
-        scale * (mean - reach),
-        scale * (mean + reach),
-        metric.origin,
-        metric.scope,
-    )

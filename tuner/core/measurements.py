@@ -246,3 +246,35 @@ def student_t95(freedom: int) -> float:
     second = (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
     third = (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0
     return z + first / v + second / v**2 + third / v**3
+
+
+LEAST_BATCHES = 3
+"""A standard error from fewer batches would be a guess."""
+
+
+def ratio_estimate(
+    steps: Sequence[tuple[float, float]], scale: float, metric: Metric
+) -> Estimate | None:
+    """Return `scale` × Σ numerators / Σ denominators over batches; None where it cannot be told.
+
+    The standard error is the ratio estimator's (Cochran, Sampling Techniques, §6.4), taken over the
+    batches that make up the window; the bounds use Student's t for that many batches.
+    """
+    count = len(steps)
+    above = math.fsum(n for n, _ in steps)
+    below = math.fsum(d for _, d in steps)
+    if count < LEAST_BATCHES or below <= 0.0:
+        return None
+    mean = above / below
+    residuals = math.fsum((n - mean * d) ** 2 for n, d in steps)
+    stderr = math.sqrt(residuals * count / (count - 1)) / below
+    reach = student_t95(count - 1) * stderr
+    return Estimate(
+        scale * mean,
+        scale * stderr,
+        count,
+        scale * (mean - reach),
+        scale * (mean + reach),
+        metric.origin,
+        metric.scope,
+    )

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.windows import TargetWindow, Usage, ratio_estimate
+from agents.windows import TargetWindow, Usage
 from tests.fakes import Rig, steady
-from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope
+from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope, ratio_estimate
 
 ENERGY = Metric("energy_j", Origin.SIMULATED, Scope.BOARD)
 
