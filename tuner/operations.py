@@ -275,6 +275,7 @@ class Operations:
                 self._told_of(found, trials),
                 self.loop.store.studies.revisions(study),
                 found.quantities,
+                past.baseline_at,
             ),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from tuner.core.devices import Glimpse
 from tuner.core.measurements import Estimate, Measurement, Origin
+from tuner.core.plans import Context
 from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantities, called
 from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
@@ -50,10 +51,13 @@ def draw_up(
     held: Sequence[Glimpse] = (),
     revisions: Sequence[Revision] = (),
     declared: Quantities = UNDECLARED,
+    baseline_at: Callable[[Context], Mapping[str, Estimate]] | None = None,
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
-    `held` is what the held windows showed of the energy of an item, by their start.
+    `held` is what the held windows showed of the energy of an item, by their start. `baseline_at` tells
+    what the baseline showed at a load; a window at whose load it was not measured is left out of what
+    was saved and of what exploring used more. Without it the baseline is the same at every load.
     A trial's energy is its mean power over window and overhead; windows without a power
     reading make the whole sum unknown rather than too small. A held window stands for the time since
     the one before it, at most `GAP_S`, where the study was holding all that time; else for itself.
@@ -67,8 +71,14 @@ def draw_up(
         return Bill(trials=len(trials), seconds=seconds)
     per_item = baseline[energy]
     explored = math.fsum(known)
+
+    def more_j(context: Context, shown: float) -> float:
+        """Return what an item took more than at the baseline under the same load; 0 where not known."""
+        there = baseline if baseline_at is None else baseline_at(context)
+        return shown - there[energy].mean if energy in there else 0.0
+
     overhead = math.fsum(
-        (w.estimates[energy].mean - per_item.mean) * w.load.completed
+        more_j(w.context, w.estimates[energy].mean) * w.load.completed
         for w in windows
         if energy in w.estimates
     )
@@ -79,7 +89,7 @@ def draw_up(
         explored_j=explored,
         overhead_j=overhead,
         saving_w=saving_w,
-        saved_j=_saved_j(per_item.mean, held, revisions) if held else None,
+        saved_j=_saved_j(more_j, held, revisions) if held else None,
         saved_since=held[0].started_at if held else None,
         break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
         trials=len(trials),
@@ -88,7 +98,11 @@ def draw_up(
     )
 
 
-def _saved_j(baseline_j: float, held: Sequence[Glimpse], revisions: Sequence[Revision]) -> float:
+def _saved_j(
+    more_j: Callable[[Context, float], float],
+    held: Sequence[Glimpse],
+    revisions: Sequence[Revision],
+) -> float:
     """Return what holding has saved by its windows, oldest first."""
     turns, runs = [r.at for r in revisions], _runs(revisions)
     saved, before, before_run = 0.0, None, None
@@ -99,7 +113,8 @@ def _saved_j(baseline_j: float, held: Sequence[Glimpse], revisions: Sequence[Rev
         if before is not None and run is not None and run == before_run:
             since_s = (window.started_at - before.started_at).total_seconds()
             speaks_s = max(speaks_s, min(since_s, GAP_S))
-        saved += (baseline_j - window.mean) * window.completed / window.seconds * speaks_s
+        less_j = -more_j(window.context, window.mean)
+        saved += less_j * window.completed / window.seconds * speaks_s
         before, before_run = window, run
     return saved
 

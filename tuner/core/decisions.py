@@ -7,9 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tuner.core.evidence import Evidence, counted, trials_spent, weigh
+from tuner.core.evidence import (
+    Evidence,
+    baseline_context,
+    comparable,
+    counted,
+    trials_spent,
+    weigh,
+)
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting
+from tuner.core.measurements import Estimate
 from tuner.core.plans import Context, Plan, Row
 from tuner.core.studies import Study
 from tuner.core.trials import Trial, TrialState
@@ -49,6 +57,12 @@ class Past:
         """Return what a row of a plan rests on: what is known at its load, where the baseline is."""
         there = self.at(plan.context(row))
         return there if there.baseline and there.limits is not None else self.evidence
+
+    def baseline_at(self, context: Context) -> Mapping[str, Estimate]:
+        """Return what the baseline showed at a load that may be compared with this one; nothing else."""
+        if comparable(context, baseline_context(self.study, self.trials)):
+            return self.evidence.baseline
+        return self.at(context).baseline
 
     @cached_property
     def _at(self) -> dict[frozenset[tuple[str, float]], Evidence]:

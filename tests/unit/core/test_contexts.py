@@ -133,3 +133,18 @@ def test_a_row_is_decided_at_a_value_of_its_own(at: float) -> None:
     rows = (Row(3.0, setting(), at=1.0), Row(6.0, setting(600), at=at), Row(math.inf, setting(800)))
     with pytest.raises(InvalidInput, match="a row from 3 to 6"):
         Plan(rows, "requests_in_system")
+
+
+def test_a_window_is_compared_with_the_baseline_of_a_like_load_and_with_no_other() -> None:
+    def at(number: int, energy_j: float, callers: float, asked: bool) -> Trial:
+        load = {"requests_in_system": callers}
+        shown = window(energy_j, context=load)
+        return trial(number, measurement=shown, context=load if asked else {})
+
+    trials = [at(1, 10.0, 4.0, False), at(2, 10.0, 4.0, False), at(3, 7.0, 1.0, True)]
+    known = past(study(), trials)
+    for callers, energy_j in [(4.0, 10.0), (4.4, 10.0), (1.0, 7.0)]:
+        shown = known.baseline_at({"requests_in_system": callers})
+        assert shown["energy_j"].mean == pytest.approx(energy_j)
+    assert known.baseline_at({"requests_in_system": 16.0}) == {}
+    assert known.baseline_at({})["energy_j"].mean == pytest.approx(10.0)

@@ -199,6 +199,27 @@ def test_windows_outside_every_hold_stand_for_themselves() -> None:
     assert bill.saved_j == pytest.approx(4.0 * 50.0 * 40)
 
 
+def test_a_held_window_is_compared_with_the_baseline_at_its_own_load() -> None:
+    known: dict[float, dict[str, Estimate]] = {
+        4.0: {"energy_j": Estimate(10.0)},
+        1.0: {"energy_j": Estimate(7.0)},
+    }
+    held = [
+        replace(window, context={"requests_in_system": at})
+        for window, at in zip(held_at(-4, -3, -2), (4.0, 1.0, 16.0), strict=True)
+    ]
+    bill = draw_up(
+        [BASE],
+        known[4.0],
+        {},
+        held,
+        history((0, Phase.BASELINE)),
+        baseline_at=lambda load: known.get(load.get("requests_in_system", 4.0), {}),
+    )
+    # Each took 6 J an item; at sixteen requests nobody knows what the baseline would have taken.
+    assert bill.saved_j == pytest.approx((4.0 + 1.0) * 50.0 * 10)
+
+
 def test_no_joules_are_invented_where_a_window_has_none() -> None:
     blind = trial(2, setting(600), window(6.0, 110.0))
     assert blind.measurement is not None
