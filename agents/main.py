@@ -16,17 +16,17 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from agents.agent import DeviceAgent, Surroundings
+from agents.agent.loop import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment
-from agents.credentials import Credentials
-from agents.host import Host, HostClock, uncollected
-from agents.journal import Journal
-from agents.link import Backoff, Link, connect
-from agents.measure import Bench
-from agents.side import Side
-from agents.spool import Spool
-from agents.target import Target
-from agents.windows import Usage
+from agents.holding.journal import Journal
+from agents.host.host import Host, HostClock, uncollected
+from agents.target.measure import Bench
+from agents.target.side import Side
+from agents.target.target import Target
+from agents.target.window import Usage
+from agents.tuner_link.client import Backoff, Link, connect
+from agents.tuner_link.credentials import Credentials
+from agents.tuner_link.spool import Spool
 from tuner import files
 from tuner.core import ConfigError, InvalidInput, TuningError
 from tuner.notify import notify

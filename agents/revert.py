@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agents.config import Attachment
-from agents.holds import SUFFIX
-from agents.host import Host
-from agents.journal import Entry, Journal
+from agents.holding.holder import SUFFIX
+from agents.holding.journal import Entry, Journal
+from agents.host.host import Host
 from agents.main import open_target
-from agents.spool import Spool
+from agents.tuner_link.spool import Spool
 from tuner import files
 from tuner.core import ActuationError, Conflict, NotFound, StoreError, TuningError
 from tuner.wire import Reverted

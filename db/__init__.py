@@ -21,7 +21,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
         StoreError: the database does not answer, or was written by a newer version.
     """
     if url == MEMORY:
-        from db.memory import MemoryStore
+        from db.memory.store import MemoryStore
 
         return MemoryStore()
     from db.sql.store import open_sql_store

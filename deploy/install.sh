@@ -164,7 +164,7 @@ restore_hardware() {
   fi
   if active actuator.service; then run systemctl stop jouletune-actuator; fi
   if [ -e "$ETC/actuator.toml" ]; then
-    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator_main restore "$ETC/actuator.toml" ||
+    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ETC/actuator.toml" ||
       fail 'a device is not as it was found; mend that, then uninstall again'
   fi
   all_put_back

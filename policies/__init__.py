@@ -13,13 +13,13 @@ from tuner.core import InvalidInput, Policy
 GROUP = "jouletune.policies"
 POLICIES: Mapping[str, str] = {
     "packrat": "policies.packrat:Packrat",
-    "polythrottle": "policies.polythrottle:Polythrottle",
-    "polythrottle-two-phase": "policies.polythrottle:TwoPhase",
+    "polythrottle": "policies.polythrottle.policy:Polythrottle",
+    "polythrottle-two-phase": "policies.polythrottle.policy:TwoPhase",
     "sobol": "policies.sobol:Sobol",
-    "hillclimb": "policies.hillclimb:Hillclimb",
-    "optuna-tpe": "policies.optuna_samplers:OptunaTpe",
-    "optuna-gp": "policies.optuna_samplers:OptunaGp",
-    "botorch-plain": "policies.botorch_plain:BotorchPlain",
+    "hillclimb": "policies.rivals.hillclimb:Hillclimb",
+    "optuna-tpe": "policies.rivals.optuna:OptunaTpe",
+    "optuna-gp": "policies.rivals.optuna:OptunaGp",
+    "botorch-plain": "policies.rivals.botorch:BotorchPlain",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""
 

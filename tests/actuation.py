@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.actuator_main import Actuator
-from agents.devices import fake_knobs
-from agents.grants import ActuatorConfig
-from agents.hand import Hand, Value, _told
-from agents.originals import Originals
-from agents.requests import VERBS
-from agents.slots import Peer
+from agents.actuator.device import Peer
+from agents.actuator.driver import Hand, Value, _told
+from agents.actuator.grants import ActuatorConfig
+from agents.actuator.journal import Originals
+from agents.actuator.main import Actuator
+from agents.actuator.requests import VERBS
+from agents.devices import fake
 
 NO_GROUP = -1
 
@@ -24,7 +24,7 @@ class DirectHand(Hand):
 
     def __init__(self, hardware: Path) -> None:
         super().__init__(lambda: (), 1.0)
-        self._drivers = {d.uuid: d for d in fake_knobs.discover(str(hardware))}
+        self._drivers = {d.uuid: d for d in fake.discover(str(hardware))}
         self.puts: list[tuple[str, Value | None]] = []
 
     async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401

@@ -13,16 +13,16 @@ from typing import Any
 
 import httpx
 
-from agents.agent import DeviceAgent, Surroundings
-from agents.credentials import Credentials
-from agents.host import Host
-from agents.journal import Journal
-from agents.link import Link
-from agents.measure import Bench
-from agents.side import LiveSignal, Side
-from agents.spool import Spool
-from agents.target import Target
-from agents.windows import Usage
+from agents.agent.loop import DeviceAgent, Surroundings
+from agents.holding.journal import Journal
+from agents.host.host import Host
+from agents.target.measure import Bench
+from agents.target.side import LiveSignal, Side
+from agents.target.target import Target
+from agents.target.window import Usage
+from agents.tuner_link.client import Link
+from agents.tuner_link.credentials import Credentials
+from agents.tuner_link.spool import Spool
 from tests.builders import Time
 from tuner.core import (
     ActuationError,

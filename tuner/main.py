@@ -16,13 +16,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner import files, heap
+from tuner import files, malloc
 from tuner.config import TunerConfig, within_hours
 from tuner.core import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from tuner.core import Store
-    from tuner.operations import Operations
+    from tuner.service.operations import Operations
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ def utc_now() -> datetime:
 def build_operations(store: Store, config: TunerConfig) -> Operations:
     """Return the operator's verbs over a store, as the tuner and `--db` commands use them."""
     from policies import load_policy
-    from tuner.loop import Loop
-    from tuner.operations import Operations
+    from tuner.service.operations import Operations
+    from tuner.study.loop import Loop
 
     loop = Loop(
         store=store,
@@ -77,15 +77,15 @@ def serve(config: TunerConfig) -> None:
         StoreError: the database does not answer.
     """
     limit_threads()
-    heap.share()
+    malloc.share()
     import uvicorn
 
     from db import open_store
-    from tuner.alive import Alive
-    from tuner.api import create_app
-    from tuner.gate import MOST_BYTES
-    from tuner.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
-    from tuner.schedule import Chores, start
+    from tuner.service.api import create_app
+    from tuner.service.gate import MOST_BYTES
+    from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
+    from tuner.service.schedule import Chores, start
+    from tuner.service.watchdog import Alive
 
     listener = bind(config)
     store = open_store(config.db)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from agents.side import Side
+from agents.target.side import Side
 from tuner import plugins
 from tuner.core import InvalidInput, Limit, MetricUnavailable, Objective, Setting, Space
 

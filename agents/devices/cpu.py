@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.side import NothingToSet, Side
+from agents.target.side import NothingToSet, Side
 from tuner.core import (
     InvalidInput,
     MeasurementError,

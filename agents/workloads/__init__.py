@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import MappingProxyType
 
-from agents.side import Side
+from agents.target.side import Side
 from tuner import plugins
 from tuner.core import Clock, InvalidInput
 
@@ -13,7 +13,7 @@ GROUP = "jouletune.workloads"
 WORKLOADS = MappingProxyType(
     {
         "http": "agents.workloads.served:attach",
-        "ray": "agents.workloads.ray_serve:attach",
+        "ray": "agents.workloads.ray:attach",
         "reference": "agents.workloads.served:start_reference",
         "service": "agents.workloads.http:attach",
         "simulated": "agents.workloads.simulated:open_simulated_inference",

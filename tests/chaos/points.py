@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agents.hand import KnobDriver, Value
-from agents.originals import Originals
+from agents.actuator.driver import KnobDriver, Value
+from agents.actuator.journal import Originals
 
 SIZE = 1 << 18
 HEAD = struct.Struct("qqdq")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agents.devices import fake_knobs
+from agents.devices import fake
 from tests.chaos.points import Points
 from tests.chaos.theatre import (
     ACQUIRE,
@@ -102,7 +102,7 @@ def test_the_replay_killed_anywhere_is_finished_by_the_next(tmp_path: Path, coun
 
 
 def clear_faults(theatre: Theatre) -> None:
-    state = fake_knobs.load(theatre.hardware)
+    state = fake.load(theatre.hardware)
     for device in state["devices"].values():
         device["faults"] = {}
-    fake_knobs.save(theatre.hardware, state)
+    fake.save(theatre.hardware, state)

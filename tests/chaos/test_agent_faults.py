@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from agents.agent import DeviceAgent
-from agents.journal import Journal
-from agents.spool import Spool
+from agents.agent.loop import DeviceAgent
+from agents.holding.journal import Journal
+from agents.tuner_link.spool import Spool
 from tests.chaos.faults import Faults, failing_files
 from tests.fakes import FakeActuator, Rig, StubTuner, refusal
 from tuner.core import ActuationError, DeviceLost, Phase, Plan, Setting, TuningError

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.devices.remote import RemoteKnobs, open_remote
-from agents.host import HostClock
-from agents.side import Side
-from agents.target import Target
+from agents.actuator.client import RemoteKnobs, open_remote
+from agents.host.host import HostClock
+from agents.target.side import Side
+from agents.target.target import Target
 from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
 from tests.chaos.theatre import FACTORY, GPU, HELD, READ, TRIED, TRIED_NEXT, Client, Theatre, until
 from tests.fakes import Rig

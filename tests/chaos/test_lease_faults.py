@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from agents.devices.remote import Line
+from agents.actuator.client import Line
 from tests.chaos.faults import Faults
 from tests.chaos.points import reap_all
 from tests.chaos.test_agent_faults import PatientTuner

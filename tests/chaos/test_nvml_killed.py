@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 import pytest
 
+from agents.actuator.driver import KnobDriver
 from agents.devices.nvidia import knobs
-from agents.hand import KnobDriver
 from tests.chaos.points import Points, count_calls
 from tests.chaos.test_actuator_killed import SCRIPTS
 from tests.chaos.theatre import Theatre

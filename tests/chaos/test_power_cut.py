@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from agents.hand import Value
-from agents.originals import Originals
-from agents.slots import Peer
+from agents.actuator.device import Peer
+from agents.actuator.driver import Value
+from agents.actuator.journal import Originals
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 

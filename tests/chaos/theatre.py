@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.actuator_main import Actuator, serve
-from agents.devices import fake_knobs
-from agents.grants import ActuatorConfig, Granted
-from agents.hand import Hand, KnobDriver
-from agents.originals import COPIES, Originals
+from agents.actuator.driver import Hand, KnobDriver
+from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.journal import COPIES, Originals
+from agents.actuator.main import Actuator, serve
+from agents.devices import fake
 from tests.actuation import actuator_of, listening
 from tests.chaos.points import (
     CountedDisk,
@@ -89,16 +89,16 @@ class Theatre:
         self.renew_hardware()
 
     def renew_hardware(self) -> None:
-        state = fake_knobs.blank(GPU)
+        state = fake.blank(GPU)
         state["devices"][GPU]["faults"] = self.faults
-        fake_knobs.save(self.hardware, state)
+        fake.save(self.hardware, state)
         for left in self.journal.iterdir():
             left.unlink()
 
     @property
     def values(self) -> dict[str, Any]:
         """What the hardware is set to."""
-        found: dict[str, Any] = fake_knobs.load(self.hardware)["devices"][GPU]["values"]
+        found: dict[str, Any] = fake.load(self.hardware)["devices"][GPU]["values"]
         return found
 
     @property
@@ -141,7 +141,7 @@ class Theatre:
 
     def drivers(self, points: Points | None) -> Sequence[KnobDriver]:
         """Return the drivers, as the hand finds them in its own process."""
-        found = fake_knobs.discover(str(self.hardware))
+        found = fake.discover(str(self.hardware))
         return [CountedDriver(d, points) for d in found] if points else found
 
     def restore(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.side import Side
+from agents.target.side import Side
 from tuner.core import OutOfRange, Setting, UnknownKnob
 
 

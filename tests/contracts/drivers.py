@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from agents.hand import KnobDriver, Value
+from agents.actuator.driver import KnobDriver, Value
 
 
 def other_value(driver: KnobDriver, knob: str) -> Value:

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-from agents.side import Side
-from agents.windows import RATIOS
+from agents.target.side import Side
+from agents.target.window import RATIOS
 from tuner.core import Origin
 
 Later = Callable[[], None]

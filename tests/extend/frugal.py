@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from tuner.bo.observed import Observed, observed
 from tuner.core import Done, Past, Plan, Row, Suggestion, Try, setting_key
-from tuner.observed import Observed, observed
 
 SIGNAL = "renewable_share"
 CLEAN = 0.8

@@ -14,22 +14,22 @@ from pathlib import Path
 import httpx
 from starlette.testclient import TestClient
 
-from agents.agent import DeviceAgent, Surroundings
-from agents.credentials import Credentials
-from agents.host import Host
-from agents.journal import Journal
-from agents.link import Link
-from agents.measure import Bench
-from agents.spool import Spool
-from agents.target import Target
-from agents.windows import Usage
-from db.memory import MemoryStore
+from agents.agent.loop import DeviceAgent, Surroundings
+from agents.holding.journal import Journal
+from agents.host.host import Host
+from agents.target.measure import Bench
+from agents.target.target import Target
+from agents.target.window import Usage
+from agents.tuner_link.client import Link
+from agents.tuner_link.credentials import Credentials
+from agents.tuner_link.spool import Spool
+from db.memory.store import MemoryStore
 from policies import load_policy
 from tests.builders import Time
-from tuner.api import create_app
 from tuner.core import Phase, Policy
-from tuner.loop import Loop
-from tuner.operations import Operations
+from tuner.service.api import create_app
+from tuner.service.operations import Operations
+from tuner.study.loop import Loop
 from tuner.wire import Poll, StudyDraft, StudyView
 
 TOKEN = "secret"

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from agents.devices.catalogue import open_device, specs_in
-from agents.side import Side
+from agents.target.side import Side
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import Later, MeterContract
 from tests.extend import twoclock

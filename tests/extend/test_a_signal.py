@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.side import Sample, Side
-from agents.target import Target
+from agents.target.side import Sample, Side
+from agents.target.target import Target
 from tests.builders import Time
 from tests.extend.lab import DEVICE, Lab, lab
 from tests.fakes import FakeActuator, FakeMeter, steady

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from agents.side import Side
+from agents.target.side import Side
 from tuner.core import InvalidInput, Knob, Metric, Reading, Role, Scope, Setting, Space
 
 SPACE = Space(

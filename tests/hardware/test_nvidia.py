@@ -19,7 +19,7 @@ from agents.devices.nvidia.energy import AGREEMENT, agreement
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, NvidiaKnobs
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.offers import refusals
-from agents.host import HostClock
+from agents.host.host import HostClock
 from tests.hardware.conftest import ROOT
 
 CONSOLE = "import sys; from tuner.cli.app import main; sys.exit(main(sys.argv[1:]))"

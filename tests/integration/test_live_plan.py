@@ -22,15 +22,15 @@ import httpx
 import pytest
 
 from agents.devices.catalogue import open_device
-from agents.holds import Holder
-from agents.host import Host, HostClock, uncollected
-from agents.journal import Journal
-from agents.load import CUT_OFF, REQUESTS, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
-from agents.plan_runner import PlanRunner
-from agents.target import Target
+from agents.holding.holder import Holder
+from agents.holding.journal import Journal
+from agents.holding.plan_runner import PlanRunner
+from agents.host.host import Host, HostClock, uncollected
+from agents.load.generator import CUT_OFF, REQUESTS, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
+from agents.target.target import Target
 from agents.workloads import open_workload
 from tests.integration.test_reference_server import Running
-from tests.unit.agents.test_holds import order
+from tests.unit.agents.holding.test_holder import order
 from tuner.core import Plan, Row, Setting, quantile_estimate, render_setting
 
 CORES = len(os.sched_getaffinity(0))

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from agents.actuator.client import open_remote
 from agents.devices.catalogue import known_truth
-from agents.devices.remote import open_remote
 from agents.devices.simulated.presets import A100 as PRESET
-from agents.host import HostClock
+from agents.host.host import HostClock
 from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
@@ -60,7 +60,7 @@ def bench(library: Path, tmp_path: Path) -> Iterator[Bench]:
         "JOULETUNE_ACTUATOR": str(socket),
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
-    command = [sys.executable, "-m", "agents.actuator_main", "serve", str(config)]
+    command = [sys.executable, "-m", "agents.actuator.main", "serve", str(config)]
     actuator = subprocess.Popen(command, env=environ)
     try:
         until(lambda: answers(socket), START_S)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agents.load import HttpCaller, LoadRun, LoadShape
+from agents.load.generator import HttpCaller, LoadRun, LoadShape
 from tests.integration.batching import seconds
 from tests.integration.stage import Stage, stage, until
 

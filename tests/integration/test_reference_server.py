@@ -16,8 +16,8 @@ import httpx
 import psutil
 import pytest
 
-from agents.load import HttpCaller, LoadRun, LoadShape
-from agents.side import Restartable
+from agents.load.generator import HttpCaller, LoadRun, LoadShape
+from agents.target.side import Restartable
 from agents.workloads import open_workload
 from tuner.core import MeasurementError
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agents.load import HttpCaller, LoadRun, LoadShape
-from agents.side import NothingToSet, Side
-from agents.tally import shown_by
-from agents.target import Target
+from agents.load.generator import HttpCaller, LoadRun, LoadShape
+from agents.load.stats import shown_by
+from agents.target.side import NothingToSet, Side
+from agents.target.target import Target
 from agents.workloads import open_workload
-from agents.workloads.ray_serve import actuator
+from agents.workloads.ray import actuator
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import MeterContract
 from tests.rayserve.conftest import ROOT, Cluster, model

@@ -2,8 +2,8 @@
 
 The protocol is our own, after the questions PolyThrottle answers on real boards: from the vendor's
 defaults, over the board's full grid, how much is saved, after how many trials, and at what cost to
-the limit. Everything runs as in production (`tuner.steps`, `agents.measure`) but for processes and
-network; the board's noise is the simulator's, its time its own.
+the limit. Everything runs as in production (`tuner.study.lifecycle`, `agents.target.measure`) but for
+processes and network; the board's noise is the simulator's, its time its own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from statistics import fmean, median, stdev
 
 from agents.devices.catalogue import Truth, known_truth, open_device, oracle, true_score
-from agents.measure import Ask, Bench
-from agents.target import Target
-from agents.windows import Usage
+from agents.target.measure import Ask, Bench
+from agents.target.target import Target
+from agents.target.window import Usage
 from policies import load_policy
 from tuner.core import (
     Constraint,
@@ -39,8 +39,8 @@ from tuner.core import (
     limits,
     weigh,
 )
-from tuner.moves import Assign, Move, needed_metrics
-from tuner.steps import next_step
+from tuner.study.lifecycle import next_step
+from tuner.study.moves import Assign, Move, needed_metrics
 
 NEAR = 0.95
 """The share of the oracle's saving that counts as having found it."""

@@ -12,7 +12,6 @@ from statistics import median
 
 from policies import load_policy
 from tuner.bench.surfaces import Problem
-from tuner.confirm import duel
 from tuner.core import (
     Constraint,
     Done,
@@ -39,8 +38,9 @@ from tuner.core import (
 )
 from tuner.core import Outcome as TrialOutcome
 from tuner.guard import clearly_broken
-from tuner.moves import Assign, Move
-from tuner.steps import next_step
+from tuner.study.confirm import duel
+from tuner.study.lifecycle import next_step
+from tuner.study.moves import Assign, Move
 
 START = datetime(2000, 1, 1, tzinfo=UTC)
 WINDOW_S = 10.0

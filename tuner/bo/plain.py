@@ -28,8 +28,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from tuner.bo.encoding import MOST_ROWS, positive
+from tuner.bo.observed import Observed
 from tuner.core import Knob, Setting, Space, Value
-from tuner.observed import Observed
 
 STARTS = 2
 """Quasi-random settings before the model is asked."""

@@ -15,7 +15,7 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from agents.devices.remote import Line
+    from agents.actuator.client import Line
 
 commands = typer.Typer(help="Run the root process that sets hardware; restore; show its devices.")
 
@@ -188,7 +188,7 @@ def _answers(config: Path, socket: Path | None) -> bool:
 
 def _idle(config: Path, devices: Sequence[str]) -> list[str]:
     """Return the patterns in actuator.toml that no device matches. Raises ConfigError."""
-    from agents.grants import load_config
+    from agents.actuator.grants import load_config
 
     patterns = [d.match for d in load_config(config).devices]
     return [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
@@ -196,13 +196,13 @@ def _idle(config: Path, devices: Sequence[str]) -> list[str]:
 
 def _line(config: Path, socket: Path | None) -> Line:
     """Return a connection to the actuator. Raises ConfigError."""
-    from agents.devices.remote import Line
-    from agents.grants import load_config
+    from agents.actuator.client import Line
+    from agents.actuator.grants import load_config
 
     return Line(socket or Path(load_config(config).socket))
 
 
 def _become(verb: str, config: Path) -> NoReturn:
     """Replace this process by the bare root process, which loads nothing of the console's."""
-    command = [sys.executable, "-P", "-m", "agents.actuator_main", verb, str(config)]
+    command = [sys.executable, "-P", "-m", "agents.actuator.main", verb, str(config)]
     os.execv(sys.executable, command)

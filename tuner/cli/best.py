@@ -26,7 +26,7 @@ def best(
     from tuner.cli.desk import open_desk
     from tuner.cli.figures import shown
     from tuner.cli.output import echo_json, echo_table
-    from tuner.cli.trial import asked_metrics, described, gained, plan_rows
+    from tuner.cli.texts import asked_metrics, described, gained, plan_rows
     from tuner.core import Phase, render_setting
 
     with open_desk(tuner, token_file, db) as desk:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.journal import Journal
+from agents.holding.journal import Journal
 from tuner.cli.jobs import CONTROL, draft
 from tuner.cli.processes import AGENT, Stand, stand
 from tuner.cli.results import Outcome, Result, outcome
 from tuner.cli.runfile import Job, RunRecord, write_run
 from tuner.core import Device, NotFound, Phase, StoreError, TuningError
-from tuner.loop import TUNER
+from tuner.study.loop import TUNER
 from tuner.wire import Change
 
 if TYPE_CHECKING:

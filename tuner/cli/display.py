@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tuner.cli.figures import change, figure, percent, shown
+from tuner.cli.figures import change, figure, percent
 from tuner.cli.output import TABLE_WIDTH, table
-from tuner.cli.trial import asked_metrics, remark, row
+from tuner.cli.texts import asked_metrics, line, row
 from tuner.core import Mode, Phase, TrialState, Verdict
-from tuner.moves import in_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -135,23 +134,6 @@ def status(view: StudyView, trials: Sequence[TrialView]) -> str:
     if running is not None:
         text += f": trying {change(running.setting, view.baseline.setting)} ({running.why})"
     return text
-
-
-def line(trial: TrialView, view: StudyView) -> str:
-    """Return an ended trial in one line."""
-    has, known = trial.metrics, view.quantities
-    numbers = [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
-    parts = [
-        f"trial {trial.number} {trial.state}",
-        change(trial.setting, view.baseline.setting),
-        *([f"at {in_words(trial.context)}"] if trial.context else []),
-        *numbers,
-    ]
-    if trial.verdict is not None:
-        parts.append(str(trial.verdict))
-    if note := remark(trial):
-        parts.append(note)
-    return ", ".join(parts)
 
 
 def best_so_far(view: StudyView) -> str:

@@ -144,7 +144,7 @@ def _nvidia(root: Path) -> Iterator[Finding]:
     """Yield what the GPUs can set and measure, and who else sets them."""
     from agents.devices.nvidia.device import actuator_socket
     from agents.devices.nvidia.diagnosis import examine as examine_gpus
-    from agents.host import HostClock
+    from agents.host.host import HostClock
 
     for found in examine_gpus(root, actuator_socket(root), HostClock()):
         yield Finding(found.about, found.well, found.seen, found.cure)

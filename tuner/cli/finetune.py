@@ -19,7 +19,7 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from policies.finetuning import Sample
+    from policies.polythrottle.admission import Sample
     from tuner.core import Limit
 
 BATCH = "batch_size"
@@ -59,7 +59,7 @@ def admit_(
     It may where the upper 95 % bound of the latency predicted beside it keeps the limit. What the
     windows do not tell is not admitted. Start one request after another, never two at once.
     """
-    from policies.finetuning import Demand, Mix, admit
+    from policies.polythrottle.admission import Demand, Mix, admit
     from tuner.cli.output import echo_json
 
     limit = _limit(constraint)
@@ -97,7 +97,7 @@ def read_windows(path: Path, metric: str) -> list[Sample]:
         InvalidInput: no such file, a column is missing, a cell is no usable number, or the windows
             are of several settings.
     """
-    from policies.finetuning import Demand, Mix, Sample
+    from policies.polythrottle.admission import Demand, Mix, Sample
     from tuner.core import Estimate, InvalidInput
 
     found = []

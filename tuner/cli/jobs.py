@@ -8,7 +8,7 @@ from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
 from tuner.cli.runfile import Job
 from tuner.core import Device, InvalidInput, Objective, Safety, Terms
-from tuner.drafts import read_constraints, usual_constraint
+from tuner.service.drafts import read_constraints, usual_constraint
 from tuner.wire import StudyDraft
 
 CONTROL = "sobol"

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agents.config import Attachment
-from agents.host import Host
+from agents.host.host import Host
 from agents.main import device_ids
 from agents.revert import revert
 from tuner.cli.remote import RemoteDesk, read_token

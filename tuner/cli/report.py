@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.figures import change, duration, figure, joined, percent, shown, when
 from tuner.cli.output import table
-from tuner.cli.trial import asked_metrics, broken, capacity, plan_rows
+from tuner.cli.texts import asked_metrics, broken, capacity, plan_rows
 from tuner.core import Bill, Verdict, called, render_setting, saving, setting_key
 
 if TYPE_CHECKING:

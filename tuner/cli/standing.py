@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.figures import THE_BASELINE, change, figure, joined, when
 from tuner.core import Phase
-from tuner.moves import LIMIT_NOT_MET
+from tuner.study.moves import LIMIT_NOT_MET
 
 if TYPE_CHECKING:
     from tuner.wire import DeviceView, StopView, StudyView

@@ -257,7 +257,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
     from tuner.cli.figures import figure, joined
     from tuner.cli.report import billed
     from tuner.cli.standing import in_full
-    from tuner.cli.trial import broken, described, gained, plan_rows
+    from tuner.cli.texts import broken, described, gained, plan_rows
     from tuner.core import Phase
 
     view = report.study

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
-
 import typer
 
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl
-
-if TYPE_CHECKING:
-    from tuner.core import Plan, Setting
-    from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
 commands = typer.Typer(help="List the trials of a study.")
 
@@ -31,9 +24,9 @@ def list_(
 ) -> None:
     """List every trial of a study, with its verdict under today's constraints."""
     from tuner.cli.desk import open_desk
-    from tuner.cli.display import line
     from tuner.cli.output import TABLE_WIDTH, console, echo_json, echo_table
-    from tuner.moves import in_words
+    from tuner.cli.texts import asked_metrics, line, row
+    from tuner.study.moves import in_words
 
     with open_desk(tuner, token_file, db) as desk:
         view = desk.study(study)
@@ -53,99 +46,3 @@ def list_(
         rows=([*row(t, view, metrics), *(in_words(t.context) for _ in loads), t.why] for t in trials),
         nothing=f"study {study} has no trials yet",
     )  # fmt: skip
-
-
-def asked_metrics(view: StudyView) -> list[str]:
-    """Return the metrics a study asks for: the objective's first, then the constraints'."""
-    names = [view.objective.rpartition(" ")[2], *(c.split()[0] for c in view.constraints)]
-    return list(dict.fromkeys(names))
-
-
-def row(trial: TrialView, view: StudyView, metrics: Sequence[str]) -> list[str]:
-    """Return a trial as a row: number, phase, state, verdict, its metrics, setting, remark."""
-    from tuner.cli.figures import change, shown
-
-    return [
-        str(trial.number),
-        str(trial.phase),
-        f"{trial.state}, cut short" if trial.censored else str(trial.state),
-        str(trial.verdict) if trial.verdict else "–",
-        *(shown(m, trial.metrics, view.quantities) for m in metrics),
-        change(trial.setting, view.baseline.setting),
-        remark(trial),
-    ]
-
-
-def remark(trial: TrialView) -> str:
-    """Return what qualifies a trial: why it ended so, and whether the device throttled."""
-    throttled = f"throttled: {', '.join(trial.throttled)}" if trial.throttled else ""
-    return "; ".join(text for text in (trial.reason, throttled) if text)
-
-
-def described(found: SettingView, view: StudyView) -> str:
-    """Return a setting with what it showed of the metrics asked for, in one line."""
-    from tuner.cli.figures import shown
-    from tuner.core import Verdict, render_setting
-
-    has, known = found.metrics, view.quantities
-    metrics = [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
-    numbers = ", ".join(metrics) or "not measured yet"
-    doubt = "" if found.verdict in (None, Verdict.FEASIBLE) else f", {found.verdict}"
-    return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows{doubt})"
-
-
-def gained(report: StudyReport) -> str:
-    """Return what the best so far saves of the objective, or costs more, as a limit may ask for.
-
-    With what became of the workload's capacity in the same line. Nothing where that is the baseline.
-    """
-    from tuner.cli.figures import THE_BASELINE, change, percent
-
-    view, gain = report.study, report.saving
-    if view.best is None or gain is None:
-        return ""
-    if change(view.best.setting, view.baseline.setting) == THE_BASELINE:
-        return ""
-    how = "in alternating windows" if report.alternating else "over all windows"
-    metric = asked_metrics(view)[0]
-    beside = capacity(report)
-    if gain.mean < 0.0:
-        return f"costs {percent(-gain.mean, gain.stderr)} more {metric}, {how}{beside}"
-    return f"saves {percent(gain.mean, gain.stderr)} of {metric}, {how}{beside}"
-
-
-def capacity(report: StudyReport) -> str:
-    """Return a clause, after its semicolon, with what became of the capacity beside a saving."""
-    from tuner.core import CAPACITY, called, capacity_beside
-
-    asked, known = asked_metrics(report.study), report.study.quantities
-    if asked[0] == called(CAPACITY, known) or report.best is None:
-        return ""
-    return f"; {capacity_beside(report.baseline.metrics, report.best.metrics, asked, known)}"
-
-
-def broken(view: StudyView) -> str:
-    """Return how often, and for how long, what was tried broke a limit."""
-    from tuner.cli.figures import duration, percent
-
-    found = view.violations
-    if not view.constraints:
-        return "there is no limit to break"
-    if found.rate is None:
-        return "nothing but the baseline was tried"
-    lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
-    of = f"{found.broken} of {found.tried} windows away from the baseline"
-    return f"{of} break today's limits ({percent(found.rate)}){lasting}"
-
-
-def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
-    """Yield the rows of a plan that chooses by a quantity: from where to where, which setting."""
-    from tuner.cli.figures import change
-
-    lower = 0.0
-    for row in plan.rows:
-        span = f"{lower:g} to {row.below:g}" if row is not plan.rows[-1] else f"from {lower:g} on"
-        if lower == 0.0:
-            span = f"below {row.below:g}"
-        yield f"{plan.by} {span}: {change(row.setting, baseline)}"
-        lower = row.below

@@ -15,7 +15,7 @@ import pynvml
 from agents.devices.nvidia.knobs import CLOCK
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
-from agents.side import Closing, Guarded
+from agents.target.side import Closing, Guarded
 from tuner.core import ActuationError, Actuator, Clock, Setting
 
 IDLE = 0x1

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pynvml
 
+from agents.actuator.client import SOCKET, RemoteKnobs, open_remote
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import (
     AGREEMENT,
@@ -25,9 +26,8 @@ from agents.devices.nvidia.meter import Company, GpuMeter
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
-from agents.devices.remote import SOCKET, RemoteKnobs, open_remote
-from agents.host import HostClock
-from agents.side import NothingToSet, Side
+from agents.host.host import HostClock
+from agents.target.side import NothingToSet, Side
 from tuner.core import ActuationError, Clock, InvalidInput, Metric, NotFound, Role, Space
 
 ROLES = {

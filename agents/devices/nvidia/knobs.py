@@ -16,7 +16,7 @@ from typing import Any
 
 import pynvml
 
-from agents.hand import Value
+from agents.actuator.driver import Value
 from tuner.errors import ActuationError, DeviceLost
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from agents.devices.replay.table import METRICS, Surface, load_surface
-from agents.side import Side
+from agents.target.side import Side
 from tuner.core import Estimate, MeasurementError, Metric, Origin, Reading, Scope, Setting
 
 __all__ = ["open_replay", "truth"]

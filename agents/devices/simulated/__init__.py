@@ -10,7 +10,7 @@ from agents.devices.simulated.meter import SimulatedMeter, metrics
 from agents.devices.simulated.noise import mean_factor, quantile_factor
 from agents.devices.simulated.presets import PRESETS, WORKLOADS, Preset
 from agents.devices.simulated.tenant import FineTuning
-from agents.side import Side
+from agents.target.side import Side
 from tuner.core import InvalidInput, Setting
 
 __all__ = [

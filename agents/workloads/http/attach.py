@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agents.load import HttpCaller
-from agents.load_meter import LoadMeter
-from agents.local_http import LocalHttp
-from agents.prometheus_meter import ARRIVALS, PrometheusMeter
-from agents.side import Side
+from agents.host.local_http import LocalHttp
+from agents.load.generator import HttpCaller
+from agents.load.meter import LoadMeter
+from agents.load.prometheus import ARRIVALS, PrometheusMeter
+from agents.target.side import Side
 from agents.workloads.http.config import OurLoad, ServiceConfig, load_service_config
 from agents.workloads.http.exposition import CPU, Exposition
 from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableKnobs

@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from agents.load import LoadShape
-from agents.local_http import local_url
+from agents.host.local_http import local_url
+from agents.load.generator import LoadShape
 from tuner import toml
 from tuner.core import ConfigError, Cost, InvalidInput, Knob, Part, Role, Space, Value
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agents.load_meter import Totals
-from agents.local_http import LocalHttp
-from agents.prometheus_meter import Figures
-from agents.scrape import Histogram, counter, declared, histogram, scrape
+from agents.host.local_http import LocalHttp
+from agents.load.exposition import Histogram, counter, declared, histogram, scrape
+from agents.load.meter import Totals
+from agents.load.prometheus import Figures
 from agents.workloads.http.config import Series, ServiceConfig
 from tuner.core import InvalidInput, MeasurementError
 

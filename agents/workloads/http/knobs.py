@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agents.local_http import LocalHttp
+from agents.host.local_http import LocalHttp
 from agents.workloads.http.config import VALUE, KnobCalls
 from tuner.core import ActuationError, Clock, DeviceLost, Setting, Space, Value
 

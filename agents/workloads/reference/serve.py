@@ -35,7 +35,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agents.host import uncollected
+from agents.host.host import uncollected
 from agents.workloads.reference.batcher import Unserved
 from agents.workloads.reference.catalogue import DEFAULT, MODELS, model
 from agents.workloads.reference.fleet import Fleet, Switch

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agents.host import uncollected
+from agents.host.host import uncollected
 from agents.workloads.reference.catalogue import model
 
 if TYPE_CHECKING:

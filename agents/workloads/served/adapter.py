@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agents.load import HttpCaller, LoadShape
-from agents.load_meter import LoadMeter
-from agents.local_http import local_url
-from agents.side import Side
+from agents.host.local_http import local_url
+from agents.load.generator import HttpCaller, LoadShape
+from agents.load.meter import LoadMeter
+from agents.target.side import Side
 from agents.workloads.served.contract import Server, StatsReply
 from agents.workloads.served.signals import StatsReader, signals_of
 from tuner.core import (

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agents.side import LiveSignal, Sample, Side
+from agents.target.side import LiveSignal, Sample, Side
 from agents.workloads.served.adapter import RestartableKnobs, attach
 from agents.workloads.served.signals import AwaitedRequests
 from tuner.core import Clock, DeviceLost, InvalidInput, Setting, TuningError

@@ -7,7 +7,7 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from agents.local_http import LocalHttp
+from agents.host.local_http import LocalHttp
 from tuner.core import ActuationError, Cost, Knob, Part, Role, Setting, Space, Value
 
 CHANGE_S = 180.0

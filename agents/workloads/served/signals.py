@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agents.load import ARRIVALS, REQUESTS
-from agents.side import LiveSignal, Sample, WorkloadChanged
+from agents.load.generator import ARRIVALS, REQUESTS
+from agents.target.side import LiveSignal, Sample, WorkloadChanged
 from agents.workloads.served.contract import Server, StatsReply
 from tuner.core import Signal
 

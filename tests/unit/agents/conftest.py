@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agents.actuator_bench import Bench
-from tests.unit.agents.actuator_site import Site
+from tests.unit.agents.actuator.bench import Bench
+from tests.unit.agents.actuator.site import Site
 
 
 @pytest.fixture

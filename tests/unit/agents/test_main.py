@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agents.agent import DeviceAgent
+from agents.agent.loop import DeviceAgent
 from agents.config import AgentConfig, Attachment
 from agents.devices import catalogue
 from agents.main import device_ids, open_target, serve
-from agents.side import Side
+from agents.target.side import Side
 from tests.unit.agents.test_revert import hold
 from tuner.core import (
     DeviceLost,
@@ -35,8 +35,8 @@ def test_the_agent_stays_light() -> None:
 import sys
 import agents.main, agents.devices, agents.workloads
 from agents.main import open_target
-from agents.agent import DeviceAgent
-from agents.side import Side
+from agents.agent.loop import DeviceAgent
+from agents.target.side import Side
 from agents.config import Attachment
 from pathlib import Path
 import tempfile

@@ -12,12 +12,12 @@ import pytest
 
 from agents.config import Attachment
 from agents.devices import catalogue
-from agents.holds import Holder
-from agents.host import Host, HostClock
-from agents.journal import Journal
+from agents.holding.holder import Holder
+from agents.holding.journal import Journal
+from agents.host.host import Host, HostClock
 from agents.main import open_target
 from agents.revert import lift, revert, stay
-from agents.spool import Spool
+from agents.tuner_link.spool import Spool
 from tests.builders import START
 from tests.fakes import failing
 from tuner import files

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agents.actuator.grants import ActuatorConfig, Granted, load_config
 from agents.config import AgentConfig, Attachment, load_agent_config
-from agents.grants import ActuatorConfig, Granted, load_config
 from tuner.config import TunerConfig, load_tuner_config
 from tuner.core import ConfigError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.http_limits import HttpLimits
+from tuner.service.http_limits import HttpLimits
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MOST_EXPOSED = {"tuner": 3.0, "agent": 3.0, "actuator": 5.0, "metrics": 3.0}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from policies.polythrottle import Polythrottle
+from policies.polythrottle.policy import Polythrottle
 from tests.builders import SPACE, asked, baseline, knob, past, setting, surface, trial, window
 from tuner.core import (
     Done,
@@ -27,8 +27,8 @@ from tuner.core import (
     Wait,
     setting_key,
 )
-from tuner.moves import Move, Rest
-from tuner.steps import next_step
+from tuner.study.lifecycle import next_step
+from tuner.study.moves import Move, Rest
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.devices.catalogue import known_truth, open_device, oracle
-from agents.side import Side
+from agents.target.side import Side
 from policies import load_policy
 from tests.builders import START, past, study
 from tuner.core import (
@@ -25,8 +25,8 @@ from tuner.core import (
     TrialState,
     setting_key,
 )
-from tuner.moves import Assign, Move
-from tuner.steps import next_step
+from tuner.study.lifecycle import next_step
+from tuner.study.moves import Assign, Move
 
 WINDOW_S = 10.0
 

@@ -6,7 +6,7 @@ import pytest
 
 from policies import POLICIES, load_policy
 from policies.packrat import Packrat
-from policies.polythrottle import Polythrottle, TwoPhase
+from policies.polythrottle.policy import Polythrottle, TwoPhase
 from policies.sobol import Sobol
 from tests.builders import CLOCKS, SPACE, asked, baseline, past
 from tests.contracts.policy import PolicyContract

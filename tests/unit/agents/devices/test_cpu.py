@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agents.devices.catalogue import open_device
 from agents.devices.cpu import busy_seconds, counted_uj, find_packages, model_name
-from agents.side import Side
+from agents.target.side import Side
 from tests.contracts.actuator import ActuatorContract
 from tests.contracts.meter import MeterContract
 from tuner.core import InvalidInput, MeasurementError, Origin, UnknownKnob

@@ -9,7 +9,7 @@ import pytest
 
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import discover
-from agents.side import Side
+from agents.target.side import Side
 from agents.workloads import open_workload, simulated
 from agents.workloads.simulated import ROOM, is_there
 from tests.contracts.actuator import SettableContract

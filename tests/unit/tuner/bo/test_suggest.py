@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from policies.polythrottle import Polythrottle
+from policies.polythrottle.policy import Polythrottle
 from tests.builders import asked, baseline, knob, past, setting, study, surface, trial, window
 from tests.unit.tuner.bo.searches import seen
 from tuner import guard
@@ -31,8 +31,8 @@ from tuner.core import (
     weigh,
 )
 from tuner.guard import MOST_FAILURES
-from tuner.moves import Assign, Move
-from tuner.steps import next_step
+from tuner.study.lifecycle import next_step
+from tuner.study.moves import Assign, Move
 
 CLOCKS = tuple(range(400, 1001, 25))
 FINE = Space((knob("gpu.clock_mhz", CLOCKS, 1000), knob("batch_size", (1, 2, 4, 8), 1)))

@@ -12,7 +12,6 @@ from starlette.testclient import TestClient
 from db.history import Question
 from tests.builders import START
 from tests.unit.tuner.cli import worlds
-from tuner.api import create_app
 from tuner.cli.desk import Desk
 from tuner.cli.remote import RemoteDesk, read_token
 from tuner.core import (
@@ -30,7 +29,8 @@ from tuner.core import (
     Unauthorised,
     Verdict,
 )
-from tuner.operations import Operations
+from tuner.service.api import create_app
+from tuner.service.operations import Operations
 from tuner.wire import Change, ConstraintChange, StudyDraft, TokenDraft
 
 TOKEN = "secret"

@@ -18,7 +18,7 @@ from tuner.cli.results import Result
 from tuner.cli.runfile import Job
 from tuner.core import Level, Outcome, Phase, Setting, Store, TrialState
 from tuner.main import utc_now
-from tuner.operations import Operations
+from tuner.service.operations import Operations
 from tuner.wire import Change, Poll, StudyDraft
 
 Ask = Callable[..., tuple[int, str, str]]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from db import open_store
-from db.memory import MemoryStore
+from db.memory.store import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, setting, window
 from tuner.core import (
     Device,
@@ -27,8 +27,8 @@ from tuner.core import (
     TrialState,
     Try,
 )
-from tuner.loop import Loop
-from tuner.operations import Operations
+from tuner.service.operations import Operations
+from tuner.study.loop import Loop
 from tuner.wire import Assignment, HoldOrder, Poll, Release, StudyDraft, TrialReport
 
 FILE = "tuned.sqlite"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from agents.actuator.driver import Hand, Value
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import limits_w, refusals
-from agents.hand import Hand, Value
 from tests.contracts.drivers import DriverContract
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.core import ActuationError, DeviceLost, Setting

@@ -16,7 +16,7 @@ from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, disco
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
-from agents.side import Side
+from agents.target.side import Side
 from tests.contracts.actuator import ActuatorContract
 from tests.contracts.meter import MeterContract
 from tests.nvml.fake import A40, A100, FakeNvml

@@ -1,0 +1,1 @@
+"""The root process: it alone writes to hardware."""

@@ -1,0 +1,281 @@
+"""What root does with one device: trial, hold, original; every ending falls back to the level below."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from agents.actuator.driver import Hand, Value
+from agents.actuator.grants import ActuatorConfig
+from agents.actuator.journal import Originals
+from agents.actuator.restoring import Forgotten, Restorer, Wanted
+from tuner import errors
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Peer(NamedTuple):
+    """One connection; no two have the same number."""
+
+    number: int
+    pid: int
+    uid: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} of user {self.uid}"
+
+    @property
+    def root(self) -> bool:
+        """Whether it is root, or who the actuator runs as."""
+        return self.uid in (0, os.geteuid())
+
+
+@dataclass(eq=False)
+class Slot:
+    """One device: what may be done to it, what is done, and for whom.
+
+    The verbs are those of the wire; `ask` is the way to them. `heard` is when its agent last said
+    anything. What has a time ends at most `tick_s` late, the driver's own time apart. Whatever goes
+    wrong here ends this device's trial and hold, and nothing of another's.
+    """
+
+    about: Mapping[str, Any]
+    config: ActuatorConfig
+    hand: Hand
+    originals: Originals
+    boot: str
+    now: Callable[[], float]
+    allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    owner: Peer | None = None
+    heard: float = 0.0
+    trial_until: float | None = None
+    held: Wanted | None = None
+    held_until: float = 0.0
+    tick_s: float = 0.2
+
+    def __post_init__(self) -> None:
+        self.uuid: str = self.about["uuid"]
+        self.terms = self.config.granted(self.uuid)
+        shared = (self.originals, self.boot, self.now)
+        self.restorer = Restorer(self.about, self.terms, self.hand, *shared)
+
+    @property
+    def level(self) -> str:
+        """By what right the device is set as it is."""
+        if self.trial_until is not None:
+            return "trial"
+        return "original" if self.held is None else "hold"
+
+    def grant(self) -> None:
+        """Grant what the configuration says. Raises ConfigError where it does not fit the device."""
+        self.allowed = self.terms.values(self.uuid, self.about["ranges"], self.about["knobs"])
+
+    async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what a peer asks, once what is over has ended: a late renewal is too late.
+
+        Raises:
+            DeviceBusy, Unauthorised: it is not this peer's to ask.
+        """
+        return await self._alone(lambda: self._asked(peer, verb, fields))
+
+    async def _asked(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        await self._end_what_is_over()
+        if verb == "restore" and not peer.root:
+            raise errors.Unauthorised(f"only root restores {self.uuid}")
+        if self.owner and self.owner != peer and verb not in ("read", "restore"):
+            raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
+        if self.owner == peer:
+            self.heard = self.now()
+        return await getattr(self, verb)(peer, **fields) or {"level": self.level}
+
+    async def _alone(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do one thing at a time; what nobody foresaw ends what is in force, on this device alone."""
+        async with self.lock:
+            try:
+                return await work()
+            except Forgotten as error:
+                await self._end(str(error))
+                raise
+            except errors.TuningError:
+                raise
+            except Exception as error:
+                log.exception("event=broken device=%s", self.uuid)
+                await self._end(f"it broke: {error!r}")
+                raise
+
+    async def mind(self, stop: Collection[int]) -> None:
+        """Do what is due by the clock, until stopped."""
+        while not stop:
+            with suppress(Exception):  # told and contained by _alone
+                await self._alone(self._end_what_is_over)
+            await asyncio.sleep(self.tick_s)
+
+    async def gone(self, peer: Peer) -> None:
+        """Take note that a connection is gone: its trial ends at once, its hold after the grace."""
+        await self._alone(lambda: self._gone(peer))
+
+    async def _gone(self, peer: Peer) -> None:
+        if self.owner == peer:
+            self.owner, self.heard = None, self.now()
+            if self.trial_until is not None:
+                await self._fall()
+
+    async def replay(self) -> None:
+        """Put the device back to what its journal says."""
+        self.restorer.recall()
+        await self._alone(self.restorer.put_back)
+
+    async def close(self) -> None:
+        """Put the device back, whoever has it, and give it to nobody any more."""
+        await self._alone(lambda: self._end("the actuator stops"))
+        self.restorer.paused = self.restorer.paused or "the actuator stops"
+        await self.hand.close()
+
+    # The verbs
+
+    async def read(self, peer: Peer) -> dict[str, Any]:
+        """Return what is in force, and what it was found at; None is what nobody can tell."""
+        shown = await self.restorer.shown()
+        found = self.restorer.found(shown)
+        return {
+            "values": {k: self.restorer.in_force(k, shown) for k in self.allowed},
+            "found": {k: found.get(k) for k in self.allowed},
+            "level": self.level,
+            "holder": str(self.owner or ""),
+            "paused": self.restorer.paused,
+            "trouble": self.restorer.trouble or self.restorer.unknown,
+        }
+
+    async def acquire(self, peer: Peer, lease_s: float) -> None:
+        """Give the device to this connection for a trial."""
+        if not 0.0 < lease_s <= self.config.lease_s:
+            raise errors.InvalidInput(f"lease_s is over 0 and at most {self.config.lease_s:g}")
+        self._take(peer)
+        self.trial_until = self.now() + lease_s
+
+    async def apply(self, peer: Peer, setting: Wanted) -> dict[str, Any]:
+        """Write a setting under the trial's lease; a failure falls back to the level below."""
+        if self.trial_until is None or self.owner != peer:
+            raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
+        granted = await self._granted(setting)
+        try:
+            await self.restorer.change(granted)
+        except errors.TuningError:
+            await self._fall()
+            raise
+        return await self.read(peer)
+
+    async def renew(self, peer: Peer, lease_s: float) -> None:
+        """Keep a trial, or a hold, alive."""
+        if self.owner != peer or self.level == "original":
+            why = self.restorer.paused or "it was not renewed"
+            raise errors.Conflict(f"the lease of {self.uuid} is over: {why}")
+        try:
+            await self.restorer.look()
+        except errors.TuningError:
+            await self._end("it was changed from elsewhere, or lost")
+            raise
+        if self.trial_until is not None:
+            self.trial_until = self.now() + min(lease_s, self.config.lease_s)
+
+    async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
+        """Put a confirmed setting in force for as long as it is valid and its agent lives."""
+        if not valid_for_s > 0:
+            raise errors.InvalidInput("valid_for_s is over 0")
+        granted = await self._granted(setting)
+        self._take(peer)
+        self.trial_until = None
+        self.held, self.held_until = granted, self.now() + min(valid_for_s, self.config.hold_s)
+        try:
+            await self.restorer.change(self.restorer.whole(granted))
+        except errors.TuningError:
+            await self._end("it could not be put in force")
+            raise
+
+    async def release(self, peer: Peer) -> None:
+        """Put the device back to its original. Raises ActuationError where it does not go back."""
+        await self._end("its agent released it")
+        self._whether_back()
+
+    async def restore(self, peer: Peer) -> dict[str, Any]:
+        """Put the device back, whoever has it, and end a pause: what it shows now is its original."""
+        await self._end("an operator restores it")
+        self.restorer.settle()
+        return await self.read(peer)
+
+    # What is behind them
+
+    def _take(self, peer: Peer) -> None:
+        """Give the device to a peer. Raises Conflict, ActuationError where nobody may have it."""
+        if self.restorer.paused:
+            raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
+        if self.level == "original":
+            self._whether_back()
+        self.owner, self.heard = peer, self.now()
+
+    def _whether_back(self) -> None:
+        """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
+        if self.restorer.record.knobs and (self.restorer.trouble or not self.restorer.paused):
+            raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
+
+    async def _granted(self, setting: Wanted) -> Wanted:
+        """Return a setting in the granted values' own form: 1410.0 is 1410.
+
+        Refuses what is not granted. None, and what a knob was found at, always are.
+        """
+        found = self.restorer.found(await self.restorer.shown())
+        whole: dict[str, Any] = {}
+        for knob, value in setting.items():
+            values = self.allowed.get(knob, ())
+            if not values:
+                hint = f"granted are: {', '.join(self.allowed) or 'none'}"
+                raise errors.UnknownKnob(f"{knob!r} is not granted", hint=hint)
+            same = [v for v in (*values, found.get(knob), None) if v == value]
+            if not same:
+                hint = f"granted are values from {values[0]} to {values[-1]}"
+                raise errors.OutOfRange(f"{knob!r} cannot be {value!r}", hint=hint)
+            whole[knob] = same[0]
+        return whole
+
+    async def _end_what_is_over(self) -> None:
+        """End what is over, and try again what did not go back."""
+        now = self.now()
+        if self.trial_until is not None and now >= self.trial_until:
+            log.warning("event=trial_lapsed device=%s", self.uuid)
+            await self._fall()
+        if self.held is not None and now >= self.held_until:
+            await self._end("its time is over")
+        if self.held is not None and now >= self.heard + self.config.agent_grace_s:
+            await self._end("its agent is gone")
+        try:
+            self.restorer.keep()
+        except errors.StoreError as error:
+            await self._end(str(error))
+        if self.level == "original" and self.restorer.due:
+            await self.restorer.put_back()
+
+    async def _fall(self) -> None:
+        """End the trial: back to the hold, or to the original where there is none.
+
+        To the original, too, while a write that hung may still be done: a hold would not see it.
+        """
+        self.trial_until, why = None, "the trial is over"
+        if self.held is not None and self.now() < self.held_until and not self.hand.lingering:
+            try:
+                return await self.restorer.change(self.restorer.whole(self.held))
+            except errors.TuningError as error:
+                why = f"the hold could not be put in force: {error}"
+        await self._end(why)
+
+    async def _end(self, why: str) -> None:
+        """End all levels but the original."""
+        if self.level != "original" or self.restorer.record.knobs:
+            log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
+        self.trial_until = self.held = self.owner = None
+        await self.restorer.put_back()

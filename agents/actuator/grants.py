@@ -1,0 +1,119 @@
+"""What root lets an agent do: actuator.toml, read strictly. What it does not grant is denied."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from agents.actuator.driver import Value
+from tuner.errors import ConfigError
+from tuner.toml import NUMBER, checked, read
+
+SPAN = {"min": NUMBER, "max": NUMBER}
+DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str)}
+TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s"), NUMBER)
+CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list, "device": list}
+"""What actuator.toml may hold, and of what kind it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """What may be written to the devices whose UUID matches a pattern, and where they go back to.
+
+    `grant` maps a knob to its least and greatest value. `original` is for knobs that cannot be read;
+    `failsafe` is written in place of the original where a device must never be left as it was found:
+    it is a cap, and no grant may reach above it.
+    """
+
+    match: str
+    grant: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    original: Mapping[str, Value] = field(default_factory=dict)
+    failsafe: Mapping[str, Value] = field(default_factory=dict)
+
+    def values(
+        self, uuid: str, ranges: Mapping[str, Sequence[Any]], knobs: Collection[str]
+    ) -> dict[str, tuple[Value, ...]]:
+        """Return the values that may be written, knob by knob.
+
+        `ranges` are those of one device; of the `knobs` of its kind it may refuse some.
+
+        Raises:
+            ConfigError: a grant, an original or a fail-safe value is not within the device's range, or
+                a grant reaches above the fail-safe value.
+        """
+        asked = [(k, bound) for k, bounds in self.grant.items() for bound in bounds]
+        for knob, value in [*asked, *self.original.items(), *self.failsafe.items()]:
+            where = f"device {self.match!r}, {knob}"
+            if knob not in knobs:
+                raise ConfigError(f"{where}: {uuid} has no such knob", hint=f"it has {list(knobs)}")
+            span = ranges.get(knob, (value,))
+            if not isinstance(value, NUMBER) or not span[0] <= value <= span[-1]:
+                hint = f"it supports {span[0]!r} to {span[-1]!r}"
+                raise ConfigError(f"{where}: {value!r} is outside the range of {uuid}", hint=hint)
+        found: dict[str, tuple[Value, ...]] = {}
+        for knob, (low, high) in self.grant.items():
+            found[knob] = tuple(v for v in ranges.get(knob, ()) if low <= v <= high)
+            if knob in ranges and not found[knob]:
+                raise ConfigError(f"device {self.match!r}, {knob}: no supported value is granted")
+            if high > self.failsafe.get(knob, high):  # type: ignore[operator]
+                why = f"device {self.match!r}, {knob}: {high!r} is granted, above the fail-safe"
+                hint = f"grant {self.failsafe[knob]!r} at most, or raise the fail-safe"
+                raise ConfigError(why, hint=hint)
+        return {knob: values for knob, values in found.items() if values}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActuatorConfig:
+    """Everything the actuator can be told, with its defaults. Times are in seconds.
+
+    `lease_s` is the longest a trial lives without a renewal, `agent_grace_s` how long a hold outlives
+    its agent, `hold_s` how long a hold lives at most until it is asked for anew, `deadline_s` how long a
+    driver may take to answer. Members of `group` may connect.
+    """
+
+    socket: str = "/run/jouletune/actuator.sock"
+    state_dir: str = "/var/lib/jouletune-actuator"
+    group: str = "jouletune"
+    drivers: Sequence[str] = field(default_factory=lambda: ["nvidia"])
+    lease_s: float = 10.0
+    agent_grace_s: float = 60.0
+    hold_s: float = 604800.0
+    deadline_s: float = 5.0
+    devices: tuple[Granted, ...] = ()
+
+    def granted(self, uuid: str) -> Granted:
+        """Return what is granted on a device: the first pattern that fits it, else nothing."""
+        fits = (d for d in self.devices if fnmatchcase(uuid, d.match))
+        return next(fits, Granted(match=uuid))
+
+
+def load_config(path: Path) -> ActuatorConfig:
+    """Read actuator.toml: the fields of ActuatorConfig, and a `[[device]]` table per pattern.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed, or a key or a value does not fit.
+    """
+    table = read(path, CONFIG)
+    for key in TIMES.keys() & table.keys():
+        if not 0 < table[key] < inf:
+            raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
+    devices = enumerate(table.pop("device", []), 1)
+    granted = tuple(_granted(f"{path}: device {number}", device) for number, device in devices)
+    return ActuatorConfig(devices=granted, **table)
+
+
+def _granted(where: str, given: object) -> Granted:
+    table = checked(where, given, DEVICE)
+    if not table.get("match"):
+        raise ConfigError(f"{where} has no match", hint='add match = "GPU-*"')
+    if table.get("failsafe", "original") == "original":
+        table["failsafe"] = {}
+    for knob, given_span in table.get("grant", {}).items():
+        span = checked(f"{where}, {knob}", given_span, SPAN)
+        if span.keys() != SPAN.keys() or not span["min"] <= span["max"]:
+            raise ConfigError(f"{where}, {knob}: give min and max, min <= max, not {span!r}")
+        table["grant"][knob] = (span["min"], span["max"])
+    checked(f"{where}: failsafe", table["failsafe"], dict.fromkeys(table["failsafe"], NUMBER))
+    return Granted(**table)

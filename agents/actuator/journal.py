@@ -1,0 +1,215 @@
+"""The actuator's journal: what a device was found at, on disk before anything is written to it."""
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agents.actuator.driver import Value
+from tuner.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+COPIES = (".json", ".copy")
+DAMAGE = (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError)
+"""What reading a damaged record may raise."""
+STAY = "stay=all"
+"""What is kept beside the devices' records: the order that all stay at their originals."""
+
+
+@dataclass(slots=True)
+class Touched:
+    """A knob that we write: what it was found at, and what we wrote last.
+
+    None is the driver's own default, for a knob that cannot be read. `pending` while a write is on its
+    way: whatever the knob shows then is our doing.
+    """
+
+    found: Value | None
+    wrote: Value | None = None
+    pending: bool = True
+
+
+@dataclass(slots=True)
+class Record:
+    """What we do to one device, valid only in the boot and the load of the driver it was made in."""
+
+    device: str
+    boot: str
+    epoch: str = ""
+    knobs: dict[str, Touched] = field(default_factory=dict)
+
+
+class Originals:
+    """Two files per device that is not as it was found, each with a checksum and a number.
+
+    The whole one with the highest number counts. Its file calls are one each, so that what happens
+    between any two can be tested.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        self._unsure: set[str] = set()
+
+    def get(self, device: str) -> Record | None:
+        """Return a device's record, None where it is as it was found.
+
+        Raises:
+            StoreError: there is one, and no copy of it is whole.
+        """
+        return self._newest(_name(device), _record)
+
+    def save(self, record: Record) -> None:
+        """Put a record on the disk, or drop one without knobs; no power cut undoes what returned.
+
+        Raises:
+            StoreError: the disk refuses; the device is not to be touched.
+        """
+        self._put(_name(record.device), asdict(record) if record.knobs else None)
+
+    def stay(self, by: str) -> None:
+        """Note who said that all devices stay at their originals; empty: nobody any more.
+
+        Raises:
+            StoreError: the disk refuses.
+        """
+        self._put(STAY, {"device": STAY, "by": by} if by else None)
+
+    def stays(self) -> str:
+        """Return who said that all devices stay at their originals, empty where nobody did.
+
+        A damaged note holds as well: what it stands for is the safe side.
+        """
+        try:
+            return self._newest(STAY, lambda table: str(table["by"])) or ""
+        except StoreError as error:
+            return f"somebody: {error}"
+
+    def kept(self, record: Record) -> bool:
+        """Return whether a record is on the disk as it was saved, as far as files' names tell."""
+        name = _name(record.device)
+        return name not in self._unsure and (not record.knobs or self._there(name) == len(COPIES))
+
+    def gone(self, device: str) -> bool:
+        """Return whether a device has no file at all."""
+        return not self._there(_name(device))
+
+    def missing(self, devices: Collection[str], boot: str) -> list[str]:
+        """Return the names of devices that have a record and are none of these.
+
+        Records of another boot are dropped: the hardware forgot what we did.
+        """
+        known = {STAY, *map(_name, devices)}
+        files = {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES}
+        left: list[str] = []
+        for name in sorted(files - known):
+            with suppress(StoreError):  # a damaged one stays
+                record = self._newest(name, _record)
+                if record and record.boot != boot:
+                    self._put(name, None)
+                    continue
+            left.append(name)
+        return left
+
+    def _newest(self, name: str, made: Callable[[dict[str, Any]], T]) -> T | None:
+        """Return what the newest whole copy holds. Raises StoreError where there are only others."""
+        whole: dict[int, T] = {}
+        damage: list[str] = []
+        for path in self._paths(name):
+            try:
+                sealed = json.loads(self.read(path))
+                if sealed["sha256"] != _sum(sealed["record"]):
+                    raise ValueError("its checksum is wrong")
+                table: dict[str, Any] = json.loads(sealed["record"])
+                if _name(table["device"]) != name and name != STAY:
+                    raise ValueError("it is of another device")
+                number = int(table.pop("number"))
+                whole[number] = made(table)
+            except FileNotFoundError:
+                continue
+            except DAMAGE as error:
+                damage.append(f"{path}: {error}")
+        if damage:
+            log.error("event=journal_damaged why=%r", "; ".join(damage))
+            self._unsure.add(name)
+        if damage and not whole:
+            raise StoreError(f"the journal cannot be read: {'; '.join(damage)}")
+        self._number = max(self._number, *whole, 0)
+        return whole[max(whole)] if whole else None
+
+    def _put(self, name: str, table: Mapping[str, Any] | None) -> None:
+        self._number += 1
+        self._unsure.add(name)
+        text = json.dumps({"number": self._number, **(table or {})})
+        sealed = json.dumps({"sha256": _sum(text), "record": text}).encode()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for path in self._paths(name):
+                new = path.with_suffix(".new")
+                if table is None:
+                    self.remove(path)
+                else:
+                    self.write(new, sealed)
+                    self.sync(new)
+                    self.rename(new, path)
+            self.sync(self._folder)
+        except OSError as error:
+            why = f"cannot write the journal of {name} in {self._folder}: {error.strerror}"
+            raise StoreError(why, hint="free space there") from error
+        self._unsure.discard(name)
+
+    def _there(self, name: str) -> int:
+        return sum(path.exists() for path in self._paths(name))
+
+    def _paths(self, name: str) -> list[Path]:
+        return [self._folder / f"{name}{copy}" for copy in COPIES]
+
+    def read(self, path: Path) -> bytes:
+        """Return a file's content."""
+        return path.read_bytes()
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Fill a file; it is not yet on the disk."""
+        path.write_bytes(content)
+
+    def sync(self, path: Path) -> None:
+        """Force a file's content, or a folder's names, to the disk."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Put one file in the place of another."""
+        old.replace(new)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there; a folder in its place, too."""
+        if path.is_dir():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+
+
+def _name(device: str) -> str:
+    """Return a device's name as a file's; never that of the note."""
+    return re.sub(r"[^A-Za-z0-9._@+-]", "-", device)
+
+
+def _record(table: dict[str, Any]) -> Record:
+    knobs = {name: Touched(**knob) for name, knob in table.pop("knobs").items()}
+    return Record(**table, knobs=knobs)
+
+
+def _sum(text: str) -> str:
+    """Return what a file's text must still come to when it is read: one flipped bit may be a knob."""
+    return hashlib.sha256(text.encode()).hexdigest()

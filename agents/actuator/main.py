@@ -1,0 +1,335 @@
+"""The root process: `python -P -m agents.actuator.main serve|restore|stay|lift FILE`.
+
+Every device has a slot; agents ask for them in JSON lines at a Unix socket. `restore` puts every device
+back, `stay` keeps them there until `lift`.
+"""
+
+import asyncio
+import fcntl
+import grp
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TextIO
+
+from agents.actuator.device import Peer, Slot
+from agents.actuator.driver import Hand, KnobDriver, refusal
+from agents.actuator.grants import ActuatorConfig, load_config
+from agents.actuator.journal import Originals
+from agents.actuator.requests import LONGEST_LINE, credentials, groups, parse, to_line
+from agents.actuator.restoring import LONGEST_RETRY_S, RETRY_S
+from tuner import errors
+from tuner.notify import notify
+
+log = logging.getLogger(__name__)
+
+DRIVERS = {"nvidia": "agents.devices.nvidia.knobs", "fake": "agents.devices.fake"}
+"""Name in actuator.toml to the module whose `discover` finds the devices."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MOST_PEERS, RESERVED = 32, 4
+"""So many connections are served, and so many more for root alone."""
+BEAT_S = 0.2
+"""We look so often whether to stop, and tell systemd that we live."""
+MISSING = "its device is not there, and not back at its original; it is looked for"
+LIFT = "once that is over, `jouletune actuator restore --all --lift`"
+
+
+@dataclass(eq=False)
+class Actuator:
+    """All devices behind one door. One that hangs, hangs nobody who asks for another.
+
+    `hand` makes what asks a driver. `missing` are the devices that have a record and do not answer,
+    `blind` says why no device could be looked for, `stay` who keeps all devices at their originals.
+    """
+
+    config: ActuatorConfig
+    hand: Callable[[], Hand]
+    originals: Originals
+    boot: str
+    now: Callable[[], float]
+    gid: int
+    slots: dict[str, Slot] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+    blind: str = ""
+    stay: str = ""
+    count: int = 0
+    inside: int = 0
+
+    def __post_init__(self) -> None:
+        self.finder = self.hand()
+
+    async def find(self) -> list[Slot]:
+        """Look for devices; return those that are not taken up yet."""
+        self.blind, found = "", []
+        try:
+            found = await self.finder.ask("describe")
+        except Exception as error:
+            self.blind = str(error)
+            log.exception("event=no_discovery")
+        await self.finder.close()
+        return self.new(found)
+
+    def new(self, found: Iterable[Mapping[str, Any]]) -> list[Slot]:
+        """Return what was found and is not taken up yet."""
+        shared = (self.originals, self.boot, self.now)
+        unknown = [about for about in found if about["uuid"] not in self.slots]
+        return [Slot(about, self.config, self.hand(), *shared) for about in unknown]
+
+    def adopt(self, slots: Iterable[Slot]) -> None:
+        """Take devices up: from now on peers can ask for them."""
+        self.slots |= {slot.uuid: slot for slot in slots}
+        self.missing = self.originals.missing(self.slots, self.boot)
+
+    async def replay(self) -> dict[str, str]:
+        """Put every device back to what its journal says; return what did not go back, and why."""
+        await _each(slot.replay() for slot in self.slots.values())
+        self.stay = self.originals.stays()
+        for name, why in self._absent().items():
+            log.error("event=device_missing device=%s why=%r", name, why)
+        return self.wrong()
+
+    def wrong(self) -> dict[str, str]:
+        """Return what is not as it should be, and why."""
+        told = {u: s.restorer.wrong for u, s in self.slots.items() if s.restorer.wrong}
+        return told | self._absent()
+
+    def grant(self) -> None:
+        """Grant what the configuration says; before this, nothing is.
+
+        Raises:
+            ConfigError: a grant does not fit its device.
+        """
+        for slot in self.slots.values():
+            slot.grant()
+
+    async def search(self, tasks: asyncio.TaskGroup, stop: Collection[int]) -> None:
+        """Look for devices for as long as one is missing, and put back those that come."""
+        wait_s, at = RETRY_S, self.now() + RETRY_S
+        while not stop and self._absent():
+            await asyncio.sleep(BEAT_S)
+            if self.now() < at:
+                continue
+            for slot in await self.find():
+                await _each([slot.replay()])  # before anybody may ask for it
+                try:
+                    slot.grant()
+                except errors.ConfigError as error:
+                    slot.restorer.paused = str(error)
+                self.adopt([slot])
+                tasks.create_task(slot.mind(stop))
+            wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
+            at = self.now() + wait_s
+
+    def status(self) -> str:
+        """Return in one line how the devices are."""
+        how = {u: s.level for u, s in self.slots.items()} | self.wrong()
+        words = [f"{name}: {said}" for name, said in how.items()]
+        words = [f"all stay at their originals, says {self.stay}", *words] if self.stay else words
+        return ", ".join(words).replace("\n", " ")
+
+    def _absent(self) -> dict[str, str]:
+        """Return what is not there, and in what words."""
+        blind = {"discovery": self.blind} if self.blind else {}
+        return dict.fromkeys(self.missing, MISSING) | blind
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection, one line in and one line out; at its end its trial is over."""
+        line = writer.get_extra_info("socket")
+        pid, uid, _ = credentials(line)
+        self.count += 1
+        self.inside += 1
+        peer = Peer(self.count, pid, uid)
+        try:
+            most = MOST_PEERS + (RESERVED if peer.root else 0)
+            if self.inside > most or not self._welcome(peer, groups(line)):
+                log.warning("event=refused peer=%s peers=%d", peer, self.inside)
+                hint = f"join its group; it serves at most {MOST_PEERS} at a time"
+                raise errors.Unauthorised(f"{peer} may not use the actuator", hint=hint)
+            while True:
+                writer.write(await self._answered(peer, await reader.readuntil()))
+                await writer.drain()
+        except (errors.TuningError, asyncio.LimitOverrunError) as error:
+            long = errors.InvalidInput(f"a request is at most {LONGEST_LINE} bytes")
+            writer.write(to_line(refusal(error if isinstance(error, errors.TuningError) else long)))
+        except (EOFError, OSError, asyncio.CancelledError):
+            log.info("event=connection_ended peer=%s", peer)
+        finally:
+            self.inside -= 1
+            writer.close()
+            await _each(slot.gone(peer) for slot in self.slots.values())
+
+    def _welcome(self, peer: Peer, groups: set[int]) -> bool:
+        return peer.root or self.gid in groups
+
+    async def _answered(self, peer: Peer, request: bytes) -> bytes:
+        try:
+            return to_line({"ok": True, **await self.ask(peer, *parse(request))})
+        except errors.TuningError as error:
+            return to_line(refusal(error))
+        except Exception as error:
+            log.exception("event=broken peer=%s", peer)
+            told = refusal(errors.TuningError(repr(error), hint="the actuator's log tells more"))
+            return to_line(told | {"code": "internal"})
+
+    async def ask(self, peer: Peer, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
+        if verb == "capabilities":
+            return {
+                "protocol": 2,
+                "lease_s": self.config.lease_s,
+                "agent_grace_s": self.config.agent_grace_s,
+                "devices": [
+                    {**s.about, "granted": s.allowed, "original": s.terms.original}
+                    for s in self.slots.values()
+                ],
+                "missing": self._absent(),
+                "stay": self.stay,
+            }
+        if verb in ("restore_all", "stay", "lift"):
+            return await self._for_all(peer, verb)
+        if self.stay and verb in ("acquire", "apply", "renew", "hold"):
+            why = f"all devices stay at their originals, says {self.stay}"
+            raise errors.Conflict(why, hint=LIFT)
+        device = fields.pop("device")
+        if device not in self.slots:
+            hint = f"there are {', '.join(self.slots) or 'none'}"
+            raise errors.NotFound(f"there is no device {device!r}", hint=hint)
+        return await self.slots[device].ask(peer, verb, fields)
+
+    async def _for_all(self, peer: Peer, verb: str) -> dict[str, Any]:
+        """Put all devices back, to stay there or not; or let them be set again."""
+        if not peer.root:
+            raise errors.Unauthorised(f"only root may {verb}")
+        if verb == "lift":
+            self.originals.stay("")
+            self.stay = ""
+        else:
+            self.stay = str(peer) if verb == "stay" else self.stay
+            await _each(slot.ask(peer, "restore", {}) for slot in self.slots.values())
+        if verb == "stay":
+            self.originals.stay(self.stay)
+        return {"wrong": self.wrong()}
+
+
+async def _each(work: Iterable[Awaitable[Any]]) -> None:
+    """Do all of it at the same time; what one raises stops no other, and is told where it happens."""
+    await asyncio.gather(*work, return_exceptions=True)
+
+
+def discover_all(names: Sequence[str]) -> list[KnobDriver]:
+    """Return all devices of the drivers named, `NAME` or `NAME:ARGUMENT`; without those that fail."""
+    found: list[KnobDriver] = []
+    for name in names:
+        kind, _, argument = name.partition(":")
+        try:
+            found += import_module(DRIVERS[kind]).discover(*filter(None, [argument]))
+        except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
+            log.error("event=no_devices driver=%s why=%r", name, error)
+    return found
+
+
+def lock(folder: Path) -> TextIO:
+    """Have the state folder alone until what is returned is closed.
+
+    Raises:
+        StoreError: another actuator is at work, or the folder cannot be used.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = (folder / "lock").open("w")
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        why = f"cannot use the folder {folder}, or another actuator does: {error.strerror}"
+        raise errors.StoreError(why, hint="stop that one first") from error
+    return held
+
+
+async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
+    """Replay the journal; to serve, also serve agents until stopping; then put everything back.
+
+    Returns whether the replay left nothing altered. Raises ConfigError: a driver or a grant cannot be.
+    """
+    if unknown := [n for n in map(str, config.drivers) if n.partition(":")[0] not in DRIVERS]:
+        hint = f"known: {', '.join(DRIVERS)}"
+        raise errors.ConfigError(f"there is no driver {unknown[0]!r}", hint=hint)
+    hand = partial(Hand, partial(discover_all, config.drivers), config.deadline_s)
+    now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
+    boot, folder = BOOT_ID.read_text().strip(), Path(config.state_dir)
+    with lock(folder):
+        originals = Originals(folder)
+        actuator = Actuator(config, hand, originals, boot, now, _gid(config.group))
+        try:
+            actuator.adopt(await actuator.find())
+            left = await actuator.replay()
+            if verb == "serve":
+                actuator.grant()
+                await serve(actuator, await listen(actuator, Path(config.socket)), stop)
+            elif verb != "restore":
+                originals.stay("root" if verb == "stay" else "")
+        finally:
+            await _each(slot.close() for slot in actuator.slots.values())
+    return not left
+
+
+async def serve(actuator: Actuator, server: asyncio.Server, stop: Collection[int]) -> None:
+    """Serve agents until stopping. One task per device minds its time, whatever the others do."""
+    notify("READY=1")
+    async with asyncio.TaskGroup() as tasks:
+        for slot in actuator.slots.values():
+            tasks.create_task(slot.mind(stop))
+        tasks.create_task(actuator.search(tasks, stop))
+        while not stop:
+            notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
+            await asyncio.sleep(BEAT_S)
+    server.close()  # and do not wait: agents stay connected for as long as they like
+
+
+async def listen(actuator: Actuator, path: Path) -> asyncio.Server:
+    """Listen on a socket that only its owner and a group can open. Raises StoreError."""
+    try:
+        server = await asyncio.start_unix_server(actuator.serve, path, limit=LONGEST_LINE)
+        os.chown(path, -1, actuator.gid)
+        path.chmod(0o660)
+    except OSError as error:
+        raise errors.StoreError(f"cannot listen on {path}: {error}") from error
+    return server
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command. 0: done; 1: something is not as it should be; 2: bad input."""
+    if len(arguments) != 2 or arguments[0] not in ("serve", "restore", "stay", "lift"):
+        sys.stderr.write("usage: agents.actuator.main serve|restore|stay|lift FILE\n")
+        return 2
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    os.umask(0o077)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    stop: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _: stop.append(got))
+    try:
+        config = load_config(Path(arguments[1]))
+        well = asyncio.run(run(arguments[0], config, stop))
+        return 0 if well or arguments[0] == "serve" else 1
+    except errors.TuningError as error:
+        log.error("event=%s why=%r", error.code, str(error))
+        return 2 if isinstance(error, errors.ConfigError) else 1
+
+
+def _gid(group: str) -> int:
+    """Return a group's id, -1 where there is no such group."""
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        log.warning("event=no_group group=%s", group)
+        return -1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

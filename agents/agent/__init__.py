@@ -1,0 +1,1 @@
+"""The loop of one target, and putting it back by hand."""

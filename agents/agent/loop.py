@@ -1,0 +1,423 @@
+"""One device's loop: restore or hold, ask, try, put back, report, and ask again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agents.holding.hold import Hold
+from agents.holding.holder import Holder
+from agents.holding.journal import LIFT, Journal
+from agents.holding.plan_runner import PlanRunner
+from agents.holding.watch import Watch
+from agents.host.host import Host
+from agents.target.measure import CLOCK_STEP_S, Ask, Bench
+from agents.tuner_link.client import Backoff, Link
+from agents.tuner_link.lease import LeaseKeeper
+from tuner.core import (
+    ActuationError,
+    Applied,
+    Clock,
+    Conflict,
+    Device,
+    InvalidInput,
+    Level,
+    NotFound,
+    Now,
+    Outcome,
+    ProtocolMismatch,
+    StoreError,
+    TrialState,
+    TuningError,
+    Unauthorised,
+    render_setting,
+)
+from tuner.wire import Assignment, HoldOrder, Idle, Poll, Release, Renewal, TrialReport
+
+log = logging.getLogger(__name__)
+
+POLL_S = 20.0
+"""How long the tuner may wait for news before it answers."""
+PACE_S = 1.0
+"""The least time between two answers that change nothing, whatever the tuner does."""
+FOLLOWER_S = 5.0
+"""How long a stop waits for a change of a hold that is under way; the hold knows what it was to be."""
+LOOK_S = 0.5
+"""The longest sleep between two looks at whether to stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What all device loops of a process share. `stop` set ends them all.
+
+    `start` is a word made anew at each start of the process: it tells the tuner a question asked twice
+    from one asked after a crash.
+    """
+
+    link: Link
+    journal: Journal
+    host: Host
+    clock: Clock
+    now: Now
+    stop: threading.Event
+    start: str
+
+
+class DeviceAgent:
+    """Works one device for the tuner; used by one thread.
+
+    `attached` is what `agent revert` needs to open the device again. `waiting` is set while the loop
+    only waits for the tuner, so that a stop need not wait for it. `runner` follows the plan of a hold.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        bench: Bench,
+        holds: Path,
+        around: Surroundings,
+        attached: Mapping[str, str],
+        rng: random.Random,
+    ) -> None:
+        self.device = device
+        self.waiting = threading.Event()
+        self._bench = bench
+        self._target = bench.target
+        self._around = around
+        self._attached = attached
+        self._backoff = Backoff(rng)
+        self._registered = False
+        self._met = False
+        self._begun = False
+        self._wrong = ""
+        self._asked_at = around.clock.monotonic()
+        self._holder = Holder(
+            device.id,
+            bench.target,
+            folder=holds,
+            journal=around.journal,
+            attached=attached,
+            host=around.host,
+            clock=around.clock,
+            now=around.now,
+        )
+        self.runner = PlanRunner(device.id, bench.target, self._holder, around.clock)
+        self._watch = Watch(
+            device.id,
+            bench,
+            self._holder,
+            around.link,
+            around.clock,
+            self._check_stop,
+            rng,
+            self.runner.observed,
+        )
+
+    def close(self) -> None:
+        """Let go of the device; what is in force stays in force."""
+        self._target.close()
+
+    def run(self) -> None:
+        """Work until stopped.
+
+        Raises:
+            Unauthorised, ProtocolMismatch, InvalidInput: the tuner has never wanted this agent, and there
+                is no hold to keep: nothing has been done, and trying again would not help.
+        """
+        self.begin()
+        ended = threading.Event()
+        beside = [self._stand_by, *([self.runner.run] if self.runner.watches else [])]
+        threads = [
+            threading.Thread(target=work, args=(ended,), name=f"{self.device.id} held", daemon=True)
+            for work in beside
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while not self._around.stop.is_set():
+                self.step()
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join(FOLLOWER_S)
+        try:
+            self._around.link.deliver()
+        except TuningError as error:
+            log.warning("event=reports_kept device=%s why=%r", self.device.id, str(error))
+
+    def begin(self) -> None:
+        """Take up a valid hold from disk, or put the device back; `step` tries again what fails."""
+        try:
+            self._begin()
+        except TuningError as error:
+            log.error("event=begin_failed device=%s why=%r", self.device.id, str(error))
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._holder.load()
+        why = self._holder.lapsed()
+        if why and not self._around.journal.stays:
+            self._watch.end(why)
+        else:
+            self.put_back()
+        self._begun = True
+
+    def step(self) -> None:
+        """Do the next thing that is due, and wait for the tuner where nothing is."""
+        try:
+            not_back = self._unmended()
+            if not_back is None:
+                self._watch.mind()
+            self._watch.tell()
+            self._around.link.deliver()
+            if not self._registered:
+                self._around.link.register(self.device)
+                self._registered = True
+                log.info("event=registered device=%s", self.device.id)
+            order = self._next(not_back)
+            if not_back is not None:  # heard, but told nothing
+                self._trouble(not_back)
+                return
+            self._met_tuner()
+            self._obey(order)
+        except NotFound as error:
+            log.warning("event=forgotten device=%s why=%r", self.device.id, str(error))
+            self._registered = False
+            self._wait(self._backoff.failed())
+        except (Unauthorised, ProtocolMismatch, InvalidInput) as error:
+            if not self._met and self._holder.current is None:
+                raise
+            self._trouble(error, final=True)
+        except TuningError as error:
+            self._trouble(error)
+
+    def put_back(self) -> None:
+        """Bring the device back to the hold, or to its original setting where there is none.
+
+        Raises:
+            ActuationError: it is not back; the journal still knows the original.
+        """
+        if self._around.journal.stays:
+            self._holder.drop()
+            return
+        hold = self._holder.current
+        if hold is None:
+            if self._around.journal.restore(self.device.id, self._target):
+                log.info("event=restored device=%s", self.device.id)
+            return
+        try:
+            self._holder.enforce()
+        except TuningError as error:
+            self._watch.end(f"it could not be applied again: {error}")
+            return
+        log.info(
+            "event=hold_in_force device=%s study=%s setting=%r",
+            self.device.id,
+            hold.order.study,
+            render_setting(hold.setting),
+        )
+
+    def _unmended(self) -> TuningError | None:
+        """Return what still keeps the device from being put back; None where nothing does."""
+        try:
+            self._mend()
+        except TuningError as error:
+            return error
+        return None
+
+    def _mend(self) -> None:
+        """Do what could not be done before: write down, put back. Raises ActuationError."""
+        if not self._begun:
+            self._begin()
+        self._holder.persist()
+        # Asked of the journal during a hold, too: a file that has vanished is written again.
+        entry = self._around.journal.get(self.device.id)
+        held = self._holder.current is not None
+        if (entry is not None and not held) or (held and self._around.journal.stays):
+            self.put_back()
+
+    # The tuner's orders
+
+    def _next(self, not_back: TuningError | None) -> Assignment | HoldOrder | Idle | Release:
+        hold = self._holder.current
+        applied = self._applied(hold)
+        unable = self._around.journal.unable(self._around.host.name)
+        if not_back is not None:
+            applied, unable = replace(applied, level=Level.TRIAL), str(not_back)
+        self._asked_at = self._around.clock.monotonic()
+        poll = Poll(
+            agent=f"{self.device.agent}/{self._around.start}",
+            applied=applied,
+            holding=hold.order.study if hold else "",
+            revision=hold.order.revision if hold else 0,
+            context={**self._watch.context, **self.runner.context},
+            wait_s=0.0 if not_back is not None else min(POLL_S, self._watch.due_in_s()),
+            unable=unable,
+        )
+        self.waiting.set()
+        try:
+            return self._around.link.next(self.device.id, poll)
+        finally:
+            self.waiting.clear()
+
+    def _applied(self, hold: Hold | None) -> Applied:
+        return Applied(
+            device=self.device.id,
+            setting=self._target.read(),
+            level=Level.ORIGINAL if hold is None else Level.HOLD,
+            at=self._around.now(),
+            study=hold.order.study if hold else "",
+            revision=hold.order.revision if hold else 0,
+        )
+
+    def _obey(self, order: Assignment | HoldOrder | Idle | Release) -> None:
+        if self._around.stop.is_set():
+            return
+        if self._around.journal.stays:
+            self._pace()
+            return
+        match order:
+            case Assignment():
+                self._try(order)
+            case HoldOrder():
+                self._hold(order)
+            case Release():
+                if self._holder.current is not None:
+                    self._watch.end(order.why or "the tuner released the device")
+                self._pace()
+            case Idle():
+                self._pace()
+
+    def _hold(self, order: HoldOrder) -> None:
+        """Take up a hold; one that has ended here already is answered with its end once more."""
+        ended = self._holder.refuses(order)
+        if ended:
+            log.warning("event=hold_refused device=%s ended=%r", self.device.id, ended)
+            self._holder.told(False)
+            self._wait(self._backoff.failed())
+            return
+        hold = self._holder.current
+        known = hold is not None and hold.order == order
+        try:
+            self._holder.take(order)
+        except (ActuationError, InvalidInput) as error:
+            self._watch.end(f"it could not be applied: {error}")
+            return
+        if known:
+            self._pace()
+        else:
+            self._watch.start_now()
+
+    def _try(self, order: Assignment) -> None:
+        """Run one trial under its lease, put the device back, and keep the report for sending."""
+        hold = self._holder.current
+        if hold is not None and hold.order.study != order.study:
+            self._watch.end(f"study {order.study} has the device now")
+        log.info(
+            "event=trial device=%s study=%s trial=%d attempt=%d setting=%r",
+            self.device.id,
+            order.study,
+            order.trial,
+            order.attempt,
+            render_setting(order.setting),
+        )
+        renewal = Renewal(device=self.device.id, token=order.token, nonce=order.nonce)
+        with LeaseKeeper(self._around.link, renewal, order.lease_s) as lease:
+            with self._holder.set_aside(lend=True):
+                outcome = self._measured(order, lease)
+            try:
+                self.put_back()
+            except TuningError as error:
+                log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
+        log.info(
+            "event=trial_ended device=%s study=%s trial=%d state=%s censored=%s reason=%r",
+            self.device.id,
+            order.study,
+            order.trial,
+            outcome.state,
+            outcome.censored,
+            outcome.reason,
+        )
+        self._around.link.keep(
+            TrialReport(
+                device=self.device.id,
+                study=order.study,
+                trial=order.trial,
+                attempt=order.attempt,
+                token=order.token,
+                nonce=order.nonce,
+                outcome=outcome,
+            )
+        )
+
+    def _measured(self, order: Assignment, lease: LeaseKeeper) -> Outcome:
+        def check() -> None:
+            lease.check()
+            self._check_stop()
+
+        ask = Ask(
+            metrics=order.metrics,
+            limits=order.limits,
+            window_s=order.window_s,
+            max_window_s=order.max_window_s,
+            expected=order.expected,
+            context=order.context,
+        )
+        name = f"{self.device.id}/{order.study}/{order.trial}/{order.attempt}"
+        try:
+            self._around.journal.record(
+                self.device.id, self._target, Level.TRIAL, self._around.host.boot, self._attached
+            )
+        except (StoreError, Conflict) as error:
+            return Outcome(state=TrialState.ABORTED, reason=f"nothing was changed: {error}")
+        except TuningError as error:
+            return Outcome(state=TrialState.FAILED, reason=f"nothing was changed: {error}")
+        return self._bench.trial(order.setting, ask, check, name)
+
+    # Waiting
+
+    def _check_stop(self) -> None:
+        if self._around.stop.is_set():
+            raise Conflict("the agent was stopped")
+        if self._around.journal.stays:
+            raise Conflict("every device is to stay as it was found", hint=LIFT)
+
+    def _pace(self) -> None:
+        """Wait a little where the tuner answered at once though nothing is new."""
+        self._wait(self._asked_at + PACE_S - self._around.clock.monotonic())
+
+    def _wait(self, seconds: float) -> None:
+        until = self._around.clock.monotonic() + seconds
+        while (left := until - self._around.clock.monotonic()) >= CLOCK_STEP_S:
+            if self._around.stop.is_set():
+                return
+            self._around.clock.sleep(min(left, LOOK_S))
+
+    def _stand_by(self, ended: threading.Event) -> None:
+        """End the hold whatever the loop waits for, once every device is to stay as it was found."""
+        while not ended.wait(LOOK_S):
+            held = self._holder.current is not None and not self._holder.is_aside
+            if held and self._around.journal.stays:
+                try:
+                    self.put_back()
+                except TuningError as error:
+                    log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
+
+    def _met_tuner(self) -> None:
+        if self._wrong:
+            log.info("event=well_again device=%s", self.device.id)
+        self._met, self._wrong = True, ""
+        self._backoff.worked()
+
+    def _trouble(self, error: TuningError, *, final: bool = False) -> None:
+        """Log what is wrong, once as long as it stays the same, and wait."""
+        if self._around.stop.is_set():
+            return
+        if str(error) != self._wrong:
+            self._wrong = str(error)
+            log.error("event=%s device=%s why=%r", error.code, self.device.id, self._wrong)
+        self._wait(self._backoff.failed(final=final))

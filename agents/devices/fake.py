@@ -1,0 +1,124 @@
+"""Devices that exist only in a file: what is written to them outlives whoever wrote it.
+
+For trying out the actuator without hardware. The file is the hardware: whoever edits it is another
+writer, and its `faults` are what goes wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agents.actuator.driver import Value
+from tuner import files
+from tuner.errors import ActuationError, DeviceLost
+
+A100: Mapping[str, Mapping[str, Any]] = {
+    "gpu.clock_mhz": {"values": list(range(210, 1411, 60)), "default": None},
+    "gpu.mem_clock_mhz": {"values": [405, 1215], "default": None},
+    "gpu.power_limit_w": {"values": list(range(100, 401, 10)), "default": 400},
+}
+"""Knobs like those of an A100; a default of None: what is set cannot be read, as with NVML."""
+
+
+def blank(*uuids: str) -> dict[str, Any]:
+    """Return the content of a file with these devices, as they come from the factory."""
+    devices = {
+        uuid: {"values": {k: knob["default"] for k, knob in A100.items()}, "faults": {}}
+        for uuid in uuids
+    }
+    return {"epoch": "1", "devices": devices}
+
+
+class FakeKnobs:
+    """One device in a file.
+
+    Faults, by knob: `refuse` the write, `clamp` it to a number, `hang` for ever, or do it `late`: hang,
+    and write once a file `.let_go` lies beside it, though the process was killed, then make `.landed`.
+    Device-wide, by `*`: `lost`, or `hang`.
+    """
+
+    board = "A100 (fake)"
+    knobs = tuple(A100)
+
+    def __init__(self, path: Path, uuid: str) -> None:
+        self.uuid = uuid
+        self._path = path
+
+    @property
+    def epoch(self) -> str:
+        """Which load of the driver this is, as the file says."""
+        return str(load(self._path)["epoch"])
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        """Return the knobs and their values."""
+        return {name: tuple(knob["values"]) for name, knob in A100.items()}
+
+    def read(self) -> Mapping[str, Value | None]:
+        """Return what is set, where it can be read. Raises DeviceLost."""
+        values = self._there()["values"]
+        return {k: None if A100[k]["default"] is None else v for k, v in values.items()}
+
+    def write(self, knob: str, value: Value) -> None:
+        """Set a knob. Raises ActuationError, DeviceLost."""
+        fault = self._there()["faults"].get(knob)
+        self._set(knob, fault["clamp"] if isinstance(fault, dict) else value)
+
+    def reset(self, knob: str) -> None:
+        """Put a knob to its default. Raises ActuationError, DeviceLost."""
+        self._set(knob, A100[knob]["default"])
+
+    def _set(self, knob: str, value: Value | None) -> None:
+        fault = self._there()["faults"].get(knob)
+        if fault == "refuse":
+            raise ActuationError(f"{self.uuid} refuses {knob}={value!r}", hint="a fault is on")
+        if fault == "late" and os.fork() == 0:
+            while not self._path.with_suffix(".let_go").exists():
+                time.sleep(0.01)
+            self._store(knob, value)
+            self._path.with_suffix(".landed").touch()
+            os._exit(0)
+        if fault in ("hang", "late"):
+            time.sleep(3600.0)
+        self._store(knob, value)
+
+    def _store(self, knob: str, value: Value | None) -> None:
+        state = load(self._path)
+        state["devices"][self.uuid]["values"][knob] = value
+        save(self._path, state)
+
+    def _there(self) -> dict[str, Any]:
+        device: dict[str, Any] = load(self._path)["devices"][self.uuid]
+        fault = device["faults"].get("*")
+        if fault == "lost":
+            raise DeviceLost(f"{self.uuid} fell off the bus", hint="a fault is on")
+        if fault == "hang":
+            time.sleep(3600.0)
+        return device
+
+
+def discover(path: str) -> list[FakeKnobs]:
+    """Return the devices in a file.
+
+    Raises:
+        ActuationError: it cannot be read.
+    """
+    return [FakeKnobs(Path(path), uuid) for uuid in load(Path(path))["devices"]]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return what a file holds. Raises ActuationError."""
+    try:
+        state: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ActuationError(f"cannot read the fake devices in {path}: {error}") from error
+    return state
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Replace a file as one step, which a killed process has done or not."""
+    files.write(path, json.dumps(state))

@@ -1,0 +1,1 @@
+"""The confirmed setting, kept on the host."""

@@ -1,0 +1,406 @@
+"""The confirmed setting: kept on the host, executed here, whatever becomes of the tuner."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agents.holding.hold import Hold
+from agents.holding.journal import Journal
+from agents.host.host import Host
+from agents.target.target import Target
+from tuner import files
+from tuner.core import (
+    ActuationError,
+    Clock,
+    Level,
+    Limit,
+    Measurement,
+    Now,
+    StoreError,
+    TuningError,
+    Verdict,
+    judge,
+    render_setting,
+)
+from tuner.wire import HoldOrder
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".hold.json"
+BROKEN_WINDOWS = 3
+"""A hold ends when the SLO is broken in this many windows in a row."""
+RENEW_SHARE = 0.01
+"""The tuner's repeated word is written down once this share of a hold's time has gone."""
+
+
+class Holder:
+    """Keeps one device at its hold.
+
+    `attached` is what the journal notes for opening the device again. A hold begins on the disk, before
+    the device is touched; it ends in memory and on the device, whatever the disk says: what that refuses
+    is written once it can be. A hold without a journal entry has ended, for the entry goes with the
+    restoring. Whoever follows the hold from second to second does so from another thread; one change at
+    a time.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        target: Target,
+        *,
+        folder: Path,
+        journal: Journal,
+        attached: Mapping[str, str],
+        host: Host,
+        clock: Clock,
+        now: Now,
+    ) -> None:
+        self._device = device
+        self._target = target
+        self._path = folder / files.file_name(device, SUFFIX)
+        self._journal = journal
+        self._attached = attached
+        self._host = host
+        self._clock = clock
+        self._now = now
+        self._hold: Hold | None = None
+        self._unwritten = False
+        with suppress(StoreError):
+            self.load()
+        self._lock = threading.RLock()
+        self._aside = False
+        self._lent = False
+        self._handed = False
+        self._incarnation = ""
+        self._void = ""
+
+    def load(self) -> None:
+        """Take on what is on the disk; a damaged hold is none, for nobody can say what it allows.
+
+        Raises:
+            StoreError: it cannot be read now; ask again.
+        """
+        try:
+            self._hold = Hold.model_validate_json(self._path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise StoreError(
+                f"cannot read {self._path}: {error.strerror}", hint="make it readable"
+            ) from error
+        except (ValidationError, TuningError) as error:
+            log.error("event=hold_damaged file=%s why=%r", self._path, str(error))
+
+    @property
+    def current(self) -> Hold | None:
+        """The hold in force, None where there is none."""
+        return self._hold if self._hold is not None and not self._hold.ended else None
+
+    @property
+    def untold(self) -> Hold | None:
+        """A hold that ended without a word to the tuner."""
+        hold = self._hold
+        return hold if hold is not None and hold.ended and not hold.told else None
+
+    def told(self, told: bool = True) -> None:
+        """Note that the report of the end is on its way, or has to be sent again."""
+        with self._lock:
+            if self._hold is not None and self._hold.ended:
+                self._become(self._hold.model_copy(update={"told": told}))
+
+    def refuses(self, order: HoldOrder) -> str:
+        """Return why this order is not taken up: the same hold has ended here; empty otherwise."""
+        hold = self._hold
+        return hold.ended if hold is not None and hold.ended and hold.is_of(order) else ""
+
+    def persist(self) -> None:
+        """Write down what the disk has refused so far, where it takes it now."""
+        with self._lock:
+            if self._unwritten:
+                self._become(self._hold)
+
+    def take(self, order: HoldOrder) -> None:
+        """Put an order in force, or renew the one that is.
+
+        Raises:
+            ActuationError: it could not be put in force; end it.
+            StoreError: it could not be written down; nothing was changed.
+        """
+        with self._lock:
+            self._take(order)
+
+    def _take(self, order: HoldOrder) -> None:
+        now, monotonic = self._now(), self._clock.monotonic()
+        hold = self.current
+        if hold is not None and hold.order == order:
+            gone = order.valid_for_s - hold.left_s(self._host, now, monotonic)
+            if gone > RENEW_SHARE * order.valid_for_s:
+                self._become(self._granted(order, now, monotonic, hold.row, hold.broken))
+                self._confirm()
+            return
+        row = order.plan.row({})
+        log.info(
+            "event=hold device=%s study=%s revision=%d setting=%r",
+            self._device,
+            order.study,
+            order.revision,
+            render_setting(order.plan.rows[row].setting),
+        )
+        self._journal_first()
+        granted = self._granted(order, now, monotonic, row, {})
+        try:
+            files.write(self._path, granted.model_dump_json())
+        except StoreError as error:
+            self._unwritten = True  # what is there may be the new one: memory is written again
+            self._journal.refused = str(error)
+            raise
+        self._hold, self._unwritten = granted, False
+        self.enforce()
+
+    def enforce(self) -> None:
+        """Put the held setting in force, where it is not: at start, and after a trial.
+
+        Raises:
+            ActuationError: it could not be; end the hold.
+        """
+        with self._lock:
+            hold = self.current
+            if hold is None:
+                return
+            self._journal_first()
+            # Before: a restart in between is then seen as one.
+            incarnation = self._started()
+            self._target.apply(hold.setting)
+            self._handed = self._target.follow(hold.order.plan)
+            self._incarnation = incarnation
+            self._confirm()
+
+    @contextmanager
+    def set_aside(self, *, lend: bool = False) -> Iterator[None]:
+        """Leave the device to a trial or a window: nobody follows the hold's plan within the block.
+
+        What is lent, to a trial, is not even put back into a workload that was started again.
+        """
+        with self._lock:
+            self._aside, self._lent = True, lend
+        try:
+            yield
+        finally:
+            self._aside = self._lent = False
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether a trial or a window has the device."""
+        return self._aside
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether a trial has the device."""
+        return self._lent
+
+    @property
+    def handed(self) -> bool:
+        """Whether the workload goes by the hold's plan itself."""
+        return self._handed and self.current is not None
+
+    def check_handed(self) -> None:
+        """Ask the workload what it goes by, note its row, and hand it the plan again where it is lost.
+
+        Raises:
+            ActuationError: it does not say, or does not take it; ask again.
+        """
+        with self._lock:
+            hold = self.current
+            if hold is None or not self._handed or self._aside:
+                return
+            if not self._target.follows(hold.order.plan):
+                log.warning("event=plan_lost device=%s", self._device)
+                self.enforce()
+                return
+            row = hold.order.plan.row_of(self._target.read())
+            if row is not None and row != hold.row:
+                log.info("event=plan_row device=%s row=%d", self._device, row)
+                self._become(hold.model_copy(update={"row": row}))
+
+    def take_up(self, incarnation: str) -> bool:
+        """Put the held setting in force in a workload that was started (again); return whether it was.
+
+        Raises:
+            ActuationError: it could not be; ask again.
+        """
+        with self._lock:
+            if self._lent or self.current is None or incarnation == self._incarnation:
+                return False
+            self.enforce()
+            return True
+
+    @property
+    def incarnation(self) -> str:
+        """The start of the workload in which the hold was last put in force; empty where it tells none."""
+        return self._incarnation
+
+    def follow(self, seen: Hold, row: int) -> bool:
+        """Change to another row of the plan that was `seen` in force; return whether it still was.
+
+        Raises:
+            ActuationError: the row could not be put in force; the former one is held on.
+        """
+        with self._lock:
+            if self._aside or self.current is not seen:
+                return False
+            log.info(
+                "event=plan_row device=%s row=%d setting=%r",
+                self._device,
+                row,
+                render_setting(seen.order.plan.rows[row].setting),
+            )
+            self._become(seen.model_copy(update={"row": row}))
+            try:
+                self.enforce()
+            except ActuationError:
+                self._become(seen)
+                raise
+            return True
+
+    def void(self, why: str) -> None:
+        """Note from another thread that the hold must end: `lapsed` says so from now on."""
+        self._void = why
+
+    def lapsed(self) -> str:
+        """Return why the hold in force must end now, whatever is measured; empty while it stands."""
+        hold = self.current
+        if hold is None:
+            return ""
+        driver, version = self._target.driver, self._target.runs.version
+        if hold.driver != driver:
+            return f"the driver changed from {hold.driver} to {driver}"
+        if hold.workload_version != version:
+            return f"the workload changed from {hold.workload_version} to {version}"
+        if self._void:
+            return self._void
+        if self._journal.get(self._device) is None:
+            return "it had ended already: the device was put back"
+        if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
+            return f"{hold.order.valid_for_s:g} s passed without the tuner's word"
+        return ""
+
+    def observed(self, measurement: Measurement) -> str:
+        """Take in one window, and return why the hold must end, if it must."""
+        with self._lock:
+            hold = self.current
+            if hold is None:
+                return ""
+            broke = judge(measurement.estimates, hold.limits) is Verdict.INFEASIBLE
+            count = hold.broken.get(hold.row, 0) + 1 if broke else 0
+            broken = {**hold.broken, hold.row: count}
+            if broken != hold.broken:
+                self._become(hold.model_copy(update={"broken": broken}))
+            if count >= BROKEN_WINDOWS:
+                return f"{_worst(hold.limits, measurement)} in {count} windows in a row"
+            return ""
+
+    def end(self, why: str) -> None:
+        """End the hold and put the device back to its original setting, then write it down.
+
+        Raises:
+            ActuationError: part of the device did not go back; the hold is over all the same.
+        """
+        with self._lock:
+            hold = self.current
+            if hold is not None:
+                log.warning(
+                    "event=hold_ended device=%s study=%s why=%r",
+                    self._device,
+                    hold.order.study,
+                    why,
+                )
+                self._hold = hold.model_copy(update={"ended": why})
+            self._restore()
+
+    def drop(self) -> None:
+        """Put the device back and forget the hold in force, so that the tuner may order it again.
+
+        Raises:
+            ActuationError: part of the device did not go back; there is no hold all the same.
+        """
+        with self._lock:
+            if self.current is not None:
+                self._hold = None
+            self._restore()
+
+    def _restore(self) -> None:
+        self._void, self._handed = "", False
+        try:
+            self._journal.restore(self._device, self._target)
+        finally:
+            self._become(self._hold)
+
+    def _confirm(self) -> None:
+        """Tell whoever guards the device that this is a hold, and for how long. Raises ActuationError."""
+        hold = self.current
+        if hold is not None:
+            left_s = hold.left_s(self._host, self._now(), self._clock.monotonic())
+            self._target.hold(hold.setting, hold.order.study, hold.order.revision, left_s)
+
+    def _started(self) -> str:
+        restartable = self._target.restartable
+        return "" if restartable is None else restartable.incarnation()
+
+    def _journal_first(self) -> None:
+        self._journal.record(
+            self._device, self._target, Level.HOLD, self._host.boot, self._attached
+        )
+
+    def _granted(
+        self, order: HoldOrder, now: datetime, monotonic: float, row: int, broken: dict[int, int]
+    ) -> Hold:
+        return Hold(
+            order=order,
+            granted_at=now,
+            granted_s=monotonic,
+            boot=self._host.boot,
+            driver=self._target.driver,
+            workload_version=self._target.runs.version,
+            row=row,
+            broken=broken,
+        )
+
+    def _become(self, hold: Hold | None) -> None:
+        """Take a state on, and write it down as soon as the disk takes it."""
+        self._hold = hold
+        try:
+            if hold is None:
+                files.remove(self._path)
+            else:
+                files.write(self._path, hold.model_dump_json())
+            self._unwritten = False
+        except StoreError as error:
+            if not self._unwritten:
+                log.error("event=hold_not_written device=%s why=%r", self._device, str(error))
+            self._unwritten = True
+            # Without a journal entry the next start knows that it ended; with one it must not find it.
+            if hold is not None and hold.ended and self._journal.left(self._device):
+                with suppress(StoreError):
+                    files.remove(self._path)
+
+
+def context_of(measurement: Measurement) -> Mapping[str, float]:
+    """Return the situation that a window shows: the mean of everything measured in it."""
+    return {name: estimate.mean for name, estimate in measurement.estimates.items()}
+
+
+def _worst(limits: tuple[Limit, ...], measurement: Measurement) -> str:
+    for limit in limits:
+        estimate = measurement.estimates.get(limit.metric)
+        if estimate is not None and limit.verdict(estimate) is Verdict.INFEASIBLE:
+            return (
+                f"{limit.metric} was {estimate.mean:.4g}, the limit is {limit.op} {limit.value:.4g}"
+            )
+    return "a limit was broken"

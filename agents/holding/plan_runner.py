@@ -1,0 +1,202 @@
+"""A hold from second to second: the plan's row for its signal, and a workload started again."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+
+from agents.holding.hold import Hold
+from agents.holding.holder import Holder
+from agents.holding.signal_level import SignalLevel, SwitchingCost
+from agents.target.side import LiveSignal, WaitingSignal, WorkloadChanged
+from agents.target.target import Target
+from tuner.core import Clock, Context, Plan, SettingKey, TuningError, setting_key
+
+log = logging.getLogger(__name__)
+
+_Change = frozenset[SettingKey]
+"""The settings that a change is between, either way: what one took is the best guess of the other."""
+
+TICK_S = 1.0
+AWAITED_TICK_S = 0.05
+"""Between looks that themselves wait for the signal to rise, for a second at most."""
+ASKED_TICK_S = 0.2
+"""Where a signal cannot be waited for: a look costs the agent a millisecond, and a workload half of one."""
+QUEUE_FACTOR = 6.0
+"""So many times what the row in force is made for is no burst any more, but a queue that builds up."""
+
+
+class PlanRunner:
+    """Follows the plan of a hold by its signal, whatever the tuner does.
+
+    A row is changed once the time lost by staying is as long as the change takes (`SwitchingCost`),
+    which is what it took the last time, and before that what the slowest of the knobs that differ says
+    (`Cost.seconds`). Ours: down goes by the smoothed level; up also by the value of the moment, once it
+    is `QUEUE_FACTOR` times what the row is for, and then each of what waits loses time, so that the
+    change comes the sooner the longer the queue is. A signal that can be waited for tells of that
+    itself; the agent sleeps meanwhile. While a trial or a window has the workload nothing is followed:
+    the load is then partly ours.
+
+    A workload that goes by the plan itself is only asked what is in force. One that was started again
+    gets what is held anew. A plan by what no signal here tells is followed by what windows show.
+    """
+
+    def __init__(self, device: str, target: Target, holder: Holder, clock: Clock) -> None:
+        self._device = device
+        self._target = target
+        self._holder = holder
+        self._clock = clock
+        self._level: SignalLevel | None = None
+        self._cost = SwitchingCost()
+        self._took_s: dict[_Change, float] = {}
+        self._trouble = ""
+
+    @property
+    def watches(self) -> bool:
+        """Whether there is anything to look at between windows."""
+        return bool(self._target.signals) or self._target.restartable is not None
+
+    @property
+    def context(self) -> Context:
+        """The situation as far as it is known here: the level of the signal that is followed."""
+        level = self._level
+        if level is None or level.smoothed is None:
+            return {}
+        return {level.plan.by: level.smoothed}
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow until stopped."""
+        while not stop.wait(self.tick_s):
+            self.tick()
+
+    @property
+    def tick_s(self) -> float:
+        """How long to wait before the next look."""
+        if self._too_many() is None:
+            return TICK_S
+        return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else ASKED_TICK_S
+
+    def tick(self) -> None:
+        """Take one look, and do what it asks for; what goes wrong is logged once and tried again."""
+        hold = self._holder.current
+        if hold is None:
+            return
+        if self._holder.is_lent:
+            self._pause()
+            return
+        try:
+            self._look(hold)
+            self._trouble = ""
+        except TuningError as error:
+            self._cost.settle()
+            if isinstance(error, WorkloadChanged):
+                self._holder.void(error.message)
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.error("event=not_followed device=%s why=%r", self._device, self._trouble)
+
+    def observed(self, context: Context) -> None:
+        """Follow a plan that goes by what windows show, not by a signal of the moment.
+
+        Raises:
+            ActuationError: the row could not be put in force; the former one is held on.
+        """
+        hold = self._holder.current
+        if hold is None or hold.order.plan.by in self._target.signals:
+            return
+        row = hold.order.plan.row(context, hold.row)
+        if row != hold.row:
+            self._holder.follow(hold, row)
+
+    def _look(self, hold: Hold) -> None:
+        live, restartable = self._signal(), self._target.restartable
+        if live is None or self._holder.handed:
+            if restartable is not None:
+                self._take_up(restartable.incarnation())
+            if self._holder.handed and not self._holder.is_aside:
+                self._holder.check_handed()
+            return
+        too_many = self._too_many()
+        sample = (
+            live.wait_above(too_many, TICK_S)
+            if too_many is not None and isinstance(live, WaitingSignal)
+            else live.read()
+        )
+        now = self._clock.monotonic()
+        if restartable is not None:
+            self._take_up(sample.incarnation or restartable.incarnation())
+        if self._holder.is_aside:
+            self._pause()
+            return
+        if self._level is None or self._level.plan != hold.order.plan:
+            self._level = SignalLevel(hold.order.plan)
+        self._level.see(now, sample)
+        self._follow(now, self._level)
+
+    def _take_up(self, incarnation: str) -> None:
+        if self._holder.take_up(incarnation):
+            log.warning("event=workload_restarted device=%s", self._device)
+
+    def _follow(self, now: float, level: SignalLevel) -> None:
+        hold = self._holder.current
+        if hold is None or hold.order.plan != level.plan or level.row is None:
+            return
+        plan, too_many = level.plan, self._too_many()
+        if too_many is not None and level.present >= too_many:
+            row = plan.row({plan.by: level.present}, hold.row)
+            weight = level.latest / plan.rows[hold.row].below
+        else:
+            too_many, row, weight = None, level.row, 1.0
+        if row == hold.row:
+            self._cost.settle(now)
+        elif self._cost.due(now, weight * _gain(plan, hold.row, row), self._cost_s(hold, row)):
+            self._cost.settle()
+            self._move(hold, row)
+            if too_many is not None:
+                level.rise()
+
+    def _signal(self) -> LiveSignal | None:
+        """Return the signal that the hold's plan goes by; None where no signal here tells it."""
+        hold = self._holder.current
+        return None if hold is None else self._target.signals.get(hold.order.plan.by)
+
+    def _too_many(self) -> int | None:
+        """Return what is too much of the signal for the row in force; None where nobody cares."""
+        hold = self._holder.current
+        if hold is None or self._signal() is None or self._holder.handed:
+            return None
+        if self._holder.is_aside or self._trouble:
+            return None
+        below = hold.order.plan.rows[hold.row].below
+        return None if math.isinf(below) else math.ceil(QUEUE_FACTOR * below)
+
+    def _move(self, hold: Hold, row: int) -> None:
+        change, began = _change(hold, row), self._clock.monotonic()
+        self._took_s.pop(change, None)
+        if self._holder.follow(hold, row):
+            self._took_s[change] = self._clock.monotonic() - began
+
+    def _pause(self) -> None:
+        if self._level is not None:
+            self._level.pause()
+        self._cost.settle()
+
+    def _cost_s(self, hold: Hold, row: int) -> float:
+        took_s = self._took_s.get(_change(hold, row))
+        if took_s is not None:
+            return took_s
+        before, after = hold.setting, hold.order.plan.rows[row].setting
+        knobs = self._target.space.knobs
+        changed = [k for k in knobs if before.get(k.name) != after.get(k.name)]
+        return max((k.cost.seconds for k in changed), default=0.0)
+
+
+def _change(hold: Hold, row: int) -> _Change:
+    return frozenset({setting_key(hold.setting), setting_key(hold.order.plan.rows[row].setting)})
+
+
+def _gain(plan: Plan, row: int, wanted: int) -> float:
+    """Return the predicted gain of a change: the most of any row that is crossed, the wanted one too."""
+    step = 1 if wanted > row else -1
+    return max(plan.rows[k].gain for k in range(row + step, wanted + step, step))

@@ -1,0 +1,131 @@
+"""Which row of a plan a signal asks for, estimated from looks at it; pure, time is passed in.
+
+After the estimator of Packrat's prototype (arXiv 2311.18174; `estimator/src/consumer.rs`): a smoothed
+queue depth, and the most frequent answer of the last ten. Ours: the answer is a row of the plan, where
+the prototype takes a power of two, so that any signal can be followed; the depth is the exact mean
+between two looks where the signal tells it, not sampled; the smoothing goes by time, not by ticks; and
+only down goes by the majority: more counts at once, for too small a setting makes a queue, too large a
+one only wastes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+
+from agents.target.side import Sample
+from tuner.core import Plan
+
+SMOOTHING_S = 2.0
+"""The time constant of the smoothed level; Packrat's 0.9 and 0.1 at ticks of 5 ms forget faster."""
+VOTES = 10
+VOTE_S = 1.0
+"""A row gets a vote every so many seconds, as in the prototype, however often is looked."""
+
+
+class SignalLevel:
+    """Follows the signal that a plan goes by.
+
+    `row` is the row that it asks for, `smoothed` its level: None until two looks have been taken.
+    `latest` is the mean between the last two looks, 0 where they do not tell it; `present` its value at
+    the last look where that is told, else `latest`.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.row: int | None = None
+        self.smoothed: float | None = None
+        self.latest = self.present = 0.0
+        self._last: tuple[float, Sample] | None = None
+        self._vote: int | None = None
+        self._voted_at = -math.inf
+        self._votes: deque[int] = deque(maxlen=VOTES)
+
+    def see(self, now: float, sample: Sample) -> None:
+        """Take in a look at `now` seconds; one that tells nothing new changes nothing.
+
+        What was started again, or whose totals went backwards, is compared with itself from then on;
+        what was known of its level stands.
+        """
+        last, self._last = self._last, (now, sample)
+        if last is None or now <= last[0]:
+            return
+        seconds, before = now - last[0], last[1]
+        self.latest = self.present = 0.0
+        mean = _mean(before, sample, seconds)
+        if mean is None:
+            return
+        self.latest = mean
+        self.present = mean if sample.present is None else sample.present
+        if self.smoothed is None:
+            self.smoothed = mean
+        else:
+            self.smoothed += (mean - self.smoothed) * (1.0 - math.exp(-seconds / SMOOTHING_S))
+        if now - self._voted_at >= VOTE_S:
+            self._voted_at = now
+            self._cast(self.plan.row({self.plan.by: self.smoothed}, self._vote))
+
+    def rise(self) -> None:
+        """Take the present value for the level at once, as somebody has acted on it."""
+        self.smoothed = self.present
+        self._rise(self.plan.row({self.plan.by: self.present}))
+
+    def pause(self) -> None:
+        """Leave out what happens until the next look: it is not asked of the workload."""
+        self._last = None
+        self.latest = self.present = 0.0
+
+    def _cast(self, vote: int) -> None:
+        if self.row is None or vote > self.row:
+            self._rise(vote)
+        self._vote = vote
+        self._votes.append(vote)
+        self.row = _mode(self._votes, self.row)
+
+    def _rise(self, row: int) -> None:
+        """Ask for a row; only votes from now on bring it down again."""
+        self.row = self._vote = row
+        self._votes.extend([row] * VOTES)
+
+
+def _mean(before: Sample, now: Sample, seconds: float) -> float | None:
+    """Return a signal's mean between two looks; None where they do not tell it."""
+    if now.incarnation != before.incarnation:
+        return None
+    if now.integral is None or before.integral is None:
+        return now.present
+    grown = now.integral - before.integral
+    return None if grown < 0.0 else grown / seconds
+
+
+def _mode(votes: deque[int], current: int | None) -> int:
+    """Return the most frequent vote; of equals the one in force, else the largest: it can take more."""
+    counts = Counter(votes)
+    most = max(counts.values())
+    tied = [vote for vote, count in counts.items() if count == most]
+    return current if current in tied else max(tied)
+
+
+class SwitchingCost:
+    """When a change of row pays: once staying has cost as much as changing will.
+
+    The rule of ski rental (Karlin, Manasse, Rudolph and Sleator 1988): whoever changes once the time
+    lost by staying equals the cost of the change never pays more than twice what foresight would. Time
+    is lost at the predicted `gain` of the wanted row, in seconds per second. What a look shows has been
+    so since the one before.
+    """
+
+    def __init__(self) -> None:
+        self.lost_s = 0.0
+        self._at: float | None = None
+
+    def due(self, now: float, gain: float, cost_s: float) -> bool:
+        """Note that another row is wanted at `now`, and return whether to change to it."""
+        if self._at is not None:
+            self.lost_s += gain * max(0.0, now - self._at)
+        self._at = now
+        return gain > 0.0 and self.lost_s >= cost_s
+
+    def settle(self, now: float | None = None) -> None:
+        """Note that nothing is lost: until `now`, or for as long as nobody looks."""
+        self.lost_s, self._at = 0.0, now

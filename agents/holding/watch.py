@@ -1,0 +1,183 @@
+"""A hold watched: windows measured by the host's clock, judged here, told to the tuner."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Mapping
+
+from agents.holding.hold import Hold
+from agents.holding.holder import Holder, context_of
+from agents.target.measure import Ask, Bench, Check
+from agents.tuner_link.client import Link
+from tuner.core import ActuationError, Clock, Conflict, Context, TuningError
+from tuner.wire import HoldReport
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Looks after one device's hold.
+
+    Windows are due by the host's clock also where the device has a time of its own, on which a window
+    takes no time at all. `check` raises Conflict once the agent is to stop. `context` is the situation
+    that the last window showed; `follow` is told it, and changes the plan's row where it goes by that.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        bench: Bench,
+        holder: Holder,
+        link: Link,
+        clock: Clock,
+        check: Check,
+        rng: random.Random,
+        follow: Callable[[Context], None],
+    ) -> None:
+        self.context: Mapping[str, float] = {}
+        self._device = device
+        self._bench = bench
+        self._holder = holder
+        self._link = link
+        self._clock = clock
+        self._check = check
+        self._rng = rng
+        self._follow = follow
+        self._due_at = clock.monotonic()
+
+    def due_in_s(self) -> float:
+        """Return how long nothing need be done, in seconds; for ever where nothing is held."""
+        if self._holder.current is None:
+            return math.inf
+        return max(0.0, self._due_at - self._clock.monotonic())
+
+    def start_now(self) -> None:
+        """Make the next window due at once: the hold is new."""
+        self._due_at = self._clock.monotonic()
+
+    def mind(self) -> None:
+        """End a hold whose time is over, and measure a window where one is due."""
+        hold = self._holder.current
+        if hold is None:
+            return
+        why = self._holder.lapsed()
+        if why:
+            self.end(why)
+        elif self.due_in_s() <= 0.0:
+            try:
+                # Our own load must not pass for demand, nor a row change within a window.
+                with self._holder.set_aside():
+                    self._observe(self._holder.current or hold)
+                self._follow_plan()
+            except Conflict:
+                return
+            except TuningError as error:
+                log.warning("event=not_observed device=%s why=%r", self._device, str(error))
+            self._due_at = self._clock.monotonic() + hold.order.observe_s
+
+    def end(self, why: str) -> None:
+        """End the hold, put the device back, and keep the word for the tuner.
+
+        A device that does not go back is logged; its journal stays, so that it is tried again.
+        """
+        try:
+            self._holder.end(why)
+        except ActuationError as error:
+            log.error("event=not_restored device=%s why=%r", self._device, str(error))
+        self.tell()
+
+    def tell(self) -> None:
+        """Keep the word that a hold has ended, where that has not been done."""
+        hold = self._holder.untold
+        if hold is not None:
+            self._link.keep(ended_report(self._device, hold))
+            self._holder.told()
+
+    def _observe(self, hold: Hold) -> None:
+        """Measure one window of the held setting, judge it, and report it where it counts.
+
+        Raises:
+            Conflict: the agent is to stop.
+            MeasurementError: the window shows nothing; a hold does not end for that.
+        """
+        order = hold.order
+        ask = Ask(
+            metrics=tuple(dict.fromkeys([*order.metrics, *(x.metric for x in hold.limits)])),
+            window_s=order.window_s,
+            max_window_s=order.window_s,
+            context=self._bench.target.askable(order.plan.context(order.plan.rows[hold.row])),
+        )
+        began = self._bench.clock.monotonic()
+        incarnation = self._holder.incarnation
+        seen = self._bench.window(hold.setting, ask, self._check, self._rng, began)
+        if self._started_again(incarnation):
+            return
+        if seen.changed and self._changed_its_row(hold):
+            return
+        if seen.changed:
+            self.end(seen.changed)
+            return
+        self.context = context_of(seen.measurement)
+        why = self._holder.observed(seen.measurement)
+        if seen.foreign:
+            log.warning("event=window_spoilt device=%s why=%r", self._device, seen.foreign)
+        else:
+            self._link.keep(
+                HoldReport(
+                    device=self._device,
+                    study=order.study,
+                    revision=order.revision,
+                    setting=hold.setting,
+                    measurement=seen.measurement,
+                )
+            )
+        if why:
+            self.end(why)
+
+    def _follow_plan(self) -> None:
+        """Follow a plan that goes by what windows show; end the hold where that fails."""
+        try:
+            self._follow(self.context)
+        except ActuationError as error:
+            self.end(f"the plan could not be followed: {error}")
+
+    def _changed_its_row(self, hold: Hold) -> bool:
+        """Whether a workload that goes by the plan itself changed its row within the window."""
+        changed = (
+            self._holder.handed and hold.order.plan.row_of(self._bench.target.read()) is not None
+        )
+        if changed:
+            log.info("event=window_spoilt device=%s why='the plan changed its row'", self._device)
+        return changed
+
+    def _started_again(self, incarnation: str) -> bool:
+        """Whether the workload is not the start of it that the window began with: nobody's change.
+
+        What is held is put in force in it, where the follower has not done so.
+
+        Raises:
+            ActuationError: it does not answer, or cannot be set yet; the follower tries again.
+        """
+        restartable = self._bench.target.restartable
+        if restartable is None:
+            return False
+        now = restartable.incarnation()
+        if now != incarnation:
+            self._holder.take_up(now)
+            log.warning(
+                "event=window_spoilt device=%s why='the workload was restarted'", self._device
+            )
+        return now != incarnation
+
+
+def ended_report(device: str, hold: Hold) -> HoldReport:
+    """Return the message that tells the tuner why a hold has ended."""
+    return HoldReport(
+        device=device,
+        study=hold.order.study,
+        revision=hold.order.revision,
+        setting=hold.setting,
+        ended=hold.ended,
+    )

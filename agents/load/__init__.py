@@ -1,0 +1,1 @@
+"""Requests sent, and what a service tells of those it got."""

@@ -1,0 +1,91 @@
+"""The meter of a service that our load generator sends requests to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from weakref import WeakSet
+
+from agents.load.generator import Caller, LoadRun, LoadShape, Tally
+from agents.load.stats import shown_by
+from tuner.core import Clock, Context, Reading, Window
+
+Totals = Callable[[], Mapping[str, float]]
+"""What a service has added up since a window was opened; raises MeasurementError."""
+
+
+class LoadMeter:
+    """Measures a service under our load; every window sends the same seeded arrivals.
+
+    `connect` gives each caller its own connection. `counting` begins to count what the service itself
+    tells (`cpu_s`; `items` and `batches`, where it does), for one window.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Caller],
+        shape: LoadShape,
+        counting: Callable[[], Totals],
+        clock: Clock,
+        seed: int,
+    ) -> None:
+        self._connect = connect
+        self._shape = shape
+        self._counting = counting
+        self._clock = clock
+        self._seed = seed
+        self._runs: WeakSet[LoadRun] = WeakSet()
+
+    @property
+    def context(self) -> Context:
+        """The load that is sent, as far as it does not depend on the setting."""
+        return self._shape.context
+
+    def offering(self, context: Context) -> LoadMeter:
+        """Return this meter at another load. Raises InvalidInput where none is asked for."""
+        other = LoadMeter(
+            self._connect, LoadShape.asked(context), self._counting, self._clock, self._seed
+        )
+        other._runs = self._runs
+        return other
+
+    def start(self) -> Window:
+        """Start the load. Raises MeasurementError where the service does not tell its totals."""
+        totals = self._counting()
+        run = LoadRun(self._connect, self._shape, clock=self._clock, seed=self._seed)
+        self._runs.add(run)
+        return LoadWindow(run, totals)
+
+    def close(self) -> None:
+        """End the load of every window that is still open."""
+        for run in list(self._runs):
+            run.stop(grace_s=0.0)
+
+
+class LoadWindow:
+    """An open window: the load is on until it is stopped.
+
+    Latencies and failures are what our callers saw. Items are the service's own count where it tells
+    one, so that what is per item is right even where somebody else sends requests too.
+    """
+
+    def __init__(self, run: LoadRun, totals: Totals) -> None:
+        self._run = run
+        self._totals = totals
+        self._final: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return what the window shows so far. Raises MeasurementError."""
+        return self._reading(self._run.read()) if self._final is None else self._final
+
+    def stop(self) -> Reading:
+        """End the load and return what it showed. Raises MeasurementError."""
+        if self._final is None:
+            self._final = self._reading(self._run.stop())
+        return self._final
+
+    def _reading(self, tally: Tally) -> Reading:
+        seen = {"items": float(len(tally.latencies_s)), "failed": float(tally.failed)}
+        totals = {**seen, **self._totals()}
+        batches = totals.pop("batches", 0.0)
+        together = max(1.0, totals["items"] / batches) if batches > 0.0 else 1.0
+        return Reading(totals, shown_by(tally, together))

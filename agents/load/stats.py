@@ -1,0 +1,53 @@
+"""What a load has shown, as metrics with their doubt."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+from agents.load.generator import Tally
+from tuner.core import Estimate, Scope, quantile_estimate
+
+BATCHES = 20
+"""Parts that a window is cut into for the standard errors of its means."""
+LEAST_PER_BATCH = 2
+
+
+def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
+    """Return latencies and rates; what too few requests show is absent.
+
+    The `together` items of a batch share its time, so they are one observation of a tail. Means and
+    rates have the standard error of batch means (Law, Simulation Modeling and Analysis,
+    §9.5.3), because the latencies of neighbours in a queue depend on each other.
+    """
+    latencies_ms = [1000.0 * s for s in tally.latencies_s]
+    if not latencies_ms:
+        return {}
+    shown = {
+        "latency_p50_ms": quantile_estimate(latencies_ms, 0.50, together=together),
+        "latency_p99_ms": quantile_estimate(latencies_ms, 0.99, together=together),
+    }
+    if len(latencies_ms) >= LEAST_PER_BATCH * BATCHES:
+        size = len(latencies_ms) / BATCHES
+        cuts = [round(k * size) for k in range(BATCHES + 1)]
+        means = [statistics.fmean(latencies_ms[cuts[k] : cuts[k + 1]]) for k in range(BATCHES)]
+        shown["latency_mean_ms"] = _of_batches(means, len(latencies_ms))
+        shown["throughput_per_s"] = _rate(tally.completed_at_s, tally.seconds)
+        shown["arrival_rate_per_s"] = _rate(tally.arrived_at_s, tally.seconds)
+    return shown
+
+
+def _rate(moments_s: Sequence[float], seconds: float) -> Estimate:
+    """Return how many happened per second; what happened after the end does not count."""
+    width = seconds / BATCHES
+    counts = Counter(int(m / width) for m in moments_s if m < seconds)
+    rates = [counts[k] / width for k in range(BATCHES)]
+    return _of_batches(rates, sum(counts.values()))
+
+
+def _of_batches(values: Sequence[float], n: int) -> Estimate:
+    """Return the mean of equal batches over `n` observations."""
+    stderr = statistics.stdev(values) / math.sqrt(len(values))
+    return Estimate.of_mean(statistics.fmean(values), stderr, n, scope=Scope.SERVICE)

@@ -1,0 +1,1 @@
+"""What is set and measured as one."""

@@ -1,0 +1,298 @@
+"""One measurement: apply, settle, warm up, measure until it is known well enough, judge the window."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agents.target.target import Target
+from agents.target.window import TargetWindow, Usage
+from tuner.core import (
+    Clock,
+    Conflict,
+    Context,
+    Estimate,
+    Limit,
+    Measurement,
+    MeasurementError,
+    Now,
+    Outcome,
+    Quantities,
+    Setting,
+    TrialState,
+    TuningError,
+    quantity_of,
+    refuse_negative,
+    unlike,
+)
+from tuner.guard import clearly_broken
+
+READS = 10
+"""Batches in a window of the asked length."""
+JITTER = 0.05
+"""Windows differ in length by up to this share, so that they do not beat with something periodic."""
+TARGET_STDERR = 0.05
+"""A window is extended while a demanded mean is known to worse than this share of itself."""
+LEAST_ITEMS = 50
+"""No window is cut short on fewer items than this: our choice, a few batches of any size."""
+WARM_UP_SHARE = 0.1
+LONGEST_WARM_UP_S = 5.0
+FOREIGN_SHARE = 0.15
+"""A window in which others used more of the machine than this is contaminated: our choice."""
+REDOS = 2
+"""How often a contaminated window is measured again within its trial."""
+SLICE_S = 0.5
+"""The longest sleep between two looks at whether the trial may go on."""
+
+CLOCK_STEP_S = 1e-6
+"""No clock here is asked for less than this."""
+
+Check = Callable[[], None]
+"""Returns quietly while the measurement may go on; raises Conflict once it must end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What is wanted of a window: its metrics, the limits that cut it short, and its length.
+
+    `expected` is the load that the window is to be compared with, empty for none; `context` is the load
+    to ask for, nothing for whatever load there is.
+    """
+
+    metrics: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    window_s: float
+    max_window_s: float
+    expected: Context = field(default_factory=dict)
+    context: Context = field(default_factory=dict)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The metrics asked for and those that limits are on."""
+        return tuple(dict.fromkeys([*self.metrics, *(limit.metric for limit in self.limits)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One window and what speaks against it; what is in words is empty where nothing does.
+
+    `changed`: somebody else changed a knob; `foreign`: others were measured along, or another rate;
+    `broke`: the limit for which the window was cut short.
+    """
+
+    measurement: Measurement
+    changed: str = ""
+    foreign: str = ""
+    broke: Limit | None = None
+
+    @property
+    def spoilt(self) -> str:
+        """Why the window does not count."""
+        return self.changed or self.foreign
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Measures one target, on the target's own time where it has one.
+
+    `host_clock` and `now` are the host's; `usage` tells the host's cores and this process's CPU time.
+    """
+
+    target: Target
+    host_clock: Clock
+    now: Now
+    usage: Usage
+    seed: str = ""
+
+    @property
+    def clock(self) -> Clock:
+        """The time that windows are measured in."""
+        return self.target.clock or self.host_clock
+
+    def trial(self, setting: Setting, ask: Ask, check: Check, name: str) -> Outcome:
+        """Try a setting and say how it went; the setting stays in force, also after a failure.
+
+        `name` tells this attempt from every other: it seeds the window's jitter.
+        """
+        began = self.clock.monotonic()
+        rng = random.Random(f"{self.seed}/{name}")
+        try:
+            check()
+            self.target.apply(setting)
+            self.pause(self.target.settle_s, check)
+            for redo in range(REDOS + 1):
+                self.pause(redo * ask.window_s, check)  # what spoils a window often passes
+                seen = self.window(setting, ask, check, rng, began)
+                if not seen.spoilt:
+                    return _outcome(seen, ask, self.target.quantities)
+                if seen.broke is not None:
+                    break
+            reason = f"{seen.spoilt}; {_in_words(seen) or f'measured {REDOS + 1} times'}"
+            return Outcome(
+                state=TrialState.CONTAMINATED, measurement=seen.measurement, reason=reason
+            )
+        except Conflict as error:
+            return Outcome(state=TrialState.ABORTED, reason=str(error))
+        except TuningError as error:
+            return Outcome(state=TrialState.FAILED, reason=str(error))
+
+    def window(
+        self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
+    ) -> Seen:
+        """Warm up, and measure one window of a setting that is in force.
+
+        Raises:
+            Conflict: `check` says that it must end.
+            MeasurementError: a meter failed, or does not give a demanded metric.
+            ActuationError: what is in force cannot be told.
+        """
+        self._warm_up(ask, check)
+        started_at, overhead_s = self.now(), self.clock.monotonic() - began
+        window = TargetWindow(self.target, self.clock, self.usage, ask.context)
+        try:
+            broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+            changed = self._changed(setting)
+            window.stop()
+        except BaseException:
+            window.discard()
+            raise
+        estimates = window.estimates()
+        if broke is None:
+            _demand(ask, estimates, window, self.target.quantities)
+        refuse_negative(estimates, self.target.quantities)
+        measurement = Measurement(
+            estimates=estimates,
+            started_at=started_at,
+            seconds=window.seconds,
+            overhead_s=overhead_s,
+            load=window.load(),
+            context=window.context(),
+            throttled=window.throttled(),
+            foreign=window.foreign(),
+            sources={name: self.target.source(name) for name in estimates},
+        )
+        return Seen(measurement, changed, self._foreign(measurement, ask), broke)
+
+    def pause(self, seconds: float, check: Check) -> None:
+        """Let time pass on the target's clock. Raises Conflict when it must end."""
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) >= CLOCK_STEP_S:
+            self.clock.sleep(min(left, SLICE_S))
+            check()
+
+    def _warm_up(self, ask: Ask, check: Check) -> None:
+        """Measure a little and throw it away: caches fill, and a load generator gets going."""
+        window = TargetWindow(self.target, self.clock, self.usage, ask.context)
+        try:
+            self.pause(min(WARM_UP_SHARE * ask.window_s, LONGEST_WARM_UP_S), check)
+        finally:
+            window.discard()
+
+    def _fill(self, window: TargetWindow, ask: Ask, check: Check, stretch: float) -> Limit | None:
+        """Read until the window is long enough; return the limit that cut it short, if one did."""
+        length = min(ask.window_s * stretch, ask.max_window_s)
+        while True:
+            self.pause(length / READS, check)
+            window.read()
+            estimates = window.estimates()
+            items = window.total("items")
+            if items is None or items >= LEAST_ITEMS:
+                limit = clearly_broken(estimates, ask.limits)
+                if limit is not None:
+                    return limit
+            if window.seconds >= length / 2.0 and window.foreign() > FOREIGN_SHARE:
+                return None  # spoilt already: no reason to measure it to its end
+            full = window.seconds >= length * (1.0 - 1e-6)
+            longest = window.seconds >= ask.max_window_s * (1.0 - 1e-6)
+            if longest or (full and not _too_little(ask, estimates, items, self.target.quantities)):
+                return None
+
+    def _changed(self, setting: Setting) -> str:
+        now = self.target.read()
+        wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
+        if not wrong:
+            return ""
+        said = self.target.conflicts()
+        return "; ".join(said) or f"somebody else set it too: {', '.join(wrong)}"
+
+    def _foreign(self, measurement: Measurement, ask: Ask) -> str:
+        if measurement.foreign > FOREIGN_SHARE:
+            return f"others used {measurement.foreign:.0%} of the host's cores, or of the device"
+        told, expected = measurement.context, ask.expected
+        name = unlike(told, expected)
+        if name is None:
+            return ""
+        return f"{name} was {told[name]:.4g}, to be compared with {expected[name]:.4g}"
+
+
+def _outcome(seen: Seen, ask: Ask, declared: Quantities) -> Outcome:
+    if seen.broke is not None:
+        return Outcome(
+            state=TrialState.COMPLETED,
+            measurement=seen.measurement,
+            broke=seen.broke,
+            reason=_in_words(seen),
+        )
+    estimates = seen.measurement.estimates
+    open_ended = [name for name in ask.needed if _unbounded_tail(name, estimates, declared)]
+    if open_ended:
+        n = min(estimates[name].n for name in open_ended)
+        reason = f"{n} requests in {seen.measurement.seconds:.0f} s do not bound {open_ended[0]}"
+        return Outcome(state=TrialState.INCONCLUSIVE, measurement=seen.measurement, reason=reason)
+    return Outcome(state=TrialState.COMPLETED, measurement=seen.measurement)
+
+
+def _too_little(
+    ask: Ask, estimates: Mapping[str, Estimate], items: float | None, declared: Quantities
+) -> bool:
+    """Return whether a longer window would help: no item yet, an open tail, a mean not known well."""
+    known = {name: estimates[name] for name in ask.needed if name in estimates}
+    return items == 0.0 or any(
+        _unbounded_tail(name, estimates, declared)
+        or (
+            not quantity_of(name, declared).tail and estimate.stderr > TARGET_STDERR * estimate.mean
+        )
+        for name, estimate in known.items()
+    )
+
+
+def _unbounded_tail(name: str, estimates: Mapping[str, Estimate], declared: Quantities) -> bool:
+    estimate = estimates.get(name)
+    tail = quantity_of(name, declared).tail
+    return estimate is not None and tail and estimate.high == float("inf")
+
+
+def _demand(
+    ask: Ask, estimates: Mapping[str, Estimate], window: TargetWindow, declared: Quantities
+) -> None:
+    """Return quietly when every demanded metric is there. Raises MeasurementError."""
+    missing = [name for name in ask.needed if name not in estimates]
+    if missing and window.total("items") == 0.0:
+        failed = int(window.total("failed") or 0)
+        raise MeasurementError(
+            f"no item was completed in {window.seconds:.3g} s ({failed} failed), "
+            f"so {', '.join(missing)} cannot be told",
+            hint="does the workload serve at this setting?",
+        )
+    if missing:
+        raise MeasurementError(
+            f"the meters did not give {', '.join(missing)}",
+            hint="`jouletune doctor` shows what can be measured here",
+        )
+    energies = [n for n in ask.needed if quantity_of(n, declared).of_energy]
+    if any(estimates[name].mean == 0.0 for name in energies):
+        raise MeasurementError("the energy counter stood still", hint="check the meter")
+
+
+def _in_words(seen: Seen) -> str:
+    """Return which limit cut a window short, and by how much."""
+    limit = seen.broke
+    if limit is None:
+        return ""
+    estimate = seen.measurement.estimates[limit.metric]
+    shown = f"at least {estimate.low:.4g}" if limit.op == "<=" else f"at most {estimate.high:.4g}"
+    return (
+        f"cut short after {seen.measurement.seconds:.3g} s: {limit.metric} is {shown}, "
+        f"not {limit.op} {limit.value:.4g}"
+    )

@@ -1,0 +1,363 @@
+"""What one study sets and measures as one: any number of device sides, and at most one workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+
+from agents.target.side import FollowsPlans, LiveSignal, Restartable, Side
+from tuner.core import (
+    ActuationError,
+    Clock,
+    ConfigError,
+    Context,
+    Device,
+    DeviceLost,
+    Metric,
+    Part,
+    Plan,
+    Quantities,
+    Setting,
+    Space,
+    TuningError,
+    render_setting,
+    weakest,
+)
+
+WORKLOAD = "workload"
+"""The key of the workload among a target's sides; a device's is its kind, numbered where it repeats."""
+
+SideSettings = Mapping[str, Setting]
+"""What is, or was, in force on each side, by the side's key."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Devices with, or without, a workload beside them.
+
+    Raises:
+        ConfigError: there is no side, two have a knob of one name, or they run on different clocks,
+            so that nothing could be measured over all.
+    """
+
+    devices: tuple[Side, ...]
+    workload: Side | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sides:
+            raise ConfigError("a target without any side cannot be tuned", hint="name a device")
+        first, *others = self.sides.values()
+        for other in others:
+            if other.clock is not first.clock:
+                simulated, real = (first, other) if first.clock is not None else (other, first)
+                raise ConfigError(
+                    f"{simulated.name} runs on simulated time, {real.name} does not run on that",
+                    hint="leave one of the two out, or choose a real device",
+                )
+        names = [knob.name for side in self.sides.values() for knob in side.space.knobs]
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if twice:
+            raise ConfigError(
+                f"{twice[0]} is a knob of two sides of {self.name}",
+                hint="tune the two as devices of their own",
+            )
+
+    @cached_property
+    def sides(self) -> Mapping[str, Side]:
+        """The sides there are by key, the devices first."""
+        found: dict[str, Side] = {}
+        for side in self.devices:
+            same = sum(key.split("~")[0] == side.kind for key in found)
+            found[f"{side.kind}~{same + 1}" if same else side.kind] = side
+        return found if self.workload is None else {**found, WORKLOAD: self.workload}
+
+    @property
+    def runs(self) -> Side:
+        """What runs on the target: the workload, or the device that brings its own."""
+        return self.workload or self.devices[0]
+
+    @property
+    def name(self) -> str:
+        """The sides' names, the devices' first."""
+        return " + ".join(side.name for side in self.sides.values())
+
+    @property
+    def driver(self) -> str:
+        """The devices' versions: a change of one starts a study's evidence afresh."""
+        return _joined(side.version for side in self.devices)
+
+    @property
+    def clock(self) -> Clock | None:
+        """The time that all run on, None for the host's."""
+        return self.runs.clock
+
+    @property
+    def settle_s(self) -> float:
+        """How long a change takes until it shows, in seconds."""
+        return max(side.settle_s for side in self.sides.values())
+
+    @cached_property
+    def space(self) -> Space:
+        """Every combination of the sides' settings."""
+        spaces = [side.space for side in self.sides.values()]
+        knobs = tuple(knob for space in spaces for knob in space.knobs)
+        if not any(space.only for space in spaces):
+            return Space(knobs)
+        return Space(knobs, tuple(_products(spaces)))
+
+    @property
+    def quantities(self) -> Quantities:
+        """What the metrics mean, by name."""
+        return {m.name: m.quantity for m in self.metrics}
+
+    @cached_property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What can be measured over all; where several list a metric, the workload's word counts.
+
+        What several devices list claims no more than the weakest of them.
+        """
+        found: dict[str, Metric] = {}
+        for key, side in self.sides.items():
+            for metric in side.metrics:
+                known = found.get(metric.name)
+                if known is not None and key != WORKLOAD:
+                    origin = weakest((known.origin, metric.origin))
+                    metric = Metric(metric.name, origin, known.scope, known.quantity)
+                found[metric.name] = metric
+        return tuple(found.values())
+
+    @property
+    def cannot(self) -> Mapping[str, str]:
+        """What no side can set or measure, and why."""
+        offered = {m.name for m in self.metrics} | {k.name for k in self.space.knobs}
+        reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
+        return {name: why for name, why in reasons.items() if name not in offered}
+
+    @property
+    def signals(self) -> Mapping[str, LiveSignal]:
+        """What a plan can go by, by name."""
+        return {live.signal.name: live for side in self.sides.values() for live in side.signals}
+
+    def askable(self, context: Context) -> Context:
+        """Return the part of a load that can be asked for here."""
+        offered = {name for name, live in self.signals.items() if live.signal.askable}
+        return {name: value for name, value in context.items() if name in offered}
+
+    @property
+    def restartable(self) -> Restartable | None:
+        """What runs, where it tells that it was started again."""
+        actuator = self.runs.actuator
+        return actuator if isinstance(actuator, Restartable) else None
+
+    def source(self, metric: str) -> str:
+        """Return in words where a metric comes from: the sides that list it, the workload's first."""
+        sides = self.sides.values()
+        listing = [side for side in sides if any(m.name == metric for m in side.metrics)]
+        told = listing or [self.runs]
+        if self.workload in told:
+            told = [self.runs]
+        return " + ".join(_source(side, metric) for side in told)
+
+    def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
+        """Return the target as the tuner knows it."""
+        devices = self.devices or (self.runs,)
+        return Device(
+            id=id,
+            kind="+".join(side.kind for side in devices),
+            board=_joined(side.board for side in devices),
+            driver=self.driver,
+            agent=agent,
+            workload=self.runs.name,
+            workload_version=self.runs.version,
+            space=self.space,
+            metrics=self.metrics,
+            cannot=self.cannot,
+            versions=versions,
+            signals=tuple(live.signal for live in self.signals.values()),
+            seen_at=at,
+        )
+
+    def read(self) -> Setting:
+        """Return what is in force on all sides. Raises ActuationError."""
+        return {k: v for side in self.sides.values() for k, v in side.actuator.read().items()}
+
+    def read_sides(self) -> SideSettings:
+        """Return what is in force, side by side. Raises ActuationError."""
+        return {key: dict(side.actuator.read()) for key, side in self.sides.items()}
+
+    def apply(self, setting: Setting) -> None:
+        """Put a whole setting in force, in the safe order, or leave everything as it was.
+
+        Raises:
+            InvalidInput: the setting is not in the space; nothing was changed.
+            ActuationError: a side could not be set or reads back otherwise; what was applied has been
+                undone, or the message says what could not be.
+        """
+        self.space.check(setting)
+        before = self.read_sides()
+        wanted = {key: _of(side, setting) for key, side in self.sides.items()}
+        touched: list[str] = []
+        try:
+            for key in self._order(before, wanted):
+                touched.append(key)
+                self._set(key, wanted[key])
+        except TuningError as cause:
+            undone = self.restore({key: before[key] for key in reversed(touched)})
+            text = f"cannot set {render_setting(setting)}: {cause.message}"
+            kind = DeviceLost if isinstance(cause, DeviceLost) else ActuationError
+            raise kind("; ".join([text, *undone]), hint=cause.hint) from cause
+
+    def restore(self, settings: SideSettings) -> list[str]:
+        """Put sides back, one by one, and return what failed; a failure never stops the rest.
+
+        The order is the mapping's. A side that is no longer there is a failure, too.
+        """
+        failures: list[str] = []
+        for key, setting in settings.items():
+            try:
+                if key not in self.sides:
+                    raise ActuationError("it is not attached any more")
+                self._set(key, setting)
+            except TuningError as error:
+                text = f"{key} is not back at {render_setting(setting)}: {error.message}"
+                failures.append(text)
+        return failures
+
+    def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
+        """Confirm a setting that is in force to whoever guards a side. Raises ActuationError."""
+        for side in self.sides.values():
+            if side.guard is not None:
+                side.guard.hold(_of(side, setting), study, revision, valid_for_s)
+
+    def conflicts(self) -> list[str]:
+        """Return what those who guard a side have against what is in force."""
+        guards = [side.guard for side in self.sides.values()]
+        return [said for guard in guards if guard is not None and (said := guard.conflict())]
+
+    def put_back(self, settings: SideSettings) -> list[str]:
+        """Put sides back to their originals, in the safe order, and return what failed.
+
+        Where somebody guards a side, what it was is theirs to know.
+        """
+        failures: list[str] = []
+        for key, setting in self.back_order(settings).items():
+            guard = self.sides[key].guard if key in self.sides else None
+            if guard is None:
+                failures += self.restore({key: setting})
+                continue
+            try:
+                guard.release()
+            except TuningError as error:
+                failures.append(f"{key} is not back at its original: {error.message}")
+        return failures
+
+    def back_order(self, settings: SideSettings) -> SideSettings:
+        """Return the sides in the order that is safe for going back to them."""
+        present: dict[str, Setting] = {}
+        for key, side in self.sides.items():
+            if key in settings and key != WORKLOAD:
+                try:
+                    present[key] = side.actuator.read()
+                except TuningError:
+                    present[key] = settings[key]
+        order = [key for key in self._order(present, settings) if key in settings]
+        return {key: settings[key] for key in (*order, *(k for k in settings if k not in order))}
+
+    def follow(self, plan: Plan) -> bool:
+        """Hand a plan to a workload that goes by it itself; False where none does.
+
+        That takes a plan whose rows differ in the workload's knobs alone. Raises ActuationError.
+        """
+        actuator = self.runs.actuator
+        if self.workload is None or not isinstance(actuator, FollowsPlans) or len(plan.rows) < 2:
+            return False
+        others = [k.name for side in self.devices for k in side.space.knobs]
+        first = plan.rows[0].setting
+        if any(row.setting[name] != first[name] for row in plan.rows for name in others):
+            return False
+        return actuator.follow(self._workload_plan(plan))
+
+    def follows(self, plan: Plan) -> bool:
+        """Return whether the workload goes by this very plan itself. Raises ActuationError."""
+        actuator = self.runs.actuator
+        if self.workload is None or not isinstance(actuator, FollowsPlans):
+            return False
+        return actuator.followed() == self._workload_plan(plan)
+
+    def close(self) -> None:
+        """Let go of all sides, the workload first."""
+        for side in reversed(list(self.sides.values())):
+            side.close()
+
+    def _workload_plan(self, plan: Plan) -> Plan:
+        rows = tuple(replace(row, setting=_of(self.runs, row.setting)) for row in plan.rows)
+        return replace(plan, rows=rows)
+
+    def _set(self, key: str, setting: Setting) -> None:
+        side = self.sides[key]
+        if not setting:
+            return
+        side.actuator.apply(setting)
+        now = side.actuator.read()
+        wrong = [f"{k} is {now.get(k)!r}, not {v!r}" for k, v in setting.items() if now.get(k) != v]
+        if wrong:
+            raise ActuationError(f"{key} reads back otherwise: {', '.join(wrong)}")
+
+    def _order(self, before: SideSettings, wanted: SideSettings) -> Sequence[str]:
+        """Return the sides in the order in which a change never asks more of a device than it is set for.
+
+        Devices that get faster go first, then the workload, then devices that get slower.
+        """
+        slower = [
+            key
+            for key, side in self.sides.items()
+            if key in before
+            and key != WORKLOAD
+            and speed_change(side.space, before[key], wanted.get(key, {})) < 0.0
+        ]
+        return [*(key for key in self.sides if key not in slower), *slower]
+
+
+def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
+    """Return how a change moves a device's numeric knobs: below 0 towards a slower device.
+
+    The sum over the knobs of how far each moves up its list, as a share of the list: clocks and power
+    limits all grow towards faster. A value outside the list, found before anything was set, counts
+    as the default. Ours: no source gives an order for mixed moves.
+    """
+    change = 0.0
+    for knob in space.knobs:
+        numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values)
+        if knob.part is not Part.DEVICE or not numeric or len(knob.values) < 2:
+            continue
+        start, end = (
+            s[knob.name] if s.get(knob.name) in knob.values else knob.default
+            for s in (before, wanted)
+        )
+        change += (knob.index(end) - knob.index(start)) / (len(knob.values) - 1)
+    return change
+
+
+def _of(side: Side, setting: Setting) -> Setting:
+    return {knob.name: setting[knob.name] for knob in side.space.knobs}
+
+
+def _source(side: Side, metric: str) -> str:
+    if metric == "cpu_time_ms":
+        return f"the CPU accounting of {side.name}"
+    return side.source or f"the meter of {side.name}"
+
+
+def _joined(texts: Iterator[str] | Sequence[str]) -> str:
+    return " + ".join(text for text in texts if text)
+
+
+def _products(spaces: Sequence[Space]) -> Iterator[Setting]:
+    if not spaces:
+        yield {}
+        return
+    for first in spaces[0].grid():
+        for rest in _products(spaces[1:]):
+            yield {**first, **rest}

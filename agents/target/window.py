@@ -1,0 +1,239 @@
+"""One measuring window over all sides of a target: totals become metrics with honest doubt."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.target.side import OffersLoad
+from agents.target.target import Target
+from tuner.core import (
+    ANYWHERE,
+    STANDARD,
+    Clock,
+    Context,
+    Estimate,
+    InvalidInput,
+    Load,
+    MeasurementError,
+    Meter,
+    Metric,
+    Quantity,
+    Reading,
+    TuningError,
+    Window,
+    merged_estimate,
+    quantity_of,
+    ratio_estimate,
+)
+
+SECONDS = "seconds"
+ENERGY = "energy_j"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How a metric comes from two totals: `scale` × the one per the other."""
+
+    total: str
+    per: str
+    scale: float = 1.0
+
+
+RATIOS: Mapping[Quantity, Ratio] = {
+    STANDARD["energy_j"]: Ratio("energy_j", "items"),
+    STANDARD["power_w"]: Ratio("energy_j", SECONDS),
+    STANDARD["cpu_time_ms"]: Ratio("cpu_s", "items", 1000.0),
+    STANDARD["throughput_per_s"]: Ratio("items", SECONDS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The host around a measurement: its cores, and the CPU seconds of this process so far."""
+
+    cores: int
+    own_cpu_s: Callable[[], float]
+
+
+class TargetWindow:
+    """An open window over all sides; every `read` ends a batch.
+
+    Totals are differenced between readings and turned into ratios whose standard error comes from
+    the scatter between batches, so it covers whatever the meters do within the window. The devices'
+    energy adds up; of anything else that several sides total, the workload's word counts. `context` is
+    a load to be asked for, nothing for whatever load there is.
+
+    Raises:
+        MeasurementError: a meter does not answer.
+    """
+
+    def __init__(
+        self, target: Target, clock: Clock, usage: Usage, context: Context = ANYWHERE
+    ) -> None:
+        self._clock = clock
+        self._usage = usage
+        self._metrics = {m.name: m for m in target.metrics}
+        self._devices, self._declared = len(target.devices), target.quantities
+        self._workload = target.workload is not None
+        self._windows: list[Window] = []
+        meters = [side.meter for side in target.sides.values()]
+        if context:
+            meters = offering(meters, context)
+        self._sent: dict[str, float] = {}
+        for meter in meters:
+            self._sent |= meter.context if isinstance(meter, OffersLoad) else {}
+        try:
+            for meter in meters:
+                self._windows.append(meter.start())
+        except TuningError:
+            self.discard()
+            raise
+        self._began = clock.monotonic()
+        self._own_began = usage.own_cpu_s()
+        self._own_s = 0.0
+        self._marks: list[Mapping[str, float]] = [{SECONDS: 0.0}]
+        self._finished: dict[str, Estimate] = {}
+
+    @property
+    def seconds(self) -> float:
+        """How long the window is, up to the last reading, on the device's clock."""
+        return self._marks[-1][SECONDS]
+
+    @property
+    def offered(self) -> bool:
+        """Whether load arrives at a rate of its own."""
+        return "arrival_rate_per_s" in self._metrics
+
+    def total(self, name: str) -> float | None:
+        """Return a total at the last reading that told it, None where nobody tells it."""
+        return next((m[name] for m in reversed(self._marks) if name in m), None)
+
+    def read(self) -> None:
+        """Take in what the window shows so far, and end a batch.
+
+        Raises:
+            MeasurementError: a total went backwards or is not a number.
+        """
+        totals = self._take([w.read for w in self._windows])
+        for name, value in totals.items():
+            if value < (self.total(name) or 0.0):
+                raise MeasurementError(
+                    f"the total {name} went backwards, to {value:g}",
+                    hint="the counter was reset; try again",
+                )
+        self._marks.append({SECONDS: self._clock.monotonic() - self._began, **totals})
+        self._own_s = self._usage.own_cpu_s() - self._own_began
+
+    def stop(self) -> None:
+        """Close the window; what it had totalled at the last reading stands.
+
+        Raises:
+            MeasurementError: a meter failed.
+        """
+        self._take([w.stop for w in self._windows])
+
+    def discard(self) -> None:
+        """Close the window whatever happens, and use nothing of it."""
+        for window in self._windows:
+            try:
+                window.stop()
+            except TuningError:
+                continue
+
+    def estimates(self) -> dict[str, Estimate]:
+        """Return every metric that can be told so far.
+
+        What a meter finishes itself stands: it knows of doubts that batches cannot show.
+        """
+        derived = {
+            name: estimate
+            for name, metric in self._metrics.items()
+            if (ratio := RATIOS.get(metric.quantity)) is not None
+            and (estimate := self._ratio(ratio, metric)) is not None
+        }
+        return derived | self._finished
+
+    def context(self) -> Context:
+        """Return the load so far as far as no setting changes it: its rate, where somebody offers one."""
+        rate = self._finished.get("arrival_rate_per_s") if self.offered else None
+        return self._sent if rate is None else {**self._sent, "arrival_rate_per_s": rate.mean}
+
+    def load(self) -> Load:
+        """Return what the load came to so far."""
+        busy = self.total("busy_s")
+        return Load(
+            int(self.total("items") or 0),
+            int(self.total("failed") or 0),
+            None if busy is None else min(1.0, busy / self._capacity_s),
+        )
+
+    def throttled(self) -> tuple[str, ...]:
+        """Return the reasons for which the device was throttled within the window."""
+        prefix = "throttled_"
+        names = {name for mark in self._marks for name in mark if name.startswith(prefix)}
+        return tuple(
+            sorted(n.removeprefix(prefix).removesuffix("_s") for n in names if self.total(n))
+        )
+
+    def foreign(self) -> float:
+        """Return the share of the machine that neither the workload nor this process used.
+
+        Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told. A
+        workload that does not tell its CPU time cannot be told from others.
+        """
+        on_device = (self.total("foreign_s") or 0.0) / max(self.seconds, 1e-9)
+        busy, used = self.total("busy_s"), self.total("cpu_s")
+        ours = self._own_s + (used or 0.0)
+        told = used is not None or not self._workload
+        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if told else 0.0
+        return min(1.0, max(on_device, on_host))
+
+    @property
+    def _capacity_s(self) -> float:
+        return max(self._usage.cores * self.seconds, 1e-9)
+
+    def _take(self, ask: Sequence[Callable[[], Reading]]) -> dict[str, float]:
+        """Read all sides, and return the totals."""
+        readings = [one() for one in ask]
+        totals: dict[str, float] = {}
+        shown: dict[str, list[Estimate]] = {}
+        for number, reading in enumerate(readings):
+            totals |= reading.totals
+            for name, estimate in reading.estimates.items():
+                alike = shown.setdefault(name, []) if number < self._devices else []
+                shown[name] = [*alike, estimate]
+        self._finished |= {
+            name: merged_estimate(found, quantity_of(name, self._declared).over_devices)
+            for name, found in shown.items()
+        }
+        metered = [r.totals[ENERGY] for r in readings[: self._devices] if ENERGY in r.totals]
+        if metered and not any(ENERGY in r.totals for r in readings[self._devices :]):
+            totals[ENERGY] = math.fsum(metered)
+        return totals
+
+    def _ratio(self, ratio: Ratio, metric: Metric) -> Estimate | None:
+        marks: list[Mapping[str, float]] = [{ratio.total: 0.0, ratio.per: 0.0}]
+        marks += [m for m in self._marks[1:] if ratio.total in m and ratio.per in m]
+        steps = [
+            (b[ratio.total] - a[ratio.total], b[ratio.per] - a[ratio.per])
+            for a, b in itertools.pairwise(marks)
+        ]
+        return ratio_estimate(steps, ratio.scale, metric)
+
+
+def offering(meters: Sequence[Meter], context: Context) -> list[Meter]:
+    """Return the meters, those that send load at the one asked for.
+
+    Raises:
+        InvalidInput: none sends load, or not such load.
+    """
+    if not any(isinstance(meter, OffersLoad) for meter in meters):
+        asked = ", ".join(f"{name} = {value:g}" for name, value in context.items())
+        raise InvalidInput(
+            f"nothing here sends load, so {asked} cannot be asked for",
+            hint="try it under whatever load there is",
+        )
+    return [m.offering(context) if isinstance(m, OffersLoad) else m for m in meters]

@@ -1,0 +1,1 @@
+"""The tuner seen from an agent."""

@@ -1,0 +1,209 @@
+"""The tuner seen from an agent: HTTP out, typed messages and our errors back."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from agents.tuner_link.credentials import Credentials
+from agents.tuner_link.spool import Report, Spool
+from tuner.core import (
+    Conflict,
+    Device,
+    Forbidden,
+    InvalidInput,
+    LinkError,
+    NotFound,
+    ProtocolMismatch,
+    TuningError,
+    Unauthorised,
+    error_of,
+)
+from tuner.wire import (
+    ORDER,
+    Assignment,
+    Enrolled,
+    Enrolment,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Message,
+    Poll,
+    Problem,
+    Receipt,
+    Registered,
+    Registration,
+    Release,
+    Renewal,
+    Reverted,
+    TrialReport,
+)
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+PATIENCE_S = 10.0
+"""How long an answer may take beyond what the tuner was asked to wait."""
+
+OURS = (InvalidInput, NotFound, Conflict, Unauthorised, ProtocolMismatch)
+"""What the tuner means by a refusal. Whatever else answers, a proxy or a tuner that is not well, is not
+the tuner: it was not reached."""
+
+WHOLE = {"protocol", "code", "message", "hint"}
+"""What every refusal of the tuner's says."""
+
+
+class Backoff:
+    """How long to wait after each failure in a row: doubling, jittered downwards by up to half."""
+
+    def __init__(self, rng: random.Random, first_s: float = 0.5, most_s: float = 30.0) -> None:
+        self._rng = rng
+        self._first_s = first_s
+        self._most_s = most_s
+        self._failures = 0
+
+    def failed(self, *, final: bool = False) -> float:
+        """Return how many seconds to wait now; the longest time where trying soon is no use."""
+        longest = self._most_s if final else self._first_s * 2.0 ** min(self._failures, 30)
+        self._failures += 1
+        return min(self._most_s, longest) * self._rng.uniform(0.5, 1.0)
+
+    def worked(self) -> None:
+        """Start from the shortest wait again."""
+        self._failures = 0
+
+
+class Link:
+    """One tuner. Every call is one attempt; who calls backs off. Safe from many threads.
+
+    An agent that has no token of its own, or one that the tuner does not know (any more), enrols first.
+
+    Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised
+    (not let in, or not enrolled) or what the tuner's refusal says.
+    """
+
+    def __init__(self, http: httpx.Client, credentials: Credentials, spool: Spool) -> None:
+        self._http = http
+        self._credentials = credentials
+        self._spool = spool
+
+    def register(self, device: Device) -> float:
+        """Introduce a device and return how long a lease lasts, in seconds."""
+        message = Registration(device=device)
+        path = f"/v1/devices/{quote(device.id, safe='')}"
+        return self._call("PUT", path, message, TypeAdapter(Registered)).lease_s
+
+    def next(self, device: str, poll: Poll) -> Assignment | HoldOrder | Idle | Release:
+        """Ask what to do; takes up to `poll.wait_s`."""
+        path = f"/v1/devices/{quote(device, safe='')}/next"
+        return self._call("POST", path, poll, ORDER, poll.wait_s + PATIENCE_S)
+
+    def renew(self, renewal: Renewal) -> float:
+        """Keep a lease and return how long it lasts from now. NotFound and Conflict: it is lost."""
+        return self._call("POST", "/v1/trials/renew", renewal, TypeAdapter(Registered)).lease_s
+
+    def keep(self, report: Report) -> None:
+        """Keep a report until `deliver` has sent it, in memory where the disk refuses it."""
+        self._spool.put(report)
+
+    def deliver(self) -> int:
+        """Send what waits on disk, oldest first, and return how many arrived."""
+        return self._spool.deliver(self._send)
+
+    def _send(self, report: Report) -> Receipt:
+        match report:
+            case TrialReport():
+                path = "/v1/trials/report"
+            case HoldReport():
+                path = "/v1/holds/report"
+            case Reverted():
+                path = "/v1/reverts"
+        return self._call("POST", path, report, TypeAdapter(Receipt))
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        message: Message,
+        schema: TypeAdapter[Answer],
+        timeout_s: float = PATIENCE_S,
+    ) -> Answer:
+        own = self._credentials.own
+        if own:
+            try:
+                return self._ask(own, method, path, message, schema, timeout_s)
+            except Forbidden:
+                raise
+            except Unauthorised:
+                pass  # another database, or revoked: where it may, it becomes an agent again
+        self._credentials.enrol(self._enrol, own)
+        return self._ask(self._credentials.own, method, path, message, schema, timeout_s)
+
+    def _enrol(self, token: str, message: Enrolment) -> None:
+        """Enrol with a token. What is wrong with that says nothing of what was to be asked."""
+        try:
+            self._ask(token, "POST", "/v1/enrol", message, TypeAdapter(Enrolled), PATIENCE_S)
+        except (Conflict, Forbidden, InvalidInput, NotFound) as error:
+            raise Unauthorised(
+                f"the tuner does not enrol this agent: {error.message}", hint=error.hint
+            ) from error
+        log.info("event=enrolled agent=%s", message.agent)
+
+    def _ask(
+        self,
+        token: str,
+        method: str,
+        path: str,
+        message: Message,
+        schema: TypeAdapter[Answer],
+        timeout_s: float,
+    ) -> Answer:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        try:
+            response = self._http.request(
+                method, path, content=message.model_dump_json(), headers=headers, timeout=timeout_s
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise LinkError(
+                f"cannot reach the tuner at {self._http.base_url}: {error or type(error).__name__}",
+                hint="is it running, and is the address right?",
+            ) from error
+        if response.is_success:
+            return self._understood(response, schema)
+        raise _problem(response)
+
+    def _understood(self, response: httpx.Response, schema: TypeAdapter[Answer]) -> Answer:
+        try:
+            return schema.validate_json(response.content)
+        except ValidationError as error:
+            raise LinkError(
+                f"the answer of {self._http.base_url} to {response.request.url.path} is not the "
+                f"tuner's: {error.errors()[0]['msg']}",
+                hint="is it a jouletune tuner of this release?",
+            ) from None
+
+
+def _problem(response: httpx.Response) -> TuningError:
+    """Return the error that a refusal stands for: by its code, for anybody may answer with a status."""
+    try:
+        problem = Problem.model_validate_json(response.content)
+        if not problem.model_fields_set >= WHOLE:  # gateways have codes and messages, too
+            raise ValueError("not the tuner's")
+    except ValueError:
+        text = f"HTTP {response.status_code} came back, but not as the tuner answers"
+        return LinkError(text, hint="is a proxy in between, and is the address right?")
+    kind = error_of(problem.code)
+    if kind is None or not issubclass(kind, OURS):
+        kind = LinkError
+    return kind(problem.message, hint=problem.hint)
+
+
+def connect(url: str) -> httpx.Client:
+    """Return a client for the tuner at `url`; no proxy, for the tuner's address is the operator's."""
+    return httpx.Client(base_url=url, trust_env=False)

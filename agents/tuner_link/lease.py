@@ -1,0 +1,51 @@
+"""The right to run a trial, renewed while it runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from agents.tuner_link.client import Link
+from tuner.core import Conflict, NotFound, StaleToken, TuningError
+from tuner.wire import Renewal
+
+log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """Renews a trial's lease in the background while the trial runs.
+
+    Losing it (the tuner says so) ends the trial; not reaching the tuner does not: what keeps the
+    device safe is enforced here, and the tuner gives the same trial to nobody else.
+    """
+
+    def __init__(self, link: Link, renewal: Renewal, lease_s: float) -> None:
+        self._link = link
+        self._renewal = renewal
+        self._every_s = lease_s / 3.0
+        self._done = threading.Event()
+        self._lost: TuningError | None = None
+        self._thread = threading.Thread(target=self._work, name="lease", daemon=True)
+
+    def __enter__(self) -> LeaseKeeper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Return quietly while the lease is in force. Raises StaleToken."""
+        if self._lost is not None:
+            raise StaleToken(f"the lease is lost: {self._lost.message}")
+
+    def _work(self) -> None:
+        while not self._done.wait(self._every_s):
+            try:
+                self._link.renew(self._renewal)
+            except (NotFound, Conflict) as error:
+                self._lost = error
+                return
+            except TuningError as error:
+                log.warning("event=renewal_failed device=%s why=%r", self._renewal.device, error)

@@ -1,0 +1,227 @@
+"""Sets a deployment live, through the config of the cluster; knows on disk how it was found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.workloads.ray.dashboard import Application, Dashboard, Instance
+from agents.workloads.ray.deployment import (
+    as_named,
+    setting_of,
+    trouble_of,
+    version_of,
+    with_setting,
+)
+from tuner import files
+from tuner.core import (
+    ActuationError,
+    Clock,
+    InvalidInput,
+    NotFound,
+    Setting,
+    Space,
+    render_setting,
+    setting_key,
+)
+
+CHANGE_S = 75.0
+"""How long a change may take: Ray itself begins to complain about a lack of CPUs after 30 s."""
+LOOK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Which deployment of which application."""
+
+    application: str
+    deployment: str
+
+    def __str__(self) -> str:
+        return f"{self.application}/{self.deployment}"
+
+    def application_in(self, instance: Instance) -> Application:
+        """Return the application. Raises NotFound where it, or the deployment, is not there."""
+        app = instance.applications.get(self.application)
+        if app is None:
+            there = ", ".join(instance.applications) or "none"
+            raise NotFound(
+                f"Ray Serve runs no application {self.application!r}",
+                hint=f"there are: {there}",
+            )
+        if self.deployment not in app.deployments:
+            raise NotFound(
+                f"the application {self.application!r} has no deployment {self.deployment!r}",
+                hint=f"there are: {', '.join(app.deployments) or 'none'} ({app.status})",
+            )
+        return app
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How a deployment was before we changed it, and what we have asked for since.
+
+    `named` is what its config named where the knobs are. A deployment that is at none of `ours` was
+    deployed anew by somebody else.
+    """
+
+    version: str
+    setting: Setting
+    named: Mapping[str, Any]
+    ours: tuple[Setting, ...] = ()
+
+
+class FoundFile:
+    """Keeps what was found until it is back, over any crash.
+
+    Raises:
+        StoreError: the disk refuses.
+        ActuationError: the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> Found | None:
+        """Return what was kept, None where nothing is out of place."""
+        try:
+            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            return Found(kept["version"], kept["setting"], kept["named"], tuple(kept["ours"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ActuationError(
+                f"cannot read {self._path}, which knows how the deployment was found: {error}",
+                hint="set the deployment as it should be, then delete that file",
+            ) from None
+
+    def keep(self, found: Found) -> None:
+        """Have it on the disk when this returns."""
+        table = {
+            "version": found.version,
+            "setting": dict(found.setting),
+            "named": dict(found.named),
+            "ours": [dict(setting) for setting in found.ours],
+        }
+        files.write(self._path, json.dumps(table, indent=1))
+
+    def forget(self) -> None:
+        """Remove it: everything is back."""
+        files.remove(self._path)
+
+
+def found_at(file: FoundFile, version: str, setting: Setting, named: Mapping[str, Any]) -> Found:
+    """Return how the deployment was found: now, or before a crash left it at something of ours."""
+    kept = file.read()
+    if kept is not None and kept.version == version:
+        known = {setting_key(s) for s in (kept.setting, *kept.ours)}
+        if setting_key(setting) in known and kept.setting.keys() == setting.keys():
+            return kept
+    return Found(version, setting, named)
+
+
+class DeploymentActuator:
+    """Sets replicas, CPUs and batch size of one deployment."""
+
+    def __init__(
+        self,
+        dashboard: Dashboard,
+        address: Address,
+        space: Space,
+        found: Found,
+        file: FoundFile,
+        clock: Clock,
+    ) -> None:
+        self._dashboard = dashboard
+        self._address = address
+        self._space = space
+        self._found = found
+        self._file = file
+        self._clock = clock
+
+    def close(self) -> None:
+        """End the connection."""
+        self._dashboard.close()
+
+    def read(self) -> Setting:
+        """Return what the deployment is asked to be at. Raises ActuationError, DeviceLost."""
+        return setting_of(self._whole(self._instance()))
+
+    def apply(self, setting: Setting) -> None:
+        """Put a setting in force, and wait until every replica has it and no other is left.
+
+        Raises:
+            UnknownKnob, OutOfRange: it does not fit; nothing was changed.
+            ActuationError, DeviceLost: Ray refused it, or does not get there (too few CPUs free).
+            StoreError: how it was found cannot be kept; nothing was changed.
+        """
+        instance = self._instance()
+        before = setting_of(self._whole(instance))
+        for name, value in setting.items():
+            self._space.knob(name).index(value)
+        wanted = {**before, **setting}
+        if setting_key(wanted) != setting_key(before):
+            self._space.check(wanted)
+            self._ask(instance, before, wanted)
+        self._await(wanted)
+        if setting_key(wanted) == setting_key(self._found.setting):
+            self._file.forget()
+
+    def _ask(self, instance: Instance, before: Setting, wanted: Setting) -> None:
+        app, found, name = self._address.application_in(instance), self._found, self._address
+        declared, whole = declared_config(app, name), self._whole(instance)
+        back = setting_key(wanted) == setting_key(found.setting)
+        # What somebody else has changed beside the knobs since is not ours to take back.
+        same = version_of(declared, whole) == found.version
+        if back and same and instance.restores_unset_config_options:
+            config = as_named(declared, name.deployment, found.named)
+        else:
+            config = with_setting(declared, name.deployment, whole, wanted)
+        self._file.keep(Found(found.version, found.setting, found.named, (before, wanted)))
+        self._dashboard.deploy(instance.config(name.application, config))
+
+    def _await(self, wanted: Setting) -> None:
+        end = self._clock.monotonic() + CHANGE_S
+        while True:
+            app = self._address.application_in(self._instance())
+            trouble = trouble_of(app, self._address.deployment, wanted)
+            if not trouble:
+                return
+            failed = app.status == "DEPLOY_FAILED"
+            if failed or self._clock.monotonic() >= end:
+                after = "" if failed else f" after {CHANGE_S:g} s"
+                raise ActuationError(
+                    f"{self._address} is not at {render_setting(wanted)}{after}: {trouble}",
+                    hint="`serve status` tells more; `ray status` shows the CPUs that are free",
+                )
+            self._clock.sleep(LOOK_S)
+
+    def _instance(self) -> Instance:
+        instance = self._dashboard.instance()
+        try:
+            self._address.application_in(instance)
+        except NotFound as error:
+            raise ActuationError(error.message, hint=error.hint) from None
+        return instance
+
+    def _whole(self, instance: Instance) -> Mapping[str, Any]:
+        app = self._address.application_in(instance)
+        return app.deployments[self._address.deployment].deployment_config
+
+
+def declared_config(app: Application, address: Address) -> Mapping[str, Any]:
+    """Return the config that an application was deployed from.
+
+    Raises:
+        InvalidInput: it was deployed by a program (`serve.run`), so there is none to change.
+    """
+    if app.deployed_app_config is None:
+        raise InvalidInput(
+            f"the application {address.application!r} was not deployed from a config file, and Ray "
+            "lets only those be changed from outside",
+            hint="`serve build` writes one, `serve deploy` deploys it",
+        )
+    return app.deployed_app_config

@@ -1,0 +1,194 @@
+"""Attaches to a running deployment: its address read, its knobs found, its meter chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote
+
+from agents.host.local_http import local_url
+from agents.load.generator import HttpCaller, LoadShape
+from agents.load.meter import LoadMeter
+from agents.load.prometheus import ARRIVALS, PrometheusMeter
+from agents.target.side import Side
+from agents.workloads.ray.actuator import (
+    Address,
+    DeploymentActuator,
+    FoundFile,
+    declared_config,
+    found_at,
+)
+from agents.workloads.ray.dashboard import Application, Dashboard, Instance, Node
+from agents.workloads.ray.deployment import (
+    BATCH,
+    NO_BATCH,
+    NO_REPLICAS,
+    REPLICAS,
+    named_in,
+    setting_of,
+    space_for,
+    taken_by_others,
+    version_of,
+)
+from agents.workloads.ray.meter import REPORT_S, CpuTotal, RayFigures, RayProcesses
+from tuner.core import (
+    Clock,
+    InvalidInput,
+    MeasurementError,
+    Metric,
+    NotFound,
+    Scope,
+    Space,
+    TuningError,
+)
+
+HINT = "write ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT"
+KEPT = "ray-serve.json"
+LOAD_SETTLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A workload's address taken apart; `callers` is 0 where no load of ours is asked for."""
+
+    url: str
+    address: Address
+    callers: int = 0
+    body: bytes = b""
+
+
+def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
+    """Attach to a running deployment.
+
+    Raises:
+        InvalidInput: no such address, application or deployment, or one that cannot be changed.
+        DeviceLost, ActuationError: Ray does not answer, or not as we know it.
+    """
+    asked = parse(spec)
+    dashboard = Dashboard(asked.url)
+    try:
+        return _attached(asked, dashboard, seed, state_dir, clock)
+    except NotFound as error:
+        dashboard.close()
+        raise InvalidInput(error.message, hint=error.hint) from None
+    except TuningError:
+        dashboard.close()
+        raise
+
+
+def parse(spec: str) -> Spec:
+    """Take an address apart. Raises InvalidInput."""
+    parts = local_url(spec.removeprefix("ray:"), f"{HINT}, on a machine that runs Ray")
+    names = [unquote(name) for name in parts.path.split("/") if name]
+    if len(names) != 2:
+        raise InvalidInput(f"{spec!r} is not a Ray deployment", hint=HINT)
+    callers, body = _load_asked(spec, parts.fragment)
+    return Spec(f"http://{parts.netloc}", Address(*names), callers, body)
+
+
+def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
+    """Return how many callers send which body, from `callers:4,body:FILE`. Raises InvalidInput."""
+    if not fragment:
+        return 0, b""
+    options = dict(option.partition(":")[::2] for option in fragment.split(","))
+    number, file = options.pop("callers", ""), options.pop("body", "")
+    if options or not number.isascii() or not number.isdigit() or int(number) < 1:
+        raise InvalidInput(
+            f"cannot read what follows the # of {spec!r}",
+            hint="write #callers:4, or #callers:4,body:FILE",
+        )
+    try:
+        return int(number), Path(unquote(file)).read_bytes() if file else b""
+    except OSError as error:
+        raise InvalidInput(f"cannot read the body {file}: {error.strerror}") from None
+
+
+def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:
+    address = asked.address
+    instance, nodes, ray = dashboard.instance(), dashboard.nodes(), dashboard.version()
+    app = address.application_in(instance)
+    whole = app.deployments[address.deployment].deployment_config
+    declared = declared_config(app, address)
+    version = version_of(declared, whole)
+    file = FoundFile(state_dir / KEPT)
+    named = named_in(declared, address.deployment)
+    found = found_at(file, version, setting_of(whole), named)
+    taken = taken_by_others(instance, address.application, address.deployment)
+    space = space_for(found.setting, whole, nodes, taken)
+    processes, cannot = _processes(app, address.deployment, nodes)
+    meter, shape = _meter(asked, dashboard, instance, processes, clock, seed)
+
+    return Side(
+        name=f"ray-{address.application}-{address.deployment}",
+        kind="ray-serve",
+        board=asked.url,
+        version=f"Ray {ray}, {version}",
+        space=space,
+        metrics=_metrics(shape, processes),
+        actuator=DeploymentActuator(dashboard, address, space, found, file, clock),
+        meter=meter,
+        settle_s=LOAD_SETTLE_S if shape else REPORT_S,
+        cannot={**cannot, **_missing(space)},
+        source=f"our load generator, {shape}" if shape else "Ray Serve's HTTP latency histogram",
+    )
+
+
+def _meter(
+    asked: Spec,
+    dashboard: Dashboard,
+    instance: Instance,
+    processes: RayProcesses | None,
+    clock: Clock,
+    seed: int,
+) -> tuple[PrometheusMeter | LoadMeter, LoadShape | None]:
+    counting = partial(CpuTotal, processes)
+    if not asked.callers:
+        figures = RayFigures(dashboard, asked.address.application)
+        figures.read()
+        return PrometheusMeter(figures.read, counting, clock, REPORT_S), None
+    route = asked.address.application_in(instance).route_prefix
+    if route is None:
+        raise InvalidInput(
+            f"the application {asked.address.application!r} has no HTTP route to send requests to",
+            hint="leave #callers out: then nothing is sent",
+        )
+    http = instance.http_options or {}
+    host = str(http.get("host") or "127.0.0.1")
+    host = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    port, path = int(http.get("port") or 8000), str(http.get("root_path") or "") + route
+    shape = LoadShape(callers=asked.callers)
+
+    def connect() -> HttpCaller:
+        return HttpCaller(host, port, path, body=asked.body)
+
+    return LoadMeter(connect, shape, counting, clock, seed), shape
+
+
+def _metrics(shape: LoadShape | None, processes: RayProcesses | None) -> tuple[Metric, ...]:
+    names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
+    own = [Metric("latency_mean_ms", scope=Scope.SERVICE)] if shape else [ARRIVALS]
+    cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if processes else []
+    return (*(Metric(name, scope=Scope.SERVICE) for name in names), *own, *cpu)
+
+
+def _processes(
+    app: Application, deployment: str, nodes: Sequence[Node]
+) -> tuple[RayProcesses | None, dict[str, str]]:
+    """Return Ray's processes where all of them are on this host, else why their CPU time is unknown."""
+    if len(nodes) > 1:
+        return None, {"cpu_time_ms": "Ray runs on several hosts, and only this one's is counted"}
+    pids = [r.pid for r in app.deployments[deployment].replicas if r.pid is not None]
+    if not pids:
+        return None, {"cpu_time_ms": "no replica runs whose process could be found"}
+    try:
+        return RayProcesses(pids[0]), {}
+    except MeasurementError as error:
+        return None, {"cpu_time_ms": error.message}
+
+
+def _missing(space: Space) -> dict[str, str]:
+    there = {knob.name for knob in space.knobs}
+    reasons = {REPLICAS: NO_REPLICAS, BATCH: NO_BATCH}
+    return {name: why for name, why in reasons.items() if name not in there}

@@ -1,0 +1,185 @@
+"""A deployment's config read as a setting, a setting written into its config, and what fits the cluster."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from agents.workloads.ray.dashboard import Application, Instance, Node
+from tuner.core import Cost, Knob, Part, Role, Setting, Space, Value
+
+REPLICAS, CPUS, BATCH = "replicas", "num_cpus", "batch_size"
+ROLES = {REPLICAS: Role.PARALLEL, CPUS: Role.PARALLEL, BATCH: Role.BATCH}
+USER_BATCH = "max_batch_size"
+"""The key of `user_config` that a deployment hands to its `@serve.batch` method."""
+SET_KEYS = ("num_replicas", "ray_actor_options", "user_config")
+"""Where in a deployment's config the knobs are."""
+MANY = 16
+"""A cluster with more CPUs gets powers of two only: our choice, it keeps the space small."""
+NO_REPLICAS = "Ray's autoscaler sets it (autoscaling_config)"
+NO_BATCH = f"the deployment's user_config has no number {USER_BATCH}"
+
+
+def setting_of(config: Mapping[str, Any]) -> Setting:
+    """Return the knobs of a deployment's whole config, those that can be set."""
+    setting: dict[str, Value] = {}
+    if config.get("autoscaling_config") is None and isinstance(config.get("num_replicas"), int):
+        setting[REPLICAS] = int(config["num_replicas"])
+    cpus = (config.get("ray_actor_options") or {}).get("num_cpus")
+    setting[CPUS] = _plain(1.0 if cpus is None else float(cpus))
+    batch = (config.get("user_config") or {}).get(USER_BATCH)
+    if isinstance(batch, int) and not isinstance(batch, bool):
+        setting[BATCH] = batch
+    return setting
+
+
+def named_in(app_config: Mapping[str, Any], deployment: str) -> dict[str, Any]:
+    """Return what of the knobs' places an application's config names itself; the rest is the code's."""
+    entry = _entry(app_config, deployment) or {}
+    return {key: copy.deepcopy(entry[key]) for key in SET_KEYS if key in entry}
+
+
+def with_setting(
+    app_config: Mapping[str, Any], deployment: str, whole: Mapping[str, Any], setting: Setting
+) -> dict[str, Any]:
+    """Return an application's config with a setting in it.
+
+    Ray replaces options and user config as a whole: what `whole`, the deployment's config in force,
+    has beside the knobs is kept.
+    """
+    config, entry = _opened(app_config, deployment)
+    if REPLICAS in setting:
+        entry["num_replicas"] = setting[REPLICAS]
+    if CPUS in setting:
+        options = entry.get("ray_actor_options") or whole.get("ray_actor_options") or {}
+        entry["ray_actor_options"] = {**options, "num_cpus": setting[CPUS]}
+    if BATCH in setting:
+        user = entry.get("user_config") or whole.get("user_config") or {}
+        entry["user_config"] = {**user, USER_BATCH: setting[BATCH]}
+    return config
+
+
+def as_named(
+    app_config: Mapping[str, Any], deployment: str, named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return an application's config naming exactly what it named before, where the knobs are."""
+    config, entry = _opened(app_config, deployment)
+    for key in SET_KEYS:
+        entry.pop(key, None)
+    entry.update(copy.deepcopy(dict(named)))
+    if set(entry) == {"name"}:
+        config["deployments"].remove(entry)
+    return config
+
+
+def version_of(app_config: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+    """Return what changes when the code, its arguments, or anything but the knobs does."""
+    rest = {k: v for k, v in whole.items() if k not in (*SET_KEYS, "name")}
+    options = {**(whole.get("ray_actor_options") or {}), "num_cpus": None}
+    user = {**(whole.get("user_config") or {}), USER_BATCH: None}
+    source = [app_config.get(key) for key in ("import_path", "runtime_env", "args")]
+    text = json.dumps([source, rest, options, user], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def space_for(
+    found: Setting, whole: Mapping[str, Any], nodes: Sequence[Node], taken: float
+) -> Space:
+    """Return the settings that fit the cluster's CPUs; the default is what was found.
+
+    Replicas and CPUs go up to what the machines have less `taken`, what else Ray Serve runs. A batch
+    cannot be larger than `max_ongoing_requests`, as Ray hands a replica no more at once.
+    """
+    sizes = [node.resources_total.get("CPU", 0.0) for node in nodes]
+    room = max(1, int(sum(sizes) - taken))
+    counts = _counts(room)
+    most = int(whole.get("max_ongoing_requests") or 1)
+    batches = [2**k for k in range(most.bit_length()) if 2**k <= most]
+    # A started replica loads its model: the seconds are a guess at the least it takes.
+    offered: dict[str, tuple[Sequence[Value], Cost]] = {
+        REPLICAS: (counts, Cost(seconds=5.0)),
+        CPUS: ([c for c in counts if c <= max([*sizes, 1.0])], Cost(seconds=10.0, restart=True)),
+        BATCH: (batches, Cost(seconds=0.5)),
+    }
+    knobs = tuple(
+        Knob(name, _listed(values, found[name]), found[name], Part.WORKLOAD, cost, ROLES[name])
+        for name, (values, cost) in offered.items()
+        if name in found
+    )
+    replicas = int(whole.get("num_replicas") or 1)
+    grid = (
+        dict(zip([k.name for k in knobs], values, strict=True))
+        for values in product(*(k.values for k in knobs))
+    )
+    only = [
+        setting
+        for setting in grid
+        if setting == found
+        or _fits(float(setting[CPUS]), int(setting.get(REPLICAS, replicas)), sizes, room)
+    ]
+    return Space(knobs, tuple(only))
+
+
+def taken_by_others(instance: Instance, application: str, deployment: str) -> float:
+    """Return the CPUs that everything else in Ray Serve asks for."""
+    return sum(
+        other.target_num_replicas * other.required_resources.get("CPU", 0.0)
+        for app_name, app in instance.applications.items()
+        for name, other in app.deployments.items()
+        if (app_name, name) != (application, deployment)
+    )
+
+
+def trouble_of(app: Application, deployment: str, wanted: Setting) -> str:
+    """Return what is missing until a setting is in force on every replica; empty when nothing is."""
+    found = app.deployments.get(deployment)
+    if found is None or setting_of(found.deployment_config) != wanted:
+        return f"Ray has not taken it up: the application is {app.status} {app.message}".rstrip()
+    running = sum(1 for replica in found.replicas if replica.state == "RUNNING")
+    others = len(found.replicas) - running
+    if found.status == "HEALTHY" and running == found.target_num_replicas and not others:
+        return ""
+    said = found.message or app.message
+    return f"{found.status}, {running} of {found.target_num_replicas} replicas run: {said}"
+
+
+def _fits(cpus: float, replicas: int, sizes: Sequence[float], room: float) -> bool:
+    if cpus <= 0.0:
+        return True
+    return replicas * cpus <= room and replicas <= sum(int(size / cpus) for size in sizes)
+
+
+def _counts(room: int) -> list[int]:
+    if room <= MANY:
+        return list(range(1, room + 1))
+    return sorted({2**k for k in range(room.bit_length())} | {room})
+
+
+def _listed(values: Sequence[Value], found: Value) -> tuple[Value, ...]:
+    return tuple(sorted({*values, found}, key=float))
+
+
+def _plain(number: float) -> int | float:
+    return int(number) if number.is_integer() else number
+
+
+def _entry(app_config: Mapping[str, Any], deployment: str) -> dict[str, Any] | None:
+    entries = app_config.get("deployments") or []
+    return next((entry for entry in entries if entry.get("name") == deployment), None)
+
+
+def _opened(
+    app_config: Mapping[str, Any], deployment: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a copy of the config, and the deployment's entry in it, made where there is none."""
+    config = copy.deepcopy(dict(app_config))
+    config["deployments"] = list(config.get("deployments") or [])
+    entry = _entry(config, deployment)
+    if entry is None:
+        entry = {"name": deployment}
+        config["deployments"].append(entry)
+    return config, entry

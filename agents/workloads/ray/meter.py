@@ -1,0 +1,94 @@
+"""What a Ray Serve application tells of itself: its HTTP figures, and its CPU time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import psutil
+
+from agents.load.exposition import histogram, scrape
+from agents.load.prometheus import Figures
+from agents.workloads.ray.dashboard import Dashboard
+from tuner.core import MeasurementError, TuningError
+
+HTTP_LATENCY = "ray_serve_http_request_latency_ms"
+"""Per request, as Ray's HTTP proxy sees it: waiting, routing and every deployment on its way."""
+REPORT_S = 10.0
+"""How far Ray's metrics lie back at most: it sends them on every 10 s unless told otherwise
+(`RAY_metrics_report_interval_ms`); measured on Ray 2.60, 2 to 10 s after the requests."""
+
+
+class RayFigures:
+    """Reads an application's figures from every machine of the cluster."""
+
+    def __init__(self, dashboard: Dashboard, application: str) -> None:
+        self._dashboard = dashboard
+        self._application = application
+
+    def read(self) -> Figures:
+        """Return what is told now. Raises MeasurementError."""
+        try:
+            urls = self._dashboard.metrics_urls()
+        except TuningError as error:
+            raise MeasurementError(error.message, hint=error.hint) from error
+        samples = [s for url in urls for s in scrape(self._dashboard.client, url, (HTTP_LATENCY,))]
+
+        def ours(labels: Mapping[str, str], *, good: bool) -> bool:
+            answered = labels.get("status_code", "")[:1] in ("1", "2", "3")
+            return labels.get("application") == self._application and answered is good
+
+        good = histogram(samples, HTTP_LATENCY, lambda labels: ours(labels, good=True))
+        bad = histogram(samples, HTTP_LATENCY, lambda labels: ours(labels, good=False))
+        return Figures(good, bad.n)
+
+
+class RayProcesses:
+    """The CPU time of everything that Ray runs on this host: its raylet and all that it started.
+
+    Replicas, proxy and controller are the raylet's children; Ray's own work for them belongs to what
+    serving costs. The control store and the dashboard are not among them.
+    """
+
+    def __init__(self, replica: int) -> None:
+        """Find the raylet from one of its replicas. Raises MeasurementError where it is not here."""
+        try:
+            parent = psutil.Process(replica).parent()
+        except psutil.Error as error:
+            raise MeasurementError(f"the replica {replica} is not on this host: {error}") from None
+        if parent is None or parent.name() != "raylet":
+            raise MeasurementError(f"the process {replica} of this host is not a Ray replica")
+        self._raylet = parent
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds so far, of ended processes too. Raises MeasurementError."""
+        try:
+            own = self._raylet.cpu_times()
+            total = own.user + own.system + own.children_user + own.children_system
+            children = self._raylet.children(recursive=True)
+        except psutil.Error as error:
+            raise MeasurementError(
+                f"Ray has ended on this host: {error}", hint="start it again"
+            ) from None
+        for child in children:
+            try:
+                times = child.cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            total += times.user + times.system
+        return float(total)
+
+
+class CpuTotal:
+    """The CPU time since a start; a process that ends while it is counted takes nothing back."""
+
+    def __init__(self, processes: RayProcesses | None) -> None:
+        self._processes = processes
+        self._before = processes.cpu_s() if processes else 0.0
+        self._most = 0.0
+
+    def __call__(self) -> Mapping[str, float]:
+        """Return the total; nothing where it cannot be told. Raises MeasurementError."""
+        if self._processes is None:
+            return {}
+        self._most = max(self._most, self._processes.cpu_s() - self._before)
+        return {"cpu_s": self._most}

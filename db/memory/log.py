@@ -1,0 +1,90 @@
+"""Observations and events in memory: what comes in by itself and is pruned by age."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from datetime import datetime
+
+from db.memory.tables import Tables, last_of
+from tuner.core import Event, Glimpse, Observation
+
+
+class MemoryObservations:
+    """Observations in memory."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def add(self, observation: Observation) -> None:
+        """Keep an observation; the same study, device and start once. Raises NotFound."""
+        with self._tables.lock:
+            self._tables.study(observation.study)
+            key = observation.study, observation.device, observation.measurement.started_at
+            if key not in self._tables.observations:
+                self._tables.observations[key] = deepcopy(observation)
+
+    def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
+        """Return the (last) observations of a study, oldest first."""
+        with self._tables.lock:
+            found = [o for o in self._tables.observations.values() if o.study == study]
+            return last_of(sorted(found, key=lambda o: o.at), last)
+
+    def oldest(self) -> datetime | None:
+        """Return when the first of all was made, None where there is none."""
+        with self._tables.lock:
+            return min((o.at for o in self._tables.observations.values()), default=None)
+
+    def glimpses(
+        self, study: str, metric: str, since: datetime, last: int | None = None
+    ) -> Sequence[Glimpse]:
+        """Return the (last) windows begun since a time that show a metric, by their start."""
+        with self._tables.lock:
+            windows = [o for o in self._tables.observations.values() if o.study == study]
+        found = [g for o in windows if (g := o.glimpse(metric)) and g.started_at >= since]
+        return last_of(sorted(found, key=lambda g: g.started_at), last)
+
+    def prune(self, before: datetime) -> int:
+        """Delete those made before a time and return how many."""
+        with self._tables.lock:
+            old = [k for k, o in self._tables.observations.items() if o.at < before]
+            for key in old:
+                del self._tables.observations[key]
+            return len(old)
+
+
+class MemoryEvents:
+    """Events in memory."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        with self._tables.lock:
+            self._tables.events.append(event)
+
+    def list(
+        self, study: str | None = None, device: str | None = None, last: int | None = None
+    ) -> Sequence[Event]:
+        """Return the (last) events, oldest first, of one study or device where asked."""
+        with self._tables.lock:
+            found = [
+                e
+                for e in self._tables.events
+                if study in (None, e.study) and device in (None, e.device)
+            ]
+            return last_of(sorted(found, key=lambda e: e.at), last)
+
+    def oldest(self) -> datetime | None:
+        """Return when the first of all was, None where there is none."""
+        with self._tables.lock:
+            return min((e.at for e in self._tables.events), default=None)
+
+    def prune(self, before: datetime) -> int:
+        """Delete those before a time and return how many."""
+        with self._tables.lock:
+            kept = [e for e in self._tables.events if e.at >= before]
+            gone = len(self._tables.events) - len(kept)
+            self._tables.events[:] = kept
+            return gone

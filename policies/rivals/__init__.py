@@ -1,0 +1,1 @@
+"""Others' tuners, rebuilt as policies, so that the comparison is of judgement."""

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.actuator.driver import MOST_LINGERING, Hand, KnobDriver, Value
+from agents.devices import fake
+from agents.devices.fake import FakeKnobs
+from tuner.core import ActuationError, DeviceLost
+
+GPU = "GPU-1"
+
+
+class Now(Hand):
+    """A hand whose every call is waited for."""
+
+    def now(self, verb: str, *details: Value) -> Any:  # noqa: ANN401
+        return asyncio.run(self.ask(verb, *map(str, details[:1]), *details[1:]))
+
+
+@pytest.fixture
+def hardware(tmp_path: Path) -> Path:
+    path = tmp_path / "hardware.json"
+    fake.save(path, fake.blank(GPU))
+    return path
+
+
+@pytest.fixture
+def hand(hardware: Path) -> Iterator[Now]:
+    def discover() -> Sequence[KnobDriver]:
+        return fake.discover(str(hardware))
+
+    hand = Now(discover, 0.3)
+    yield hand
+    asyncio.run(hand.close())
+    until(lambda: not hand.lingering)
+    # Only what has ended: other tests' children, a database server say, live on.
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def fault(hardware: Path, **faults: object) -> None:
+    state = fake.load(hardware)
+    state["devices"][GPU]["faults"] = {k.replace("__", "."): v for k, v in faults.items()}
+    fake.save(hardware, state)
+
+
+def test_it_does_as_the_driver_would(hand: Now, hardware: Path) -> None:
+    (device,) = hand.now("describe")
+    assert (device["uuid"], device["board"]) == (GPU, "A100 (fake)")
+    assert device["ranges"]["gpu.mem_clock_mhz"] == [405, 1215]
+    hand.now("write", GPU, "gpu.power_limit_w", 250)
+    hand.now("write", GPU, "gpu.clock_mhz", 810)
+    values, epoch = hand.now("read", GPU)
+    assert values == {"gpu.clock_mhz": None, "gpu.mem_clock_mhz": None, "gpu.power_limit_w": 250}
+    assert epoch == "1"
+    hand.now("reset", GPU, "gpu.power_limit_w")
+    assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
+
+
+def test_what_the_driver_says_comes_through(hand: Now, hardware: Path) -> None:
+    fault(hardware, gpu__clock_mhz="refuse")
+    with pytest.raises(ActuationError, match=r"refuses gpu\.clock_mhz=810; a fault"):
+        hand.now("write", GPU, "gpu.clock_mhz", 810)
+    fault(hardware, **{"*": "lost"})
+    with pytest.raises(DeviceLost, match="fell off"):
+        hand.now("read", GPU)
+    with pytest.raises(DeviceLost, match="GPU-9 is not there"):
+        hand.now("read", "GPU-9")
+
+
+def test_a_call_that_hangs_hangs_only_the_child(hand: Now, hardware: Path) -> None:
+    hand.now("read", GPU)
+    fault(hardware, gpu__clock_mhz="hang")
+    began = time.monotonic()
+    with pytest.raises(DeviceLost, match=r"did not answer within 0\.3 s"):
+        hand.now("write", GPU, "gpu.clock_mhz", 810)
+    assert time.monotonic() - began < 3.0
+    assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
+
+
+def test_a_child_that_dies_is_replaced(hand: Now) -> None:
+    hand.now("read", GPU)
+    os.kill(hand._child, signal.SIGKILL)
+    with pytest.raises(DeviceLost, match="ended"):
+        hand.now("read", GPU)
+    assert hand.now("read", GPU)[1] == "1"
+
+
+def test_a_child_that_dies_unheard_and_is_reaped_at_once_is_replaced(hand: Now) -> None:
+    """As where the kernel reaps: the number of the child may be another process's by then."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        hand.now("read", GPU)
+        child = Path(f"/proc/{hand._child}")
+        os.kill(hand._child, signal.SIGKILL)
+        until(lambda: not child.exists())
+        with pytest.raises(DeviceLost, match="ended"):
+            hand.now("read", GPU)
+        assert hand.now("read", GPU)[1] == "1"
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+class Broken(FakeKnobs):
+    """A driver with a bug: whole floats break it, and it cannot say what one device is."""
+
+    def write(self, knob: str, value: Value) -> None:
+        if isinstance(value, float):
+            raise TypeError("an integer is required")
+        super().write(knob, value)
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        if self.uuid == "GPU-2":
+            raise ZeroDivisionError
+        return super().ranges()
+
+
+def test_a_driver_that_breaks_is_told_and_ends_nothing(hardware: Path) -> None:
+    fake.save(hardware, fake.blank(GPU, "GPU-2"))
+    hand = Now(lambda: [Broken(hardware, GPU), Broken(hardware, "GPU-2")], 5.0)
+    assert [about["uuid"] for about in hand.now("describe")] == [GPU]
+    child = hand._child
+    with pytest.raises(ActuationError, match="an integer is required"):
+        hand.now("write", GPU, "gpu.clock_mhz", 810.0)
+    hand.now("write", GPU, "gpu.clock_mhz", 810)
+    assert hand._child == child
+    asyncio.run(hand.close())
+    until(lambda: not hand.lingering)
+
+
+def test_a_killed_child_lingers_until_what_it_was_doing_is_done(hardware: Path) -> None:
+    hand = Now(lambda: fake.discover(str(hardware)), 1.5)
+    fault(hardware, gpu__power_limit_w="late")
+    assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
+    with pytest.raises(DeviceLost, match="did not answer"):
+        hand.now("write", GPU, "gpu.power_limit_w", 250)
+    assert hand.lingering == 1
+    assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
+    assert hand.lingering == 1
+    hardware.with_suffix(".let_go").touch()
+    until(lambda: not hand.lingering)
+    assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 250
+    asyncio.run(hand.close())
+    until(lambda: not hand.lingering)
+
+
+def test_no_more_children_are_started_for_a_driver_that_holds_them(hand: Now) -> None:
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(4)]
+    for ours, _ in pairs:
+        ours.setblocking(False)
+        hand._left.append(ours)
+    assert len(pairs) == MOST_LINGERING
+    with pytest.raises(DeviceLost, match=f"{MOST_LINGERING} processes"):
+        hand.now("read", GPU)
+    pairs[0][1].close()
+    assert hand.now("read", GPU)[1] == "1"
+    for _, theirs in pairs:
+        theirs.close()
+
+
+def until(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30.0
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_the_child_keeps_nothing_of_the_actuators(hand: Now, tmp_path: Path) -> None:
+    with (tmp_path / "secret").open("w"):
+        hand.now("read", GPU)
+        held = [str(p.readlink()) for p in Path(f"/proc/{hand._child}/fd").iterdir()]
+    assert not [name for name in held if "secret" in name]
+    assert len([name for name in held if name.startswith("socket:")]) == 1

@@ -1,0 +1,122 @@
+"""What the root process keeps to over restarts: missing devices, late writes, an emergency stop."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+
+import pytest
+
+from agents.actuator.client import open_remote
+from tests.builders import Time
+from tests.unit.agents.actuator.site import FACTORY, GPU, HERE, LIMIT, TRIED, Site
+from tuner.cli.app import main as jouletune
+from tuner.core import Conflict, DeviceLost
+
+
+def test_a_device_that_answers_later_is_put_back_then(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    process.kill()
+    process.wait()
+    remote.close()
+    away = site.hardware.rename(site.folder / "away")
+    site.serve()
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    assert f"{GPU}: its device is not there" in capsys.readouterr().out
+    file = site.folder / "jouletune.prom"
+    assert jouletune(["actuator", "metrics", str(file), "--config", str(site.config)]) == 0
+    assert f'jouletune_device_wrong{{device="{GPU}"}} 1' in file.read_text()
+    away.rename(site.hardware)
+    site.until(lambda: site.shows(GPU))
+    assert site.values == FACTORY
+    late = open_remote(site.socket, GPU, Time())
+    late.apply(TRIED)
+    late.close()
+
+
+def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
+    """The driver's process is killed; what it had begun is done when the kernel gets to it."""
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 2.0")
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    site.fault({LIMIT: "late"})
+    with pytest.raises(DeviceLost, match="did not answer"):
+        remote.apply(TRIED)
+    site.fault({})
+    site.until(lambda: "may still be done" in site.log)
+    assert site.values == FACTORY
+    assert list((site.folder / "state").glob("GPU-*"))
+    (site.folder / "hardware.let_go").touch()
+    site.until(lambda: not list((site.folder / "state").glob("GPU-*")))
+    assert site.values == FACTORY
+    assert (site.folder / "hardware.landed").exists()
+    remote.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
+def test_an_emergency_stop_holds_until_it_is_lifted(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def console(*words: str) -> int:
+        return jouletune(["actuator", *words, "--config", str(site.config)])
+
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.hold(TRIED, "s1", 1, 1000.0)
+    assert console("restore", "--all", "--stay") == 0
+    assert site.values == FACTORY
+    assert "until `jouletune actuator restore --all --lift`" in capsys.readouterr().out
+    process.kill()
+    process.wait()
+    process = site.serve()
+    with pytest.raises(Conflict, match="restore --all --lift"):
+        remote.apply(TRIED)
+    with pytest.raises(Conflict, match="restore --all --lift"):
+        remote.hold(TRIED, "s1", 1, 1000.0)
+    assert console("status") == 0
+    assert "all devices stay at their originals" in capsys.readouterr().out
+    assert site.values == FACTORY
+    assert console("restore", "--all", "--lift") == 0
+    remote.apply(TRIED)
+    assert console("restore", "--all") == 0
+    assert site.values == FACTORY
+    remote.apply(TRIED)
+    remote.close()
+
+
+def test_an_emergency_stop_needs_no_actuator_that_runs(site: Site) -> None:
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    process.kill()
+    process.wait()
+    command = "import sys; from tuner.cli.app import main; sys.exit(main())"
+    asked = ("actuator", "restore", "--all")
+    for words in (["--stay"], ["--lift"]):
+        done = subprocess.run(
+            [sys.executable, "-c", command, *asked, *words, "--config", str(site.config)],
+            env={**os.environ, "PYTHONPATH": str(HERE)},
+            check=False,
+        )
+        assert done.returncode == 0
+        assert site.values == FACTORY
+        process = site.serve()
+        with nullcontext() if words == ["--lift"] else pytest.raises(Conflict, match="--lift"):
+            remote.apply(TRIED)
+        process.kill()
+        process.wait()
+    remote.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--stay"], ["--lift"], ["--all", "--stay", "--lift"], [GPU, "--all"], [GPU, "--stay"]],
+)
+def test_only_all_devices_are_told_to_stay(site: Site, words: list[str]) -> None:
+    assert jouletune(["actuator", "restore", *words, "--config", str(site.config)]) == 2

@@ -1,0 +1,265 @@
+"""The root process itself, its fake devices in a file, and how small it is."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agents.actuator.client import open_remote
+from agents.devices import fake
+from agents.host.host import HostClock
+from tests.builders import Time
+from tests.lines_of_code import lines_of_code
+from tests.unit.agents.actuator.site import CLOCK, FACTORY, GPU, HERE, LIMIT, TRIED, Site
+from tuner.cli.app import main as jouletune
+from tuner.core import Conflict, DeviceLost
+
+MOST_LINES = 1200
+"""All that the root process loads, the NVIDIA driver included, is at most so many lines of code.
+
+Counted are lines that hold code; blank ones, comments and docstrings are not. As text it is about
+half as long again: a failure tells both.
+"""
+MOST_MIB = 40
+
+
+def test_it_is_small_and_puts_back_at_its_end(site: Site) -> None:
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    remote.hold(TRIED, "s1", 1, 1000.0)
+    assert site.values == {**FACTORY, **TRIED}
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (resident,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
+    assert int(resident) / 1024 < MOST_MIB
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10.0) == 0
+    assert site.values == FACTORY
+    remote.close()
+
+
+def test_killed_it_leaves_the_rest_to_restore(site: Site) -> None:
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    process.kill()
+    process.wait()
+    assert site.values == {**FACTORY, **TRIED}
+    for _ in range(2):
+        assert site.start("restore").wait(20.0) == 0
+        assert site.values == FACTORY
+    remote.close()
+
+
+def test_restore_tells_by_its_code_that_something_is_left(site: Site) -> None:
+    process = site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    process.kill()
+    process.wait()
+    remote.close()
+    site.fault({CLOCK: "refuse"})
+    assert site.start("restore").wait(20.0) == 1
+    assert site.values == {**FACTORY, CLOCK: 810}
+    assert "refuses gpu.clock_mhz" in site.log
+
+
+def test_a_driver_that_hangs_does_not_hang_it(site: Site) -> None:
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 0.3")
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    site.fault({CLOCK: "hang"})
+    with pytest.raises(DeviceLost, match="did not answer"):
+        remote.apply(TRIED)
+    assert remote.read()[LIMIT] == 400
+    site.fault({})
+    site.until(lambda: site.values == FACTORY)
+    remote.close()
+
+
+def test_two_do_not_work_side_by_side(site: Site) -> None:
+    site.serve()
+    for verb in ("serve", "restore"):
+        assert site.start(verb).wait(20.0) == 1
+    assert "another actuator" in site.log
+
+
+@pytest.mark.parametrize(
+    ("grant", "more", "says"),
+    [
+        ('"gpu.clock_mhz" = { min = 10, max = 1410 }', "", "it supports 210 to 1410"),
+        ('"gpu.clock" = { min = 10, max = 1410 }', "", "no such knob"),
+        ('"gpu.clock_mhz" = { min = 600, max = 1410 }', "leases = 3", "unknown key"),
+        ('"gpu.clock_mhz" = { min = 600, max = 1410 }', "lease_s = -1", "TOML"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_at_start(
+    site: Site, grant: str, more: str, says: str
+) -> None:
+    site.configure(grant, more)
+    assert site.start().wait(20.0) == 2
+    assert says in site.log
+    assert site.values == FACTORY
+
+
+def test_systemd_is_told(site: Site) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(site.folder / "notify"))
+        told.settimeout(10.0)
+        site.start(NOTIFY_SOCKET=str(site.folder / "notify"))
+        assert told.recv(200) == b"READY=1"
+        assert told.recv(200) == b"WATCHDOG=1\nSTATUS=GPU-1: original"
+
+
+def test_the_socket_is_its_groups_alone(site: Site) -> None:
+    site.serve()
+    assert site.socket.is_socket()
+    site.until(lambda: site.mode == 0o660)  # it is there a moment before
+    assert site.mode == 0o660
+
+
+def test_the_console_shows_what_it_does(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    shown = capsys.readouterr().out
+    assert "GPU-1" in shown and "trial" in shown and "gpu.clock_mhz=810" in shown
+    assert "may be set: gpu.clock_mhz 630 to 1410, gpu.power_limit_w 150 to 350" in shown
+    assert "no device matches" not in shown
+    with site.config.open("a") as file:
+        file.write('[[device]]\nmatch = "GPU-7*"\n')
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    assert "no device matches 'GPU-7*'" in capsys.readouterr().out
+    assert jouletune(["actuator", "status", "--socket", str(site.socket), "--json"]) == 0
+    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    assert (device["level"], device["values"][LIMIT]) == ("trial", 250)
+    remote.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
+def test_an_operator_ends_a_pause_while_it_runs(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    state = fake.load(site.hardware)
+    state["devices"][GPU]["values"][LIMIT] = 222
+    fake.save(site.hardware, state)
+    remote.beat()
+    with pytest.raises(Conflict) as refused:
+        remote.apply(TRIED)
+    said = str(refused.value)
+    assert "somebody else set gpu.power_limit_w to 222, we had set 250" in said
+    assert f"jouletune actuator restore {GPU}" in said
+    assert jouletune(["actuator", "restore", GPU, "--config", str(site.config)]) == 0
+    assert capsys.readouterr().out == f"{GPU}: original\n"
+    remote.apply(TRIED)
+    remote.release()
+    assert site.values == {**FACTORY, LIMIT: 222}
+    remote.close()
+    site.fault({CLOCK: "refuse"})
+    assert jouletune(["actuator", "restore", "GPU-9", "--config", str(site.config)]) != 0
+    assert "there is no device 'GPU-9'" in capsys.readouterr().err
+
+
+def test_a_device_that_hangs_holds_up_no_other(site: Site) -> None:
+    other = "GPU-2"
+    fake.save(site.hardware, fake.blank(GPU, other))
+    site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 4.0")
+    site.serve()
+    hung, kept = (open_remote(site.socket, uuid, HostClock()) for uuid in (GPU, other))
+    kept.apply(TRIED)
+    site.fault({"*": "hang"})
+    began = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        refused = pool.submit(hung.apply, TRIED)
+        time.sleep(0.2)
+        while time.monotonic() - began < 3.0:
+            assert kept.read() == TRIED
+            time.sleep(0.1)
+        kept.close()
+        site.until(lambda: fake.load(site.hardware)["devices"][other]["values"] == FACTORY)
+        assert time.monotonic() - began < 4.0
+        assert not refused.done()
+        with pytest.raises(DeviceLost, match="did not answer within 4 s"):
+            refused.result()
+    hung.close()
+
+
+def test_prometheus_is_told_what_is_set(site: Site) -> None:
+    file, process = site.folder / "jouletune.prom", site.serve()
+    remote = open_remote(site.socket, GPU, Time())
+    remote.apply(TRIED)
+    command = ["actuator", "metrics", str(file), "--config", str(site.config)]
+    assert jouletune(command) == 0
+    told = file.read_text().splitlines()
+    assert "jouletune_actuator_up 1" in told
+    assert f'jouletune_device_level{{device="{GPU}",level="trial"}} 1' in told
+    assert f'jouletune_device_level{{device="{GPU}",level="hold"}} 0' in told
+    assert f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}} 250' in told
+    assert f'jouletune_device_wrong{{device="{GPU}"}} 0' in told
+    remote.close()
+    process.kill()
+    process.wait()
+    assert jouletune(command) == 0
+    assert file.read_text().splitlines()[1:] == ["jouletune_actuator_up 0"]
+
+
+def test_without_an_actuator_the_console_says_so(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 1
+    assert "does not answer" in capsys.readouterr().err
+
+
+def test_the_console_becomes_the_bare_process(site: Site) -> None:
+    command = "import sys; from tuner.cli.app import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "actuator", "restore", "--config", str(site.config)],
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+        check=False,
+    )
+    assert done.returncode == 0
+
+
+def loaded() -> list[Path]:
+    """Return the files that the root process loads, its NVIDIA driver included, but for libraries."""
+    script = (
+        "import agents.actuator.main as m, importlib, sys\n"
+        "try: importlib.import_module(m.DRIVERS['nvidia'])\n"
+        "except ModuleNotFoundError as e: assert e.name.startswith('agents.devices.nvidia')\n"
+        "print([(n, getattr(x, '__file__', None)) for n, x in sys.modules.items()])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=HERE
+    )
+    found = []
+    for name, file in ast.literal_eval(done.stdout):
+        top = name.split(".")[0]
+        if top in ("agents", "tuner", "policies", "db"):
+            found.append(Path(file))
+        elif "site-packages" in (file or ""):
+            assert top in ("pynvml", "_virtualenv") or top.startswith(
+                ("__editable__", "_distutils")
+            )
+    return found
+
+
+def test_all_it_loads_can_be_read_in_one_sitting() -> None:
+    counted = {str(p.relative_to(HERE)): lines_of_code(p) for p in loaded()}
+    assert "agents/actuator/device.py" in counted and "agents/devices/nvidia/knobs.py" in counted
+    whole = sum(len(path.read_text().splitlines()) for path in loaded())
+    told = f"{sum(counted.values())} lines of code in {whole} lines of text: {counted}"
+    assert sum(counted.values()) <= MOST_LINES, told

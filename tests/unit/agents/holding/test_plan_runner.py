@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import errno
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agents.holding.hold import Hold
+from agents.holding.holder import Holder
+from agents.holding.plan_runner import (
+    ASKED_TICK_S,
+    AWAITED_TICK_S,
+    QUEUE_FACTOR,
+    TICK_S,
+    PlanRunner,
+)
+from agents.load.generator import REQUESTS
+from agents.target.side import Sample, WorkloadChanged
+from tests.builders import Time
+from tests.fakes import FakeActuator, Rig, failing, refused
+from tests.unit.agents.holding.test_holder import BUSY, DEVICE, HELD, holder, order
+from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Setting, Space
+
+PLAN = Plan((Row(8.0, HELD), Row(math.inf, BUSY)), REQUESTS.name, 0.1)
+
+
+class Requests:
+    """A workload's requests; it may be gone."""
+
+    signal = REQUESTS
+
+    def __init__(self) -> None:
+        self.depth = 0.0
+        self.incarnation = "first"
+        self.gone: ActuationError | None = None
+        self.in_flight_s = 0.0
+        self.awaited: list[float] = []
+
+    def read(self) -> Sample:
+        return Sample(None, self.in_flight_s, self.started())
+
+    def started(self) -> str:
+        if self.gone is not None:
+            raise self.gone
+        return self.incarnation
+
+    def pass_s(self, seconds: float) -> None:
+        self.in_flight_s += self.depth * seconds
+
+
+class AwaitedRequests(Requests):
+    """Requests that can be waited for: for a while, or until there are so many."""
+
+    def __init__(self, time: Time) -> None:
+        super().__init__()
+        self.time = time
+
+    def wait_above(self, value: float, seconds: float) -> Sample:
+        self.awaited.append(value)
+        if self.depth < value:
+            self.time.sleep(seconds)
+            self.pass_s(seconds)
+        return replace(self.read(), present=float(int(self.depth)))
+
+
+class Scene:
+    """A held workload on the rig's time, in which `work.depth` requests are at any moment."""
+
+    def __init__(self, folder: Path, cost_s: float = 5.0, *, waits: bool = False) -> None:
+        self.rig = Rig(folder)
+        self.work = AwaitedRequests(self.rig.time) if waits else Requests()
+        self.rig.signals = (self.work,)
+        self.rig.incarnation = self.work.started
+        slow = Knob("batch_size", (1, 2, 4), 1, Part.WORKLOAD, Cost(seconds=cost_s))
+        self.rig.workload_space = Space((slow,))
+        self.holder: Holder = holder(self.rig)
+        self.runner = PlanRunner(DEVICE, self.rig.target, self.holder, self.rig.time)
+
+    def pass_s(self, seconds: float, step_s: float = 1.0) -> None:
+        for _ in range(round(seconds / step_s)):
+            self.rig.time.sleep(step_s)
+            self.work.pass_s(step_s)
+            self.runner.tick()
+
+    def until_held(self, setting: object, step_s: float = 1.0) -> float:
+        for steps in range(round(60 / step_s)):
+            if self.rig.setting == setting:
+                return steps * step_s
+            self.pass_s(step_s, step_s)
+        raise AssertionError(f"it is still at {self.rig.setting}")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_plan_follows_the_demand_without_the_tuner(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    assert scene.rig.setting == BUSY
+    scene.work.depth = 2.0
+    scene.until_held(HELD)
+    scene.work.depth = 32.0
+    scene.until_held(BUSY)
+    again = holder(scene.rig)
+    assert again.current is not None and again.current.row == 1
+    scene.pass_s(20)
+    assert scene.runner.context == {REQUESTS.name: pytest.approx(32.0, rel=0.01)}
+
+
+@pytest.mark.parametrize(("gain", "cost_s"), [(1.0, 5.0), (0.25, 5.0), (1.0, 20.0)])
+def test_a_change_waits_until_it_pays(tmp_path: Path, gain: float, cost_s: float) -> None:
+    scene = Scene(tmp_path, cost_s)
+    plan = Plan((Row(8.0, HELD, gain), Row(math.inf, BUSY, gain)), REQUESTS.name, 0.1)
+    scene.holder.take(order(plan=plan))
+    scene.work.depth = 2.0
+    # The load is known after two looks; from the first on that wants the row, staying costs.
+    assert scene.until_held(HELD) == 2 + cost_s / gain
+
+
+def test_a_row_that_gains_nothing_is_not_worth_a_change(scene: Scene) -> None:
+    plan = Plan((Row(8.0, HELD, 0.0), Row(math.inf, BUSY)), REQUESTS.name, 0.1)
+    scene.holder.take(order(plan=plan))
+    scene.work.depth = 2.0
+    scene.pass_s(100)
+    assert scene.rig.setting == BUSY
+
+
+def slow(scene: Scene, seconds: float) -> None:
+    """Let each change of the workload take so long."""
+
+    def applied(setting: object) -> None:
+        scene.rig.time.sleep(seconds)
+
+    scene.rig.work.refuse = applied
+
+
+@pytest.mark.parametrize("took_s", [1.0, 12.0])
+def test_a_change_costs_what_it_took_the_last_time(scene: Scene, took_s: float) -> None:
+    scene.holder.take(order(plan=PLAN))
+    slow(scene, took_s)
+    scene.work.depth = 2.0
+    scene.until_held(HELD)
+    scene.holder.follow(current(scene), 1)
+    scene.pass_s(2)
+    assert scene.until_held(HELD) + 1 == pytest.approx(took_s, abs=1.0)
+
+
+def current(scene: Scene) -> Hold:
+    hold = scene.holder.current
+    assert hold is not None
+    return hold
+
+
+def test_a_queue_that_builds_up_is_acted_on_as_soon_as_it_is_long(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    slow(scene, 5.0)
+    scene.work.depth = 2.0
+    scene.until_held(HELD)
+    scene.pass_s(20, 0.2)
+    scene.work.depth = 8.0 * (
+        QUEUE_FACTOR - 0.5
+    )  # A burst, so far: it goes the way of the smoothed demand.
+    scene.pass_s(0.6, 0.2)
+    assert scene.rig.setting == HELD
+    scene.work.depth = 8.0 * 10.0
+    # Each of ten times as many requests loses its time: a cost of 5 s is that of half a second.
+    assert scene.until_held(BUSY, 0.1) == pytest.approx(5.0 / 10.0, abs=0.1)
+    scene.work.depth = 0.0
+    scene.pass_s(5, 0.2)
+    assert scene.rig.setting == BUSY, "what was gone up to is not left before a majority says so"
+    scene.until_held(HELD, 0.2)
+
+
+@pytest.mark.parametrize(("waits", "tick_s"), [(False, ASKED_TICK_S), (True, AWAITED_TICK_S)])
+def test_the_load_is_looked_at_often_only_where_a_plan_goes_by_it(
+    tmp_path: Path, waits: bool, tick_s: float
+) -> None:
+    scene = Scene(tmp_path, waits=waits)
+    assert scene.runner.tick_s == TICK_S
+    scene.holder.take(order(plan=Plan.single(HELD)))
+    assert scene.runner.tick_s == TICK_S
+    scene.holder.take(order(revision=2, plan=PLAN))
+    assert scene.runner.tick_s == TICK_S, "nothing is more than the last row"
+    scene.work.depth = 2.0
+    scene.until_held(HELD)
+    assert scene.runner.tick_s == tick_s
+    with scene.holder.set_aside():
+        assert scene.runner.tick_s == TICK_S, "a measurement is disturbed"
+    scene.work.gone = DeviceLost("it does not answer")
+    scene.runner.tick()
+    assert scene.runner.tick_s == TICK_S, "one that is gone is asked at once again"
+    scene.work.gone = None
+    scene.runner.tick()
+    assert scene.runner.tick_s == tick_s
+
+
+def test_a_workload_that_can_tells_of_the_crowd_itself(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, waits=True)
+    scene.holder.take(order(plan=PLAN))
+    scene.work.depth = 2.0
+    scene.until_held(HELD)
+    awaited = scene.work.awaited
+    assert awaited == []
+    before = scene.rig.time.monotonic()
+    for _ in range(10):
+        scene.runner.tick()
+    assert scene.rig.time.monotonic() == before + 10 * TICK_S
+    assert set(awaited) == {8 * QUEUE_FACTOR}
+    scene.work.depth = 8.0 * 100.0
+    # A hundred times what the row is for: 5 s are lost in the first twentieth of a second.
+    assert scene.until_held(BUSY, AWAITED_TICK_S) == AWAITED_TICK_S
+    assert scene.runner.context == {REQUESTS.name: 800.0}
+
+
+def test_a_change_that_fails_holds_the_former_row_and_is_tried_again(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.work.depth = 2.0
+    scene.rig.work.refuse = lambda s: refused("the new set was killed")
+    scene.pass_s(20)
+    assert scene.rig.setting == BUSY
+    hold = scene.holder.current
+    assert hold is not None and hold.row == 1 and hold == holder(scene.rig).current
+    scene.rig.work.refuse = lambda s: None
+    scene.until_held(HELD)
+
+
+def test_a_workload_that_was_started_again_gets_the_plan_in_force(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.work.depth = 2.0
+    scene.until_held(HELD)
+    scene.work.gone = DeviceLost("it does not answer")
+    scene.pass_s(30)
+    scene.work.gone, scene.work.incarnation = None, "second"
+    scene.rig.work.now["batch_size"] = 1
+    scene.rig.work.refuse = lambda s: refused("not yet")
+    scene.pass_s(1)
+    assert scene.holder.lapsed() == ""
+    scene.rig.work.refuse = lambda s: None
+    scene.pass_s(1)
+    assert scene.rig.setting == HELD
+
+
+def test_one_that_was_started_again_as_another_version_ends_the_hold(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.pass_s(2)
+    scene.work.gone = WorkloadChanged("the workload changed from 1 to 2")
+    scene.pass_s(1)
+    assert scene.holder.lapsed() == "the workload changed from 1 to 2"
+    scene.holder.end(scene.holder.lapsed())
+    scene.work.gone = None  # attached anew
+    scene.holder.take(order(revision=2, plan=PLAN))
+    assert scene.holder.lapsed() == ""
+
+
+def test_a_trial_is_left_alone(scene: Scene) -> None:
+    scene.holder.take(order(plan=PLAN))
+    scene.work.depth = 2.0
+    tried = {"gpu.clock_mhz": 400, "batch_size": 1}
+    with scene.holder.set_aside(lend=True):
+        scene.rig.target.apply(tried)
+        scene.work.incarnation = "second"
+        scene.work.depth = 500.0
+        scene.pass_s(30)
+        assert scene.rig.setting == tried
+    scene.work.depth = 2.0
+    scene.pass_s(2)
+    assert scene.runner.context == {REQUESTS.name: pytest.approx(2.0)}
+    scene.until_held(HELD)
+
+
+def test_a_workload_started_again_in_a_window_gets_the_hold_at_once(scene: Scene) -> None:
+    """A window may wait long for a quiet machine; what is held must not wait for it."""
+    scene.holder.take(order(plan=PLAN))
+    scene.pass_s(2)
+    with scene.holder.set_aside():
+        scene.work.incarnation = "second"
+        scene.rig.work.now["batch_size"] = 1
+        scene.pass_s(1)
+        assert scene.rig.setting == BUSY
+
+
+def test_without_a_hold_nothing_is_looked_at(scene: Scene) -> None:
+    scene.work.depth = 2.0
+    scene.pass_s(20)
+    assert scene.runner.context == {}
+
+
+RATES = Plan((Row(100.0, HELD), Row(math.inf, BUSY)), "arrival_rate_per_s", 0.1)
+"""A plan by what no signal of the scene tells: only windows do."""
+
+
+def test_a_plan_by_what_windows_show_is_followed_with_hysteresis(scene: Scene) -> None:
+    scene.holder.take(order(plan=RATES))
+    scene.work.depth = 2.0
+    scene.pass_s(20)
+    assert scene.rig.setting == BUSY, "the requests under way are not its business"
+    path = [(95.0, BUSY), (85.0, HELD), (105.0, HELD), (115.0, BUSY), (95.0, BUSY), (80.0, HELD)]
+    for rate, expected in path:
+        scene.runner.observed({"arrival_rate_per_s": rate})
+        assert scene.rig.setting == expected, rate
+    again = holder(scene.rig)
+    again.enforce()
+    assert scene.rig.setting == HELD
+
+
+def test_a_row_that_cannot_be_applied_after_a_window_is_told(scene: Scene) -> None:
+    scene.holder.take(order(plan=RATES))
+    scene.rig.device.refuse = lambda s: refused("stuck")
+    with pytest.raises(ActuationError, match="stuck"):
+        scene.runner.observed({"arrival_rate_per_s": 20.0})
+    assert current(scene).row == 1
+
+
+def test_a_plan_is_followed_on_a_full_disk(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.holder.take(order(plan=RATES))
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
+    scene.runner.observed({"arrival_rate_per_s": 85.0})
+    assert scene.rig.setting == HELD
+
+
+class GoesByPlans(FakeActuator):
+    """A workload that goes by a plan of its own knobs: `depth` requests are in it."""
+
+    plan: Plan | None = None
+    depth = 0.0
+
+    def apply(self, setting: Setting) -> None:
+        self.plan = None
+        super().apply(setting)
+
+    def follow(self, plan: Plan) -> bool:
+        if plan.by == REQUESTS.name:
+            self.plan = plan
+        return self.plan is not None
+
+    def followed(self) -> Plan | None:
+        return self.plan
+
+    def read(self) -> Setting:
+        if self.plan is not None:
+            self.now.update(self.plan.rows[self.plan.row({REQUESTS.name: self.depth})].setting)
+        return super().read()
+
+
+class Handed(Scene):
+    """A scene whose workload goes by plans itself."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.own = GoesByPlans("workload", self.rig.workload_space, self.rig.log)
+        self.rig.work, self.rig.incarnation = self.own, None
+        self.holder = holder(self.rig)
+        self.runner = PlanRunner(DEVICE, self.rig.target, self.holder, self.rig.time)
+
+
+SAME_CLOCK = Plan((Row(8.0, {**HELD, "batch_size": 1}), Row(math.inf, HELD)), REQUESTS.name, 0.1)
+"""Rows that differ in the workload's knob alone."""
+
+
+def test_a_workload_that_goes_by_plans_is_handed_it_and_asked_what_is_in_force(
+    tmp_path: Path,
+) -> None:
+    scene = Handed(tmp_path)
+    scene.holder.take(order(plan=SAME_CLOCK))
+    assert scene.own.plan is not None
+    assert [row.setting for row in scene.own.plan.rows] == [{"batch_size": 1}, {"batch_size": 2}]
+    scene.pass_s(1)
+    assert current(scene).row == 0
+    scene.own.depth = 30.0
+    applied = list(scene.rig.log)
+    scene.pass_s(1)
+    assert current(scene).row == 1 and scene.rig.setting == HELD
+    assert scene.rig.log == applied, "the workload changed its row, not the agent"
+
+
+def test_a_plan_that_the_workload_lost_is_handed_to_it_again(tmp_path: Path) -> None:
+    scene = Handed(tmp_path)
+    scene.holder.take(order(plan=SAME_CLOCK))
+    scene.own.plan = None
+    scene.pass_s(1)
+    assert scene.own.plan is not None
+
+
+def test_putting_back_ends_what_the_workload_goes_by(tmp_path: Path) -> None:
+    scene = Handed(tmp_path)
+    before = scene.rig.setting
+    scene.holder.take(order(plan=SAME_CLOCK))
+    scene.holder.end("it is over")
+    assert scene.own.plan is None and scene.rig.setting == before
+
+
+def test_rows_that_differ_beside_the_workload_are_changed_by_the_agent(tmp_path: Path) -> None:
+    scene = Handed(tmp_path)
+    scene.holder.take(order(plan=PLAN))
+    assert scene.own.plan is None
+    scene.work.depth = 2.0
+    scene.until_held(HELD)

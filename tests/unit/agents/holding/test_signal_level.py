@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.holding.signal_level import VOTES, SignalLevel, SwitchingCost
+from agents.target.side import Sample
+from tests.builders import setting
+from tuner.core import Plan, Row
+
+BOUNDS = [1.5 * 2.0**k for k in range(14)]
+PLAN = Plan(
+    tuple(Row(below, setting(600 + k)) for k, below in enumerate([*BOUNDS, math.inf])),
+    "requests_in_system",
+)
+"""A row for each power of two, as Packrat's."""
+
+
+def bounds(row: int) -> tuple[float, float]:
+    """Return between which levels a row is kept, hysteresis and all."""
+    low = BOUNDS[row - 1] * 0.9 if row else 0.0
+    return low, 1.1 * (BOUNDS[row] if row < len(BOUNDS) else math.inf)
+
+
+def fed(depths: list[float], level: SignalLevel | None = None, at: float = 0.0) -> float:
+    """Feed a second of each depth; return the time after it."""
+    level = level or SignalLevel(PLAN)
+    total = 0.0
+    level.see(at, Sample(None, total, "a"))
+    for depth in depths:
+        at, total = at + 1.0, total + depth
+        level.see(at, Sample(None, total, "a"))
+    return at
+
+
+DEPTHS = st.floats(0.0, 5000.0)
+
+
+@given(depths=st.lists(DEPTHS, min_size=1, max_size=60))
+def test_the_row_is_one_that_was_asked_for(depths: list[float]) -> None:
+    level = SignalLevel(PLAN)
+    fed(depths, level)
+    assert level.row is not None and bounds(level.row)[0] <= max(depths)
+    assert level.smoothed is not None
+    assert min(depths) <= level.smoothed + 1e-6 and level.smoothed <= max(depths) + 1e-6
+
+
+@given(depth=DEPTHS, before=st.lists(DEPTHS, max_size=20))
+def test_a_steady_load_is_found_whatever_was_before(depth: float, before: list[float]) -> None:
+    level = SignalLevel(PLAN)
+    fed(before + [depth] * 60, level)
+    assert level.row is not None
+    low, high = bounds(level.row)
+    assert low * 0.999 <= depth <= high * 1.001
+
+
+@given(
+    looks=st.lists(
+        st.tuples(st.floats(-5.0, 60.0), st.floats(-10.0, 1e6), st.sampled_from(["a", "b"])),
+        max_size=40,
+    )
+)
+def test_no_sequence_of_looks_breaks_it(looks: list[tuple[float, float, str]]) -> None:
+    level, now, total = SignalLevel(PLAN), 0.0, 0.0
+    for seconds, grown, incarnation in looks:
+        now, total = now + seconds, max(0.0, total + grown)
+        level.see(now, Sample(None, total, incarnation))
+    assert level.row is None or 0 <= level.row <= len(BOUNDS)
+    assert level.smoothed is None or (math.isfinite(level.smoothed) and level.smoothed >= 0.0)
+
+
+def test_nothing_is_known_from_one_look() -> None:
+    level = SignalLevel(PLAN)
+    level.see(0.0, Sample(None, 7.0, "a"))
+    assert level.row is None
+
+
+def test_without_arrivals_it_is_the_first_row() -> None:
+    level = SignalLevel(PLAN)
+    at = fed([16.0] * 20, level)
+    assert level.row == 4
+    for second in range(1, 40):
+        level.see(at + second, Sample(None, 16.0 * 20, "a"))
+    assert level.row == 0
+    assert level.smoothed is not None and level.smoothed < 1e-6
+
+
+def test_more_counts_at_once_and_less_by_the_majority() -> None:
+    level = SignalLevel(PLAN)
+    at = fed([1.0] * 20, level)
+    rows, total = [], 20.0
+    for depth in [16.0] * 3 + [1.0] * 20:
+        at, total = at + 1.0, total + depth
+        level.see(at, Sample(None, total, "a"))
+        rows.append(level.row)
+    assert rows[:3] == [3, 3, 3] and max(row for row in rows if row is not None) == 3
+    down = rows.index(0)
+    assert VOTES // 2 < down <= 3 + 2 * VOTES and set(rows[down:]) == {0}
+
+
+@given(step_s=st.floats(0.05, 1.0))
+def test_how_often_one_looks_does_not_change_how_slowly_it_falls(step_s: float) -> None:
+    level, at, total = SignalLevel(PLAN), 0.0, 0.0
+    level.see(at, Sample(None, total, "a"))
+    while at < 60.0:
+        at, total = at + step_s, total + (16.0 if at < 20.0 else 0.0) * step_s
+        level.see(at, Sample(None, total, "a"))
+        if level.row == 0:
+            break
+    # A vote takes a second and at most a step more.
+    assert 20.0 + VOTES / 2 < at < 20.0 + (VOTES / 2 + 6.0) * (1.0 + step_s) + 1.0
+
+
+def test_a_sudden_load_that_was_acted_on_is_the_level() -> None:
+    level = SignalLevel(PLAN)
+    at = fed([1.0] * 20, level)
+    level.see(at + 0.2, Sample(None, 20.0 + 0.2 * 40.0, "a"))
+    assert level.latest == pytest.approx(40.0) and level.row == 0
+    level.rise()
+    assert level.row == 5
+    level.see(at + 1.2, Sample(None, 28.0, "a"))
+    assert level.row == 5 and level.latest == 0.0
+
+
+def test_what_happens_in_a_pause_or_across_a_restart_is_no_load_of_the_moment() -> None:
+    level = SignalLevel(PLAN)
+    at = fed([30.0] * 3, level)
+    assert level.latest == 30.0
+    level.pause()
+    assert level.latest == 0.0
+    level.see(at + 5.0, Sample(None, 1000.0, "a"))
+    assert level.latest == 0.0
+    level.see(at + 6.0, Sample(None, 2000.0, "b"))
+    assert level.latest == 0.0
+
+
+def test_a_load_at_a_bound_does_not_make_it_flap() -> None:
+    level = SignalLevel(PLAN)
+    seen = set()
+    at, total = 0.0, 0.0
+    level.see(at, Sample(None, total, "a"))
+    for second in range(200):
+        depth = 12.0 + (0.5 if second % 20 < 10 else -0.5)
+        at, total = at + 1.0, total + depth
+        level.see(at, Sample(None, total, "a"))
+        if second > VOTES:
+            seen.add(level.row)
+    assert len(seen) == 1
+
+
+def test_a_workload_that_was_started_again_keeps_its_row() -> None:
+    level = SignalLevel(PLAN)
+    at = fed([16.0] * 20, level)
+    level.see(at + 1.0, Sample(None, 0.0, "b"))
+    assert level.row == 4
+    level.see(at + 2.0, Sample(None, 16.0, "b"))
+    assert level.row == 4 and level.smoothed is not None and level.smoothed > 15.0
+
+
+@given(gain=st.floats(0.05, 1.0), cost_s=st.floats(0.0, 60.0))
+def test_a_change_is_due_once_staying_has_cost_as_much(gain: float, cost_s: float) -> None:
+    cost, waited = SwitchingCost(), 0
+    while not cost.due(float(waited), gain, cost_s):
+        waited += 1
+    assert gain * waited >= cost_s - 1e-6
+    assert gain * (waited - 1) < cost_s + 1e-6
+
+
+def test_what_gains_nothing_is_never_due_and_settling_forgets() -> None:
+    cost = SwitchingCost()
+    assert not any(cost.due(float(at), 0.0, 0.0) for at in range(100))
+    assert not cost.due(100.0, 1.0, 5.0)
+    cost.settle()
+    assert not cost.due(110.0, 1.0, 5.0)
+    assert cost.due(115.0, 1.0, 5.0)
+    cost.settle(120.0)
+    assert cost.due(125.0, 1.0, 5.0)

@@ -1,0 +1,38 @@
+"""What the agent asks of its machine and its process."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from agents.host.host import uncollected
+
+
+class Node:
+    """Something that refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_there_before_is_left_alone_and_what_comes_later_is_collected() -> None:
+    early = Node()
+    kept = weakref.ref(early)
+    with uncollected():
+        del early
+        late = weakref.ref(Node())
+        gc.collect()
+        assert late() is None
+        assert kept() is not None
+        assert gc.get_freeze_count() > 0
+    gc.collect()
+    assert kept() is None
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_failure_inside_gives_everything_back() -> None:
+    with pytest.raises(KeyError), uncollected():
+        raise KeyError("of the test")
+    assert gc.get_freeze_count() == 0

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.load.exposition import Histogram, histogram, parse, scrape
+from tuner.core import MeasurementError
+
+TEXT = """
+# HELP served_ms How long it took.
+# TYPE served_ms histogram
+served_ms_bucket{app="a",le="10.0"} 2.0
+served_ms_bucket{app="a",le="100.0"} 5.0
+served_ms_bucket{app="a",le="+Inf"} 6.0
+served_ms_count{app="a"} 6.0
+served_ms_sum{app="a"} 250.0
+served_ms_bucket{app="a",worker="2",le="10.0"} 1.0
+served_ms_bucket{app="a",worker="2",le="100.0"} 1.0
+served_ms_bucket{app="a",worker="2",le="+Inf"} 1.0
+served_ms_bucket{app="b",le="10.0"} 7.0
+served_ms_bucket{app="b",le="100.0"} 7.0
+served_ms_bucket{app="b",le="+Inf"} 7.0
+served_ms_other_bucket{app="a",le="10.0"} broken
+# TYPE asked counter
+asked_total{path="/a \\"quoted\\" {brace}"} 3.0
+"""
+
+
+def of_app(app: str) -> Histogram:
+    samples = parse(TEXT, ["served_ms"], "here")
+    return histogram(samples, "served_ms", lambda labels: labels["app"] == app)
+
+
+def test_a_histogram_is_summed_over_the_series_that_are_kept() -> None:
+    assert of_app("a") == Histogram((10.0, 100.0, math.inf), (3, 3, 1))
+    assert of_app("b") == Histogram((10.0, 100.0, math.inf), (7, 0, 0))
+    assert of_app("c") == Histogram((), ())
+
+
+def test_only_what_is_asked_for_is_parsed() -> None:
+    (asked,) = parse(TEXT, ["asked"], "here")
+    assert asked.labels == {"path": '/a "quoted" {brace}'}
+    assert asked.value == 3.0
+    with pytest.raises(MeasurementError, match="here is not Prometheus text"):
+        parse(TEXT, ["served_ms_other"], "here")
+
+
+def test_what_came_since_is_the_difference() -> None:
+    earlier = Histogram((10.0, 100.0, math.inf), (1, 3, 0))
+    assert of_app("a").since(earlier).counts == (2, 0, 1)
+    assert of_app("a").since(Histogram((), ())) == of_app("a")
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        Histogram((10.0, 100.0, math.inf), (4, 0, 0)),
+        Histogram((10.0, 50.0, math.inf), (0, 0, 0)),
+        Histogram((10.0, math.inf), (0, 0)),
+    ],
+)
+def test_what_went_backwards_is_no_measurement(earlier: Histogram) -> None:
+    with pytest.raises(MeasurementError, match="went backwards"):
+        of_app("a").since(earlier)
+    with pytest.raises(MeasurementError, match="went backwards"):
+        Histogram((), ()).since(earlier)
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (['m_bucket{x="1"} 1'], "no upper edge"),
+        (['m_bucket{le="much"} 1'], "no upper edge"),
+        (['m_bucket{le="NaN"} 1'], "no upper edge"),
+        (['m_bucket{le="1"} 1'], r"same buckets up to \+Inf"),
+        (['m_bucket{le="+Inf"} 1', 'm_bucket{w="2",le="1"} 1'], r"same buckets up to \+Inf"),
+        (['m_bucket{le="1"} 5', 'm_bucket{le="+Inf"} 1'], "do not add up"),
+        (['m_bucket{le="1"} NaN', 'm_bucket{le="+Inf"} 1'], "do not add up"),
+    ],
+)
+def test_what_is_no_histogram_is_no_measurement(lines: list[str], why: str) -> None:
+    samples = parse("\n".join(lines), ["m"], "here")
+    with pytest.raises(MeasurementError, match=why):
+        histogram(samples, "m", lambda _: True)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=80) | st.from_regex(r"m_bucket\{.*\} .*"))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        found = histogram(parse(text, ["m"], "here"), "m", lambda _: True)
+    except MeasurementError:
+        return
+    assert len(found.edges) == len(found.counts)
+    assert found.n >= 0
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(404), httpx.ConnectError("nobody there")])
+def test_no_answer_is_no_measurement(answer: httpx.Response | Exception) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with (
+        httpx.Client(transport=httpx.MockTransport(handle)) as client,
+        pytest.raises(MeasurementError, match="http://here/metrics gives no metrics"),
+    ):
+        scrape(client, "http://here/metrics", ["m"])
+
+
+def test_an_answer_is_parsed() -> None:
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, text=TEXT))
+    with httpx.Client(transport=transport) as client:
+        assert len(scrape(client, "http://here/metrics", ["served_ms"])) == 11
+
+
+@pytest.mark.parametrize("quantile", [0.5, 0.99])
+def test_the_bounds_hold_as_often_as_they_claim(quantile: float) -> None:
+    rng = random.Random(7)
+    true = -math.log(1.0 - quantile)
+    edges = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, math.inf)
+    above = below = 0
+    for _ in range(300):
+        counts = [0] * len(edges)
+        for _ in range(400):
+            counts[bisect_left(edges, rng.expovariate(1.0))] += 1
+        estimate = Histogram(edges, tuple(counts)).quantile(quantile)
+        above += estimate.high >= true
+        below += estimate.low <= true
+    assert above >= 0.95 * 300
+    assert below >= 0.95 * 300

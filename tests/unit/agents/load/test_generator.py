@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import itertools
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from agents.load.generator import CUT_OFF, PAUSE_S, STEP_S, UNSENT, HttpCaller, LoadRun, LoadShape
+from tuner.core import InvalidInput
+
+
+class HandClock:
+    """Time that passes only by sleeping, or when the test says so."""
+
+    def __init__(self) -> None:
+        self._now = 100.0
+        self._lock = threading.Lock()
+
+    def monotonic(self) -> float:
+        with self._lock:
+            return self._now
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self._now += seconds
+
+
+class WallClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class Scripted:
+    """A caller that does what a function of the request's number (from 1) says."""
+
+    def __init__(self, behaviour: Callable[[int], str]) -> None:
+        self.behaviour = behaviour
+        self.sent = 0
+        self.closed = threading.Event()
+
+    def send(self) -> str:
+        self.sent += 1
+        return self.behaviour(self.sent)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def well(_: int) -> str:
+    return ""
+
+
+def test_closed_loop_keeps_exactly_its_callers_under_way() -> None:
+    meet = threading.Barrier(4)
+    lock = threading.Lock()
+    under_way, most = 0, 0
+
+    def together(_: int) -> str:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        meet.wait(timeout=10)  # passes only when four requests are under way at once
+        with lock:
+            under_way -= 1
+        return ""
+
+    run = LoadRun(lambda: Scripted(together), LoadShape(4), clock=WallClock(), max_requests=80)
+    tally = run.wait()
+    assert most == 4
+    assert len(tally.latencies_s) == 80
+    assert tally.failed == 0
+
+
+def open_loop(seed: int, requests: int = 4000) -> list[float]:
+    run = LoadRun(
+        lambda: Scripted(well),
+        LoadShape(1, rate_per_s=50.0),
+        clock=HandClock(),
+        seed=seed,
+        max_requests=requests,
+    )
+    return list(run.wait().arrived_at_s)
+
+
+def test_open_loop_arrivals_are_poisson_at_the_rate() -> None:
+    arrivals = open_loop(seed=3)
+    gaps = [b - a for a, b in itertools.pairwise(arrivals)]
+    assert statistics.mean(gaps) == pytest.approx(1 / 50.0, rel=0.06)
+    assert statistics.stdev(gaps) == pytest.approx(1 / 50.0, rel=0.08)
+
+
+def test_open_loop_arrivals_depend_on_the_seed_alone() -> None:
+    assert open_loop(seed=1, requests=50) == open_loop(seed=1, requests=50)
+    assert open_loop(seed=1, requests=50) != open_loop(seed=2, requests=50)
+
+
+def test_a_stall_counts_against_every_request_it_delays() -> None:
+    clock = HandClock()
+    service = dict.fromkeys(range(1, 201), 0.01) | {20: 3.0}
+
+    def serve(number: int) -> str:
+        clock.sleep(service[number])
+        return ""
+
+    run = LoadRun(
+        lambda: Scripted(serve), LoadShape(1, rate_per_s=10.0), clock=clock, max_requests=200
+    )
+    tally = run.wait()
+    free_at, expected = 0.0, []
+    for number, due in enumerate(tally.arrived_at_s, start=1):
+        free_at = max(free_at, due) + service[number]
+        expected.append(free_at - due)
+    assert tally.latencies_s == pytest.approx(expected, abs=1e-6)
+    assert sum(latency > 1.0 for latency in tally.latencies_s) > 10
+
+
+def test_failures_are_counted_by_reason_and_have_no_latency() -> None:
+    clock = HandClock()
+    run = LoadRun(
+        lambda: Scripted(lambda n: "HTTP 503" if n % 5 == 0 else ""),
+        LoadShape(1),
+        clock=clock,
+        max_requests=50,
+    )
+    tally = run.wait()
+    assert tally.failures == {"HTTP 503": 10}
+    assert tally.failed == 10
+    assert len(tally.latencies_s) == 40
+    assert len(tally.arrived_at_s) == 50
+    assert clock.monotonic() - 100.0 == pytest.approx(10 * PAUSE_S)
+
+
+def test_a_run_ends_at_its_longest_time() -> None:
+    clock = HandClock()
+
+    def serve(_: int) -> str:
+        clock.sleep(0.5)
+        return ""
+
+    tally = LoadRun(lambda: Scripted(serve), LoadShape(1), clock=clock, max_s=10.0).wait()
+    assert len(tally.latencies_s) == 20
+
+
+def test_stop_is_bounded_and_cuts_off_what_hangs() -> None:
+    hanging: list[Scripted] = []
+
+    def connect() -> Scripted:
+        caller = Scripted(lambda _: "")
+        caller.behaviour = lambda _: "cut off" if caller.closed.wait(60) else ""
+        hanging.append(caller)
+        return caller
+
+    run = LoadRun(connect, LoadShape(3), clock=WallClock())
+    began = time.monotonic()
+    tally = run.stop(grace_s=0.1)
+    assert time.monotonic() - began < 5.0
+    assert tally.failures == {"cut off": 3}
+    assert run.stop() == tally
+
+
+def test_arrivals_that_found_no_caller_are_failures_not_forgotten() -> None:
+    clock = HandClock()
+    busy = threading.Event()
+    caller = Scripted(lambda _: "")
+
+    def hang(_: int) -> str:
+        busy.set()
+        return "cut off" if caller.closed.wait(60) else ""
+
+    caller.behaviour = hang
+    run = LoadRun(lambda: caller, LoadShape(1, rate_per_s=100.0), clock=clock)
+    assert busy.wait(10)
+    clock.sleep(20.0)
+    tally = run.stop(grace_s=0.0)
+    assert tally.failures[UNSENT] == pytest.approx(2000, rel=0.1)
+    assert len(tally.arrived_at_s) == tally.failures[UNSENT] + 1
+
+
+@pytest.mark.parametrize(("late_s", "missed"), [(0.9 * STEP_S, 0.0), (2.0, 2.0 - STEP_S)])
+def test_what_is_due_at_the_stop_is_no_failure_while_a_caller_is_free(
+    late_s: float, missed: float
+) -> None:
+    class Stuck(HandClock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asleep, self.wake = threading.Event(), threading.Event()
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if seconds < STEP_S:  # The last sleep before the first arrival.
+                self.asleep.set()
+                self.wake.wait(10)
+
+    clock = Stuck()
+    run = LoadRun(lambda: Scripted(well), LoadShape(2, rate_per_s=1000.0), clock=clock)
+    assert clock.asleep.wait(10)
+    HandClock.sleep(clock, late_s)
+    threading.Timer(0.05, clock.wake.set).start()
+    unsent = run.stop(grace_s=0.0).failures.get(UNSENT, 0)
+    assert unsent == pytest.approx(1000.0 * missed, rel=0.1)
+
+
+def test_of_many_idle_callers_one_waits_for_the_next_arrival() -> None:
+    class Counting(WallClock):
+        slept = 0
+
+        def sleep(self, seconds: float) -> None:
+            self.slept += 1
+            super().sleep(seconds)
+
+    clock, began = Counting(), time.monotonic()
+    run = LoadRun(lambda: Scripted(well), LoadShape(64, rate_per_s=0.01), clock=clock)
+    time.sleep(0.3)
+    run.stop()
+    assert 1 <= clock.slept <= (time.monotonic() - began) / STEP_S + 1
+
+
+def test_a_run_can_be_read_while_it_goes_on() -> None:
+    tenth, go_on = threading.Event(), threading.Event()
+
+    def serve(number: int) -> str:
+        if number == 11:
+            tenth.set()
+            go_on.wait(10)
+        return ""
+
+    run = LoadRun(lambda: Scripted(serve), LoadShape(1), clock=WallClock(), max_requests=30)
+    assert tenth.wait(10)
+    assert len(run.read().latencies_s) == 10
+    go_on.set()
+    assert len(run.wait().latencies_s) == 30
+
+
+@pytest.mark.parametrize(
+    ("callers", "rate"), [(0, None), (4, 0.0), (4, float("nan")), (4, float("inf"))]
+)
+def test_absurd_loads_are_refused(callers: int, rate: float | None) -> None:
+    with pytest.raises(InvalidInput):
+        LoadShape(callers, rate)
+
+
+def ok(body: bytes = b'{"label":1}', extra: bytes = b"") -> bytes:
+    return b"HTTP/1.1 200 OK\r\n%scontent-length: %d\r\n\r\n%s" % (extra, len(body), body)
+
+
+class Canned:
+    """A server that answers each request with the next list of byte strings, then closes."""
+
+    def __init__(self, *connections: list[list[bytes]]) -> None:
+        self.requests: list[bytes] = []
+        self.accepted = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, args=(connections,), daemon=True)
+        self._thread.start()
+
+    def _serve(self, connections: tuple[list[list[bytes]], ...]) -> None:
+        for answers in connections:
+            peer, _ = self._listener.accept()
+            self.accepted += 1
+            with peer:
+                for answer in answers:
+                    self.requests.append(peer.recv(65536))
+                    for piece in answer:
+                        peer.sendall(piece)
+                        time.sleep(0.002)
+
+    def caller(self, timeout_s: float = 5.0) -> HttpCaller:
+        return HttpCaller("127.0.0.1", self.port, "/infer", body=b"{}", timeout_s=timeout_s)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def canned(request: pytest.FixtureRequest) -> Iterator[Canned]:
+    server = Canned(*request.param)
+    yield server
+    server.close()
+
+
+def chunked(*pieces: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(pieces)
+
+
+def byte_by_byte(answer: bytes) -> list[bytes]:
+    return [answer[i : i + 1] for i in range(len(answer))]
+
+
+@pytest.mark.parametrize(
+    ("canned", "expected"),
+    [
+        ([[[ok()]]], ""),
+        ([[byte_by_byte(ok())]], ""),
+        ([[[ok(b"")]]], ""),
+        ([[[ok().replace(b"200 OK", b"503 Busy")]]], "HTTP 503"),
+        ([[[chunked(b"3\r\nabc\r\n", b"a;x=1\r\n0123456789\r\n0\r\n\r\n")]]], ""),
+        ([[[chunked(b"0\r\nX-Sum: 1\r\n\r\n")]]], ""),
+        ([[byte_by_byte(chunked(b"3\r\nabc\r\n0\r\n\r\n"))]], ""),
+        ([[[chunked(b"3\r\nabc\r\n")]]], "ConnectionResetError"),
+        ([[[chunked(b"abc\r\nxyz\r\n")]]], "ConnectionResetError"),
+        ([[[chunked(b"no size\r\n")]]], "not an HTTP answer whose end is told"),
+        ([[[b"HTTP/1.1 200 OK\r\n\r\n"]]], "not an HTTP answer whose end is told"),
+        ([[[b"SSH-2.0-x\r\n\r\n"]]], "not an HTTP answer whose end is told"),
+        ([[[b"HTTP/1.1 200 OK\r\ncontent-len"]]], "not an HTTP answer whose end is told"),
+        ([[[ok()[:-3]]]], "ConnectionResetError"),
+        ([[[b""]]], "connection closed before an answer"),
+    ],
+    indirect=["canned"],
+)
+def test_one_post_and_what_it_makes_of_the_answer(canned: Canned, expected: str) -> None:
+    caller = canned.caller()
+    assert caller.send() == expected
+    caller.close()
+    first, _, body = canned.requests[0].partition(b"\r\n\r\n")
+    assert first.startswith(b"POST /infer HTTP/1.1\r\n")
+    assert body == b"{}"
+
+
+@pytest.mark.parametrize(
+    "canned",
+    [[[[ok()], [ok()], [ok()]]], [[[chunked(b"3\r\nabc\r\n0\r\n\r\n")]] * 3]],
+    indirect=True,
+)
+def test_the_connection_is_kept(canned: Canned) -> None:
+    caller = canned.caller()
+    assert [caller.send() for _ in range(3)] == ["", "", ""]
+    assert canned.accepted == 1
+    caller.close()
+
+
+@pytest.mark.parametrize(
+    "canned",
+    [[[[ok()]], [[ok()]]], [[[ok(extra=b"Connection: close\r\n")]], [[ok()]]]],
+    indirect=True,
+)
+def test_a_connection_the_server_closed_between_requests_is_opened_anew(canned: Canned) -> None:
+    caller = canned.caller()
+    assert [caller.send(), caller.send()] == ["", ""]
+    assert canned.accepted == 2
+    caller.close()
+
+
+def test_nobody_listening_is_a_failure_with_a_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert HttpCaller("127.0.0.1", port, "/infer").send() == "Connection refused"
+
+
+def test_an_answer_that_does_not_come_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        caller = HttpCaller("127.0.0.1", listener.getsockname()[1], "/infer", timeout_s=0.05)
+        assert caller.send() == "no answer within 0.05 s"
+        caller.close()
+
+
+def test_close_ends_a_request_under_way() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        caller = HttpCaller("127.0.0.1", listener.getsockname()[1], "/infer", timeout_s=30.0)
+        ended: list[str] = []
+        thread = threading.Thread(target=lambda: ended.append(caller.send()), daemon=True)
+        thread.start()
+        peer, _ = listener.accept()
+        with peer:
+            assert peer.recv(65536)
+            caller.close()
+            thread.join(5)
+    assert ended == [CUT_OFF]

@@ -1,0 +1,53 @@
+"""Any service under our load: what its callers see, and what it counts itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agents.host.host import HostClock
+from agents.load.generator import LoadShape
+from agents.load.meter import LoadMeter, Totals
+from tuner.core import Reading
+
+
+@dataclass
+class Answering:
+    """A connection to a service that answers at once."""
+
+    closed: bool = False
+
+    def send(self) -> str:
+        time.sleep(0.001)
+        return ""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def shown(counts: Mapping[str, float]) -> Reading:
+    """Return what a window shows once requests were answered; `counts` is the service's own word."""
+
+    def counting() -> Totals:
+        return lambda: counts
+
+    meter = LoadMeter(Answering, LoadShape(2), counting, HostClock(), 0)
+    window = meter.start()
+    while window.read().estimates.get("latency_p99_ms") is None:
+        time.sleep(0.001)
+    reading = window.stop()
+    meter.close()
+    return reading
+
+
+def test_a_service_that_tells_nothing_is_measured_by_its_callers_alone() -> None:
+    reading = shown({})
+    assert reading.totals["items"] == reading.estimates["latency_p99_ms"].n
+    assert reading.totals.keys() == {"items", "failed"}
+
+
+def test_the_services_own_count_stands_and_the_items_of_a_batch_are_one_observation() -> None:
+    reading = shown({"items": 4000.0, "cpu_s": 2.0, "batches": 4.0})
+    assert reading.totals == {"items": 4000.0, "failed": 0.0, "cpu_s": 2.0}
+    assert reading.estimates["latency_p99_ms"].n == 1

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agents.target.side import Side
+from agents.target.target import WORKLOAD, Target, speed_change
+from agents.target.window import TargetWindow, Usage
+from tests.builders import START, Time
+from tests.fakes import BATCH, CLOCK, FakeActuator, FakeMeter, Rig, refused, steady
+from tuner.core import (
+    ActuationError,
+    ConfigError,
+    DeviceLost,
+    Knob,
+    Metric,
+    OutOfRange,
+    Part,
+    Setting,
+    Space,
+    UnknownKnob,
+    Value,
+)
+
+SLOW: Setting = {"gpu.clock_mhz": 400, "batch_size": 4}
+FAST: Setting = {"gpu.clock_mhz": 1000, "batch_size": 2}
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_towards_a_slower_device_the_workload_goes_first(rig: Rig) -> None:
+    rig.target.apply(SLOW)
+    assert [side for side, _ in rig.log] == ["workload", "device"]
+    assert rig.setting == SLOW
+
+
+def test_towards_a_faster_device_the_device_goes_first(rig: Rig) -> None:
+    rig.device.now["gpu.clock_mhz"] = 400
+    rig.target.apply(FAST)
+    assert [side for side, _ in rig.log] == ["device", "workload"]
+    assert rig.setting == FAST
+
+
+def test_mixed_moves_are_weighed_by_their_share_of_the_list() -> None:
+    limit = Knob("gpu.power_limit_w", (100, 200), 200)
+    clock = Knob("gpu.clock_mhz", tuple(range(100)), 99)
+    mode = Knob("gpu.mode", ("eco", "sport"), "sport")
+    space = Space((clock, limit, mode, Knob("batch_size", (1, 32), 1, Part.WORKLOAD)))
+    before: Setting = {
+        "gpu.clock_mhz": 50,
+        "gpu.power_limit_w": 200,
+        "gpu.mode": "sport",
+        "batch_size": 1,
+    }
+    wanted: Setting = {
+        "gpu.clock_mhz": 60,
+        "gpu.power_limit_w": 100,
+        "gpu.mode": "eco",
+        "batch_size": 32,
+    }
+    assert speed_change(space, before, wanted) == pytest.approx(10 / 99 - 1.0)
+
+
+def test_a_value_found_outside_the_list_counts_as_the_default() -> None:
+    space = Space((Knob("gpu.clock_mhz", (400, 600, 1000), 1000),))
+    assert speed_change(space, {"gpu.clock_mhz": 735}, {"gpu.clock_mhz": 600}) < 0.0
+
+
+@pytest.mark.parametrize("half_done", [False, True])
+def test_a_failure_undoes_what_was_applied(rig: Rig, half_done: bool) -> None:
+    before = rig.setting
+    rig.device.half_done = half_done
+    rig.device.refuse = lambda s: refused() if s["gpu.clock_mhz"] == 400 else None
+    with pytest.raises(ActuationError, match="the driver says no"):
+        rig.target.apply(SLOW)
+    assert rig.setting == before
+
+
+def test_what_cannot_be_undone_is_told(rig: Rig) -> None:
+    rig.device.refuse = lambda s: refused("stuck")
+    rig.work.refuse = lambda s: refused("wedged") if s["batch_size"] == 1 else None
+    with pytest.raises(ActuationError, match=r"stuck.*workload is not back.*wedged"):
+        rig.target.apply(SLOW)
+
+
+def test_a_lost_device_stays_one(rig: Rig) -> None:
+    rig.device.refuse = lambda s: DeviceLost("fell off the bus")
+    with pytest.raises(DeviceLost, match="fell off the bus"):
+        rig.target.apply(SLOW)
+
+
+def test_reading_back_something_else_is_a_failure(rig: Rig) -> None:
+    rig.device.lies = {"gpu.clock_mhz": 800}
+    with pytest.raises(ActuationError, match="is 800, not 400"):
+        rig.target.apply(SLOW)
+
+
+@pytest.mark.parametrize(
+    ("setting", "error"),
+    [
+        ({"gpu.clock_mhz": 400, "batch_size": 3}, OutOfRange),
+        ({"gpu.clock_mhz": 400}, UnknownKnob),
+        ({"gpu.clock_mhz": 400, "batch_size": 1, "fan": 1}, UnknownKnob),
+    ],
+)
+def test_a_setting_outside_the_space_changes_nothing(
+    rig: Rig, setting: Setting, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        rig.target.apply(setting)
+    assert rig.log == []
+
+
+def test_restoring_goes_on_after_a_failure(rig: Rig) -> None:
+    rig.device.refuse = lambda s: refused("stuck")
+    failures = rig.target.restore({"fake": {"gpu.clock_mhz": 400}, WORKLOAD: {"batch_size": 4}})
+    assert len(failures) == 1 and "stuck" in failures[0]
+    assert rig.work.now == {"batch_size": 4}
+
+
+def test_restoring_a_side_that_is_gone_is_told(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, workload=False)
+    failures = rig.target.restore({WORKLOAD: {"batch_size": 4}, "fake": {"gpu.clock_mhz": 400}})
+    assert len(failures) == 1 and "not attached" in failures[0]
+    assert rig.device.now["gpu.clock_mhz"] == 400
+
+
+def test_the_pair_is_described_as_one_device(rig: Rig) -> None:
+    device = rig.target.describe("fake@host", "agent@host", {"jouletune": "1"}, START)
+    assert [k.name for k in device.space.knobs] == ["gpu.clock_mhz", "batch_size"]
+    assert (device.driver, device.workload, device.workload_version) == (
+        "driver 1",
+        "served",
+        "model 1",
+    )
+    assert {m.name for m in device.metrics} >= {"energy_j", "cpu_time_ms"}
+    assert device.cannot == {"fan_rpm": "it has no fan"}
+
+
+def test_combinations_are_those_allowed_on_both_sides(rig: Rig) -> None:
+    only = ({"gpu.clock_mhz": 400}, {"gpu.clock_mhz": 1000})
+    target = rig.target
+    narrow = Target(
+        (replace(target.devices[0], space=Space(rig.device_space.knobs, only)),), target.workload
+    )
+    assert narrow.space.size == 2 * 3
+    with pytest.raises(OutOfRange):
+        narrow.space.check({"gpu.clock_mhz": 600, "batch_size": 1})
+
+
+def test_two_clocks_do_not_go_together(rig: Rig) -> None:
+    target = rig.target
+    with pytest.raises(ConfigError, match="simulated time"):
+        Target((replace(target.devices[0], clock=Time()),), target.workload)
+
+
+def test_a_metric_of_both_sides_is_the_workloads(rig: Rig) -> None:
+    target = rig.target
+    assert target.workload is not None
+    both = Target(target.devices, replace(target.workload, metrics=(Metric("latency_p99_ms"),)))
+    assert both.source("latency_p99_ms") == "our load generator"
+    assert both.source("energy_j") == "the meter of fake"
+    assert both.source("arrival_rate_per_s") == "our load generator"
+
+
+class TestSeveralDevices:
+    """A GPU, the host's CPU and a batch, set as one."""
+
+    KNOBS = (CLOCK, Knob("cpu.max_mhz", (1000, 2000, 3000), 3000), BATCH)
+
+    def actuators(self, log: list[tuple[str, dict[str, Value]]]) -> list[FakeActuator]:
+        labels = ("gpu", "cpu", "workload")
+        return [
+            FakeActuator(label, Space((knob,)), log)
+            for label, knob in zip(labels, self.KNOBS, strict=True)
+        ]
+
+    def target(self, *actuators: FakeActuator, metrics: tuple[str, ...] = ("energy_j",)) -> Target:
+        sides = [
+            Side(
+                name=actuator.label,
+                kind=actuator.label,
+                board=actuator.label.upper(),
+                version="1",
+                space=actuator.space,
+                metrics=tuple(Metric(name) for name in metrics),
+                actuator=actuator,
+                meter=FakeMeter(Time(), steady()),
+            )
+            for actuator in actuators
+        ]
+        served = FakeMeter(Time(), lambda began, now: {"items": 50.0 * (now - began)})
+        return Target(tuple(sides[:2]), replace(sides[2], metrics=(), meter=served))
+
+    @pytest.mark.parametrize(
+        ("before", "after", "order"),
+        [
+            ((1000, 3000, 4), (400, 1000, 1), ["workload", "gpu", "cpu"]),
+            ((400, 1000, 1), (1000, 3000, 4), ["gpu", "cpu", "workload"]),
+            ((1000, 1000, 1), (400, 3000, 4), ["cpu", "workload", "gpu"]),
+        ],
+        ids=["slower", "faster", "mixed"],
+    )
+    def test_what_gets_faster_goes_first_and_what_gets_slower_last(
+        self, before: tuple[int, ...], after: tuple[int, ...], order: list[str]
+    ) -> None:
+        log: list[tuple[str, dict[str, Value]]] = []
+        actuators = self.actuators(log)
+        for actuator, knob, value in zip(actuators, self.KNOBS, before, strict=True):
+            actuator.now = {knob.name: value}
+        target = self.target(*actuators)
+        wanted = {knob.name: value for knob, value in zip(self.KNOBS, after, strict=True)}
+        target.apply(wanted)
+        assert [label for label, _ in log] == order
+        assert target.read() == wanted
+
+    @pytest.mark.parametrize("stuck", [0, 1, 2])
+    def test_a_side_that_is_refused_undoes_all_others(self, stuck: int) -> None:
+        actuators = self.actuators([])
+        target = self.target(*actuators)
+        before = target.read()
+        actuators[stuck].refuse = lambda s: refused("stuck") if s != part else None
+        part = dict(actuators[stuck].now)
+        with pytest.raises(ActuationError, match="stuck"):
+            target.apply({"gpu.clock_mhz": 400, "cpu.max_mhz": 1000, "batch_size": 4})
+        assert target.read() == before
+
+    @pytest.mark.parametrize("stuck", [0, 1, 2])
+    def test_putting_back_never_stops_at_a_side(self, stuck: int) -> None:
+        actuators = self.actuators([])
+        target = self.target(*actuators)
+        found = target.read_sides()
+        target.apply({"gpu.clock_mhz": 400, "cpu.max_mhz": 1000, "batch_size": 4})
+        actuators[stuck].refuse = lambda s: refused("stuck")
+        failures = target.put_back(found)
+        assert len(failures) == 1 and actuators[stuck].label in failures[0]
+        assert sum(a.now == found[a.label] for a in actuators) == 2
+
+    def test_it_is_one_device_for_the_tuner(self) -> None:
+        device = self.target(*self.actuators([])).describe("id", "agent@host", {}, START)
+        assert (device.kind, device.board, device.driver) == ("gpu+cpu", "GPU + CPU", "1 + 1")
+        assert [knob.name for knob in device.space.knobs] == [knob.name for knob in self.KNOBS]
+
+    def test_the_energy_of_all_devices_adds_up_and_its_source_says_so(self) -> None:
+        target = self.target(*self.actuators([]))
+        time = Time()
+        for side in target.sides.values():
+            assert isinstance(side.meter, FakeMeter)
+            side.meter.time = time
+        window = TargetWindow(target, time, Usage(2, lambda: 0.0))
+        for _ in range(5):
+            time.sleep(1.0)
+            window.read()
+        # Each of the two takes 100 W; 50 items a second.
+        assert window.estimates()["energy_j"].mean == pytest.approx(2 * 100.0 / 50.0)
+        assert target.source("energy_j") == "the meter of gpu + the meter of cpu"
+
+    def test_a_knob_that_two_sides_have_is_refused(self) -> None:
+        first, _, work = self.actuators([])
+        with pytest.raises(ConfigError, match=r"gpu\.clock_mhz is a knob of two sides"):
+            self.target(first, first, work)

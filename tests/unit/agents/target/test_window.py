@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.target.window import TargetWindow, Usage
+from tests.fakes import Rig, steady
+from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope, ratio_estimate
+
+ENERGY = Metric("energy_j", Origin.SIMULATED, Scope.BOARD)
+
+
+def run(rig: Rig, reads: int = 10, step_s: float = 1.0) -> TargetWindow:
+    window = TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s))
+    for _ in range(reads):
+        rig.time.sleep(step_s)
+        window.read()
+    window.stop()
+    return window
+
+
+def test_totals_become_metrics_per_item_and_per_second(tmp_path: Path) -> None:
+    window = run(Rig(tmp_path, shows=steady(watts=100.0, per_s=50.0, cpu_share=0.5)))
+    found = window.estimates()
+    assert found["energy_j"].mean == pytest.approx(2.0)
+    assert found["power_w"].mean == pytest.approx(100.0)
+    assert found["cpu_time_ms"].mean == pytest.approx(10.0)
+    assert found["throughput_per_s"].mean == pytest.approx(50.0)
+    assert found["energy_j"].origin is Origin.SIMULATED
+    assert found["cpu_time_ms"].scope is Scope.PROCESS
+
+
+def test_what_nobody_lists_is_not_derived(tmp_path: Path) -> None:
+    window = run(Rig(tmp_path, listed=("latency_p99_ms",)))
+    assert "energy_j" not in window.estimates()
+
+
+def test_what_a_meter_finishes_itself_stands(tmp_path: Path) -> None:
+    own = Estimate.of_mean(3.0, 0.5, 7)
+
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        return {**steady()(began, now), "power_w": own}
+
+    assert run(Rig(tmp_path, shows=shows)).estimates()["power_w"] == own
+
+
+def test_the_standard_error_covers_the_truth(tmp_path: Path) -> None:
+    """Noisy batches: the one-sided 95 % bound must hold in about 95 of 100 windows."""
+    rng = random.Random(1)
+    kept = 0
+    for _ in range(400):
+        items = [rng.randint(80, 120) for _ in range(10)]
+        steps = [(2.0 * n * rng.gauss(1.0, 0.1), float(n)) for n in items]
+        estimate = ratio_estimate(steps, 1.0, ENERGY)
+        assert estimate is not None
+        kept += estimate.high >= 2.0
+    assert 0.92 <= kept / 400 <= 0.975
+
+
+def test_a_ratio_of_few_batches_is_not_told() -> None:
+    assert ratio_estimate([(1.0, 1.0), (1.0, 1.0)], 1.0, ENERGY) is None
+    assert ratio_estimate([(1.0, 0.0)] * 5, 1.0, ENERGY) is None
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 1e6), st.floats(0.001, 1e6)), min_size=3, max_size=40))
+def test_a_ratio_is_always_a_sound_estimate(steps: list[tuple[float, float]]) -> None:
+    estimate = ratio_estimate(steps, 1.0, ENERGY)
+    assert estimate is not None
+    assert estimate.low <= estimate.mean <= estimate.high
+    assert estimate.n == len(steps)
+
+
+def test_a_counter_that_runs_back_is_no_measurement(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, shows=lambda began, now: {"energy_j": 100.0 - (now - began)})
+    with pytest.raises(MeasurementError, match="energy_j went backwards"):
+        run(rig)
+
+
+def test_foreign_use_is_what_neither_workload_nor_agent_used(tmp_path: Path) -> None:
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        return {**steady(cpu_share=1.0)(began, now), "busy_s": 1.7 * (now - began)}
+
+    rig = Rig(tmp_path, shows=shows)
+    rig.own_cpu_s = lambda: 0.1 * rig.time.monotonic()
+    window = run(rig)
+    assert window.foreign() == pytest.approx((1.7 - 1.0 - 0.1) / 2.0)
+    assert window.load().utilisation == pytest.approx(0.85)
+
+
+def test_throttling_is_named(tmp_path: Path) -> None:
+    shows = {"throttled_power_s": 0.5, "throttled_heat_s": 0.0}
+    assert run(Rig(tmp_path, shows=lambda began, now: shows)).throttled() == ("power",)
+
+
+def test_a_meter_that_does_not_start_closes_the_other(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.work_meter.fails = MeasurementError("no answer")
+    with pytest.raises(MeasurementError, match="no answer"):
+        TargetWindow(rig.target, rig.time, Usage(2, rig.own_cpu_s))
+    assert rig.meter.open == 0
+
+
+def test_not_a_number_never_becomes_an_estimate(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, shows=lambda began, now: {"latency_p99_ms": Estimate(math.nan)})
+    with pytest.raises(MeasurementError):
+        run(rig)
+
+
+@pytest.mark.parametrize(("workload", "share"), [(True, 0.0), (False, 0.85)])
+def test_a_workload_that_tells_no_cpu_time_is_not_taken_for_others(
+    tmp_path: Path, workload: bool, share: float
+) -> None:
+    rig = Rig(tmp_path, shows=lambda began, now: {"busy_s": 1.7 * (now - began)}, workload=workload)
+    assert run(rig).foreign() == pytest.approx(share)

@@ -1,0 +1,426 @@
+"""Any HTTP service, set and measured as a file says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.target.side import Restartable, Side
+from agents.workloads import open_workload
+from tests.builders import Time
+from tests.contracts.actuator import SettableContract
+from tests.contracts.meter import Later, MeterContract
+from tests.integration.spoken import Spoken
+from tuner.core import (
+    ActuationError,
+    ConfigError,
+    Cost,
+    DeviceLost,
+    InvalidInput,
+    MeasurementError,
+    Origin,
+    Role,
+    Space,
+)
+
+FILE = """
+name = "thumbnails"
+url = "{url}"
+version = "7"
+
+[[knob]]
+name = "workers"
+values = [1, 2, 4]
+default = 4
+role = "parallel"
+seconds = 0.2
+restart = true
+set = {{ method = "POST", path = "/config", json = {{ pool = {{ workers = "{{value}}" }} }} }}
+read = {{ path = "/config", json = "pool.workers" }}
+
+[[knob]]
+name = "codec"
+values = ["fast", "small"]
+default = "fast"
+set = {{ path = "/codec", json = ["{{value}}"] }}
+read = {{ path = "/codecs", json = "0.name" }}
+
+[latency]
+histogram = "request_seconds"
+labels = {{ handler = "/thumb" }}
+
+[failures]
+counter = "failures_total"
+"""
+LOAD = """
+[load]
+callers = 2
+method = "PUT"
+path = "/thumb"
+body = "x"
+"""
+EDGES = ("0.01", "0.02", "+Inf")
+
+
+class Service(ThreadingHTTPServer):
+    """A service whose state a test turns as it likes."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.config: dict[str, Any] = {"pool": {"workers": 4}}
+        self.codec = "fast"
+        self.asked: list[tuple[str, str, Any]] = []
+        self.refused = self.deaf = self.gone = False
+        self.late = 0
+        """How many readings a change takes to show."""
+        self.answered, self.failed, self.cpu_s = 0, 0, 1.5
+        self.started = 1.7e9
+        self.tells_process = True
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def metrics(self) -> str:
+        prefix = "process_" if self.tells_process else ""
+        cpu, start = f"{prefix}cpu_seconds_total", f"{prefix}start_time_seconds"
+        below = (0, self.answered, self.answered)
+        buckets = [
+            f'request_seconds_bucket{{handler="{path}",le="{edge}"}} {count if path == "/thumb" else 9}'
+            for path in ("/thumb", "/metrics")
+            for edge, count in zip(EDGES, below, strict=True)
+        ]
+        return "\n".join(
+            [
+                "# TYPE request_seconds histogram",
+                *buckets,
+                "# TYPE other_seconds histogram",
+                "# TYPE failures_total counter",
+                f'failures_total{{why="a"}} {self.failed}',
+                'failures_total{why="b"} 2',
+                f"# TYPE {cpu} counter",
+                f"{cpu} {self.cpu_s}",
+                f"# TYPE {start} gauge",
+                f"{start} {self.started}",
+            ]
+        )
+
+
+class Handler(Spoken):
+    server: Service
+
+    def do_GET(self) -> None:
+        service = self.server
+        if self.path == "/config":
+            if service.late:
+                service.late -= 1
+                return self.answer(200, {"pool": {"workers": 4}})
+            return self.answer(200, service.config)
+        if self.path == "/codecs":
+            return self.plain(json.dumps([{"name": service.codec}]))
+        if self.path == "/metrics" and not service.gone:
+            return self.plain(service.metrics())
+        return self.answer(404, {})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.body())
+        self.server.asked.append((self.command, self.path, body))
+        if self.server.refused:
+            return self.plain("no room", 409)
+        if not self.server.deaf:
+            self.server.config = body
+        self.send_response(204)
+        self.end_headers()
+        return None
+
+    def do_PUT(self) -> None:
+        body = self.body()
+        if self.path == "/thumb":
+            self.server.answered += 1
+            return self.plain("")
+        (self.server.codec,) = json.loads(body)
+        return self.answer(200, {})
+
+    def plain(self, text: str, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    found = Service()
+    threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
+    yield found
+    found.shutdown()
+    found.server_close()
+
+
+def opened(folder: Path, service: Service, more: str = "", **changes: str) -> Side:
+    text = FILE.format(url=service.url) + more
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    return reopened(folder, text)
+
+
+def reopened(folder: Path, text: str) -> Side:
+    file = folder / "thumbnails.toml"
+    file.write_text(text)
+    return open_workload(f"service:{file}", seed=0, state_dir=folder, clock=Wall())
+
+
+class Wall:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def side(service: Service, tmp_path: Path) -> Iterator[Side]:
+    found = opened(tmp_path, service)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def later(service: Service) -> Later:
+    def pass_on() -> None:
+        service.answered += 60
+        service.cpu_s += 0.125
+
+    return pass_on
+
+
+@pytest.fixture
+def origin() -> Origin:
+    return Origin.MEASURED
+
+
+class TestKnobs(SettableContract):
+    pass
+
+
+class TestMeter(MeterContract):
+    pass
+
+
+def test_a_file_says_what_a_service_is_and_what_can_be_set(side: Side, service: Service) -> None:
+    workers, codec = side.space.knobs
+    assert (side.name, side.version, side.board) == ("thumbnails", "7", service.url)
+    assert (workers.role, workers.cost) == (Role.PARALLEL, Cost(0.2, restart=True))
+    assert (codec.values, codec.role, codec.cost) == (("fast", "small"), Role.UNKNOWN, Cost())
+
+
+def test_a_value_is_sent_as_it_is_and_read_back(side: Side, service: Service) -> None:
+    side.actuator.apply({"workers": 2})
+    assert service.asked == [("POST", "/config", {"pool": {"workers": 2}})]
+    assert side.actuator.read() == {"workers": 2, "codec": "fast"}
+
+
+def test_what_does_not_change_is_not_sent(side: Side, service: Service) -> None:
+    side.actuator.apply({"workers": 4, "codec": "small"})
+    assert service.asked == []
+    assert service.codec == "small"
+
+
+def test_a_knob_may_be_yes_or_no(service: Service, tmp_path: Path) -> None:
+    service.config = {"pool": {"workers": True}}
+    side = opened(tmp_path, service, **{"[1, 2, 4]\ndefault = 4": "[false, true]\ndefault = true"})
+    side.actuator.apply({"workers": False})
+    assert service.asked == [("POST", "/config", {"pool": {"workers": False}})]
+    assert side.actuator.read()["workers"] is False
+    side.close()
+
+
+def test_a_change_that_takes_a_while_is_waited_for(service: Service, tmp_path: Path) -> None:
+    side = opened(tmp_path, service, **{"seconds = 0.2": "seconds = 60"})
+    service.late = 4  # the first is what apply reads before
+    side.actuator.apply({"workers": 1})
+    assert side.actuator.read()["workers"] == 1
+    side.close()
+
+
+def test_a_change_that_is_not_in_force_in_its_time_is_an_error(
+    side: Side, service: Service
+) -> None:
+    service.deaf = True
+    with pytest.raises(ActuationError, match=r"took workers=2 but is at 4; .*`seconds`"):
+        side.actuator.apply({"workers": 2})
+
+
+def test_a_refusal_is_told_in_the_services_words(side: Side, service: Service) -> None:
+    service.refused = True
+    with pytest.raises(ActuationError, match="refused POST /config with HTTP 409: no room"):
+        side.actuator.apply({"workers": 2})
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"pool": {"workers": 3}}, "workers of .* is at 3, which is not among its values"),
+        ({"pool": {"workers": True}}, "is at True"),
+        ({"pool": {}}, "is not at 'pool.workers' of the answer"),
+        ({"pool": "x"}, "is not at 'pool.workers' of the answer"),
+    ],
+)
+def test_what_cannot_be_read_is_said(
+    side: Side, service: Service, config: dict[str, Any], why: str
+) -> None:
+    service.config = config
+    with pytest.raises(ActuationError, match=why):
+        side.actuator.read()
+
+
+def test_a_service_that_is_away_is_lost(service: Service, side: Side, tmp_path: Path) -> None:
+    text = FILE.format(url="http://127.0.0.1:1")
+    with pytest.raises(DeviceLost, match=r"the service thumbnails at http://127\.0\.0\.1:1"):
+        reopened(tmp_path, text)
+
+
+def test_figures_are_those_of_the_labels_in_milliseconds(side: Side, service: Service) -> None:
+    window = side.meter.start()
+    service.answered += 100
+    service.failed += 5
+    service.cpu_s += 0.5
+    reading = window.stop()
+    median = reading.estimates["latency_p50_ms"]
+    assert (median.low, median.high) == (10.0, 20.0)
+    assert reading.totals == {"items": 100.0, "failed": 5.0, "cpu_s": 0.5}
+    assert side.source == "the histogram request_seconds of thumbnails"
+
+
+@pytest.mark.parametrize("counter", ["answered", "failed", "cpu_s"])
+def test_a_counter_that_was_reset_is_no_measurement(
+    side: Side, service: Service, counter: str
+) -> None:
+    service.answered = service.failed = 10
+    window = side.meter.start()
+    setattr(service, counter, 0)
+    with pytest.raises(MeasurementError, match="went backwards"):
+        window.read()
+
+
+def test_an_endpoint_that_is_gone_is_no_measurement(side: Side, service: Service) -> None:
+    window = side.meter.start()
+    service.gone = True
+    with pytest.raises(MeasurementError, match=f"{service.url}/metrics gives no metrics"):
+        window.read()
+
+
+def test_a_restart_is_told_by_the_time_of_the_start(side: Side, service: Service) -> None:
+    assert isinstance(side.actuator, Restartable)
+    first = side.actuator.incarnation()
+    assert side.actuator.incarnation() == first
+    service.started += 0.5
+    assert side.actuator.incarnation() not in ("", first)
+
+
+def test_a_service_need_not_tell_of_its_process(service: Service, tmp_path: Path) -> None:
+    service.tells_process = False
+    side = opened(tmp_path, service)
+    assert not isinstance(side.actuator, Restartable)
+    assert "process_cpu_seconds_total" in side.cannot["cpu_time_ms"]
+    assert "cpu_s" not in side.meter.start().stop().totals
+    side.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "there"),
+    [
+        ("request_seconds", "requst_seconds", "request_seconds, other_seconds"),
+        ("failures_total", "failed_total", "failures_total, process_cpu_seconds_total"),
+    ],
+)
+def test_a_metric_that_is_not_told_is_answered_with_those_that_are(
+    service: Service, tmp_path: Path, old: str, new: str, there: str
+) -> None:
+    with pytest.raises(InvalidInput, match=f"tells no .* '{new}'; there are: {there}"):
+        opened(tmp_path, service, **{old: new})
+
+
+def test_our_load_takes_the_place_of_the_histogram(service: Service, tmp_path: Path) -> None:
+    side = opened(tmp_path, service, LOAD)
+    window = side.meter.start()
+    deadline = time.monotonic() + 60.0
+    while service.answered < 60 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    reading = window.stop()
+    assert reading.totals["failed"] == 0.0
+    assert 60.0 <= reading.totals["items"] <= service.answered
+    assert reading.estimates["latency_mean_ms"].mean > 0.0
+    assert side.source == "our load generator, closed loop of 2"
+    assert "arrival_rate_per_s" not in {metric.name for metric in side.metrics}
+    side.close()
+
+
+def test_with_our_load_no_metrics_are_needed_nor_any_knob(service: Service, tmp_path: Path) -> None:
+    text = f'name = "plain"\nurl = "{service.url}"\n{LOAD}'
+    side = reopened(tmp_path, text.replace("callers = 2", "rate_per_s = 50"))
+    assert side.space == Space(())
+    assert side.version == "unknown"
+    assert "arrival_rate_per_s" in {metric.name for metric in side.metrics}
+    side.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('name = "thumbnails"', "", "has no name"),
+        ('name = "thumbnails"', 'nane = "x"', "unknown key 'nane'; did you mean name"),
+        ("127.0.0.1", "10.0.0.1", "is not on this machine"),
+        ('version = "7"', "version = 7", "version must be a string"),
+        ('version = "7"', "load = 3", "load must be a table"),
+        ("values = [1, 2, 4]", "", "knob 1 has no values"),
+        ("values = [1, 2, 4]", "values = [[1], 4]", r"knob 1: \[1\] cannot be a knob's value"),
+        ("default = 4", "default = 3", "knob 1: .*default 3 is not in its list"),
+        ('role = "parallel"', 'role = "paralel"', "no role 'paralel'; known: parallel"),
+        ("restart = true", "restart = 1", "restart must be a boolean"),
+        ("restart = true", "restat = true", "did you mean restart"),
+        ('read = { path = "/config", json = "pool.workers" }', "", "workers has no read, and what"),
+        ('workers = "{value}"', 'workers = "value"', 'json of set has no "{value}"'),
+        ('workers = "{value}"', 'workers = "{value}", at = 2026-01-01', "cannot be sent"),
+        ('path = "/config", json = {', 'path = "config", json = {', "path cannot be 'config'"),
+        ('path = "/config", json = {', 'path = "//elsewhere/", json = {', "path cannot be"),
+        ('method = "POST"', 'method = "POST / HTTP/1.1"', "method cannot be"),
+        ('name = "codec"', 'name = "workers"', "named twice"),
+        ("[latency]", "[latency]\nunit = 'us'", "unit cannot be 'us'; choose s or ms"),
+        ('histogram = "request_seconds"', "", "latency has no histogram"),
+        ('handler = "/thumb"', "handler = 3", "the label handler must be a string"),
+        ("[failures]", "[load]\ncallers = 0\npath = '/'\n[failures]", "at least one caller"),
+        ("[failures]", "[load]\ncallers = 1\n[failures]", "load has no path"),
+    ],
+)
+def test_what_a_file_cannot_say_is_refused_where_it_stands(
+    service: Service, tmp_path: Path, old: str, new: str, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why) as caught:
+        opened(tmp_path, service, **{old: new})
+    assert str(tmp_path / "thumbnails.toml") in caught.value.message
+
+
+def test_a_file_without_figures_and_load_is_refused(service: Service, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"add a table \[latency\] or \[load\]"):
+        reopened(tmp_path, f'name = "a"\nurl = "{service.url}"\n')
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("service:", "absolute path"),
+        ("service:x.toml", "absolute path"),
+        ("service:/x.toml", "cannot read /x"),
+    ],
+)
+def test_a_file_that_is_not_found_from_everywhere_is_refused(spec: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        open_workload(spec, seed=0, state_dir=Path(), clock=Time())

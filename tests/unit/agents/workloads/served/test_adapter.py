@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.load.generator import LoadShape
+from agents.target.side import (
+    LiveSignal,
+    OffersLoad,
+    Restartable,
+    Sample,
+    Side,
+    WaitingSignal,
+    WorkloadChanged,
+)
+from agents.workloads.served import attach
+from tests.unit.agents.workloads.stand_in import StandIn
+from tuner.core import (
+    ActuationError,
+    DeviceLost,
+    InvalidInput,
+    MeasurementError,
+    OutOfRange,
+    Part,
+    UnknownKnob,
+    Window,
+)
+
+
+class WallClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    server = StandIn()
+    yield server
+    server.close()
+
+
+def attached(server: StandIn, shape: LoadShape | None = None) -> Side:
+    return attach(
+        server.url, seed=0, state_dir=Path(), clock=WallClock(), shape=shape or LoadShape(2)
+    )
+
+
+@pytest.fixture
+def workload(server: StandIn) -> Iterator[Side]:
+    workload = attached(server)
+    yield workload
+    workload.close()
+
+
+def until_items(window: Window, items: int) -> None:
+    deadline = time.monotonic() + 20.0
+    while window.read().totals["items"] < items:
+        assert time.monotonic() < deadline, "the load does not get on"
+        time.sleep(0.01)
+
+
+class TestKnobs:
+    def test_the_space_is_the_servers(self, workload: Side) -> None:
+        assert {k.name: k.values for k in workload.space.knobs} == {
+            "instances": (1, 2),
+            "batch_size": (1, 2, 4),
+        }
+        assert workload.space.size == 5
+        assert all(k.part is Part.WORKLOAD for k in workload.space.knobs)
+        assert workload.space.knob("instances").cost.seconds == 3.0
+        assert (workload.name, workload.version) == ("stand-in", "7")
+
+    def test_a_change_is_in_force_and_leaves_the_other_knobs(self, workload: Side) -> None:
+        workload.actuator.apply({"instances": 2})
+        workload.actuator.apply({"batch_size": 2})
+        assert workload.actuator.read() == {"instances": 2, "batch_size": 2}
+
+    def test_what_is_in_force_is_not_sent_again(self, server: StandIn, workload: Side) -> None:
+        workload.actuator.apply({"instances": 1, "batch_size": 1})
+        assert server.puts == []
+
+    @pytest.mark.parametrize(
+        ("setting", "error"),
+        [
+            ({"threads": 2}, UnknownKnob),
+            ({"batch_size": 3}, OutOfRange),
+            ({"instances": 2, "batch_size": 4}, OutOfRange),
+        ],
+    )
+    def test_what_does_not_fit_is_not_even_sent(
+        self, server: StandIn, workload: Side, setting: dict[str, Any], error: type[Exception]
+    ) -> None:
+        with pytest.raises(error):
+            workload.actuator.apply(setting)
+        assert server.puts == []
+
+    def test_a_refusal_carries_the_servers_words(self, server: StandIn, workload: Side) -> None:
+        refusal = {"error": {"code": "busy", "message": "a reindex is running"}}
+        server.override("PUT /knobs", refusal, 409)
+        with pytest.raises(ActuationError, match="409: a reindex is running"):
+            workload.actuator.apply({"batch_size": 2})
+
+    def test_a_server_that_only_says_yes_is_found_out(
+        self, server: StandIn, workload: Side
+    ) -> None:
+        server.forgets_puts = True
+        with pytest.raises(ActuationError, match="took instances=1 batch_size=2 but is at"):
+            workload.actuator.apply({"batch_size": 2})
+
+    def test_a_server_that_is_at_something_unlisted_is_found_out(
+        self, server: StandIn, workload: Side
+    ) -> None:
+        server.setting = {"instances": 3, "batch_size": 1}
+        with pytest.raises(ActuationError, match="instances"):
+            workload.actuator.read()
+
+    def test_a_server_that_is_gone_is_lost(self, server: StandIn) -> None:
+        workload = attached(server)
+        server.close()
+        with pytest.raises(DeviceLost, match="does not answer"):
+            workload.actuator.apply({"batch_size": 2})
+        with pytest.raises(MeasurementError, match="does not answer"):
+            workload.meter.start()
+        workload.close()
+
+
+class TestMeter:
+    def test_a_window_shows_latencies_rates_and_totals(
+        self, server: StandIn, workload: Side
+    ) -> None:
+        window = workload.meter.start()
+        until_items(window, 320)
+        shown = window.stop()
+        items = shown.totals["items"]
+        assert items == server.items
+        assert shown.totals["failed"] == 0.0
+        assert shown.totals["cpu_s"] == pytest.approx(items * 0.002)
+        assert shown.estimates["latency_p99_ms"].n == items
+        assert math.isfinite(shown.estimates["latency_p99_ms"].high)
+        assert shown.estimates["latency_p50_ms"].mean <= shown.estimates["latency_p99_ms"].mean
+        assert shown.estimates["latency_mean_ms"].stderr > 0.0
+        # A closed loop without pauses: callers = rate × latency (Little's law).
+        held = (
+            shown.estimates["throughput_per_s"].mean
+            * shown.estimates["latency_mean_ms"].mean
+            / 1000.0
+        )
+        assert held == pytest.approx(2.0, rel=0.25)
+
+    def test_stopping_twice_shows_the_same_and_ends_the_load(
+        self, server: StandIn, workload: Side
+    ) -> None:
+        window = workload.meter.start()
+        until_items(window, 20)
+        shown = window.stop()
+        sent = server.items
+        assert window.stop() == shown
+        assert window.read() == shown
+        time.sleep(0.05)
+        assert server.items == sent
+
+    def test_failures_are_told_and_have_no_latency(self, server: StandIn, workload: Side) -> None:
+        server.override("POST /infer", {"error": {"code": "no", "message": "no"}}, 503)
+        window = workload.meter.start()
+        deadline = time.monotonic() + 10.0
+        while not window.read().totals["failed"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        shown = window.stop()
+        assert shown.totals["failed"] >= 1.0
+        assert shown.totals.keys() == {"items", "failed", "cpu_s"}
+        assert not shown.estimates
+
+    def test_the_items_of_a_batch_count_as_one_observation_of_a_tail(
+        self, server: StandIn, workload: Side
+    ) -> None:
+        server.more = {"batches": 3}
+        window = workload.meter.start()
+        until_items(window, 320)
+        server.more = {"batches": 3 + server.items // 4}
+        shown = window.stop()
+        assert shown.estimates["latency_p99_ms"].n == pytest.approx(
+            shown.totals["items"] / 4, abs=2
+        )
+        assert shown.estimates["latency_p99_ms"].high == math.inf
+        assert shown.estimates["latency_mean_ms"].n == shown.totals["items"]
+
+    def test_totals_that_go_backwards_are_no_measurement(
+        self, server: StandIn, workload: Side
+    ) -> None:
+        window = workload.meter.start()
+        until_items(window, 5)
+        with server.lock:
+            server.cpu_s = 0.1
+        with pytest.raises(MeasurementError, match="backwards"):
+            window.stop()
+
+    @pytest.mark.parametrize("cpu_s", [-1.0, math.nan, math.inf])
+    def test_absurd_totals_are_no_measurement(
+        self, server: StandIn, workload: Side, cpu_s: float
+    ) -> None:
+        totals = {"cpu_s": cpu_s, "items": 1, "failed": 0, "pids": []}
+        server.override("GET /stats", totals)
+        with pytest.raises(MeasurementError, match="cpu_s"):
+            workload.meter.start()
+
+    def test_an_arrival_rate_is_offered_only_where_it_is_ours_to_choose(
+        self, server: StandIn, workload: Side
+    ) -> None:
+        open_loop = attached(server, LoadShape(4, rate_per_s=150.0))
+        assert "arrival_rate_per_s" in {m.name for m in open_loop.metrics}
+        assert "arrival_rate_per_s" not in {m.name for m in workload.metrics}
+        assert "open loop at 150/s" in open_loop.source
+        window = open_loop.meter.start()
+        until_items(window, 300)
+        rate = window.stop().estimates["arrival_rate_per_s"]
+        open_loop.close()
+        assert rate.mean == pytest.approx(150.0, rel=0.3)
+
+
+def signal(workload: Side, name: str = "requests_in_system") -> LiveSignal:
+    return next(live for live in workload.signals if live.signal.name == name)
+
+
+class TestSignals:
+    def test_a_server_that_tells_no_incarnation_has_none(self, workload: Side) -> None:
+        assert workload.signals == ()
+        assert not isinstance(workload.actuator, Restartable)
+
+    def test_it_tells_the_load_and_each_start(self, server: StandIn) -> None:
+        server.more = {"incarnation": "a", "arrived": 5, "in_flight_s": 1.5}
+        workload = attached(server)
+        assert isinstance(workload.actuator, Restartable)
+        assert workload.actuator.incarnation() == "a"
+        assert signal(workload).read() == Sample(None, 1.5, "a")
+        assert signal(workload, "arrival_rate_per_s").read() == Sample(None, 5.0, "a")
+        server.more = {"incarnation": "b", "in_flight_s": 0.0}
+        assert signal(workload).read() == Sample(None, 0.0, "b")
+        server.more, server.version = {"incarnation": "c"}, "8"
+        for ask in (signal(workload).read, workload.actuator.incarnation):
+            with pytest.raises(WorkloadChanged, match="from 7 to 8; start the agent anew"):
+                ask()
+        workload.close()
+
+    def test_one_that_tells_no_load_offers_no_signal(self, server: StandIn) -> None:
+        server.more = {"incarnation": "a"}
+        workload = attached(server)
+        assert workload.signals == () and isinstance(workload.actuator, Restartable)
+        workload.close()
+
+    def test_one_that_tells_how_many_are_inside_can_be_asked_to_wait_for_so_many(
+        self, server: StandIn
+    ) -> None:
+        server.more = {"incarnation": "a", "in_flight_s": 0.5}
+        workload = attached(server)
+        assert not isinstance(signal(workload), WaitingSignal)
+        workload.close()
+        server.more = {"incarnation": "a", "inside": 3}
+        many = {"cpu_s": 1.0, "items": 2, "failed": 0, "pids": [], "incarnation": "a", "inside": 9}
+        server.override("GET /stats?inside=6&within_s=0.5", many)
+        workload = attached(server)
+        live = signal(workload)
+        assert isinstance(live, WaitingSignal)
+        assert live.wait_above(6.0, 0.5) == Sample(9.0, None, "a")
+        assert live.read() == Sample(3.0, None, "a")
+        workload.close()
+
+    def test_one_that_is_gone_is_lost(self, server: StandIn) -> None:
+        server.more = {"incarnation": "a", "inside": 0}
+        workload = attached(server)
+        server.close()
+        with pytest.raises(DeviceLost):
+            signal(workload).read()
+        workload.close()
+
+
+class TestAskedLoad:
+    def test_it_sends_the_load_that_is_asked_for(self, server: StandIn, workload: Side) -> None:
+        assert isinstance(workload.meter, OffersLoad)
+        assert workload.meter.context == {"requests_in_system": 2.0}
+        other = workload.meter.offering({"requests_in_system": 3.0})
+        assert isinstance(other, OffersLoad) and other.context == {"requests_in_system": 3.0}
+        window = other.start()
+        until_items(window, 10)
+        assert window.stop().totals["items"] >= 10
+
+    @pytest.mark.parametrize(
+        "context",
+        [{"price": 1.0}, {"requests_in_system": 2.0, "arrival_rate_per_s": 3.0}],
+        ids=str,
+    )
+    def test_what_no_load_is_is_refused_by_name(
+        self, workload: Side, context: dict[str, float]
+    ) -> None:
+        assert isinstance(workload.meter, OffersLoad)
+        with pytest.raises(InvalidInput, match="no load can be sent at"):
+            workload.meter.offering(context)

@@ -1,0 +1,295 @@
+"""Who may do what at the tuner: the admin, operators, agents, and who is to become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import pytest
+from starlette.testclient import TestClient
+
+from db.memory.store import MemoryStore
+from db.memory.tokens import MemoryTokens
+from tests.builders import Time, applied, completed, device, policies, setting
+from tuner.core import StoreError, digest_of
+from tuner.service.access import ENROL_FOR
+from tuner.service.api import create_app
+from tuner.service.operations import Operations
+from tuner.study.loop import Loop
+from tuner.wire import (
+    ORDER,
+    Assignment,
+    Enrolment,
+    HoldReport,
+    Message,
+    Poll,
+    Registration,
+    Renewal,
+    Reverted,
+    TrialReport,
+)
+
+ADMIN = "admin's"
+FOR_AGENTS = {
+    ("PUT", "/v1/devices/{device}"),
+    ("POST", "/v1/devices/{device}/next"),
+    ("POST", "/v1/trials/renew"),
+    ("POST", "/v1/trials/report"),
+    ("POST", "/v1/holds/report"),
+    ("POST", "/v1/reverts"),
+}
+OPEN = {("GET", "/v1/health"), ("GET", "/v1/ready")}
+ENROLLING = {("POST", "/v1/enrol")}
+FOR_ADMIN = {
+    ("POST", "/v1/tokens"),
+    ("GET", "/v1/tokens"),
+    ("DELETE", "/v1/tokens/{name}"),
+}
+
+
+@dataclass
+class Tuner:
+    """A tuner over HTTP, asked with whatever token."""
+
+    time: Time = field(default_factory=Time)
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def __post_init__(self) -> None:
+        verbs = Operations(Loop(self.store, policies, self.time.now))
+        app = create_app(verbs, ADMIN, frozenset({"testserver"}), "0")
+        self.client = TestClient(app)
+
+    def ask(self, token: str, method: str, path: str, body: Message | None = None) -> Any:  # noqa: ANN401
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        content = None if body is None else body.model_dump_json()
+        return self.client.request(method, path, content=content, headers=headers)
+
+    def code(self, token: str, method: str, path: str, body: Message | None = None) -> str:
+        """Return the code of a refusal; empty where it was done."""
+        answer = self.ask(token, method, path, body)
+        return "" if answer.is_success else str(answer.json()["code"])
+
+    def create(self, role: str, name: str = "") -> str:
+        answer = self.ask(ADMIN, "POST", "/v1/tokens", Draft(name=name, role=role))
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["token"])
+
+    def enrol(self, given: str, name: str, secret: str = "") -> Any:  # noqa: ANN401
+        digest = digest_of(secret or name)
+        return self.ask(given, "POST", "/v1/enrol", Enrolment(agent=name, digest=digest))
+
+    def agent(self, name: str) -> str:
+        """Return the own token of a newly enrolled agent."""
+        assert self.enrol(ADMIN, name).status_code == 200
+        return name
+
+    def register(self, token: str, name: str) -> str:
+        body = Registration(device=device(name, agent="whatever it says"))
+        return self.code(token, "PUT", f"/v1/devices/{name}", body)
+
+    def assigned(self, token: str, name: str) -> Assignment:
+        body = Poll(agent=f"{token}/1", applied=applied(name))
+        order = self.ask(token, "POST", f"/v1/devices/{name}/next", body)
+        found = ORDER.validate_json(order.content)
+        assert isinstance(found, Assignment)
+        return found
+
+    def routes(self) -> set[tuple[str, str]]:
+        paths = self.ask(ADMIN, "GET", "/v1/openapi.json").json()["paths"]
+        return {(method.upper(), path) for path, methods in paths.items() for method in methods}
+
+
+class Draft(Message):
+    name: str
+    role: str
+
+
+def study(*devices: str) -> Message:
+    class Asked(Message):
+        devices: tuple[str, ...]
+        policy: str = "scripted"
+        constraints: tuple[str, ...] = ()
+
+    return Asked(devices=devices)
+
+
+@pytest.fixture
+def tuner() -> Iterator[Tuner]:
+    made = Tuner()
+    with made.client:
+        yield made
+
+
+def refused(tuner: Tuner, token: str) -> set[tuple[str, str]]:
+    """Return the routes a token is not for; their bodies make no sense, so that nothing is done."""
+    found = set()
+    for method, path in tuner.routes():
+        answer = tuner.ask(
+            token, method, path, None if method == "GET" else Draft(name="", role="")
+        )
+        assert answer.status_code != 401, path
+        if answer.status_code == 403:
+            assert answer.json()["code"] == "forbidden"
+            assert answer.json()["hint"], "a refusal says what to do instead"
+            found.add((method, path))
+    return found
+
+
+def test_a_token_opens_the_routes_of_its_role_and_no_others(tuner: Tuner) -> None:
+    everything = tuner.routes()
+    studies = everything - OPEN - FOR_AGENTS - FOR_ADMIN - ENROLLING
+    assert len(studies) >= 15
+    agent, operator = tuner.agent("agent@a"), tuner.create("operator", "ann")
+    assert refused(tuner, agent) == studies | FOR_ADMIN | ENROLLING
+    assert refused(tuner, operator) == FOR_AGENTS | FOR_ADMIN | ENROLLING
+    assert refused(tuner, tuner.create("enrol")) == studies | FOR_ADMIN | FOR_AGENTS
+    assert refused(tuner, ADMIN) == set()
+
+
+def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None:
+    ours, theirs = tuner.agent("agent@a"), tuner.agent("agent@b")
+    assert tuner.register(ours, "a") == ""
+    assert tuner.register(theirs, "b") == ""
+    made = tuner.ask(ADMIN, "POST", "/v1/studies", study("a")).json()["id"]
+    order = tuner.assigned(ours, "a")
+    lease: dict[str, Any] = {"device": "a", "token": order.token, "nonce": order.nonce}
+    report = TrialReport(
+        study=made, trial=order.trial, attempt=order.attempt, outcome=completed(), **lease
+    )
+    ended = HoldReport(device="a", study=made, revision=1, setting=setting(), ended="so there")
+    before = tuner.store.devices.get("a")
+    forged: list[tuple[str, str, Message]] = [
+        ("PUT", "/v1/devices/a", Registration(device=device("a", driver="2"))),
+        ("POST", "/v1/devices/a/next", Poll(agent="agent@a/1", applied=applied("a"))),
+        ("POST", "/v1/trials/renew", Renewal(**lease)),
+        ("POST", "/v1/trials/report", report),
+        ("POST", "/v1/holds/report", ended),
+        ("POST", "/v1/reverts", Reverted(device="a", why="so there")),
+        ("POST", "/v1/trials/report", report.model_copy(update={"device": "b"})),
+        ("POST", "/v1/holds/report", ended.model_copy(update={"device": "b"})),
+    ]
+    codes = [tuner.code(theirs, *one) for one in forged]
+    assert codes == ["forbidden"] * 6 + ["invalid_input"] * 2
+    assert tuner.store.devices.get("a") == before
+    assert not tuner.store.trials.list(made)[0].state.final
+    assert tuner.store.trials.reports(made, order.trial) == ()
+    assert tuner.code(ours, "POST", "/v1/trials/report", report) == ""
+    assert tuner.store.trials.list(made)[0].state.final
+
+
+def test_a_device_is_the_agents_that_registered_it_whatever_it_says_of_itself(
+    tuner: Tuner,
+) -> None:
+    ours, theirs = tuner.agent("agent@a"), tuner.agent("agent@b")
+    tuner.register(ours, "gpu")
+    assert tuner.store.devices.get("gpu").agent == "agent@a"
+    refusal = tuner.ask(theirs, "PUT", "/v1/devices/gpu", Registration(device=device("gpu")))
+    assert refusal.status_code == 403
+    assert "agent@a's, not agent@b's" in refusal.json()["message"]
+    assert "`name` in its agent.toml" in refusal.json()["hint"]
+
+
+def test_an_enrolment_token_makes_one_agent_and_does_nothing_else(tuner: Tuner) -> None:
+    once = tuner.create("enrol")
+    assert tuner.enrol(once, "agent@a").json() == {"protocol": 1, "agent": "agent@a"}
+    assert tuner.enrol(once, "agent@a").status_code == 200, "the answer got lost"
+    again = tuner.enrol(once, "agent@b")
+    assert (again.status_code, again.json()["code"]) == (401, "unauthorised")
+    assert "used up" in again.json()["message"]
+    assert tuner.register("agent@a", "gpu") == ""
+    assert tuner.code("agent@b", "PUT", "/v1/devices/gpu") == "unauthorised"
+
+
+def test_an_enrolment_token_expires(tuner: Tuner) -> None:
+    once = tuner.create("enrol")
+    tuner.time.step(ENROL_FOR - timedelta(seconds=1))
+    other = tuner.create("enrol")
+    tuner.time.step(timedelta(seconds=1))
+    late = tuner.enrol(once, "agent@a")
+    assert (late.status_code, late.json()["code"]) == (401, "unauthorised")
+    assert "is expired" in late.json()["message"]
+    assert tuner.enrol(other, "agent@a").status_code == 200
+
+
+def test_an_enrolment_token_does_not_take_over_an_agent_until_that_is_revoked(
+    tuner: Tuner,
+) -> None:
+    tuner.register(tuner.agent("agent@a"), "gpu")
+    once = tuner.create("enrol")
+    refusal = tuner.enrol(once, "agent@a", "reinstalled")
+    assert (refusal.status_code, refusal.json()["code"]) == (409, "conflict")
+    assert "`jouletune token revoke agent@a`" in refusal.json()["hint"]
+    assert tuner.ask(ADMIN, "DELETE", "/v1/tokens/agent@a").status_code == 204
+    assert tuner.register("agent@a", "gpu") == "unauthorised"
+    assert tuner.enrol(once, "agent@a", "reinstalled").status_code == 200
+    assert tuner.register("reinstalled", "gpu") == "", "its devices are its own again"
+    assert tuner.register("agent@a", "gpu") == "unauthorised"
+
+
+def test_the_admins_token_replaces_that_of_a_reinstalled_agent(tuner: Tuner) -> None:
+    tuner.register(tuner.agent("agent@a"), "gpu")
+    assert tuner.enrol(ADMIN, "agent@a", "reinstalled").status_code == 200
+    assert tuner.register("reinstalled", "gpu") == ""
+    assert tuner.register("agent@a", "gpu") == "unauthorised"
+
+
+def test_the_admins_token_does_an_agents_work_too(tuner: Tuner) -> None:
+    assert tuner.register(ADMIN, "gpu") == ""
+    tuner.ask(ADMIN, "POST", "/v1/studies", study("gpu"))
+    assert tuner.assigned(ADMIN, "gpu").trial == 1
+
+
+def test_a_revoked_operator_is_refused_at_the_next_request(tuner: Tuner) -> None:
+    ann = tuner.create("operator", "ann")
+    assert tuner.code(ann, "GET", "/v1/studies") == ""
+    tuner.ask(ADMIN, "DELETE", "/v1/tokens/ann")
+    answer = tuner.ask(ann, "GET", "/v1/studies")
+    assert answer.status_code == 401
+    assert "ann is revoked" in answer.json()["message"]
+    assert tuner.code(tuner.create("operator", "ann"), "GET", "/v1/studies") == ""
+
+
+def test_tokens_are_listed_without_themselves_and_stored_as_digests(tuner: Tuner) -> None:
+    secrets = [tuner.create("operator", "ann"), tuner.create("enrol"), tuner.create("enrol")]
+    tuner.enrol(secrets[1], "agent@a")
+    tuner.ask(ADMIN, "DELETE", "/v1/tokens/ann")
+    listed = tuner.ask(ADMIN, "GET", "/v1/tokens")
+    states = sorted((t["role"], t["state"]) for t in listed.json())
+    assert states == [
+        ("agent", "in force"),
+        ("enrol", "in force"),
+        ("enrol", "used"),
+        ("operator", "revoked"),
+    ]
+    kept = repr(tuner.store.tokens.list()) + repr(tuner.store.events.list()) + listed.text
+    assert not [secret for secret in [*secrets, ADMIN] if secret in kept]
+    assert len(set(secrets)) == 3 and min(map(len, secrets)) >= 43
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "x" * 101])
+def test_a_name_that_does_not_fit_is_refused(tuner: Tuner, name: str) -> None:
+    draft = Draft(name=name, role="operator")
+    assert tuner.code(ADMIN, "POST", "/v1/tokens", draft) == "invalid_input"
+    assert tuner.enrol(ADMIN, name).json()["code"] == "invalid_input"
+    assert tuner.store.tokens.list() == ()
+
+
+@pytest.mark.parametrize("role", ["admin", "agent"])
+def test_nobody_makes_an_admin_or_a_ready_agent(tuner: Tuner, role: str) -> None:
+    assert tuner.code(ADMIN, "POST", "/v1/tokens", Draft(name="x", role=role)) == "invalid_input"
+
+
+def test_while_the_database_is_away_tokens_are_not_said_to_be_wrong(
+    tuner: Tuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = tuner.create("operator", "ann")
+
+    def away(*_: object) -> NoReturn:
+        raise StoreError("the database does not answer")
+
+    monkeypatch.setattr(MemoryTokens, "of", away)
+    answer = tuner.ask(ann, "GET", "/v1/studies")
+    assert (answer.status_code, answer.json()["code"]) == (503, "store")
+    assert tuner.code(ADMIN, "GET", "/v1/studies") == ""

@@ -1,0 +1,297 @@
+"""What an operator changes, judged by all that was measured, and what the report makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from db.memory.log import MemoryObservations
+from tests.builders import START, applied, completed, device, setting, study, window
+from tests.unit.tuner.cli import worlds
+from tuner.core import (
+    Estimate,
+    InvalidInput,
+    Level,
+    Limit,
+    Mode,
+    Observation,
+    Outcome,
+    Phase,
+    Plan,
+    Setting,
+    Signal,
+    TrialState,
+)
+from tuner.service.operations import Operations
+from tuner.wire import (
+    Change,
+    ConstraintChange,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Poll,
+    Release,
+    StudyDraft,
+)
+
+
+def limited(verbs: Operations, name: str, *constraints: str) -> Phase:
+    """Replace the constraints and return where the study stands then."""
+    return verbs.set_constraints(name, ConstraintChange(who="ann", constraints=constraints)).phase
+
+
+def asking(verbs: Operations, name: str, at: Setting) -> object:
+    """Return what an agent is told that holds a setting."""
+    holding = applied(level=Level.HOLD, at=at)
+    return verbs.loop.order("sim", Poll(agent="host", applied=holding, holding=name))
+
+
+def test_a_hold_that_breaks_a_tightened_limit_is_released_also_while_tuning_waits() -> None:
+    verbs, name = worlds.held()
+    assert isinstance(asking(verbs, name, setting(600)), HoldOrder)
+    verbs.loop.hours = lambda _: False
+    assert limited(verbs, name, "latency_p99_ms <= 105") is Phase.TUNING
+    told = asking(verbs, name, setting(600))
+    assert isinstance(told, Release)
+    assert "breaks a limit" in told.why
+    assert isinstance(asking(verbs, name, setting()), Idle), "tuning waits for its hours"
+
+
+def test_a_hold_is_not_released_for_a_baseline_that_breaks_the_limit_too() -> None:
+    verbs, name = worlds.held()
+    verbs.loop.hours = lambda _: False
+    assert limited(verbs, name, "latency_p99_ms <= 50") is Phase.TUNING
+    assert isinstance(asking(verbs, name, setting(600)), Idle)
+
+
+def test_a_plan_is_judged_by_all_of_its_rows() -> None:
+    verbs, name = worlds.held(policy="by-load")
+    assert len((verbs.study(name).plan or Plan.single({})).rows) == 2
+    assert limited(verbs, name, "latency_p99_ms <= 130") is Phase.HOLDING
+    assert limited(verbs, name, "latency_p99_ms <= 105") is Phase.TUNING
+
+
+def test_what_only_a_tight_limit_asked_for_is_not_held_under_a_loose_one() -> None:
+    verbs = worlds.operations()
+    name = worlds.created(verbs)
+    limited(verbs, name, "latency_p99_ms <= 90")
+    shown = {1000: (10.0, 100.0), 800: (12.0, 101.0), 600: (14.0, 60.0)}
+    worlds.tune(verbs, lambda at: completed(*shown[int(str(at["gpu.clock_mhz"]))]))
+    assert verbs.study(name).phase_why.startswith("confirmed: it keeps latency_p99_ms <= 90")
+    assert limited(verbs, name, "latency_p99_ms <= 95") is Phase.HOLDING
+    assert limited(verbs, name, "latency_p99_ms <= 100.4") is Phase.TUNING
+
+
+def test_the_same_constraints_again_change_nothing() -> None:
+    verbs, name = worlds.held(worlds.flat)
+    before = verbs.revisions(name)
+    assert limited(verbs, name, worlds.LIMIT) is Phase.HOLDING
+    assert verbs.revisions(name) == before
+
+
+def test_without_constraints_the_best_is_looked_for_anew() -> None:
+    verbs, name = worlds.held()
+    assert limited(verbs, name) is Phase.HOLDING, "what is held is the best without them, too"
+    assert verbs.study(name).constraints == ()
+
+
+def test_nothing_is_saved_where_the_baseline_is_held() -> None:
+    verbs, name = worlds.held(worlds.flat)
+    told = verbs.report(name)
+    assert told.best is not None
+    assert told.best.setting == setting()
+    assert (told.saving, told.alternating, told.bill.saving_w) == (None, False, None)
+
+
+def observed(verbs: Operations, name: str, energy_j: float, ended: str = "") -> None:
+    verbs.loop.observe(
+        HoldReport(
+            device="sim",
+            study=name,
+            revision=verbs.study(name).revision,
+            setting=setting(600),
+            measurement=window(energy_j, 110.0),
+            ended=ended,
+        )
+    )
+
+
+def test_what_was_held_under_another_baseline_is_not_counted_as_saved() -> None:
+    verbs, name = worlds.held()
+    observed(verbs, name, 6.0)
+    assert (verbs.report(name).bill.saved_j or 0.0) > 0.0
+    observed(verbs, name, 6.0, ended="the limit was broken in 3 windows")
+    assert verbs.study(name).phase is Phase.BASELINE
+    assert verbs.report(name).bill.saved_j is None
+
+
+def test_what_was_saved_says_since_when_its_windows_are() -> None:
+    verbs, name = worlds.held()
+    for minute in range(4):
+        at = START + timedelta(minutes=minute)
+        verbs.loop.store.observations.add(
+            Observation(
+                study=name,
+                device="sim",
+                setting=setting(600),
+                measurement=replace(window(6.0, 110.0), started_at=at),
+                at=at,
+            )
+        )
+    before = verbs.report(name).bill
+    assert before.saved_since == START
+    assert before.saved_j == pytest.approx(200.0 * (10 + 180))
+    verbs.loop.store.observations.prune(START + timedelta(minutes=2))
+    after = verbs.report(name).bill
+    assert after.saved_since == START + timedelta(minutes=2)
+    assert after.saved_j == pytest.approx(200.0 * (10 + 60))
+
+
+def test_a_report_does_not_load_every_window_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs, name = worlds.held()
+    observed(verbs, name, 6.0)
+    monkeypatch.delattr(MemoryObservations, "list")
+    assert verbs.report(name).bill.saved_j is not None
+
+
+@pytest.mark.parametrize("names", [("sim",), ("sim", "sam")])
+def test_a_window_of_one_of_several_devices_is_not_set_against_all_of_them(
+    names: tuple[str, ...],
+) -> None:
+    verbs = worlds.operations()
+    verbs.loop.register(device("sam"))
+    held = replace(
+        study(Phase.HOLDING, plan=Plan.single(setting(600)), phase_since=3), devices=names
+    )
+    verbs.loop.store.studies.add(held, "ann", "made")
+    for at, phase in ((setting(), Phase.BASELINE), (setting(600), Phase.TUNING)):
+        run = verbs.loop.store.trials.begin(held.id, at, phase, "", verbs.loop.now())
+        verbs.loop.store.trials.end(held.id, run.number, worlds.slope(at), verbs.loop.now())
+    observed(verbs, held.id, 6.0)
+    saved = verbs.report(held.id).bill.saved_j
+    assert (saved is None) == (len(names) > 1)
+
+
+def test_trials_that_no_longer_count_are_judged_nowhere() -> None:
+    verbs, name = worlds.held(worlds.steep)
+    assert verbs.study(name).violations.broken == 1
+    observed(verbs, name, 6.0, ended="the limit was broken in 3 windows")
+    assert verbs.study(name).violations.tried == 0
+    assert {t.verdict for t in verbs.trials(name)} == {None}
+
+
+def starving(at: Setting) -> Outcome:
+    """Joules fall with the clock, and so does what gets done."""
+    clock = float(at["gpu.clock_mhz"])
+    done = Estimate.of_mean(clock / 20.0, 0.1, 10)
+    seen = window(clock / 100.0, 100.0, extra={"throughput_per_s": done})
+    return Outcome(state=TrialState.COMPLETED, measurement=seen)
+
+
+def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it() -> None:
+    verbs, name = worlds.held(starving)
+    keeping = "throughput_per_s >= 0.95x baseline"
+    view = verbs.study(name)
+    assert view.phase is Phase.HOLDING
+    assert f'is 40.0 % lower: add --constraint "{keeping}" to keep it' in view.phase_why
+    assert view.phase_why in verbs.events(name, last=1)[0].text
+    assert limited(verbs, name, worlds.LIMIT, keeping) is Phase.TUNING, "that is not held then"
+
+
+def test_a_bare_throughput_is_maximised() -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), objective="throughput_per_s", policy="scripted")
+    assert verbs.create(draft).objective == "maximize throughput_per_s"
+
+
+@pytest.mark.parametrize("objective", ["energy_j", "minimize power_w"])
+def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None:
+    verbs = worlds.operations()
+    draft = StudyDraft(devices=("sim",), objective=objective, policy="scripted")
+    with pytest.raises(InvalidInput, match="without any constraint") as refused:
+        verbs.create(draft)
+    assert f'--constraint "{worlds.LIMIT}"' in refused.value.hint
+    assert "--no-constraint" in refused.value.hint
+    assert verbs.studies() == []
+    assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
+
+
+def test_a_limit_that_nothing_keeps_is_said_before_anything_else() -> None:
+    verbs = worlds.operations()
+    limit = "latency_p99_ms <= 50"
+    draft = StudyDraft(devices=("sim",), constraints=(limit,), policy="scripted")
+    name = verbs.create(draft).id
+    worlds.tune(verbs)
+    view = verbs.study(name)
+    assert view.phase is Phase.HOLDING
+    assert view.unmet == Limit("latency_p99_ms", "<=", 50.0)
+    said = "LIMIT NOT MET: holding the baseline (latency_p99_ms 100, the limit is <= 50); "
+    assert view.phase_why.startswith(said)
+    assert verbs.events(name, last=1)[0].text.startswith(said)
+
+
+def test_a_limit_that_is_kept_is_not_called_unmet() -> None:
+    for surface in (worlds.slope, worlds.flat):
+        verbs, name = worlds.held(surface)
+        assert verbs.study(name).unmet is None
+        assert "NOT MET" not in verbs.study(name).phase_why
+
+
+def test_constraints_that_contradict_each_other_are_refused_and_change_nothing() -> None:
+    verbs, name = worlds.held()
+    both = ("throughput_per_s >= 10", "throughput_per_s <= 5")
+    draft = StudyDraft(devices=("sim",), constraints=both, policy="scripted")
+    with pytest.raises(InvalidInput, match="no value keeps both"):
+        worlds.operations().create(draft)
+    before = verbs.revisions(name)
+    with pytest.raises(InvalidInput, match="no value keeps both"):
+        limited(verbs, name, *both)
+    with pytest.raises(InvalidInput, match="no value keeps both"):  # the baseline shows 100 ms
+        limited(verbs, name, "latency_p99_ms <= 0.5x baseline", "latency_p99_ms >= 60")
+    assert verbs.revisions(name) == before
+
+
+SIGNALS = (Signal("requests_in_system", askable=True), Signal("price", "EUR/kWh"))
+
+
+def test_a_study_has_the_signals_that_all_its_devices_tell() -> None:
+    verbs = worlds.operations(about=device("a", signals=SIGNALS))
+    others = (Signal("requests_in_system"), Signal("price", "USD/kWh"), Signal("gas_l"))
+    verbs.loop.register(device("b", signals=others))
+    drafts = [
+        StudyDraft(devices=names, policy="scripted", constraints=())
+        for names in (("a",), ("b", "a"))
+    ]
+    alone = verbs.create(drafts[0])
+    assert alone.signals == SIGNALS
+    verbs.stop(alone.id, Change())
+    assert verbs.create(drafts[1]).signals == (Signal("requests_in_system", askable=False),)
+
+
+def test_a_draft_may_ask_for_a_continuous_study() -> None:
+    verbs = worlds.operations()
+    asked = {"devices": ["sim"], "policy": "scripted", "constraints": []}
+    for terms, mode in (({}, Mode.SEARCH), ({"mode": "continuous"}, Mode.CONTINUOUS)):
+        view = verbs.create(StudyDraft.model_validate({**asked, "terms": terms}))
+        assert (view.terms.mode, view.model_dump(mode="json")["terms"]["mode"]) == (mode, mode)
+        verbs.stop(view.id, Change())
+
+
+def test_what_a_row_saves_is_told_from_the_windows_at_its_load() -> None:
+    verbs, name = worlds.held(policy="at-load", about=worlds.ASKABLE)
+    report = verbs.report(name)
+    assert report.alternating and report.saving is not None
+    assert report.saving.mean == pytest.approx(0.4)
+    assert {
+        tuple(t.context.items()) for t in verbs.trials(name) if t.phase is Phase.CONFIRMING
+    } == {(("requests_in_system", 2.0),)}
+
+
+def test_a_plan_that_was_confirmed_at_a_load_is_held_on_after_a_pause() -> None:
+    verbs, name = worlds.held(policy="at-load", about=worlds.ASKABLE)
+    plan = verbs.study(name).plan
+    verbs.pause(name, Change())
+    resumed = verbs.resume(name, Change())
+    assert (resumed.phase, resumed.plan) == (Phase.HOLDING, plan)

@@ -1,0 +1,173 @@
+"""Reaping, drift and retention."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from threading import RLock
+
+import pytest
+
+from db.memory.log import MemoryObservations
+from db.memory.store import MemoryStudies
+from tests.builders import completed, glimpse, setting, window
+from tests.unit.tuner.study.test_loop import World, truth
+from tuner.core import Estimate, Event, Glimpse, Observation, Phase, Setting
+from tuner.service.schedule import Chores, drift, start
+
+
+def held(*energies: float, relative: float = 0.01) -> list[Glimpse]:
+    return [glimpse(n, energy, relative) for n, energy in enumerate(energies)]
+
+
+EXPECTED = Estimate.of_mean(6.0, 0.06, 20)
+
+
+def test_noise_around_what_was_expected_is_no_drift() -> None:
+    rng = random.Random(3)
+    quiet = held(*(6.0 * (1 + rng.gauss(0, 0.015)) for _ in range(300)))
+    assert drift("energy_j", EXPECTED, quiet) is None
+
+
+def test_a_steady_device_raises_no_alarm_for_days_whatever_the_reference_was() -> None:
+    rng = random.Random(9)
+    for _ in range(5):
+        reference = Estimate.of_mean(6.0 * (1 + rng.gauss(0, 0.012)), 0.07, 20)
+        day = held(*(6.0 * (1 + rng.gauss(0, 0.02)) for _ in range(1440)), relative=0.02)
+        assert drift("energy_j", reference, day) is None
+
+
+@pytest.mark.parametrize("shifted", [6.6, 5.4])
+def test_a_lasting_shift_either_way_is_drift(shifted: float) -> None:
+    said = drift("energy_j", EXPECTED, held(6.0, 6.0, *[shifted] * 10))
+    assert said is not None
+    assert "energy_j has drifted from 6" in said
+
+
+def test_one_odd_window_is_no_drift() -> None:
+    assert drift("energy_j", EXPECTED, held(6.0, 6.5, 6.0, 6.0, 6.0, 6.0)) is None
+
+
+def observe(world: World, at: Setting, *energies: float) -> None:
+    """Have windows of a hold come in, a minute apart."""
+    world.time.sleep(3600)
+    for number, energy in enumerate(energies):
+        now = world.time.now() + timedelta(minutes=number)
+        shown = replace(window(energy), started_at=now)
+        world.store.observations.add(
+            Observation(study="s1", device="sim", setting=at, measurement=shown, at=now)
+        )
+
+
+def test_a_drifted_study_goes_back_to_its_baseline() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    chores = Chores(world.loop, keep_days=30)
+    chores.watch_drift()
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+    observe(world, setting(600), *[7.5] * 10)
+    chores.watch_drift()
+    found = world.store.studies.get("s1")
+    assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+
+
+def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    observe(world, setting(600), *[7.5] * 10)
+    lock = world.loop.lock("s1")
+
+    def paused_first(study: str) -> RLock:
+        held = world.store.studies.get(study)
+        world.store.studies.revise(held.moved(Phase.PAUSED), "ann", "mine", world.time.now())
+        return lock
+
+    world.loop.lock = paused_first  # type: ignore[method-assign]
+    Chores(world.loop, keep_days=30).watch_drift()
+    assert world.store.studies.latest("s1").who == "ann"
+
+
+def test_watching_loads_neither_whole_windows_nor_every_revision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    observe(world, setting(600), *[7.5] * 10)
+    monkeypatch.delattr(MemoryObservations, "list")
+    monkeypatch.setattr(MemoryStudies, "revisions", lambda *_: pytest.fail("all were loaded"))
+    Chores(world.loop, keep_days=30).watch_drift()
+    assert world.store.studies.get("s1").phase is Phase.BASELINE
+
+
+@pytest.mark.parametrize(("energy", "phase"), [(10.0, Phase.HOLDING), (14.0, Phase.BASELINE)])
+def test_a_held_baseline_that_has_drifted_is_tuned_again(energy: float, phase: Phase) -> None:
+    """Nothing was better than it when it was measured; now something may be."""
+    world = World()
+    world.start()
+    order = world.run(lambda at: completed(10.0, 100.0))
+    assert order.plan.rows[-1].setting == setting(1000)
+    observe(world, setting(1000), *[energy] * 10)
+    Chores(world.loop, keep_days=30).watch_drift()
+    assert world.store.studies.get("s1").phase is phase
+
+
+def test_old_events_are_pruned_and_it_is_said_how_many() -> None:
+    world = World()
+    world.start()
+    world.run(truth)
+    trials = world.store.trials.list("s1")
+    world.time.sleep(40 * 86400.0)
+    world.store.events.add(Event(at=world.time.now(), kind="note", text="young"))
+    Chores(world.loop, keep_days=30).prune()
+    kept = [e.text for e in world.store.events.list()]
+    assert kept[0] == "young"
+    assert "events from before" in kept[1]
+    assert world.store.trials.list("s1") == trials
+
+
+def test_a_clock_that_runs_a_year_ahead_for_an_hour_takes_a_day_of_the_oldest() -> None:
+    world = World()
+    world.start()
+    begun = world.store.events.oldest()
+    assert begun is not None
+    for day in range(60):
+        world.store.events.add(Event(at=begun + timedelta(days=day), kind="note", text=f"{day}"))
+    world.time.sleep((60 + 365) * 86400.0)
+    observe(world, setting(600), 6.0)
+    Chores(world.loop, keep_days=90).prune()
+    assert [e.text for e in world.store.events.list() if e.text.isdigit()] == [
+        f"{day}" for day in range(1, 60)
+    ]
+    assert len(world.store.observations.list("s1")) == 1
+
+
+def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
+    world = World()
+    world.start()
+    observe(world, setting(600), 6.0)
+    world.time.sleep(5 * 86400.0)
+    observe(world, setting(600), 6.0, 6.0)
+    world.time.sleep(100 * 86400.0)
+    chores = Chores(world.loop, keep_days=90)
+    chores.prune()
+    assert len(world.store.observations.list("s1")) == 2
+    chores.prune()
+    chores.prune()
+    assert world.store.observations.list("s1") == ()
+
+
+def test_the_chores_run_in_the_background_and_end() -> None:
+    scheduler = start(Chores(World().loop, keep_days=30))
+    try:
+        jobs = scheduler.get_jobs()
+        assert {job.name for job in jobs} == {
+            "reap", "watch_drift", "keep_seen", "prune", "trim",
+        }  # fmt: skip
+        assert {job.misfire_grace_time for job in jobs} == {None}, "late is better than never"
+    finally:
+        scheduler.shutdown(wait=True)
+    assert not scheduler.running

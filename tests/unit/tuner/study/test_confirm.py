@@ -1,0 +1,171 @@
+"""Every row of a plan, confirmed at the load that it was decided at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.builders import past, setting, study, trial, window
+from tuner.core import (
+    Context,
+    Done,
+    Estimate,
+    Measurement,
+    Past,
+    Phase,
+    Plan,
+    Row,
+    Setting,
+    Signal,
+    Study,
+    Suggestion,
+    Trial,
+    TrialState,
+)
+from tuner.study.confirm import CONFIRM_MOST
+from tuner.study.lifecycle import next_step
+from tuner.study.moves import Assign, Move
+
+BY = "requests_in_system"
+TUNED = [
+    trial(1, setting(), window(), phase=Phase.BASELINE),
+    trial(2, setting(), window(), phase=Phase.BASELINE),
+    trial(3, setting(600), window(6.0, 110.0)),
+    trial(4, setting(800), window(8.0, 105.0)),
+]
+
+Truth = Callable[[Setting, Context], Measurement | TrialState]
+Asked = list[tuple[int, float | None]]
+
+
+class Silent:
+    """A policy that nobody asks while a plan is confirmed."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        return Done(Plan.single(setting()), "")
+
+
+def proposed(*rows: Row, askable: bool = True) -> Study:
+    signals = (Signal(BY, askable=askable),)
+    return study(Phase.CONFIRMING, plan=Plan(rows, BY), phase_since=5, signals=signals)
+
+
+def confirm(at: Study, truth: Truth) -> tuple[Asked, Move, list[Trial]]:
+    """Play the phase; return the clocks and loads asked for, the end, and all trials."""
+    trials, asked = list(TUNED), Asked()
+    for _ in range(CONFIRM_MOST + 5):
+        step = next_step(past(at, trials), Silent())
+        assert step == next_step(past(at, list(trials)), Silent()), "the same past, the same step"
+        if isinstance(step, Move):
+            return asked, step, trials
+        assert isinstance(step, Assign)
+        asked.append((int(step.setting["gpu.clock_mhz"]), step.context.get(BY)))
+        found = truth(step.setting, step.context)
+        ended = (
+            {"state": found, "reason": f"overrun at {step.context[BY]:g}"}
+            if isinstance(found, TrialState)
+            else {"measurement": replace(found, context=step.context or found.context)}
+        )
+        trials.append(
+            trial(
+                len(trials) + 1,
+                step.setting,
+                phase=Phase.CONFIRMING,
+                context=step.context,
+                **ended,
+            )
+        )
+    raise AssertionError("confirming does not end")
+
+
+def saves(at: Setting, context: Context) -> Measurement:
+    """Return what slower clocks save whatever the load, which makes everything wait."""
+    wait = 25.0 * context.get(BY, 4.0)
+    return window(float(at["gpu.clock_mhz"]) / 100.0, wait * (1.1 if at != setting() else 1.0))
+
+
+LOW, HIGH = Row(3.0, setting(600), at=2.0), Row(math.inf, setting(800), at=8.0)
+
+
+def test_a_row_is_confirmed_at_the_load_it_was_decided_at() -> None:
+    at = proposed(LOW, HIGH)
+    asked, end, _ = confirm(at, saves)
+    assert asked == [(1000, 2), (600, 2)] * 2 + [(1000, 8), (800, 8)] * 2
+    assert (end.phase, end.plan) == (Phase.HOLDING, at.plan)
+    assert "gpu.clock_mhz=600 batch_size=1 at requests_in_system = 2: confirmed" in end.why
+    assert "gpu.clock_mhz=800 batch_size=1 at requests_in_system = 8: confirmed" in end.why
+
+
+def test_the_same_setting_is_confirmed_at_each_load_and_lost_where_it_gains_nothing() -> None:
+    again = Row(math.inf, setting(600), at=16.0)
+    at = proposed(LOW, replace(HIGH, below=12.0), again)
+
+    def truth(of: Setting, context: Context) -> Measurement:
+        vain = of == setting(600) and context[BY] == 16
+        return replace(saves(setting(), context) if vain else saves(of, context))
+
+    asked, end, _ = confirm(at, truth)
+    assert asked.count((600, 2)) == asked.count((600, 16)) == 2
+    lost = replace(again, setting=setting())
+    assert end.plan == Plan((LOW, replace(HIGH, below=12.0), lost), BY)
+    assert (
+        "the baseline instead of gpu.clock_mhz=600 batch_size=1 at requests_in_system = 16: "
+        "its gain over the baseline is not proven" in end.why
+    )
+
+
+def test_a_row_keeps_the_limit_of_its_own_load() -> None:
+    """Of 50 ms at a load of 2 and of 400 ms at 16 the limit is 1.2 times: not of the study's 100."""
+    high = replace(HIGH, at=16.0)
+
+    def truth(of: Setting, context: Context) -> Measurement:
+        slow = of == setting(600)
+        return window(float(of["gpu.clock_mhz"]) / 100.0, 100.0 if slow else 25.0 * context[BY])
+
+    _, end, _ = confirm(proposed(LOW, high), truth)
+    assert end.plan == Plan((replace(LOW, setting=setting()), high), BY)
+    assert "at requests_in_system = 2: its confirming windows do not prove" in end.why
+
+
+def test_a_load_nobody_can_ask_for_is_whatever_runs_and_that_is_said() -> None:
+    at = proposed(LOW, HIGH, askable=False)
+    asked, end, _ = confirm(at, saves)
+    assert asked == [(1000, None), (600, None)] * 2 + [(1000, None), (800, None)] * 2
+    assert end.plan == at.plan
+    assert end.why.endswith("under whatever load ran: a trial cannot ask for requests_in_system")
+
+
+def test_a_row_at_whose_load_the_baseline_fails_is_lost_and_the_others_stay() -> None:
+    def truth(of: Setting, context: Context) -> Measurement | TrialState:
+        return TrialState.FAILED if context[BY] == 8 else saves(of, context)
+
+    _, end, _ = confirm(proposed(LOW, HIGH), truth)
+    assert end.plan == Plan((LOW, replace(HIGH, setting=setting())), BY)
+    assert "the baseline could not be measured at requests_in_system = 8: overrun at 8" in end.why
+
+
+def test_a_plan_of_five_rows_is_settled_within_bounds_and_what_was_won_stays() -> None:
+    clocks = (600, 800, 600, 800, 600)
+    rows = [Row(3.0 * 2**k, setting(c), at=2.0 * 2**k) for k, c in enumerate(clocks)]
+    rows[-1] = replace(rows[-1], below=math.inf)
+
+    def truth(of: Setting, context: Context) -> Measurement:
+        found = saves(of, context)
+        if of == setting() or context[BY] == 2:
+            return found
+        wait = found.estimates["latency_p99_ms"].mean
+        unsure = Estimate(wait, 0.1 * wait, 500, 0.9 * wait, 1.2 * wait)
+        return replace(found, estimates={**found.estimates, "latency_p99_ms": unsure})
+
+    asked, end, _ = confirm(proposed(*rows), truth)
+    assert len(asked) == CONFIRM_MOST
+    assert end.plan is not None
+    assert [r.setting for r in end.plan.rows] == [setting(600), setting()]
+    assert "did not settle it" in end.why
+
+
+def test_what_was_asked_for_at_other_loads_says_nothing_of_the_one_that_runs() -> None:
+    at = proposed(LOW, HIGH)
+    _, _, trials = confirm(at, saves)
+    assert past(at, trials).evidence == past(at, TUNED).evidence

@@ -1,0 +1,186 @@
+"""A study that goes on deciding, round by round, and policies that ask for a load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.builders import completed, device, past, setting, study, trial, window
+from tests.unit.tuner.study.test_loop import World
+from tuner.core import (
+    Done,
+    Mode,
+    Outcome,
+    Past,
+    Phase,
+    Plan,
+    Row,
+    Signal,
+    Study,
+    Suggestion,
+    Terms,
+    Trial,
+    TrialState,
+    Try,
+)
+from tuner.study.lifecycle import FAILED_IN_A_ROW, next_step
+from tuner.study.loop import Loop
+from tuner.study.moves import Assign, Move, Rest
+from tuner.wire import Assignment, HoldOrder
+
+ROUND = Terms(trials=4, window_s=10.0, max_window_s=30.0, mode=Mode.CONTINUOUS)
+BASE = [trial(n, setting(), window(), phase=Phase.BASELINE) for n in (1, 2)]
+REQUESTS = Signal("requests_in_system", askable=True)
+
+
+@dataclass
+class Rounds:
+    """A policy that goes through the clocks for so many rounds, then holds 600 MHz."""
+
+    rounds: int
+
+    def suggest(self, past: Past) -> Suggestion:
+        if past.spent >= self.rounds:
+            return Done(Plan.single(setting(600)), "the federation is trained")
+        return Try(setting((1000, 800, 600)[past.spent % 3]), f"round {past.spent + 1}")
+
+
+def begun(policy: Rounds, terms: Terms = ROUND) -> World:
+    world = World()
+    world.loop = Loop(world.store, lambda _: policy, world.time.now, monotonic=world.time.monotonic)
+    world.loop.register(device())
+    world.store.studies.add(study(Phase.BASELINE, terms=terms), "test", "created")
+    return world
+
+
+def play(world: World, outcome: Callable[[Assignment], Outcome], most: int = 200) -> object:
+    """Let an agent work until it gets another order than a trial."""
+    for _ in range(most):
+        order = world.ask()
+        if not isinstance(order, Assignment):
+            return order
+        world.report(order, outcome(order))
+    raise AssertionError("it never ends")
+
+
+def test_a_continuous_study_decides_for_a_hundred_rounds_and_confirms_nothing() -> None:
+    world = begun(Rounds(100))
+    order = play(world, lambda o: completed(float(o.setting["gpu.clock_mhz"]) / 100.0, 100.0))
+    assert isinstance(order, HoldOrder)
+    assert order.plan == Plan.single(setting(600))
+    phases = [t.phase for t in world.store.trials.list("s1")]
+    assert phases == [Phase.BASELINE] * 2 + [Phase.TUNING] * 100
+    assert world.store.studies.latest("s1").why == "the federation is trained"
+
+
+def test_another_load_neither_ends_a_continuous_study_nor_spoils_its_rounds() -> None:
+    world = begun(Rounds(30))
+    rates = iter(range(10, 10_000, 40))
+
+    def busier(order: Assignment) -> Outcome:
+        assert order.expected == {}
+        found = window(rate=float(next(rates)))
+        return Outcome(state=TrialState.COMPLETED, measurement=found)
+
+    assert isinstance(play(world, busier), HoldOrder)
+    assert {t.phase for t in world.store.trials.list("s1")[2:]} == {Phase.TUNING}
+
+
+def test_contaminated_rounds_do_not_send_a_continuous_study_back() -> None:
+    at = study(terms=ROUND, phase_since=3)
+    busy = [trial(n, setting(600), window(rate=500.0), state=TrialState.CONTAMINATED)
+            for n in (3, 4)]  # fmt: skip
+    assert isinstance(step(at, [*BASE, *busy], Try(setting(800), "on")), Assign)
+
+
+def test_rounds_that_fail_one_after_the_other_pause_a_continuous_study() -> None:
+    world = begun(Rounds(100))
+    count = 0
+
+    def breaks(order: Assignment) -> Outcome:
+        nonlocal count
+        count += 1
+        lost = Outcome(state=TrialState.FAILED, reason="lost")
+        return completed(float(order.setting["gpu.clock_mhz"]) / 100.0) if count < 20 else lost
+
+    play(world, breaks)
+    assert world.store.studies.get("s1").phase is Phase.PAUSED
+    assert count <= 19 + FAILED_IN_A_ROW + 1
+
+
+class Says:
+    """A policy that says what it was told to."""
+
+    def __init__(self, answer: Suggestion) -> None:
+        self._answer = answer
+
+    def suggest(self, past: Past) -> Suggestion:
+        return self._answer
+
+
+def step(at: Study, trials: list[Trial], answer: Suggestion) -> Assign | Move | Rest:
+    return next_step(past(at, trials), Says(answer))
+
+
+BROKEN = trial(3, setting(400), window(4.0, 200.0))
+
+
+def test_a_round_that_the_guard_refuses_is_run_at_the_baseline() -> None:
+    found = step(study(terms=ROUND), [*BASE, BROKEN], Try(setting(400), "again"))
+    assert isinstance(found, Assign)
+    assert found.setting == setting()
+    assert "the guard refused gpu.clock_mhz=400" in found.why
+
+
+def test_what_the_guard_refuses_of_a_plan_is_not_held_after_rounds_either() -> None:
+    rows = (Row(5.0, setting(400)), Row(float("inf"), setting(600)))
+    done = Done(Plan(rows, "requests_in_system"), "trained")
+    found = step(study(terms=ROUND), [*BASE, BROKEN], done)
+    assert isinstance(found, Move) and found.plan is not None
+    assert (found.phase, [r.setting for r in found.plan.rows]) == (
+        Phase.HOLDING,
+        [setting(), setting(600)],
+    )
+    alone = step(study(terms=ROUND), [*BASE, BROKEN], Done(Plan.single(setting(400)), "trained"))
+    assert isinstance(alone, Move)
+    assert (alone.phase, alone.plan) == (Phase.HOLDING, Plan.single(setting()))
+
+
+@pytest.mark.parametrize(
+    ("signals", "can"),
+    [
+        ((), "nothing"),
+        ((Signal("requests_in_system"),), "nothing"),
+        ((Signal("requests_in_system"), Signal("arrival_rate_per_s", "1/s", True)),
+         "arrival_rate_per_s"),
+    ],
+)  # fmt: skip
+def test_a_load_nobody_can_offer_pauses_the_study_and_says_what_can_be_asked_for(
+    signals: tuple[Signal, ...], can: str
+) -> None:
+    wanted = Try(setting(600), "busy", context={"requests_in_system": 8.0})
+    found = step(study(signals=signals), BASE, wanted)
+    assert found == Move(
+        Phase.PAUSED,
+        "policy scripted asks for requests_in_system = 8; what a trial can ask for here: " + can,
+    )
+
+
+def test_a_load_that_can_be_asked_for_is_asked_and_kept_with_the_trial() -> None:
+    at_load = {"requests_in_system": 8.0}
+
+    class Busy(Rounds):
+        def suggest(self, past: Past) -> Suggestion:
+            return Try(setting(600), "busy", context=at_load)
+
+    world = begun(Busy(1), Terms(trials=1, window_s=10.0, max_window_s=30.0))
+    found = study(signals=(REQUESTS,), terms=Terms(trials=4))
+    world.store.studies.revise(found.moved(Phase.BASELINE), "test", "signals", world.time.now())
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    order = world.assigned()
+    assert (order.setting, order.context, order.expected) == (setting(600), at_load, at_load)
+    assert order.limits == (), "the limit is relative to a baseline nobody has seen at that load"
+    assert world.store.trials.list("s1")[-1].context == at_load

@@ -1,0 +1,615 @@
+"""One study at work over a store: orders, reports, crashes and operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import NoReturn
+
+import pytest
+
+from db.memory.store import MemoryStore, MemoryStudies
+from tests.builders import Descend, Time, applied, completed, device, setting, study, window
+from tuner.core import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    Outcome,
+    Past,
+    Phase,
+    Plan,
+    Setting,
+    StaleToken,
+    StoreError,
+    Study,
+    Suggestion,
+    TrialState,
+)
+from tuner.service.operations import Operations
+from tuner.study.lifecycle import FAILED_IN_A_ROW
+from tuner.study.loop import MOST_ABANDONED, MOST_LATE, Loop
+from tuner.wire import (
+    Assignment,
+    Change,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Poll,
+    Release,
+    Renewal,
+    Reverted,
+    TrialReport,
+)
+
+
+@dataclass
+class World:
+    """A tuner's loop over a memory store, and devices that answer as a surface says."""
+
+    time: Time = field(default_factory=Time)
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def __post_init__(self) -> None:
+        self.loop = self.restarted()
+
+    def restarted(self) -> Loop:
+        """Return the loop as another process would have it."""
+        return Loop(self.store, lambda _: Descend(), self.time.now, monotonic=self.time.monotonic)
+
+    def wait(self, seconds: float) -> int:
+        """Let time pass, reaping as the schedule does; return how many trials were given up."""
+        ended = 0
+        for _ in range(math.ceil(seconds / 10.0)):
+            self.time.sleep(10.0)
+            ended += self.loop.reap()
+        return ended
+
+    @property
+    def patience_s(self) -> float:
+        """How long a trial waits for its agent, and a little more."""
+        return self.loop.lease_s + self.loop.abandon_s + 20.0
+
+    def start(self, *names: str) -> Study:
+        for name in names or ("sim",):
+            self.loop.register(device(name))
+        fresh = study(Phase.BASELINE, devices=names or ("sim",))
+        self.store.studies.add(fresh, "test", "created")
+        return fresh
+
+    def ask(
+        self, name: str = "sim", agent: str = "host/1", holding: str = "", unable: str = ""
+    ) -> object:
+        poll = Poll(agent=agent, applied=applied(name), holding=holding, unable=unable)
+        return self.loop.order(name, poll)
+
+    def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
+        order = self.ask(name, agent)
+        assert isinstance(order, Assignment), order
+        return order
+
+    def report(self, order: Assignment, outcome: Outcome, name: str = "sim") -> str:
+        return self.loop.record(
+            TrialReport(
+                device=name,
+                study=order.study,
+                trial=order.trial,
+                attempt=order.attempt,
+                token=order.token,
+                nonce=order.nonce,
+                outcome=outcome,
+            )
+        ).result
+
+    def run(self, surface: Callable[[Setting], Outcome], most: int = 40) -> HoldOrder:
+        for _ in range(most):
+            order = self.ask()
+            if isinstance(order, HoldOrder):
+                return order
+            assert isinstance(order, Assignment), order
+            assert self.report(order, surface(order.setting)) == "closed"
+        raise AssertionError("the study does not come to hold")
+
+
+def truth(at: Setting) -> Outcome:
+    clock = float(at["gpu.clock_mhz"])
+    return completed(clock / 100.0, 100.0 + (1000.0 - clock) / 40.0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_device_without_a_study_is_released(world: World) -> None:
+    world.loop.register(device())
+    assert isinstance(world.ask(), Release)
+    with pytest.raises(NotFound):
+        world.ask("nobody")
+
+
+def test_a_study_goes_from_baseline_to_hold(world: World) -> None:
+    world.start()
+    hold = world.run(truth)
+    assert hold.plan == Plan.single(setting(600))
+    phases = [t.phase for t in world.store.trials.list("s1")]
+    assert phases == [Phase.BASELINE] * 2 + [Phase.TUNING] * 2 + [Phase.CONFIRMING] * 4
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+
+
+def test_an_assignment_says_all_that_a_trial_needs(world: World) -> None:
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+    order = world.assigned()
+    assert order.metrics == ("energy_j", "latency_p99_ms")
+    assert order.limits[0].value == pytest.approx(120.0)
+    assert (order.context, order.expected) == ({}, {"arrival_rate_per_s": 50.0})
+    assert order.why == "step 1"
+
+
+def test_an_answer_that_got_lost_is_given_again_as_it_was(world: World) -> None:
+    world.start()
+    assert world.assigned() == world.assigned()
+
+
+def test_the_same_agent_asking_after_a_crash_gets_the_same_trial(world: World) -> None:
+    world.start()
+    first = world.assigned()
+    again = world.assigned(agent="host/2")
+    assert (again.trial, again.setting) == (first.trial, first.setting)
+    assert again.attempt == 2
+    assert again.token > first.token
+
+
+def test_of_two_agents_at_one_device_the_first_is_told(world: World) -> None:
+    world.start()
+    world.assigned(agent="host/1")
+    taken = world.assigned(agent="host/2")
+    with pytest.raises(Conflict, match="two agents: host/2 took it over from host/1") as told:
+        world.ask(agent="host/1")
+    assert "another `name` in its agent.toml" in told.value.hint
+    assert world.assigned(agent="host/2") == taken, "the other works on, undisturbed"
+    assert world.assigned(agent="host/3").attempt == 3, "and may crash in its turn"
+
+
+def test_another_agent_does_not_get_a_trial_that_is_at_work(world: World) -> None:
+    world.start()
+    world.assigned()
+    assert isinstance(world.ask(agent="other/1"), Idle)
+    world.time.sleep(31.0)
+    assert world.assigned(agent="other/1").attempt == 2
+
+
+def test_a_late_report_is_kept_and_closes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    first = world.assigned()
+    second = world.assigned(agent="host/2")
+    assert world.report(first, completed(1.0)) == "late"
+    assert not world.store.trials.list("s1")[0].state.final
+    assert world.report(second, completed(9.0)) == "closed"
+    kept = world.store.trials.reports("s1", first.trial)
+    assert [r.late for r in kept] == [True, False]
+    ended = world.store.trials.list("s1")[0].measurement
+    assert ended is not None
+    assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
+
+
+def test_a_report_with_a_guessed_token_closes_nothing_and_hides_nothing(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    forged = order.model_copy(update={"nonce": "guess"})
+    assert world.report(forged, completed(1.0)) == "late"
+    with pytest.raises(StaleToken):
+        world.loop.renew(Renewal(device="sim", token=order.token, nonce="guess"))
+    assert not world.store.trials.list("s1")[0].state.final
+    assert world.report(order, completed(9.0)) == "closed"
+    ended = world.store.trials.list("s1")[0].measurement
+    assert ended is not None
+    assert ended.estimates["energy_j"].mean == pytest.approx(9.0)
+
+
+def test_late_reports_beyond_a_few_are_refused_for_good(world: World) -> None:
+    world.start("a", "b")
+    order = world.assigned("a")
+    for token in range(100, 100 + MOST_LATE):
+        late = order.model_copy(update={"token": token})
+        assert world.report(late, completed(), "a") == "late"
+    noted = len(world.store.events.list("s1"))
+    with pytest.raises(StaleToken, match=f"has {MOST_LATE} late reports of a already"):
+        world.report(order.model_copy(update={"token": 99}), completed(), "a")
+    assert len(world.store.trials.reports("s1", order.trial)) == MOST_LATE
+    assert len(world.store.events.list("s1")) == noted
+    assert world.report(late, completed(), "a") == "duplicate"
+    assert world.report(late, completed(), "b") == "late", "another device has its own"
+    assert world.report(order, completed(), "a") == "kept", "what is in force is always taken"
+
+
+def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -> None:
+    world.start()
+    world.loop.register(device("other"))
+    hold = world.run(truth)
+    told = HoldReport(
+        device="other",
+        study="s1",
+        revision=hold.revision,
+        setting=setting(600),
+        measurement=window(),
+        ended="for no reason",
+    )
+    with pytest.raises(InvalidInput, match="s1 does not have the device other"):
+        world.loop.observe(told)
+    assert world.store.observations.list("s1") == ()
+    assert world.store.studies.get("s1").phase is Phase.HOLDING
+    world.loop.afresh(world.store.studies.get("s1"), "again")
+    with pytest.raises(InvalidInput, match="s1 does not have the device other"):
+        world.report(world.assigned(), completed(), "other")
+    assert world.store.trials.reports("s1", 9) == ()
+
+
+def test_a_report_that_comes_twice_counts_once(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    assert world.report(order, completed()) == "closed"
+    assert world.report(order, completed()) == "duplicate"
+    assert len(world.store.trials.reports("s1", order.trial)) == 1
+
+
+def test_a_report_after_the_lease_ran_out_still_counts_if_nobody_took_over(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    world.time.sleep(120.0)
+    world.loop.reap()
+    assert world.report(order, completed()) == "closed"
+
+
+def test_an_agent_that_never_comes_back_ends_its_trial(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    assert world.wait(world.patience_s) == 1
+    assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
+    with pytest.raises(NotFound):
+        world.loop.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
+    assert world.assigned().trial == order.trial + 1
+
+
+def test_three_attempts_without_a_report_fail_the_trial(world: World) -> None:
+    world.start()
+    numbers = [world.assigned(agent=f"host/{n}").trial for n in range(4)]
+    assert numbers == [1, 1, 1, 2]
+    assert world.store.trials.list("s1")[0].state is TrialState.FAILED
+
+
+def test_renewing_keeps_a_lease_and_a_stale_token_is_told(world: World) -> None:
+    world.start()
+    first = world.assigned()
+    world.time.sleep(20.0)
+    world.loop.renew(Renewal(device="sim", token=first.token, nonce=first.nonce))
+    lease = world.store.leases.get("sim")
+    assert lease is not None
+    assert lease.expires_at == world.time.now() + timedelta(seconds=world.loop.lease_s)
+    world.assigned(agent="host/2")
+    with pytest.raises(StaleToken):
+        world.loop.renew(Renewal(device="sim", token=first.token, nonce=first.nonce))
+
+
+def test_a_tuner_that_died_goes_on_where_it_was(world: World) -> None:
+    world.start()
+    for count in range(8):
+        restarted = replace(world.loop, policies=lambda _: Descend())
+        world.loop = restarted
+        order = world.assigned()
+        assert order.trial == count + 1
+        world.report(order, truth(order.setting))
+    assert isinstance(world.ask(), HoldOrder)
+
+
+def test_a_crash_between_report_and_end_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    order = world.assigned()
+    # The report was stored; the process died before the trial was ended.
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(world.store.trials, "end", _dies)
+        world.report(order, completed(7.0))
+    following = world.assigned()
+    assert following.trial == order.trial + 1
+    first = world.store.trials.list("s1")[0]
+    assert first.state is TrialState.COMPLETED
+    assert len(world.store.trials.reports("s1", 1)) == 1
+
+
+def _dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_crash_between_report_and_end_is_mended_by_the_reaper_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    order = world.assigned()
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(world.store.trials, "end", _dies)
+        world.report(order, completed(7.0))
+    world.time.sleep(1e6)
+    world.loop.reap()
+    assert world.store.trials.list("s1")[0].state is TrialState.COMPLETED
+
+
+def test_a_tuner_started_anew_gives_agents_their_time_again(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    world.time.sleep(1e5)
+    world.loop = world.restarted()
+    assert world.wait(world.loop.abandon_s) == 0
+    assert world.report(order, completed()) == "closed"
+
+
+def test_a_tuner_that_was_suspended_gives_agents_their_time_again(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    world.wait(world.loop.abandon_s)
+    world.time.sleep(1e5)
+    assert world.wait(world.loop.abandon_s) == 0, "it had not listened"
+    assert world.report(order, completed()) == "closed"
+
+
+def test_a_tuner_whose_database_was_away_gives_agents_their_time_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.start()
+    order = world.assigned()
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoryStudies, "list", _unwell)
+        for _ in range(100):
+            world.time.sleep(10.0)
+            with pytest.raises(StoreError):
+                world.loop.reap()
+    assert world.wait(world.loop.abandon_s) == 0, "no renewal could be heard meanwhile"
+    assert world.report(order, completed()) == "closed"
+
+
+def _unwell(*_: object) -> NoReturn:
+    raise StoreError("the database does not answer")
+
+
+@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
+def test_a_step_of_the_wall_clock_ends_no_trial(world: World, step: timedelta) -> None:
+    world.start()
+    order = world.assigned()
+    world.time.step(step)
+    assert world.loop.reap() == 0
+    assert world.assigned() == order
+    assert isinstance(world.ask(agent="other/1"), Idle), "nor does it let another agent have it"
+    assert world.report(order, completed()) == "closed"
+
+
+@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1)])
+def test_an_agent_that_fell_silent_is_given_up_whatever_the_wall_clock_says(
+    world: World, step: timedelta
+) -> None:
+    world.start()
+    world.assigned()
+    world.time.step(step)
+    assert world.wait(world.loop.abandon_s) == 0
+    assert world.wait(world.patience_s - world.loop.abandon_s) == 1
+
+
+def test_a_renewal_that_another_tuner_heard_counts(world: World) -> None:
+    world.start()
+    order = world.assigned()
+    other = world.restarted()
+    for _ in range(5):
+        assert world.wait(world.loop.abandon_s) == 0
+        other.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
+    assert world.wait(world.patience_s) == 1
+
+
+def test_a_device_that_never_asks_does_not_keep_a_trial_running_for_ever(world: World) -> None:
+    world.start("a", "b")
+    world.report(world.assigned("a"), completed(), "a")
+    assert world.wait(world.patience_s) == 1
+    assert world.store.trials.list("s1")[0].state is TrialState.ABORTED
+
+
+def test_a_study_whose_trials_are_abandoned_one_after_another_is_paused(world: World) -> None:
+    world.start("a", "b")
+    for _ in range(MOST_ABANDONED):
+        assert world.store.studies.get("s1").phase is Phase.BASELINE
+        world.report(world.assigned("a"), completed(), "a")
+        assert world.wait(world.patience_s) == 1
+    assert world.store.studies.get("s1").phase is Phase.PAUSED
+    assert world.store.events.list("s1")[-1].text.endswith("the last had no report of b")
+    assert isinstance(world.ask("a"), Release)
+
+
+def test_a_policy_that_fails_pauses_its_study_with_the_reason(world: World) -> None:
+    world.start()
+    for _ in range(2):
+        world.report(world.assigned(), completed())
+
+    class Broken:
+        def suggest(self, past: Past) -> Suggestion:
+            raise ZeroDivisionError("no idea")
+
+    world.loop.policies = lambda _: Broken()
+    assert isinstance(world.ask(), Release)
+    assert world.store.studies.get("s1").phase is Phase.PAUSED
+    assert "no idea" in world.store.events.list(study="s1")[-1].text
+
+
+PAUSED = Outcome(state=TrialState.FAILED, reason="GPU-1 is paused: somebody else set gpu.clock_mhz")
+
+
+@pytest.mark.parametrize("after", [0, 2, 3, 4, 6])
+def test_a_device_that_fails_whatever_is_tried_is_soon_asked_no_more(
+    world: World, after: int
+) -> None:
+    world.start()
+    for count in range(20):
+        order = world.ask()
+        if isinstance(order, Release):
+            break
+        assert isinstance(order, Assignment), order
+        world.report(order, truth(order.setting) if count < after else PAUSED)
+    assert isinstance(order, Release), order
+    assert len(world.store.trials.list("s1")) <= after + 2 * FAILED_IN_A_ROW
+    at = world.store.studies.get("s1")
+    assert at.phase is Phase.PAUSED
+    assert "somebody else set gpu.clock_mhz" in world.store.events.list(study="s1")[-1].text
+    assert isinstance(world.ask(), Release)
+
+    Operations(world.loop).resume("s1", Change(who="ann"))
+    assert world.run(truth).plan == Plan.single(setting(600))
+
+
+def test_a_hold_of_the_baseline_has_no_limit_to_break(world: World) -> None:
+    world.start()
+    hold = world.run(lambda _: completed())
+    assert hold.plan == Plan.single(setting())
+    assert hold.limits == ((),)
+
+
+def test_like_devices_run_each_trial_together(world: World) -> None:
+    world.start("a", "b")
+    first, second = world.assigned("a"), world.assigned("b")
+    assert first.trial == second.trial
+    assert first.setting == second.setting
+    assert world.report(first, completed(10.0), "a") == "kept"
+    assert isinstance(world.ask("a"), Idle)
+    assert world.report(second, completed(12.0, 130.0), "b") == "closed"
+    ended = world.store.trials.list("s1")[0].measurement
+    assert ended is not None
+    assert ended.estimates["energy_j"].mean == pytest.approx(22.0)
+    assert ended.estimates["latency_p99_ms"].mean == pytest.approx(130.0)
+
+
+def test_a_hold_that_ended_starts_the_evidence_afresh(world: World) -> None:
+    world.start()
+    hold = world.run(truth)
+    sent = HoldReport(
+        device="sim",
+        study="s1",
+        revision=hold.revision,
+        setting=setting(600),
+        measurement=window(6.0, 140.0),
+        ended="latency_p99_ms broke its limit in 3 windows",
+    )
+    assert world.loop.observe(sent).result == "closed"
+    found = world.store.studies.get("s1")
+    assert found.phase is Phase.BASELINE
+    assert found.since_trial == 9
+    assert len(world.store.observations.list("s1")) == 1
+    assert world.loop.observe(sent).result == "late"
+
+
+def test_a_new_driver_starts_the_evidence_afresh(world: World) -> None:
+    world.start()
+    world.run(truth)
+    world.loop.register(device(driver="2"))
+    found = world.store.studies.get("s1")
+    assert (found.phase, found.since_trial, found.phase_since) == (Phase.BASELINE, 9, 9)
+    world.loop.register(device(driver="2"))
+    assert world.store.studies.get("s1").revision == found.revision
+
+
+def test_a_new_driver_is_not_overlooked_while_paused_or_measuring_the_baseline(
+    world: World,
+) -> None:
+    world.start()
+    world.run(truth)
+    paused = world.store.studies.get("s1").moved(Phase.PAUSED)
+    world.store.studies.revise(paused, "test", "pause", world.time.now())
+    world.loop.register(device(driver="2"))
+    resumed = world.store.studies.get("s1").resumed()
+    assert (resumed.phase, resumed.since_trial) == (Phase.BASELINE, 9)
+    world.store.studies.revise(resumed, "test", "resume", world.time.now())
+    world.report(world.assigned(), completed(10.0, 100.0))
+    world.loop.register(device(driver="3"))
+    assert world.store.studies.get("s1").since_trial == 10
+
+
+def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -> None:
+    world.start()
+    world.run(truth)
+    world.loop.hours = lambda _: False
+    assert isinstance(world.ask(), HoldOrder)
+    world.loop.afresh(world.store.studies.get("s1"), "again")
+    assert isinstance(world.ask(), Idle)
+
+
+STAYS = "every device of host was put back; lift with `jouletune agent revert --lift` on host"
+
+
+@pytest.mark.parametrize("holding", [False, True])
+def test_a_device_that_takes_no_order_is_left_alone_and_its_reason_told(
+    world: World, holding: bool
+) -> None:
+    world.start()
+    if holding:
+        world.run(truth)
+    tried = world.store.trials.count("s1")
+    for _ in range(2):
+        order = world.ask(unable=STAYS)
+        assert isinstance(order, Idle) and STAYS in order.why
+    assert world.store.trials.count("s1") == tried
+    assert isinstance(world.ask(), HoldOrder if holding else Assignment)
+    said = [e.text for e in world.store.events.list(device="sim") if e.kind in ("unable", "able")]
+    assert said == [STAYS, "it takes orders again"]
+
+
+def test_a_study_starts_no_trial_while_one_of_its_devices_takes_no_order(world: World) -> None:
+    world.start("a", "b")
+    assert isinstance(world.ask("b", unable=STAYS), Idle)
+    order = world.ask("a")
+    assert isinstance(order, Idle) and f"b: {STAYS}" in order.why
+    assert world.store.trials.count("s1") == 0
+    world.ask("b")
+    assert world.assigned("a").trial == 1
+
+
+def test_a_trial_that_one_of_its_devices_cannot_take_is_aborted(world: World) -> None:
+    world.start("a", "b")
+    order = world.assigned("a")
+    assert isinstance(world.ask("b", unable=STAYS), Idle)
+    ended = world.store.trials.list("s1")[0]
+    assert (ended.state, ended.reason) == (TrialState.ABORTED, STAYS)
+    with pytest.raises(NotFound):
+        world.loop.renew(Renewal(device="a", token=order.token, nonce=order.nonce))
+
+
+def test_a_paused_study_releases_its_device_whatever_that_takes(world: World) -> None:
+    world.start()
+    Operations(world.loop).pause("s1", Change(who="ann"))
+    assert isinstance(world.ask(unable=STAYS), Release)
+
+
+@pytest.mark.parametrize("state", ["trial", "hold"])
+def test_a_revert_on_the_host_pauses_the_study_that_has_the_device(
+    world: World, state: str
+) -> None:
+    world.start()
+    if state == "hold":
+        world.run(truth)
+    else:
+        world.assigned()
+    operations = Operations(world.loop)
+    word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
+    assert operations.reverted(word).result == "closed"
+    found = world.store.studies.get("s1")
+    assert found.phase is Phase.PAUSED
+    assert world.store.studies.latest("s1").why == word.why
+    assert isinstance(world.ask(), Release)
+    operations.resume("s1", Change(who="ann"))
+    assert operations.reverted(word).result == "duplicate"
+    assert isinstance(world.ask(), HoldOrder if state == "hold" else Assignment)
+
+
+def test_a_revert_of_a_device_without_a_study_changes_nothing(world: World) -> None:
+    world.loop.register(device())
+    word = Reverted(device="sim", why="the operator put sim back on host at 12:00")
+    assert Operations(world.loop).reverted(word).result == "late"

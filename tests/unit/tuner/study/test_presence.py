@@ -1,0 +1,144 @@
+"""Who is online: counted on the tuner's own clock, and known to others without a write a poll."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from db.memory.store import MemoryDevices, MemoryStore
+from tests.builders import START, Time, applied, device, policies, setting, study
+from tuner.cli.standing import standing
+from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
+from tuner.service.operations import Operations
+from tuner.service.schedule import Chores
+from tuner.study.loop import Loop
+from tuner.study.presence import KEEP_S
+from tuner.wire import Assignment, Change, Poll, Renewal
+
+
+@dataclass
+class Office:
+    """A tuner whose two clocks are turned by hand, and a device that polls."""
+
+    wall: Time = field(default_factory=Time)
+    boot: Time = field(default_factory=Time)
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def __post_init__(self) -> None:
+        self.loop = self.another()
+        self.verbs = Operations(self.loop)
+        self.loop.register(device())
+
+    def another(self) -> Loop:
+        return Loop(self.store, policies, self.wall.now, monotonic=self.boot.monotonic)
+
+    def passes(self, seconds: float) -> None:
+        self.wall.at += timedelta(seconds=seconds)
+        self.boot.at += timedelta(seconds=seconds)
+
+    def poll(self, unable: str = "") -> object:
+        return self.loop.order("sim", Poll(agent="host/1", applied=applied(), unable=unable))
+
+    def online(self, verbs: Operations | None = None) -> bool:
+        (view,) = (verbs or self.verbs).devices()
+        return view.online
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+def test_a_device_is_offline_once_it_was_silent_for_a_lease(office: Office) -> None:
+    office.passes(100.0)
+    office.poll()
+    office.passes(office.loop.lease_s)
+    assert office.online()
+    office.passes(0.1)
+    assert not office.online()
+    assert office.verbs.devices()[0].last_seen == START + timedelta(seconds=100)
+    office.poll()
+    assert office.online()
+
+
+def test_why_a_device_takes_no_orders_is_shown_with_it_and_its_study(office: Office) -> None:
+    office.store.studies.add(study(Phase.BASELINE), "ann", "created")
+    office.poll(unable="put back to stay")
+    assert office.verbs.devices()[0].unable == "put back to stay"
+    assert office.verbs.studies()[0].unable == "sim: put back to stay"
+    assert standing(office.verbs.studies()[0]).endswith("TAKES NO ORDERS: sim: put back to stay")
+    office.poll()
+    assert office.verbs.devices()[0].unable == office.verbs.studies()[0].unable == ""
+
+
+def test_a_trial_that_is_renewed_keeps_its_device_online(office: Office) -> None:
+    office.store.studies.add(study(Phase.BASELINE), "ann", "created")
+    order = office.poll()
+    assert isinstance(order, Assignment)
+    for _ in range(5):
+        office.passes(office.loop.lease_s)
+        office.loop.renew(Renewal(device="sim", token=order.token, nonce=order.nonce))
+    assert office.online()
+    assert office.verbs.studies()[0].offline == ()
+
+
+def test_a_step_of_the_wall_clock_makes_nobody_offline(office: Office) -> None:
+    office.poll()
+    office.wall.at += timedelta(days=365)
+    assert office.online()
+
+
+def test_a_window_of_a_hold_is_measured_without_a_word(office: Office) -> None:
+    held = study(Phase.HOLDING, plan=Plan.single(setting(600)))
+    office.store.studies.add(held, "ann", "created")
+    office.poll()
+    office.passes(office.loop.lease_s + held.terms.window_s)
+    assert office.verbs.study("s1").offline == ()
+    office.passes(1.0)
+    assert office.verbs.study("s1").offline == ("sim",)
+
+
+def test_a_stopped_study_misses_no_device(office: Office) -> None:
+    office.store.studies.add(study(), "ann", "created")
+    office.passes(3600.0)
+    assert office.verbs.study("s1").offline == ("sim",)
+    office.verbs.stop("s1", Change())
+    assert office.verbs.study("s1").offline == ()
+
+
+def test_another_process_knows_what_was_stored_and_polls_store_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = Operations(office.another())
+    with monkeypatch.context() as patched:
+        patched.delattr(MemoryDevices, "seen")
+        patched.delattr(MemoryDevices, "put")
+        for _ in range(100):
+            office.passes(1.0)
+            office.poll()
+    assert not office.online(beside), "nothing was stored so far"
+    Chores(office.loop, keep_days=1).keep_seen()
+    assert office.online(beside)
+    office.passes(office.loop.lease_s + KEEP_S)
+    assert office.online(beside), "the next word may not be stored yet"
+    office.passes(1.0)
+    assert not office.online(beside)
+
+
+def test_only_what_is_offline_and_in_no_study_is_forgotten(office: Office) -> None:
+    with pytest.raises(Conflict, match="online"):
+        office.verbs.forget("sim", Change())
+    office.store.studies.add(study(), "ann", "created")
+    office.passes(3600.0)
+    with pytest.raises(DeviceBusy):
+        office.verbs.forget("sim", Change())
+    office.verbs.stop("s1", Change())
+    office.verbs.forget("sim", Change(who="ann"))
+    assert office.verbs.devices() == []
+    assert office.verbs.events(device="sim", last=1)[0].text == "forgotten by ann"
+    with pytest.raises(NotFound):
+        office.poll()
+    office.loop.register(device())
+    assert office.online(), "an agent that comes back registers it anew"

@@ -1,0 +1,1 @@
+"""The tuner's faces: HTTP, operators' verbs, and the work by the clock."""

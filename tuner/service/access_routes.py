@@ -1,0 +1,74 @@
+"""Which callers a route is for, and the routes that make and revoke tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from tuner.core import AccessRole, Caller, Forbidden
+from tuner.service.access import Access
+from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView, check_protocol
+
+NEXT_STEP = {
+    AccessRole.OPERATOR: "this takes the tuner's own token file, or that of an agent",
+    AccessRole.AGENT: "ask with an operator's token, made by `jouletune token create NAME`",
+    AccessRole.ENROL: "put it into the token file of a new agent: enrolling is all it is for",
+}
+
+
+def only(*roles: AccessRole) -> Callable[[Request], Awaitable[Caller]]:
+    """Return a dependency that gives the caller and refuses all roles but these and the admin's."""
+
+    async def check(request: Request) -> Caller:
+        caller: Caller = request.state.caller
+        if caller.role not in (AccessRole.ADMIN, *roles):
+            raise Forbidden(
+                f"the {caller.role} token {caller.name} does not allow this",
+                hint=NEXT_STEP[caller.role],
+            )
+        return caller
+
+    return check
+
+
+FOR_OPERATORS = Depends(only(AccessRole.OPERATOR))
+AgentCaller = Annotated[Caller, Depends(only(AccessRole.AGENT))]
+EnrollingCaller = Annotated[Caller, Depends(only(AccessRole.ENROL))]
+
+
+def enrol_routes(access: Access) -> APIRouter:
+    """Return the route by which an agent gets a token of its own."""
+    router = APIRouter()
+
+    @router.post("/enrol")
+    def enrol(message: Enrolment, caller: EnrollingCaller) -> Enrolled:
+        """Become an agent."""
+        check_protocol(message.protocol)
+        return access.enrol(caller, message)
+
+    return router
+
+
+def token_routes(access: Access) -> APIRouter:
+    """Return the routes by which the admin makes, lists and revokes tokens."""
+    router = APIRouter(prefix="/tokens", dependencies=[Depends(only())])
+
+    @router.post("", status_code=201)
+    def create(draft: TokenDraft) -> NewToken:
+        """Make a token; it is shown this once."""
+        check_protocol(draft.protocol)
+        return access.create(draft)
+
+    @router.get("")
+    def tokens() -> list[TokenView]:
+        """List tokens, without themselves."""
+        return list(access.tokens())
+
+    @router.delete("/{name}", status_code=204)
+    def revoke(name: str) -> None:
+        """Revoke a token."""
+        access.revoke(name)
+
+    return router

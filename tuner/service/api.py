@@ -1,0 +1,290 @@
+"""The tuner over HTTP: parse, call, render. Everything but health needs a bearer token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from tuner.core import (
+    InvalidInput,
+    TuningError,
+)
+from tuner.service.access_routes import FOR_OPERATORS, AgentCaller, enrol_routes, token_routes
+from tuner.service.answers import many as _many
+from tuner.service.answers import one as _one
+from tuner.service.fleet_api import fleet_routes
+from tuner.service.gate import Gate, problem, refused
+from tuner.service.operations import Operations
+from tuner.service.watchdog import Readiness
+from tuner.wire import (
+    PROTOCOL,
+    Change,
+    ConstraintChange,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Message,
+    Order,
+    Poll,
+    Receipt,
+    Registered,
+    Registration,
+    Release,
+    Renewal,
+    Reverted,
+    RevisionView,
+    SettingView,
+    StudyDraft,
+    StudyReport,
+    StudyView,
+    TrialReport,
+    TrialView,
+    check_protocol,
+)
+
+LOOK_AGAIN_S = 0.5
+
+
+def create_app(
+    operations: Operations,
+    token: str,
+    hosts: frozenset[str],
+    version: str,
+    leaving: Callable[[], bool] = lambda: False,
+) -> FastAPI:
+    """Return the application. `token` is the admin's, `hosts` are the names it answers to.
+
+    Once `leaving` says that the server is about to end, whoever waits for news is answered.
+    """
+    app = FastAPI(
+        title="jouletune",
+        version=version,
+        description="Least energy while the operator's limits hold.",
+        openapi_url="/v1/openapi.json",
+        docs_url="/v1/docs",
+    )
+    _install_errors(app)
+    access = operations.access
+    app.add_middleware(Gate, access=access, token=token, hosts=hosts)
+    app.include_router(_health_routes(operations, version), prefix="/v1")
+    app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
+    app.include_router(_agent_routes(operations, leaving), prefix="/v1", tags=["agents"])
+    for router, tag in (
+        (_study_routes(operations), "studies"),
+        (_result_routes(operations), "questions"),
+        (fleet_routes(operations), "questions"),
+    ):
+        app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_OPERATORS])
+    app.include_router(token_routes(access), prefix="/v1", tags=["tokens"])
+    return app
+
+
+def _install_errors(app: FastAPI) -> None:
+    """Answer every error of the family with its code, and malformed input with where it is wrong."""
+
+    @app.exception_handler(TuningError)
+    def family(_: Request, error: TuningError) -> JSONResponse:
+        return refused(error)
+
+    @app.exception_handler(RequestValidationError)
+    def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        if isinstance(inner := first.get("ctx", {}).get("error"), TuningError):
+            return problem(422, inner.code, inner.message, inner.hint)
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        broken = first["type"] in ("json_invalid", "model_attributes_type")
+        return problem(
+            400 if broken else 422,
+            "malformed" if broken else InvalidInput.code,
+            f"{where}: {first['msg']}",
+            "see /v1/openapi.json for what is expected",
+        )
+
+    @app.exception_handler(HTTPException)
+    def unroutable(_: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, "http", str(error.detail), "see /v1/openapi.json")
+
+
+def _health_routes(operations: Operations, version: str) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    readiness = Readiness(operations.loop.store.check_writable)
+
+    # Neither needs a worker thread: those may all wait for the database.
+    @router.get("/health")
+    async def health() -> dict[str, str | int]:
+        """Say that the process lives, and what it speaks."""
+        return {"status": "ok", "version": version, "protocol": PROTOCOL}
+
+    @router.get("/ready")
+    async def ready() -> dict[str, str | bool]:
+        """Say that the database takes writes, and whether every device is stopped."""
+        await readiness.prove()
+        stop = await run_in_threadpool(operations.stop_state)
+        return {"status": "ready", "stopped": stop.in_force}
+
+    return router
+
+
+def _spoken(message: Message) -> None:
+    check_protocol(message.protocol)
+
+
+def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRouter:
+    router = APIRouter()
+    loop, access = operations.loop, operations.access
+
+    @router.put("/devices/{device}", response_model=Registered)
+    def register(device: str, message: Registration, caller: AgentCaller) -> Response:
+        """Introduce a device."""
+        _spoken(message)
+        if message.device.id != device:
+            raise InvalidInput(f"the path says {device!r}, the message {message.device.id!r}")
+        return _one(loop.register(access.claimed(caller, message.device)))
+
+    @router.post("/devices/{device}/next", response_model=Order)
+    async def order(device: str, message: Poll, request: Request, caller: AgentCaller) -> Response:
+        """Ask what to do now; wait for news as long as the caller likes."""
+        _spoken(message)
+        await run_in_threadpool(access.require_own, caller, device)
+        deadline = asyncio.get_running_loop().time() + message.wait_s
+        while True:
+            answer = await run_in_threadpool(loop.order, device, message)
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0.0 or leaving() or _is_news(answer, message):
+                return _one(answer)
+            if await request.is_disconnected():  # nobody would get a trial we hand out now
+                return _one(Idle(why="the caller is gone"))
+            await asyncio.sleep(min(left, LOOK_AGAIN_S))
+
+    @router.post("/trials/renew", response_model=Registered)
+    def renew(message: Renewal, caller: AgentCaller) -> Response:
+        """Keep a lease alive."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(loop.renew(message))
+
+    @router.post("/trials/report", response_model=Receipt)
+    def report(message: TrialReport, caller: AgentCaller) -> Response:
+        """Tell how an attempt ended."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(loop.record(message))
+
+    @router.post("/reverts", response_model=Receipt)
+    def reverted(message: Reverted, caller: AgentCaller) -> Response:
+        """Tell that an operator put a device back on its host."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(operations.reverted(message))
+
+    @router.post("/holds/report", response_model=Receipt)
+    def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
+        """Tell what a hold shows, or that it ended."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(loop.observe(message))
+
+    return router
+
+
+def _is_news(answer: Order, poll: Poll) -> bool:
+    """Return whether an answer differs from what the agent is doing already."""
+    if isinstance(answer, HoldOrder):
+        return (answer.study, answer.revision) != (poll.holding, poll.revision)
+    if isinstance(answer, Release):
+        return bool(poll.holding) or poll.applied.level != "original"
+    return answer.kind == "trial"
+
+
+def _study_routes(operations: Operations) -> APIRouter:
+    router = APIRouter(prefix="/studies")
+
+    @router.post("", status_code=201, response_model=StudyView)
+    def create(draft: StudyDraft) -> Response:
+        """Create a study."""
+        _spoken(draft)
+        return _one(operations.create(draft), 201)
+
+    @router.get("", response_model=list[StudyView])
+    def studies() -> Response:
+        """List all studies."""
+        return _many(operations.studies())
+
+    @router.get("/{study}", response_model=StudyView)
+    def study(study: str) -> Response:
+        """Show one study."""
+        return _one(operations.study(study))
+
+    @router.delete("/{study}", status_code=204)
+    def delete(study: str, who: str = "operator") -> None:
+        """Delete a stopped study with all it measured."""
+        operations.delete(study, Change(who=who))
+
+    verbs: Mapping[str, Callable[[str, Change], StudyView]] = {
+        "pause": operations.pause,
+        "resume": operations.resume,
+        "stop": operations.stop,
+    }
+    for name, verb in verbs.items():
+        router.add_api_route(
+            f"/{{study}}/{name}",
+            _changing(verb),
+            methods=["POST"],
+            name=name,
+            summary=name.title(),
+            response_model=StudyView,
+        )
+
+    @router.put("/{study}/constraints", response_model=StudyView)
+    def constraints(study: str, change: ConstraintChange) -> Response:
+        """Replace a study's constraints; its history is judged anew."""
+        return _one(operations.set_constraints(study, change))
+
+    return router
+
+
+def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change], Response]:
+    def change_study(study: str, change: Change) -> Response:
+        _spoken(change)
+        return _one(verb(study, change))
+
+    return change_study
+
+
+def _result_routes(operations: Operations) -> APIRouter:
+    """Return what is asked of one study: how it came about, what it tried and what it found."""
+    router = APIRouter(prefix="/studies/{study}")
+
+    @router.get("/revisions", response_model=list[RevisionView])
+    def revisions(study: str) -> Response:
+        """Tell who changed the study, when and why."""
+        return _many(operations.revisions(study))
+
+    @router.get("/trials", response_model=list[TrialView])
+    def trials(study: str) -> Response:
+        """List the study's trials."""
+        return _many(operations.trials(study))
+
+    @router.get("/best", response_model=SettingView)
+    def best(study: str) -> Response:
+        """Show what is held, or the best feasible setting measured."""
+        return _one(operations.best(study))
+
+    @router.get("/pareto", response_model=list[SettingView])
+    def pareto(study: str) -> Response:
+        """List the settings that none other beats in objective and constraints at once."""
+        return _many(operations.pareto(study))
+
+    @router.get("/report", response_model=StudyReport)
+    def report(study: str) -> Response:
+        """Report what the study gained and cost."""
+        return _one(operations.report(study))
+
+    return router

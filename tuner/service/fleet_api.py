@@ -1,0 +1,82 @@
+"""The tuner over HTTP: what concerns all devices and studies at once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from db.history import Question
+from tuner.core import TrialState, Verdict
+from tuner.service.answers import many, one
+from tuner.service.operations import ROWS, Operations
+from tuner.wire import Change, DeviceView, StopView, check_protocol
+
+
+def fleet_routes(operations: Operations) -> APIRouter:
+    """Return what is asked of the whole fleet: devices, the order to stop, events and history."""
+    router = APIRouter()
+
+    @router.get("/devices", response_model=list[DeviceView])
+    def devices() -> Response:
+        """List devices."""
+        return many(operations.devices())
+
+    @router.delete("/devices/{device}", status_code=204)
+    def forget(device: str, who: str = "operator") -> None:
+        """Forget a device that is offline and in no active study."""
+        operations.forget(device, Change(who=who))
+
+    @router.get("/stop", response_model=StopView)
+    def stop_state() -> Response:
+        """Say whether every device is stopped, and which are back at their original settings."""
+        return one(operations.stop_state())
+
+    @router.post("/stop", response_model=StopView)
+    def stop_all(change: Change) -> Response:
+        """Put every device back to its original setting, until it is lifted."""
+        check_protocol(change.protocol)
+        return one(operations.stop_all(change))
+
+    @router.delete("/stop", response_model=StopView)
+    def lift(who: str = "operator", why: str = "") -> Response:
+        """Let the studies go on as they were."""
+        return one(operations.lift(Change(who=who, why=why)))
+
+    @router.get("/events")
+    def events(
+        study: str | None = None,
+        device: str | None = None,
+        last: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    ) -> list[dict[str, Any]]:
+        """List the latest events."""
+        return [
+            {**asdict(event), "at": event.at.isoformat()}
+            for event in operations.events(study, device, last)
+        ]
+
+    @router.get("/history")
+    def ask(
+        device: str | None = None,
+        workload: str | None = None,
+        study: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        verdict: Verdict | None = None,
+        state: TrialState | None = None,
+    ) -> Response:
+        """List trials across studies."""
+        question = Question(
+            device=device,
+            workload=workload,
+            study=study,
+            since=since,
+            until=until,
+            verdict=verdict,
+            state=state,
+        )
+        return Response(ROWS.dump_json(operations.history(question)), media_type="application/json")
+
+    return router

@@ -1,0 +1,412 @@
+"""The operator's verbs: create, watch, change and stop studies; ask what was tried and saved."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import ConfigDict, TypeAdapter
+
+from db.history import Question, Row, history, pareto
+from tuner.core import (
+    ENERGY,
+    Conflict,
+    Device,
+    Estimate,
+    Event,
+    Glimpse,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    Objective,
+    Past,
+    Phase,
+    Study,
+    Trial,
+    TrialState,
+    Verdict,
+    called,
+    counted,
+    draw_up,
+    incumbent,
+    saving,
+    setting_key,
+    trials_spent,
+    weigh,
+)
+from tuner.service import stops
+from tuner.service.access import Access
+from tuner.service.drafts import constraints_of, read_constraints, require, signals_of, space_of
+from tuner.service.views import (
+    alternating,
+    candidate_view,
+    chosen,
+    limit_kept,
+    origins,
+    setting_view,
+    study_view,
+    trial_view,
+)
+from tuner.study.loop import Loop
+from tuner.wire import (
+    Change,
+    ConstraintChange,
+    DeviceView,
+    Receipt,
+    Reverted,
+    RevisionView,
+    SettingView,
+    StopView,
+    StudyDraft,
+    StudyReport,
+    StudyView,
+    TrialView,
+)
+
+ROWS: TypeAdapter[tuple[Row, ...]] = TypeAdapter(
+    tuple[Row, ...], config=ConfigDict(ser_json_inf_nan="strings")
+)
+"""History rows as they travel."""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What operators do, over one loop and its store. A refused wish changes nothing."""
+
+    loop: Loop
+
+    @property
+    def access(self) -> Access:
+        """Who may do it: the tokens of the same store."""
+        return Access(self.loop.store, self.loop.now)
+
+    def create(self, draft: StudyDraft) -> StudyView:
+        """Create a study and give it its devices.
+
+        Raises:
+            NotFound: a device is not registered.
+            InvalidInput and its kin: knobs, constraints, metrics or policy do not fit the devices.
+            DeviceBusy: a device belongs to another active study.
+        """
+        devices = [self._device(name) for name in draft.devices]
+        if not devices:
+            raise InvalidInput("a study needs a device", hint="list them with `device list`")
+        self.loop.policies(draft.policy)
+        objective = Objective.parse(draft.objective, devices[0].quantities)
+        study = Study(
+            id=uuid.uuid4().hex[:8],
+            devices=draft.devices,
+            workload=devices[0].workload,
+            space=space_of(devices, draft),
+            objective=objective,
+            quantities={n: q for d in reversed(devices) for n, q in d.quantities.items()},
+            signals=signals_of(devices),
+            constraints=constraints_of(draft, objective, devices[0]),
+            policy=draft.policy,
+            seed=draft.seed,
+            terms=draft.terms,
+            created_at=self.loop.now(),
+        )
+        for device in devices:
+            for metric in (objective.metric, *(c.metric for c in study.constraints)):
+                require(device, metric, study)
+        self.loop.store.studies.add(study, draft.who, "created")
+        wishes = ", ".join(map(str, study.constraints)) or "no constraint"
+        asked = f"{objective.goal} {objective.metric} under {wishes}"
+        self.loop.note("created", f"{asked} by {draft.who}", study.id)
+        return self.study(study.id)
+
+    def studies(self) -> list[StudyView]:
+        """Return all studies, oldest first."""
+        return [self._view(study) for study in self.loop.store.studies.list()]
+
+    def study(self, study: str) -> StudyView:
+        """Return one study as it stands. Raises NotFound."""
+        return self._view(self.loop.store.studies.get(study))
+
+    def pause(self, study: str, change: Change) -> StudyView:
+        """Stop trying; the devices go back to their original settings until it is resumed."""
+        with self.loop.lock(study):
+            found = self.loop.store.studies.get(study)
+            why = change.why or f"paused by {change.who}"
+            moved = found.moved(Phase.PAUSED)
+            self.loop.abort(found, why)
+            self._revise(moved, change.who, why)
+        return self.study(study)
+
+    def reverted(self, message: Reverted) -> Receipt:
+        """Pause the study whose device an operator put back on its host; told again, nothing happens."""
+        study = self.loop.store.studies.of(message.device)
+        if study is None:
+            return Receipt(result="late")
+        with self.loop.lock(study.id):
+            known = any(r.why == message.why for r in self.revisions(study.id))
+            if known or self.loop.store.studies.get(study.id).phase is Phase.PAUSED:
+                return Receipt(result="duplicate")
+            self.pause(study.id, Change(why=message.why))
+        return Receipt(result="closed")
+
+    def resume(self, study: str, change: Change) -> StudyView:
+        """Go on in the phase a paused study was in; what is counted by phase counts anew."""
+        with self.loop.lock(study):
+            found = self.loop.store.studies.get(study)
+            why = change.why or f"resumed by {change.who}"
+            resumed = found.resumed()
+            if not self._entitled(resumed):
+                resumed = self._tuning_on(resumed)
+            self._revise(self.loop.entering(resumed), change.who, why)
+        return self.study(study)
+
+    def stop(self, study: str, change: Change) -> StudyView:
+        """End a study for good; its devices go back to their original settings and are free."""
+        with self.loop.lock(study):
+            found = self.loop.store.studies.get(study)
+            why = change.why or f"stopped by {change.who}"
+            moved = found.moved(Phase.STOPPED)
+            self.loop.abort(found, why)
+            self._revise(moved, change.who, why)
+        return self.study(study)
+
+    def delete(self, study: str, change: Change) -> None:
+        """Remove a stopped study with everything it measured. Raises NotFound, Conflict."""
+        self.loop.store.studies.delete(study)
+        self.loop.note("deleted", f"study {study} deleted by {change.who}")
+
+    def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
+        """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
+
+        A held plan that is still the best feasible one stays; otherwise the study tunes on, with as
+        many trials ahead as it was given at first. The same constraints again change nothing.
+
+        Raises:
+            NotFound: there is no such study.
+            InvalidInput and its kin: one cannot be read or measured, or two contradict each other.
+            IllegalTransition: it is stopped.
+        """
+        with self.loop.lock(study):
+            found = self.loop.store.studies.get(study)
+            baseline = weigh(found, self.loop.store.trials.list(study)).baseline
+            constraints = read_constraints(change.constraints, baseline)
+            if not found.active:
+                raise IllegalTransition(
+                    f"study {study} is stopped: it keeps its last constraints",
+                    hint="create a new study",
+                )
+            for device in (self._device(name) for name in found.devices):
+                for constraint in constraints:
+                    require(device, constraint.metric, found)
+            if constraints == found.constraints:
+                return self.study(study)
+            changed = replace(found, constraints=constraints)
+            why = change.why or f"constraints: {', '.join(change.constraints) or 'none'}"
+            if not self._entitled(changed):
+                self.loop.abort(found, "the constraints changed")
+                self._revise(self._tuning_on(changed), change.who, why)
+            else:
+                self._revise(changed, change.who, why, kind="constraints")
+        return self.study(study)
+
+    def revisions(self, study: str) -> list[RevisionView]:
+        """Return who changed what and when, first to last. Raises NotFound."""
+        return [
+            RevisionView(
+                revision=r.study.revision,
+                who=r.who,
+                why=r.why,
+                at=r.at,
+                phase=r.study.phase,
+                constraints=tuple(str(c) for c in r.study.constraints),
+            )
+            for r in self.loop.store.studies.revisions(study)
+        ]
+
+    def trials(self, study: str) -> list[TrialView]:
+        """Return every trial of a study with its verdict as of now. Raises NotFound."""
+        found = self.loop.store.studies.get(study)
+        trials = self.loop.store.trials.list(study)
+        past = Past(study=found, trials=tuple(trials))
+        return [trial_view(past, trial) for trial in trials]
+
+    def best(self, study: str) -> SettingView:
+        """Return the held setting, or else the best feasible one measured. Raises NotFound."""
+        view = self.study(study)
+        if view.best is None:
+            raise NotFound(
+                f"study {study} has no feasible setting yet",
+                hint="see what was tried with `trial list`",
+            )
+        return view.best
+
+    def pareto(self, study: str) -> list[SettingView]:
+        """Return the settings that none other beats in every metric asked for. Raises NotFound."""
+        return [candidate_view(c) for c in pareto(self.loop.store, study)]
+
+    def history(self, question: Question) -> tuple[Row, ...]:
+        """Return the trials a question asks for, across studies. Raises NotFound."""
+        return history(self.loop.store, question)
+
+    def report(self, study: str) -> StudyReport:
+        """Return what a study gained and cost. Raises NotFound."""
+        found = self.loop.store.studies.get(study)
+        trials = self.loop.store.trials.list(study)
+        past = Past(study=found, trials=tuple(trials))
+        best = chosen(found, past.evidence)
+        baseline = setting_view(past.evidence, found.baseline)
+        shown = candidate_view(best) if best else None
+        winner = best if best and not found.rests(best.setting) else None
+        windows = alternating(past, winner.setting) if winner else None
+        if windows is not None and shown is not None:
+            baseline = baseline.model_copy(update={"metrics": windows[0]})
+            shown = shown.model_copy(update={"metrics": windows[1]})
+        views = [trial_view(past, trial) for trial in trials]
+        ended = (TrialState.COMPLETED, TrialState.RUNNING)
+        return StudyReport(
+            study=self._view(found),
+            baseline=baseline,
+            best=shown,
+            alternating=windows is not None,
+            saving=_saving(found.objective, baseline, shown) if winner else None,
+            limit_kept=limit_kept(best),
+            bill=draw_up(
+                trials,
+                baseline.metrics,
+                shown.metrics if shown and winner else {},
+                self._told_of(found, trials),
+                self.loop.store.studies.revisions(study),
+                found.quantities,
+                past.baseline_at,
+            ),
+            origins=origins(trials),
+            failures=tuple(v for v in views if v.state not in ended),
+        )
+
+    def devices(self) -> list[DeviceView]:
+        """Return all devices with what is applied to them and which study has them."""
+        views = []
+        for device in self.loop.store.devices.list():
+            applied = next(iter(self.loop.store.devices.applied(device.id)), None)
+            owner = self.loop.store.studies.of(device.id)
+            views.append(
+                DeviceView(
+                    device=device,
+                    applied=applied,
+                    study=owner.id if owner else "",
+                    last_seen=self.loop.presence.last_seen(device),
+                    online=self.loop.presence.online(device, owner),
+                    unable=self.loop.presence.refusal(device.id),
+                )
+            )
+        return views
+
+    def forget(self, device: str, change: Change) -> None:
+        """Forget a device that will not come back; studies and trials on it stay.
+
+        Raises:
+            NotFound: it is not registered.
+            Conflict: it is online, and would only register anew.
+            DeviceBusy: an active study has it.
+        """
+        found, owner = self._device(device), self.loop.store.studies.of(device)
+        if owner is None and self.loop.presence.online(found, None):
+            raise Conflict(f"device {device} is online", hint="stop its agent first")
+        self.loop.store.devices.forget(device)
+        self.loop.presence.forget(device)
+        self.loop.note("forgotten", f"forgotten by {change.who}", device=device)
+
+    def stop_all(self, change: Change) -> StopView:
+        """Put every device back to its original setting until it is lifted; no study changes."""
+        stops.stop_all(self.loop, change)
+        return self.stop_state()
+
+    def lift(self, change: Change) -> StopView:
+        """Let the studies go on as they were before everything was stopped."""
+        stops.lift(self.loop, change)
+        return self.stop_state()
+
+    def stop_state(self) -> StopView:
+        """Return whether everything is stopped, and which devices are back."""
+        return stops.stop_view(self.loop)
+
+    def events(
+        self, study: str | None = None, device: str | None = None, last: int | None = None
+    ) -> list[Event]:
+        """Return the (last) events, oldest first."""
+        return list(self.loop.store.events.list(study, device, last))
+
+    def _device(self, name: str) -> Device:
+        try:
+            return self.loop.store.devices.get(name)
+        except NotFound:
+            known = ", ".join(d.id for d in self.loop.store.devices.list()) or "none yet"
+            raise NotFound(
+                f"no device {name!r} is registered", hint=f"registered are: {known}"
+            ) from None
+
+    def _revise(self, study: Study, who: str, why: str, kind: str = "") -> None:
+        self.loop.store.studies.revise(study, who, why, self.loop.now())
+        self.loop.note(kind or str(study.phase), why, study.id)
+
+    def _tuning_on(self, study: Study) -> Study:
+        """Return the study tuning again: what it tried counts, its first number of trials is ahead."""
+        trials = counted(study, self.loop.store.trials.list(study.id))
+        given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
+        terms = replace(study.terms, trials=max(study.terms.trials, trials_spent(trials) + given))
+        return self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
+
+    def _entitled(self, study: Study) -> bool:
+        """Return whether a study may stay in its phase: its plan is what its history would choose."""
+        if study.plan is None or study.phase not in (Phase.HOLDING, Phase.CONFIRMING):
+            return True
+        past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
+        evidence, plan = past.evidence, study.plan
+        best = incumbent(study, evidence)
+        if best is None or setting_key(best.setting) not in {
+            setting_key(row.setting) for row in plan.rows
+        }:
+            return False
+        rows = [row for row in plan.rows if not study.rests(row.setting)]
+        if evidence.broken is not None:
+            kept = len(rows) == len(plan.rows)
+        else:
+            base, own = (study.objective.score(x) for x in (evidence.baseline, best.estimates))
+            kept = not (base and own and study.objective.better(base.mean, own.mean))
+        known = [past.behind(plan, row).of(row.setting) for row in rows]
+        return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
+
+    def _view(self, study: Study) -> StudyView:
+        revision = self.loop.store.studies.latest(study.id)
+        view = study_view(study, self.loop.store.trials.list(study.id), revision.why)
+        here = {
+            "offline": self._offline(study),
+            "unable": self.loop.presence.unable(study.devices) if study.active else "",
+            "stopped": self.loop.store.stops.current() is not None,
+        }
+        return view.model_copy(update=here)
+
+    def _offline(self, study: Study) -> tuple[str, ...]:
+        """Return the devices of an active study that are not heard of."""
+        devices = [self._device(name) for name in study.devices] if study.active else []
+        return tuple(d.id for d in devices if not self.loop.presence.online(d, study))
+
+    def _told_of(self, study: Study, trials: Sequence[Trial]) -> Sequence[Glimpse]:
+        """Return the held windows that the study's baseline can be compared with.
+
+        Of several devices a window is one device's, the baseline all of theirs; and what was held
+        before the evidence started anew has no baseline any more.
+        """
+        since = min((t.started_at for t in counted(study, trials)), default=None)
+        if since is None or len(study.devices) > 1:
+            return ()
+        energy = called(ENERGY, study.quantities)
+        return self.loop.store.observations.glimpses(study.id, energy, since)
+
+
+def _saving(
+    objective: Objective, baseline: SettingView, best: SettingView | None
+) -> Estimate | None:
+    before = objective.score(baseline.metrics)
+    after = objective.score(best.metrics) if best else None
+    if before is None or after is None:
+        return None
+    return saving(before, after, objective.sign)

@@ -1,0 +1,192 @@
+"""What the tuner does by the clock: reap what was abandoned, watch for drift, keep the log short."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from tuner import malloc
+from tuner.core import (
+    ANYWHERE,
+    Z95,
+    Estimate,
+    Events,
+    Glimpse,
+    Observations,
+    Past,
+    Phase,
+    Plan,
+    Row,
+    Study,
+    TuningError,
+    baseline_context,
+    comparable,
+    is_at,
+    render_setting,
+    setting_key,
+)
+from tuner.study.confirm import asked, duel
+from tuner.study.loop import Loop
+from tuner.study.presence import KEEP_S
+
+log = logging.getLogger(__name__)
+
+SLACK_SD = 0.5
+ALARM_SD = 12.0
+"""CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
+a steady process of one window a minute reaches by chance about once in months, not hours."""
+PRUNED_AT_ONCE = timedelta(days=1)
+"""So much of what is kept is deleted in an hour at most."""
+MOST_WINDOWS = 500
+"""So many of a hold's latest windows are looked at."""
+LEAST_RELATIVE_SD = 0.02
+"""No window is trusted to better than 2 %: without this a quiet meter alarms on nothing."""
+
+
+@dataclass(frozen=True)
+class Chores:
+    """The periodic work, each piece callable on its own."""
+
+    loop: Loop
+    keep_days: int
+
+    def reap(self) -> None:
+        """End trials whose agents never came back."""
+        ended = self.loop.reap()
+        if ended:
+            log.info("reaped %d abandoned trials", ended)
+
+    def watch_drift(self) -> None:
+        """Send a held study back to its baseline when its windows have drifted from what they were."""
+        for study in self.loop.store.studies.list():
+            why = self._drift(study)
+            if why is None:
+                continue
+            with self.loop.lock(study.id):  # judged without it: its agents need not wait for that
+                if self.loop.store.studies.get(study.id).revision == study.revision:
+                    self.loop.afresh(study, why)
+
+    def keep_seen(self) -> None:
+        """Store when devices were last heard of."""
+        self.loop.presence.keep()
+
+    def prune(self) -> None:
+        """Delete observations and events that are older than `keep_days`; say how many.
+
+        The oldest day of each at most: a clock that runs far ahead for an hour must not take all.
+        """
+        before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
+        gone = _shorten(store.observations, before), _shorten(store.events, before)
+        if any(gone):
+            text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
+            self.loop.note("pruned", text)
+
+    def _drift(self, study: Study) -> str | None:
+        """Return how a held study has drifted, None where it has not or where that cannot be told.
+
+        The held windows of several devices are each one device's and are not compared with a target's
+        sum.
+        """
+        if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
+            return None
+        metric, since = study.objective.metric, self.loop.store.studies.latest(study.id).at
+        seen = self.loop.store.observations.glimpses(study.id, metric, since, MOST_WINDOWS)
+        if not seen:
+            return None
+        past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
+        for row in study.plan.rows:
+            held = [w for w in seen if w.setting == setting_key(row.setting)]
+            said = _row_drift(past, study.plan, row, held) if held else None
+            if said is not None:
+                return said
+        return None
+
+
+def _shorten(kept: Observations | Events, before: datetime) -> int:
+    oldest = kept.oldest()
+    return 0 if oldest is None else kept.prune(min(before, oldest + PRUNED_AT_ONCE))
+
+
+def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[Glimpse]) -> str | None:
+    """Return how a row has drifted from what it should show: what it did while confirming.
+
+    The baseline from what it ever did; the tuning windows of any other setting were selected for looking
+    good. Only held windows of the same load are compared.
+    """
+    study, at = past.study, asked(past.study, plan, row)
+    if study.rests(row.setting):
+        evidence = past.behind(plan, row)
+        at, shown = ANYWHERE if evidence is past.evidence else plan.context(row), evidence.baseline
+    else:
+        alternating = duel(study, past.trials, row.setting, at)
+        shown = alternating[1] if alternating else {}
+    expected = shown.get(study.objective.metric)
+    if expected is None:
+        return None
+    present = baseline_context(study, past.trials)
+    like = [w for w in held if (is_at(w.context, at) if at else comparable(w.context, present))]
+    said = drift(study.objective.metric, expected, like)
+    return None if said is None else f"{said} while {render_setting(row.setting)} was held"
+
+
+def drift(metric: str, expected: Estimate, windows: Sequence[Glimpse]) -> str | None:
+    """Return in words how a metric has drifted from what was expected, None where it has not.
+
+    A two-sided CUSUM over log-ratio residuals in units of a window's uncertainty. What is expected
+    may itself be off, for all windows alike: a shift within its 95 % bounds is no drift.
+    """
+    up = down = 0.0
+    if expected.mean <= 0.0:
+        return None
+    blind = Z95 * expected.stderr / expected.mean
+    for window in windows:
+        if window.mean <= 0.0:
+            continue
+        sd = max(window.stderr / window.mean, LEAST_RELATIVE_SD)
+        shift = math.log(window.mean / expected.mean)
+        up = max(0.0, up + (shift - blind) / sd - SLACK_SD)
+        down = max(0.0, down - (shift + blind) / sd - SLACK_SD)
+        if max(up, down) > ALARM_SD:
+            return f"{metric} has drifted from {expected.mean:.4g} to {window.mean:.4g}"
+    return None
+
+
+def start(chores: Chores) -> BackgroundScheduler:
+    """Start the chores in the background and return the scheduler, to be shut down at the end."""
+    scheduler = BackgroundScheduler(timezone="UTC")
+    plan: list[tuple[Callable[[], None], int]] = [
+        (chores.reap, 10),
+        (chores.watch_drift, 60),
+        (chores.keep_seen, round(KEEP_S)),
+        (chores.prune, 3600),
+        (malloc.trim, 60),
+    ]
+    for chore, seconds in plan:
+        scheduler.add_job(
+            _logged(chore),
+            "interval",
+            name=chore.__name__,
+            seconds=seconds,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
+        )
+    scheduler.start()
+    return scheduler
+
+
+def _logged(chore: Callable[[], None]) -> Callable[[], None]:
+    """Return the chore so that a failing database is logged, and the chore tried again next time."""
+
+    def run() -> None:
+        try:
+            chore()
+        except TuningError as error:
+            log.warning("%s failed: %s", chore.__name__, error)
+
+    return run

@@ -1,0 +1,56 @@
+"""The order to stop the whole fleet: given, shown and lifted. The loop heeds it at every poll."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tuner.core import Conflict, Device, FleetStop, Phase
+from tuner.study.loop import Loop
+from tuner.wire import Change, StoppedDevice, StopView
+
+
+def stop_all(loop: Loop, change: Change) -> None:
+    """Put the order in force and end what is being tried; no study changes."""
+    asked = FleetStop(at=loop.now(), who=change.who, why=change.why)
+    stop = loop.store.stops.order(asked)
+    if stop == asked:
+        loop.note("stop-all", f"every device goes back to its original setting: {stop}")
+    for study in loop.store.studies.list():
+        # Beside a tuner's process a trial may end just now: that must not keep the others running.
+        with loop.lock(study.id), suppress(Conflict):
+            loop.abort(study, str(stop))
+
+
+def lift(loop: Loop, change: Change) -> None:
+    """End the order: every study goes on where it was, and what was held is ordered anew.
+
+    An agent that has ended a hold does not take the same one up again, so it gets a further revision.
+    """
+    if loop.store.stops.current() is None:
+        return
+    why = f"stop-all lifted by {change.who}{f': {change.why}' if change.why else ''}"
+    for study in loop.store.studies.list():
+        with loop.lock(study.id):
+            found = loop.store.studies.get(study.id)
+            if found.phase is Phase.HOLDING:
+                loop.store.studies.revise(found, change.who, why, loop.now())
+    if loop.store.stops.lift():
+        loop.note("stop-all lifted", why)
+
+
+def stop_view(loop: Loop) -> StopView:
+    """Return whether everything is stopped, and which devices are back."""
+    stop = loop.store.stops.current()
+    if stop is None:
+        return StopView(in_force=False)
+    told = tuple(_stopped(loop, stop, device) for device in loop.store.devices.list())
+    return StopView(in_force=True, at=stop.at, who=stop.who, why=stop.why, devices=told)
+
+
+def _stopped(loop: Loop, stop: FleetStop, device: Device) -> StoppedDevice:
+    here = loop.presence.online(device, loop.store.studies.of(device.id))
+    return StoppedDevice(
+        device=device.id,
+        state="original" if device.id in stop.back else "not yet" if here else "offline",
+        last_seen=loop.presence.last_seen(device),
+    )

@@ -1,0 +1,167 @@
+"""The vocabulary's values as operators see them: derived on every look, stored nowhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner.core import (
+    ANYWHERE,
+    Candidate,
+    Estimate,
+    Evidence,
+    Limit,
+    Past,
+    Phase,
+    Setting,
+    Study,
+    Trial,
+    TrialState,
+    Verdict,
+    incumbent,
+    setting_key,
+)
+from tuner.study.confirm import asked, duel
+from tuner.wire import SettingView, StudyView, TrialView, Violations
+
+
+def chosen(study: Study, evidence: Evidence) -> Candidate | None:
+    """Return what is held, where that was measured, else the best feasible candidate."""
+    if study.held is not None:
+        held = evidence.of(study.held.chief(study.baseline))
+        if held is not None:
+            return held
+    return incumbent(study, evidence)
+
+
+def alternating(
+    past: Past, winner: Setting
+) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
+    """Return what baseline and winner showed in alternating windows, at the load of its last row."""
+    plan, study = past.study.plan, past.study
+    rows = [r for r in plan.rows if setting_key(r.setting) == setting_key(winner)] if plan else []
+    at = asked(study, plan, rows[-1]) if plan and rows else ANYWHERE
+    return duel(study, past.trials, winner, at)
+
+
+def study_view(study: Study, trials: Sequence[Trial], why: str) -> StudyView:
+    """Return a study with its best so far and how many trials it has in each state."""
+    past = Past(study=study, trials=tuple(trials))
+    evidence = past.evidence
+    states = [t.state for t in trials]
+    best = chosen(study, evidence)
+    return StudyView(
+        id=study.id,
+        devices=study.devices,
+        workload=study.workload,
+        policy=study.policy,
+        seed=study.seed,
+        objective=f"{study.objective.goal} {study.objective.metric}",
+        constraints=tuple(str(c) for c in study.constraints),
+        limits=evidence.limits or (),
+        phase=study.phase,
+        phase_why=why,
+        revision=study.revision,
+        terms=study.terms,
+        settings=study.space.size,
+        trials={str(s): states.count(s) for s in TrialState if s in states},
+        baseline=setting_view(evidence, study.baseline),
+        best=candidate_view(best) if best else None,
+        violations=violations(past),
+        plan=study.plan,
+        unmet=unmet(past),
+        quantities=dict(study.quantities),
+        signals=study.signals,
+        created_at=study.created_at,
+    )
+
+
+def unmet(past: Past) -> Limit | None:
+    """Return the limit that what is held is proven to break, None where there is none."""
+    plan = past.study.plan
+    if past.study.phase is not Phase.HOLDING or plan is None:
+        return None
+    for row in plan.rows:
+        evidence = past.behind(plan, row)
+        held = evidence.of(row.setting)
+        if held is None:
+            continue
+        for limit in evidence.limits or ():
+            if limit.verdict(held.estimates.get(limit.metric)) is Verdict.INFEASIBLE:
+                return limit
+    return None
+
+
+def violations(past: Past) -> Violations:
+    """Return how often, and for how long, what was tried broke a limit as they are today.
+
+    Of the trials that still count: others were made against another baseline.
+    """
+    away = [t for t in past.trials if not past.study.rests(t.setting)]
+    judged = [(t, past.at(t.context).verdict(t)) for t in away]
+    tried = [(t, verdict) for t, verdict in judged if verdict is not None]
+    windows = [t.measurement for t, verdict in tried if verdict is Verdict.INFEASIBLE]
+    return Violations(
+        tried=len(tried),
+        broken=len(windows),
+        rate=len(windows) / len(tried) if tried else None,
+        seconds=math.fsum(w.seconds for w in windows if w is not None),
+    )
+
+
+def setting_view(evidence: Evidence, setting: Setting) -> SettingView:
+    """Return what is known of a setting, which may be nothing."""
+    found = evidence.of(setting)
+    return candidate_view(found) if found else SettingView(setting=setting, metrics={})
+
+
+def candidate_view(candidate: Candidate) -> SettingView:
+    """Return a measured setting with its pooled metrics."""
+    return SettingView(
+        setting=candidate.setting,
+        metrics=dict(candidate.estimates),
+        verdict=candidate.verdict,
+        windows=len(candidate.trials),
+    )
+
+
+def trial_view(past: Past, trial: Trial) -> TrialView:
+    """Return a trial with the verdict the evidence gives it now."""
+    window = trial.measurement
+    return TrialView(
+        study=past.study.id,
+        number=trial.number,
+        attempt=trial.attempt,
+        phase=trial.phase,
+        state=trial.state,
+        setting=trial.setting,
+        context=dict(trial.context),
+        verdict=past.at(trial.context).verdict(trial),
+        metrics=dict(window.estimates) if window else {},
+        started_at=trial.started_at,
+        ended_at=trial.ended_at,
+        censored=trial.censored,
+        foreign=window.foreign if window else 0.0,
+        throttled=window.throttled if window else (),
+        why=trial.why,
+        reason=trial.reason,
+    )
+
+
+def limit_kept(best: Candidate | None) -> bool | None:
+    """Return whether the best setting keeps the limits, None where nobody can say."""
+    if best is None or best.verdict is Verdict.UNSURE:
+        return None
+    return best.verdict is Verdict.FEASIBLE
+
+
+def origins(trials: Sequence[Trial]) -> dict[str, str]:
+    """Return, per metric, where its numbers come from, in words."""
+    found: dict[str, str] = {}
+    for trial in trials:
+        if trial.measurement is None:
+            continue
+        for name, estimate in trial.measurement.estimates.items():
+            source = trial.measurement.sources.get(name, "")
+            found[name] = f"{estimate.origin}: {source}" if source else str(estimate.origin)
+    return found

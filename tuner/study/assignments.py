@@ -1,0 +1,119 @@
+"""What a device is told to do, composed from a study and its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tuner.core import (
+    Lease,
+    Level,
+    Mode,
+    Past,
+    Plan,
+    Setting,
+    Stops,
+    Study,
+    Trial,
+    Verdict,
+    baseline_context,
+    weigh,
+)
+from tuner.study.moves import needed_metrics
+from tuner.wire import Assignment, HoldOrder, Poll, Release
+
+OBSERVE_S = 60.0
+
+
+def assignment(
+    study: Study, trials: Sequence[Trial], trial: Trial, lease: Lease, lease_s: float
+) -> Assignment:
+    """Return the order to try a setting; the baseline's own windows are never cut short.
+
+    A window that was asked for a load is to be compared with that; in a continuous study any load will do.
+    """
+    at_baseline = trial.tries(study.baseline)
+    any_load = at_baseline or study.terms.mode is Mode.CONTINUOUS
+    return Assignment(
+        study=study.id,
+        revision=study.revision,
+        trial=trial.number,
+        attempt=lease.attempt,
+        token=lease.token,
+        nonce=lease.nonce,
+        lease_s=lease_s,
+        phase=trial.phase,
+        setting=trial.setting,
+        baseline=study.baseline,
+        metrics=needed_metrics(study),
+        limits=() if at_baseline else weigh(study, trials, trial.context).limits or (),
+        window_s=study.terms.window_s,
+        max_window_s=study.terms.max_window_s,
+        context=trial.context,
+        expected=trial.context or ({} if any_load else dict(baseline_context(study, trials))),
+        why=trial.why,
+    )
+
+
+def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
+    """Return the order to hold a plan; holding the baseline has no limits to end it by."""
+    past = Past(study=study, trials=tuple(trials))
+    return HoldOrder(
+        study=study.id,
+        revision=study.revision,
+        plan=plan,
+        baseline=study.baseline,
+        limits=tuple(
+            () if study.rests(row.setting) else past.behind(plan, row).limits or ()
+            for row in plan.rows
+        ),
+        metrics=needed_metrics(study),
+        valid_for_s=study.terms.valid_for_s,
+        observe_s=OBSERVE_S,
+        window_s=study.terms.window_s,
+    )
+
+
+def stopped(stops: Stops, device: str, poll: Poll) -> Release | None:
+    """Return the release that a stop of the whole fleet means, None where none is in force.
+
+    It is noted whether the device is at its original setting: a poll comes between trials.
+    """
+    stop = stops.current()
+    if stop is None:
+        return None
+    back = poll.applied.level in (Level.ORIGINAL, Level.FAILSAFE)
+    if back is not (device in stop.back):
+        stops.report(device, back=back)
+    return Release(why=str(stop))
+
+
+class Holds:
+    """The order to hold of each study, as last composed.
+
+    Agents that wait ask twice a second, and composing one weighs every trial. It stays what it is
+    while the study is at its revision and all of its trials, which are counted, have ended.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[int, int], HoldOrder]] = {}
+
+    def order(
+        self, study: Study, plan: Plan, count: int, trials: Callable[[], Sequence[Trial]]
+    ) -> HoldOrder:
+        """Return the order to hold a plan; `trials` is asked only where it may have changed.
+
+        `count` is the number of trials before it was seen that none runs.
+        """
+        at, known = self._known.get(study.id, (None, None))
+        if known is None or at != (study.revision, count):
+            known = hold(study, trials(), plan)
+            self._known[study.id] = (study.revision, count), known
+        return known
+
+
+def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
+    """Return whether a held setting is proven to break a limit that the baseline is not."""
+    evidence = weigh(study, trials)
+    known = evidence.of(held)
+    broken = known is not None and known.verdict is Verdict.INFEASIBLE
+    return broken and evidence.broken is None

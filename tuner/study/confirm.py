@@ -1,0 +1,253 @@
+"""The confirming phase: every row of a proposed plan against the baseline, in alternating windows.
+
+A row is confirmed at the load that it was decided at, where a trial can ask for that; else under
+whatever load runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner import guard
+from tuner.core import (
+    ANYWHERE,
+    Context,
+    Estimate,
+    Evidence,
+    Past,
+    Phase,
+    Plan,
+    Row,
+    Setting,
+    Study,
+    Trial,
+    TrialState,
+    capacity_lost,
+    counted,
+    pool_windows,
+    render_setting,
+    saving,
+    setting_key,
+    weigh,
+)
+from tuner.study.moves import (
+    Assign,
+    Move,
+    hold_baseline,
+    in_words,
+    needed_metrics,
+    of_this_phase,
+    rivals,
+    without,
+)
+
+CONFIRM_WINDOWS = 2
+CONFIRM_TRIES = 5
+CONFIRM_CANDIDATES = 3
+CONFIRM_MOST = 30
+"""So many windows end the phase, however many rows there are; what is not settled then is lost."""
+
+
+def asked(study: Study, plan: Plan, row: Row) -> Context:
+    """Return the load that a row is confirmed at; empty where none can be asked for."""
+    return plan.context(row) if plan.by in study.askable else ANYWHERE
+
+
+def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
+    """Return the next step of confirming: a window, or what is held in the end."""
+    study = past.study
+    if study.plan is None or past.evidence.limits is None:
+        return Move(Phase.BASELINE, "the baseline is not known any more")
+    windows = of_this_phase(study, trials)
+    struck: dict[str, None] = {}
+    for contender in _contenders(study, study.plan, trials):
+        results = [_result(past, contender, row, windows) for row in contender.rows]
+        told = list(zip(contender.rows, results, strict=True))
+        struck |= dict.fromkeys(_line(study, contender, *one) for one in told if one[1].struck)
+        plan = without(study, contender, [k for k, (_, result) in enumerate(told) if result.struck])
+        if plan is None:
+            continue
+        pending = next((row for row, result in told if not (result.won or result.struck)), None)
+        if pending is not None:
+            at = asked(study, contender, pending)
+            return _alternate(study, pending.setting, at, windows)
+        return Move(Phase.HOLDING, _reason(study, contender, told, struck), plan)
+    reason = "; ".join(struck) or "nothing was left to confirm"
+    return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
+
+
+def duel(
+    study: Study, trials: Sequence[Trial], setting: Setting, at: Context = ANYWHERE
+) -> tuple[dict[str, Estimate], dict[str, Estimate]] | None:
+    """Return what baseline and setting showed in their latest alternating windows, None without any.
+
+    Of those that were asked for a load `at`, or for none.
+    """
+    phase = [t for t in counted(study, trials) if t.phase is Phase.CONFIRMING]
+    windows = [t for t in phase if t.context == at]
+    own = [t for t in windows if t.tries(setting) and t.state is TrialState.COMPLETED]
+    if not own:
+        return None
+    reference = _pools(study, _alternating_with(study, own, windows))
+    return (reference, _pools(study, own)) if reference else None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmResult:
+    """How a row stands: confirmed, lost, or neither yet; and why."""
+
+    won: bool
+    struck: bool
+    why: str = ""
+
+
+THE_BASELINE = ConfirmResult(True, False, "the baseline")
+"""A plan's row at the baseline itself has nothing to win."""
+PENDING = ConfirmResult(False, False)
+
+
+def _lost(why: str) -> ConfirmResult:
+    return ConfirmResult(False, True, why)
+
+
+def _line(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
+    """Return how a row stands, in words."""
+    at = asked(study, plan, row)
+    load = f" at {in_words(at)}" if at else ""
+    return f"{render_setting(row.setting)}{load}: {result.why}"
+
+
+def _reason(
+    study: Study, plan: Plan, told: Sequence[tuple[Row, ConfirmResult]], struck: Mapping[str, None]
+) -> str:
+    """Return why a plan is held: what each of its rows won, what was struck, and under which load."""
+    if len(plan.rows) == 1:
+        texts = [told[0][1].why]
+    else:
+        texts = list(dict.fromkeys(_line(study, plan, *one) for one in told if one[1].won))
+        texts += [f"the baseline instead of {text}" for text in struck]
+    if any(row.at is not None and not asked(study, plan, row) for row in plan.rows):
+        texts.append(f"under whatever load ran: a trial cannot ask for {plan.by}")
+    return "; ".join(texts)
+
+
+def _contenders(study: Study, proposed: Plan, trials: Sequence[Trial]) -> list[Plan]:
+    """Return what may still be confirmed, in order: the proposal, then the next best measured.
+
+    The order must not change while windows come in, so rivals are ranked without them. Where the
+    baseline breaks a limit the last is what is furthest from it: not the baseline at any price.
+    """
+    before = weigh(study, [t for t in trials if t.number < study.phase_since])
+    known = {setting_key(row.setting) for row in proposed.rows}
+    others = [c for c in rivals(study, before) if setting_key(c.setting) not in known]
+    if before.broken is not None and len(others) >= CONFIRM_CANDIDATES:
+        metric, sign = before.broken.metric, before.broken.sign
+        safest = min(others[1:], key=lambda c: sign * c.estimates[metric].mean)
+        others = [*others[: CONFIRM_CANDIDATES - 2], safest]
+    return [proposed, *(Plan.single(c.setting) for c in others)][:CONFIRM_CANDIDATES]
+
+
+def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> ConfirmResult:
+    """Judge a row by the windows that were asked for its load."""
+    study = past.study
+    if study.rests(row.setting):
+        return THE_BASELINE
+    at = asked(study, plan, row)
+    own = [t for t in windows if t.context == at]
+    result = _judged(study, row.setting, own, past.at(at))
+    if at and result == PENDING:
+        result = _hopeless(study, own, at)
+    if result == PENDING and len(windows) >= CONFIRM_MOST:
+        return _lost(f"{len(windows)} confirming windows did not settle it")
+    return result
+
+
+def _judged(
+    study: Study, setting: Setting, windows: Sequence[Trial], evidence: Evidence
+) -> ConfirmResult:
+    """Judge a setting by its own confirming windows: the one that proposed it was selected.
+
+    Its rival is the baseline in the windows alternating with its own, so what comes later for other
+    contenders changes nothing. A baseline that breaks a limit is no rival: what is proven to keep all
+    wins, whatever it costs.
+    """
+    own = [t for t in windows if t.tries(setting)]
+    good = [t for t in own if t.state is TrialState.COMPLETED]
+    failed = [t for t in own if t.state is TrialState.FAILED]
+    bad = next((t for t in own if t.censored), None)
+    if bad is None and len(failed) >= guard.MOST_FAILURES:
+        bad = failed[-1]
+    if bad is not None:
+        return _lost(f"trial {bad.number} {bad.state}: {bad.reason}")
+    if len(good) < CONFIRM_WINDOWS:
+        spent = len(own) >= CONFIRM_TRIES
+        return _lost(f"{len(own)} windows were not enough") if spent else PENDING
+    shown = _pools(study, good)
+    if not guard.may_hold(shown, evidence.limits):
+        may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
+        if len(own) < CONFIRM_TRIES and may_be:
+            return PENDING
+        return _lost("its confirming windows do not prove that the limits hold")
+    reference = _pools(study, _alternating_with(study, good, windows))
+    return _compared(study, evidence, reference, shown)
+
+
+def _hopeless(study: Study, windows: Sequence[Trial], at: Context) -> ConfirmResult:
+    """Return the loss of a row at whose load too little can be measured, of the baseline above all."""
+    base = [t for t in windows if t.tries(study.baseline)]
+    failed = sum(t.state is TrialState.FAILED for t in base)
+    vain = len(base) >= CONFIRM_TRIES and not any(t.solid for t in base)
+    if failed >= guard.MOST_FAILURES or vain:
+        said = base[-1].reason or "no reason given"
+        return _lost(f"the baseline could not be measured at {in_words(at)}: {said}")
+    if len(windows) >= 2 * CONFIRM_TRIES:
+        return _lost(f"{len(windows)} windows were not enough")
+    return PENDING
+
+
+def _compared(
+    study: Study,
+    evidence: Evidence,
+    reference: Mapping[str, Estimate],
+    shown: Mapping[str, Estimate],
+) -> ConfirmResult:
+    """Judge what a setting gains over the baseline, and say what that costs of the capacity."""
+    metric, score = study.objective.metric, study.objective.score
+    before, after = score(reference), score(shown)
+    if before is None or after is None:
+        return _lost(f"{metric} was not measured")
+    gain = saving(before, after, study.objective.sign)
+    percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
+    lost = capacity_lost(reference, shown, needed_metrics(study), study.quantities)
+    cost = f"; {lost}" if lost else ""
+    if evidence.broken is not None:
+        how = f"{percent} better" if gain.mean >= 0.0 else f"{percent.removeprefix('-')} worse"
+        kept = f"confirmed: it keeps {evidence.broken.in_short}, which the baseline breaks"
+        return ConfirmResult(True, False, f"{kept}; {metric} {how} than the baseline{cost}")
+    if gain.low <= 0.0:
+        return _lost(f"its gain over the baseline is not proven ({percent})")
+    said = f"confirmed: {metric} {percent} better than the baseline{cost}"
+    return ConfirmResult(True, False, said)
+
+
+def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Trial]) -> list[Trial]:
+    """Return the baseline's windows since the setting before this one and up to its last."""
+    baseline = [t for t in windows if t.tries(study.baseline) and t.state is TrialState.COMPLETED]
+    first, last = own[0].number, own[-1].number
+    strangers = [t.number for t in windows if t.number < first and not t.tries(study.baseline)]
+    since = max(strangers, default=0)
+    return [t for t in baseline if since < t.number < last]
+
+
+def _pools(study: Study, windows: Sequence[Trial]) -> dict[str, Estimate]:
+    return pool_windows([t.shown for t in windows], study.quantities)
+
+
+def _alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Trial]) -> Assign:
+    """Return the next of the alternating windows: baseline, contender, baseline, contender."""
+    load = f", at {in_words(at)}" if at else ""
+    done = [t for t in windows if t.state is TrialState.COMPLETED and t.context == at]
+    if not done or not done[-1].tries(study.baseline):
+        return Assign(study.baseline, f"confirming: the baseline's turn{load}", at)
+    return Assign(setting, f"confirming: the proposed setting's turn{load}", at)

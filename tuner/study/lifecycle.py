@@ -1,0 +1,193 @@
+"""What a study does next, derived from its trials alone: after a crash the same step comes out.
+
+BASELINE measures the default until it is known, TUNING asks the policy, CONFIRMING pits the proposed
+plan against the baseline in alternating windows, HOLDING rests. A continuous study asks the policy
+round by round and confirms nothing. Where trials fail in a row, and one of them is the baseline's,
+whatever is wrong is not the setting: the study is PAUSED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner import guard
+from tuner.core import (
+    Done,
+    Mode,
+    Past,
+    Phase,
+    Plan,
+    Policy,
+    Row,
+    Study,
+    Trial,
+    TrialState,
+    Try,
+    Wait,
+    baseline_context,
+    comparable,
+    render_setting,
+)
+from tuner.study.confirm import confirming
+from tuner.study.moves import (
+    Assign,
+    Move,
+    Rest,
+    Step,
+    hold_baseline,
+    in_words,
+    needed_metrics,
+    of_this_phase,
+    rivals,
+    without,
+)
+
+BASELINE_WINDOWS = 2
+BASELINE_TRIES = 6
+FAILED_IN_A_ROW = 4
+"""After so many failed trials in a row the baseline has to show that anything works: our choice."""
+LOAD_CHANGED = 2
+"""So many trials in a row under another load mean that the load is not the baseline's any more."""
+
+
+def next_step(past: Past, policy: Policy) -> Step:
+    """Return the study's next step. Call it only while no trial is running."""
+    study = past.study
+    trials = tuple(t for t in past.trials if t.state is not TrialState.ABORTED)
+    doubt = _doubt(past, trials)
+    if doubt is not None:
+        return doubt
+    if study.phase is Phase.BASELINE:
+        return _baseline(past, trials)
+    if study.phase is Phase.TUNING:
+        return _tuning(past, trials, policy)
+    if study.phase is Phase.CONFIRMING:
+        return confirming(past, trials)
+    return Rest(f"the study is {study.phase}")
+
+
+def _doubt(past: Past, trials: Sequence[Trial]) -> Step | None:
+    """Return what to do where one trial after the other fails: ask the baseline, then pause.
+
+    A device that somebody has to see to (it is lost, or the actuator has paused it) fails at any
+    setting, and would fail at every further one.
+    """
+    study = past.study
+    latest = of_this_phase(study, trials)[-FAILED_IN_A_ROW:]
+    if len(latest) < FAILED_IN_A_ROW or any(t.state is not TrialState.FAILED for t in latest):
+        return None
+    why = f"{FAILED_IN_A_ROW} trials in a row failed"
+    if any(t.tries(study.baseline) for t in latest):
+        said = latest[-1].reason or "no reason given"
+        return Move(Phase.PAUSED, f"{why}, at the baseline too; the last: {said}")
+    if study.phase is Phase.TUNING and not _continuous(study) and past.left <= 0:
+        return None
+    return Assign(study.baseline, f"{why}: does the baseline still work?")
+
+
+def _baseline(past: Past, trials: Sequence[Trial]) -> Step:
+    study = past.study
+    windows = of_this_phase(study, trials)
+    needed = set(needed_metrics(study))
+    good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
+    if len(good) >= BASELINE_WINDOWS:
+        baseline = past.evidence.baseline
+        vain = next((c.metric for c in study.constraints if c.limit(baseline) is None), None)
+        if vain is not None:
+            why = f"{vain} is {baseline[vain].mean:g} at the baseline"
+            return Move(Phase.PAUSED, f"{why}: no limit is relative to that; set an absolute one")
+        return Move(Phase.TUNING, f"the baseline is known from {len(good)} windows")
+    if len(windows) >= BASELINE_TRIES:
+        last = windows[-1]
+        return hold_baseline(
+            study,
+            past.evidence,
+            f"the baseline could not be measured in {len(windows)} windows; the last was "
+            f"{last.state}: {last.reason or 'no reason given'}",
+        )
+    return Assign(study.baseline, f"baseline window {len(good) + 1} of {BASELINE_WINDOWS}")
+
+
+def _continuous(study: Study) -> bool:
+    return study.terms.mode is Mode.CONTINUOUS
+
+
+def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
+    study = past.study
+    if past.limits is None:
+        return Move(Phase.BASELINE, "the baseline is not known")
+    if not _continuous(study) and _load_changed(study, trials):
+        return Move(Phase.BASELINE, "the load is not the baseline's any more")
+    suggestion = policy.suggest(past)
+    if isinstance(suggestion, Wait):
+        return Rest(suggestion.why)
+    if isinstance(suggestion, Done):
+        return _proposal(past, trials, suggestion.plan, suggestion.why)
+    if suggestion.context.keys() - study.askable:
+        can = ", ".join(sorted(study.askable)) or "nothing"
+        why = f"policy {study.policy} asks for {in_words(suggestion.context)}"
+        return Move(Phase.PAUSED, f"{why}; what a trial can ask for here: {can}")
+    return _attempt(past, trials, suggestion)
+
+
+def _attempt(past: Past, trials: Sequence[Trial], wanted: Try) -> Step:
+    """Try what the policy suggests, unless the guard speaks against it or the trials are spent."""
+    study, known = past.study, past.at(wanted.context)
+    refusal = guard.objection(study, known, trials, wanted.setting) or guard.risk(
+        study, known, wanted.predicted
+    )
+    if refusal is not None:
+        why = f"the guard refused {render_setting(wanted.setting)}: {refusal}"
+        if _continuous(study):
+            return Assign(study.baseline, f"{why}; the baseline instead", wanted.context)
+    elif past.left <= 0 and not _continuous(study):
+        why = f"all {study.terms.trials} trials are spent"
+    else:
+        return Assign(wanted.setting, wanted.why, wanted.context)
+    best = next(iter(rivals(study, past.evidence)), None)
+    if best is None:
+        return hold_baseline(study, past.evidence, why)
+    return _proposal(past, trials, Plan.single(best.setting), why)
+
+
+def _load_changed(study: Study, trials: Sequence[Trial]) -> bool:
+    """Return whether the latest trials were all contaminated by another load than the baseline's."""
+    present = baseline_context(study, trials)
+    latest = of_this_phase(study, trials)[-LOAD_CHANGED:]
+    return len(latest) == LOAD_CHANGED and all(
+        t.state is TrialState.CONTAMINATED and not t.context and not comparable(t.ran_at, present)
+        for t in latest
+    )
+
+
+def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move:
+    """Move to confirming a plan, unless it is the baseline or the guard speaks against a row.
+
+    A continuous study holds it at once, with the baseline in the place of what the guard refuses.
+    """
+    study, evidence = past.study, past.evidence
+    if all(study.rests(row.setting) for row in plan.rows):
+        return hold_baseline(study, evidence, why)
+    refused = {
+        number: f"the guard refused the plan's {render_setting(row.setting)}: {refusal}"
+        for number, row in enumerate(plan.rows)
+        if (refusal := _objection(past, trials, plan, row)) is not None
+    }
+    if _continuous(study):
+        why = "; ".join([why, *dict.fromkeys(refused.values())])
+        kept = without(study, plan, refused)
+        return (
+            hold_baseline(study, evidence, why) if kept is None else Move(Phase.HOLDING, why, kept)
+        )
+    if not refused:
+        return Move(Phase.CONFIRMING, why, plan)
+    said = next(iter(refused.values()))
+    best = next(iter(rivals(study, evidence)), None)
+    if best is None:
+        return hold_baseline(study, evidence, said)
+    return Move(Phase.CONFIRMING, said, Plan.single(best.setting))
+
+
+def _objection(past: Past, trials: Sequence[Trial], plan: Plan, row: Row) -> str | None:
+    """Return what speaks against a row at its load, None where nothing does."""
+    return guard.objection(past.study, past.behind(plan, row), trials, row.setting)

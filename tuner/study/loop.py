@@ -1,0 +1,425 @@
+"""One study at work: past → step → order to the device → report → evidence.
+
+All state is in the store, so a tuner that dies goes on where it was. One lock per study keeps two
+callers of this process from taking the same step; the store's constraints keep two processes from it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from tuner.core import (
+    Conflict,
+    Device,
+    Event,
+    InvalidInput,
+    Lease,
+    NotFound,
+    Now,
+    Observation,
+    Outcome,
+    Past,
+    Phase,
+    Plan,
+    Policy,
+    Report,
+    StaleToken,
+    Store,
+    Study,
+    Trial,
+    TrialState,
+    merged,
+    refuse_negative,
+)
+from tuner.study import assignments, lifecycle, moves
+from tuner.study.presence import Presence
+from tuner.study.silence import Silence
+from tuner.wire import (
+    Assignment,
+    HoldOrder,
+    HoldReport,
+    Idle,
+    Poll,
+    Receipt,
+    Registered,
+    Release,
+    Renewal,
+    TrialReport,
+)
+
+log = logging.getLogger(__name__)
+
+TUNER = "tuner"
+"""Who made a revision that no operator asked for."""
+MOST_ATTEMPTS = 3
+MOST_MOVES = 6
+MOST_ABANDONED = 3
+MOST_LATE = 8
+"""So many late reports of a trial are kept from each device."""
+
+Orders = Assignment | HoldOrder | Idle | Release
+
+
+@dataclass
+class Loop:
+    """Carries studies on whenever an agent asks.
+
+    `policies` finds a policy by name, `hours` says whether tuning is allowed at a time (holding
+    always is). `now` is for display: how long a lease lasts is counted on `monotonic`, in seconds.
+    Raises the store's errors; a refused message changes nothing.
+    """
+
+    store: Store
+    policies: Callable[[str], Policy]
+    now: Now
+    lease_s: float = 30.0
+    abandon_s: float = 900.0
+    hours: Callable[[datetime], bool] = lambda _: True
+    monotonic: Callable[[], float] = time.monotonic
+    _silence: Silence = field(init=False)
+    _locks: defaultdict[str, threading.RLock] = field(
+        default_factory=lambda: defaultdict(threading.RLock)
+    )
+
+    _holds: assignments.Holds = field(default_factory=assignments.Holds)
+    presence: Presence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
+        self.presence = Presence(self.store.devices, self.now, self.monotonic, self.lease_s)
+
+    def lock(self, study: str) -> threading.RLock:
+        """Return the lock that whoever changes a study holds meanwhile."""
+        return self._locks[study]
+
+    def register(self, device: Device) -> Registered:
+        """Store a device as its agent describes it; a new driver or workload restarts its study."""
+        device = replace(device, seen_at=self.now())
+        try:
+            former = self.store.devices.get(device.id)
+        except NotFound:
+            self.note("registered", f"{device.board} with {device.workload}", device=device.id)
+        else:
+            known = former.driver, former.workload_version
+            if known != (device.driver, device.workload_version):
+                self._restart_evidence(device)  # before `put`: a crash between finds it again
+        self.store.devices.put(device)
+        self.presence.heard(device.id)
+        return Registered(lease_s=self.lease_s)
+
+    def order(self, device: str, poll: Poll) -> Orders:
+        """Return what a device is to do now. Asking again after a crash gives the same trial.
+
+        Raises:
+            Conflict: a second agent serves the device, and this one is the first of the two.
+        """
+        self.store.devices.get(device)
+        news = self.presence.meet(device, poll)
+        if news:
+            self.note("unable" if poll.unable else "able", news, device=device)
+        self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
+        study = self.store.studies.of(device)
+        if study is None:
+            stopped = assignments.stopped(self.store.stops, device, poll)
+            return stopped or Release(why="no active study has this device")
+        with self.lock(study.id):
+            if (stopped := assignments.stopped(self.store.stops, device, poll)) is not None:
+                self.abort(study, stopped.why)
+                return stopped
+            for _ in range(MOST_MOVES):
+                study = self.store.studies.get(study.id)
+                count = self.store.trials.count(study.id)  # first: another process may begin one
+                running = next(iter(self.store.trials.running(study.id)), None)
+                if running is not None:
+                    answer = self._running(study, running, device, poll)
+                else:
+                    answer = self._advance(study, count, device, poll)
+                if answer is not None:
+                    return answer
+        return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
+
+    def renew(self, renewal: Renewal) -> Registered:
+        """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
+        stop = self.store.stops.current()
+        if stop is not None:
+            raise Conflict(f"every device is stopped ({stop})", hint="put the device back")
+        lease = self.store.leases.renew(
+            renewal.device, renewal.token, renewal.nonce, self._lease_end()
+        )
+        self._silence.in_time(lease)
+        self.presence.heard(renewal.device)
+        return Registered(lease_s=self.lease_s)
+
+    def record(self, message: TrialReport) -> Receipt:
+        """Take a report: close the trial, or keep it as late evidence when its token is not in force."""
+        study = self.store.studies.get(message.study)
+        _require(message.device, study)
+        if message.outcome.measurement is not None:
+            refuse_negative(message.outcome.measurement.estimates, study.quantities)
+        with self.lock(message.study):
+            trial = self._trial(message.study, message.trial)
+            known = self.store.trials.reports(message.study, message.trial)
+            own = [r for r in known if r.device == message.device]
+            if any((r.token, r.nonce) == (message.token, message.nonce) for r in own):
+                return Receipt(result="duplicate")
+            late = trial.state.final or not self._in_force(message)
+            if late and sum(r.late for r in own) >= MOST_LATE:
+                raise StaleToken(
+                    f"trial {message.trial} has {MOST_LATE} late reports of {message.device} already",
+                    hint="this one was not kept: it would close nothing",
+                )
+            self.store.trials.report(
+                Report(
+                    study=message.study,
+                    trial=message.trial,
+                    device=message.device,
+                    attempt=message.attempt,
+                    token=message.token,
+                    nonce=message.nonce,
+                    outcome=message.outcome,
+                    received_at=self.now(),
+                    late=late,
+                )
+            )
+            if late:
+                text = f"trial {message.trial} attempt {message.attempt} reported late; kept"
+                self.note("late report", text, message.study, message.device)
+                return Receipt(result="late")
+            self.store.leases.release(message.device, message.token)
+            closed = self._close(self.store.studies.get(message.study), trial)
+            return Receipt(result="closed" if closed else "kept")
+
+    def observe(self, message: HoldReport) -> Receipt:
+        """Take a window of a hold, or its end, which sends the study back to its baseline."""
+        with self.lock(message.study):
+            study = self.store.studies.get(message.study)
+            _require(message.device, study)
+            if message.measurement is not None:
+                self.store.observations.add(
+                    Observation(
+                        study=study.id,
+                        device=message.device,
+                        setting=message.setting,
+                        measurement=message.measurement,
+                        at=self.now(),
+                    )
+                )
+            if not message.ended:
+                return Receipt(result="kept")
+            self.note("hold ended", message.ended, study.id, message.device)
+            old = study.phase is not Phase.HOLDING or study.revision != message.revision
+            if old or self.store.stops.current() is not None:  # who stops all ends no study
+                return Receipt(result="late")
+            self.afresh(study, f"the hold ended: {message.ended}")
+            return Receipt(result="closed")
+
+    def reap(self) -> int:
+        """End running trials that no agent has cared for since `abandon_s`; return how many.
+
+        A lease that merely ran out stays: until somebody newer takes the trial, its late owner may
+        still report, and the same agent asking again gets the same trial. A tuner that was away itself
+        (started anew, suspended, without its database) gives everybody the same time once more.
+        """
+        with self._silence.listening():
+            studies = [s for s in self.store.studies.list() if s.active]
+            return sum(self._reap(s) for s in studies if self.store.trials.running(s.id))
+
+    def _reap(self, study: Study) -> int:
+        ended = 0
+        with self.lock(study.id):
+            for trial in self.store.trials.running(study.id):
+                leases = [self.store.leases.get(device) for device in study.devices]
+                if self._close(study, trial) or not self._silence.abandoned(
+                    study.id, trial, leases
+                ):
+                    continue
+                why = f"no agent has cared for it for {self.abandon_s:g} s"
+                self._cancel(study, trial, why)
+                self._despair(study, trial, why)
+                ended += 1
+        return ended
+
+    def _despair(self, study: Study, trial: Trial, why: str) -> None:
+        """Pause a study whose trials are abandoned one after another: a device of it is gone."""
+        latest = self.store.trials.list(study.id)[-MOST_ABANDONED:]
+        if len(latest) == MOST_ABANDONED and all(t.reason == why for t in latest):
+            reported = {r.device for r in self.store.trials.reports(study.id, trial.number)}
+            silent = ", ".join(d for d in study.devices if d not in reported)
+            said = f"{MOST_ABANDONED} trials in a row were abandoned; the last had no report of {silent}"
+            self.move(self.store.studies.get(study.id), Phase.PAUSED, said)
+
+    def _cancel(self, study: Study, trial: Trial, why: str) -> None:
+        self._end(trial, study.id, Outcome(state=TrialState.ABORTED, reason=why))
+        for device in study.devices:
+            lease = self.store.leases.get(device)
+            if lease is not None and lease.study == study.id:
+                self.store.leases.release(device, lease.token)
+
+    def abort(self, study: Study, reason: str) -> None:
+        """End the study's running trial from outside; its agents learn it at their next renewal."""
+        for trial in self.store.trials.running(study.id):
+            self._cancel(study, trial, reason)
+
+    def afresh(self, study: Study, why: str) -> Study:
+        """Start a study's evidence anew from its baseline; nothing is forgotten, it only stops counting."""
+        fresh = replace(study, since_trial=self.store.trials.count(study.id) + 1)
+        if study.phase is Phase.PAUSED:
+            fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
+        elif study.phase is not Phase.BASELINE:
+            return self.move(fresh, Phase.BASELINE, why)
+        self.note("afresh", why, study.id)
+        return self.store.studies.revise(
+            replace(fresh, phase_since=fresh.since_trial), TUNER, why, self.now()
+        )
+
+    def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
+        """Bring a study into another phase, with an event for the operator."""
+        moved = self.entering(study.moved(phase, plan))
+        stored = self.store.studies.revise(moved, TUNER, why, self.now())
+        self.note(str(phase), why, study.id)
+        return stored
+
+    def entering(self, study: Study) -> Study:
+        """Return the study with its phase beginning at its next trial."""
+        return replace(study, phase_since=self.store.trials.count(study.id) + 1)
+
+    def note(self, kind: str, text: str, study: str = "", device: str = "") -> None:
+        """Write an event for the operator."""
+        self.store.events.add(
+            Event(at=self.now(), kind=kind, text=text, study=study, device=device)
+        )
+
+    def _running(self, study: Study, trial: Trial, device: str, poll: Poll) -> Orders | None:
+        """Give the running trial to a device that asks, or say what it waits for."""
+        if self._close(study, trial):
+            return None
+        reports = self.store.trials.reports(study.id, trial.number)
+        if any(r.device == device and not r.late for r in reports):
+            return Idle(why=f"trial {trial.number} waits for the study's other devices")
+        if poll.unable:
+            self.abort(study, poll.unable)
+            return None
+        agent = poll.agent
+        lease = self.store.leases.get(device)
+        mine = lease is not None and (lease.study, lease.trial) == (study.id, trial.number)
+        if lease is not None and mine:
+            in_time = self._silence.in_time(lease)
+            if in_time and lease.held_by(agent):  # the answer got lost on its way
+                return self._assigned(study, trial, lease)
+            if in_time and not lease.succeeded_by(agent):
+                return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
+            if trial.attempt >= MOST_ATTEMPTS * len(study.devices):
+                why = f"{trial.attempt} attempts ended without a report"
+                self._end(trial, study.id, Outcome(state=TrialState.FAILED, reason=why))
+                self.store.leases.release(device, lease.token)
+                return None
+            trial = self.store.trials.restart(study.id, trial.number, self.now())
+            text = f"trial {trial.number} again, attempt {trial.attempt}"
+            self.note("attempt", text, study.id, device)
+        return self._granted(study, trial, device, agent)
+
+    def _advance(self, study: Study, count: int, device: str, poll: Poll) -> Orders | None:
+        """Take the study's next step; None where it moved and must be looked at again."""
+        trials = self.store.trials
+        if study.phase is Phase.HOLDING and study.plan is not None:
+            if poll.unable:
+                return Idle(why=poll.unable)
+            return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
+        if study.phase is Phase.PAUSED:
+            return Release(why=f"study {study.id} is paused")
+        if poll.holding and assignments.outgrown(
+            study, trials.list(study.id), poll.applied.setting
+        ):
+            return Release(why="what was held breaks a limit now; the baseline does not")
+        if not self.hours(self.now()):
+            return Idle(why="tuning is not allowed at this hour")
+        if why := self.presence.unable(study.devices):
+            return Idle(why=why)
+        step = self._step(study, trials.list(study.id), poll)
+        if isinstance(step, moves.Rest):
+            return Idle(why=step.why)
+        if isinstance(step, moves.Move):
+            self.move(study, step.phase, step.why, step.plan)
+            return None
+        trial = self.store.trials.begin(
+            study.id, step.setting, study.phase, step.why, self.now(), step.context
+        )
+        return self._granted(study, trial, device, poll.agent)
+
+    def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> moves.Step:
+        """Return the next step; a policy that fails pauses its study with the reason."""
+        past = Past(
+            study=study,
+            trials=tuple(trials),
+            context=poll.context,
+        )
+        try:
+            return lifecycle.next_step(past, self.policies(study.policy))
+        except Exception as error:  # whatever a plug-in raises must not stop the tuner
+            log.exception("policy %s failed in study %s", study.policy, study.id)
+            return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {error}")
+
+    def _granted(self, study: Study, trial: Trial, device: str, agent: str) -> Assignment:
+        lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
+        self._silence.in_time(lease)
+        return self._assigned(study, trial, lease)
+
+    def _assigned(self, study: Study, trial: Trial, lease: Lease) -> Assignment:
+        trials = self.store.trials.list(study.id)
+        return assignments.assignment(study, trials, trial, lease, self.lease_s)
+
+    def _close(self, study: Study, trial: Trial) -> bool:
+        """End the trial once every device of the study has reported; return whether it ended."""
+        reports = self.store.trials.reports(study.id, trial.number)
+        by_device = {r.device: r.outcome for r in reports if not r.late}
+        if not all(device in by_device for device in study.devices):
+            return False
+        self._end(trial, study.id, merged([by_device[d] for d in study.devices], study.quantities))
+        return True
+
+    def _end(self, trial: Trial, study: str, outcome: Outcome) -> None:
+        self.store.trials.end(study, trial.number, outcome, self.now())
+        if outcome.state is not TrialState.COMPLETED:
+            text = f"trial {trial.number}: {outcome.reason or 'no reason given'}"
+            self.note(str(outcome.state), text, study)
+
+    def _restart_evidence(self, device: Device) -> None:
+        study = self.store.studies.of(device.id)
+        if study is None:
+            return
+        with self.lock(study.id):
+            study = self.store.studies.get(study.id)
+            why = f"driver {device.driver}, workload {device.workload_version}: the device changed"
+            self.abort(study, why)
+            self.afresh(study, why)
+
+    def _in_force(self, message: TrialReport) -> bool:
+        lease = self.store.leases.get(message.device)
+        if lease is None or (lease.study, lease.trial) != (message.study, message.trial):
+            return False
+        try:
+            lease.admit(message.token, message.nonce)
+        except StaleToken:
+            return False
+        return True
+
+    def _trial(self, study: str, number: int) -> Trial:
+        for trial in self.store.trials.list(study):
+            if trial.number == number:
+                return trial
+        raise NotFound(f"study {study} has no trial {number}", hint="list its trials")
+
+    def _lease_end(self) -> datetime:
+        return self.now() + timedelta(seconds=self.lease_s)
+
+
+def _require(device: str, study: Study) -> None:
+    """Refuse what a device tells of a study that does not have it."""
+    if device not in study.devices:
+        raise InvalidInput(f"study {study.id} does not have the device {device}")
