@@ -20,11 +20,11 @@ from agents.agent.loop import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, uncollected
-from agents.target.measure import Bench
+from agents.target.measure import Measurer
 from agents.target.side import Side
 from agents.target.target import Target
 from agents.target.window import Usage
-from agents.tuner_link.client import Backoff, Link, connect
+from agents.tuner_link.client import Backoff, TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tuner import files
@@ -51,7 +51,7 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
         host = Host.here(config.root, config.name)
         credentials = Credentials(config.state_dir, config.token_file, host.agent)
         around = Surroundings(
-            link=Link(http, credentials, Spool(config.state_dir / "spool")),
+            link=TunerClient(http, credentials, Spool(config.state_dir / "spool")),
             journal=Journal(config.state_dir / "journal"),
             host=host,
             clock=HostClock(),
@@ -134,7 +134,7 @@ def refuse_shared(attachments: Sequence[Attachment]) -> None:
             )
 
 
-class Place:
+class DeviceWorker:
     """A device of the configuration: opened at the start, or as soon as it answers, and then worked."""
 
     def __init__(self, id: str, open: Callable[[], DeviceAgent], rng: random.Random) -> None:
@@ -184,14 +184,14 @@ class Place:
             self._agent.close()
 
 
-def _open_all(config: AgentConfig, around: Surroundings) -> list[Place]:
+def _open_all(config: AgentConfig, around: Surroundings) -> list[DeviceWorker]:
     """Open every device; one that does not answer is opened later. Raises InvalidInput."""
-    places: list[Place] = []
+    places: list[DeviceWorker] = []
     refuse_shared(config.devices)
     ids = device_ids(config.devices, around.host.name)
     for id, attachment in zip(ids, config.devices, strict=True):
         opening = partial(_open_one, id, attachment, config, around)
-        places.append(Place(id, opening, random.Random(f"{config.seed}/{id}/open")))
+        places.append(DeviceWorker(id, opening, random.Random(f"{config.seed}/{id}/open")))
         try:
             places[-1].open()
         except InvalidInput:
@@ -208,7 +208,7 @@ def _open_one(
     attached = {"spec": attachment.spec, "seed": str(config.seed)}
     if attachment.workload:
         attached["workload"] = attachment.workload
-    bench = Bench(
+    bench = Measurer(
         target=target,
         host_clock=around.clock,
         now=around.now,
@@ -220,14 +220,14 @@ def _open_one(
     return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
 
 
-def _run(places: Sequence[Place], stop: threading.Event) -> list[TuningError]:
+def _run(places: Sequence[DeviceWorker], stop: threading.Event) -> list[TuningError]:
     """Run a thread per device until all have ended or a stop; return what ended any of them.
 
     A loop that breaks puts its device back and does not stop the others.
     """
     failed: list[TuningError] = []
 
-    def work(place: Place) -> None:
+    def work(place: DeviceWorker) -> None:
         try:
             place.run(stop)
         except TuningError as error:

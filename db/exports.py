@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from db.history import Row
+from db.history import HistoryRow
 from tuner.core import Estimate
 
-ABOUT = tuple(f.name for f in fields(Row) if f.name not in ("setting", "load", "metrics"))
+ABOUT = tuple(f.name for f in fields(HistoryRow) if f.name not in ("setting", "load", "metrics"))
 """The columns that every trial has, in this order, before its setting and its metrics."""
 
 NUMBERS = ("mean", "stderr", "n", "low", "high", "origin", "scope")
@@ -26,12 +26,12 @@ LOAD = "load:"
 Cell = bool | int | float | str | datetime | None
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[HistoryRow]) -> str:
     """Return the rows as a JSON array of objects; an unbounded side of an estimate is null."""
     return json.dumps([_object(row) for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[HistoryRow]) -> str:
     """Return the rows as CSV with a header, in the columns that `columns` tells."""
     names = columns(rows)
     out = io.StringIO()
@@ -43,7 +43,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     return out.getvalue()
 
 
-def as_parquet(rows: Sequence[Row], path: Path) -> None:
+def as_parquet(rows: Sequence[HistoryRow], path: Path) -> None:
     """Write the rows to a Parquet file, in the columns that `columns` tells, times in UTC.
 
     A knob whose values are of several kinds over the studies becomes a column of text.
@@ -74,7 +74,7 @@ def as_parquet(rows: Sequence[Row], path: Path) -> None:
     parquet.write_table(pyarrow.table(table), path)
 
 
-def columns(rows: Sequence[Row]) -> tuple[str, ...]:
+def columns(rows: Sequence[HistoryRow]) -> tuple[str, ...]:
     """Return the column names: about the trial, `knob:NAME`, `load:NAME`, then `METRIC` and its doubt.
 
     Knobs, loads and metrics come sorted, so that the same rows give the same columns.
@@ -94,13 +94,13 @@ def _column(metric: str, part: str) -> str:
     return metric if part == "mean" else f"{metric}:{part}"
 
 
-def _object(row: Row) -> dict[str, Any]:
+def _object(row: HistoryRow) -> dict[str, Any]:
     about = {name: _plain(getattr(row, name)) for name in ABOUT}
     metrics = {name: _numbers(estimate) for name, estimate in row.metrics.items()}
     return {**about, "setting": dict(row.setting), "load": row.load, "metrics": metrics}
 
 
-def _cells(row: Row) -> dict[str, Cell]:
+def _cells(row: HistoryRow) -> dict[str, Cell]:
     cells: dict[str, Cell] = {name: getattr(row, name) for name in ABOUT}
     cells["devices"] = " ".join(row.devices)
     cells |= {name: str(cells[name]) for name in ("phase", "state")}

@@ -28,7 +28,7 @@ from tuner.core import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class HistoryQuestion:
     """Which trials are asked for; what is None does not narrow. `until` itself is not included."""
 
     device: str | None = None
@@ -41,7 +41,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class HistoryRow:
     """One trial with its study's circumstances.
 
     `verdict` is None where the trial is no evidence, where its limits are relative to a baseline not
@@ -68,7 +68,7 @@ class Row:
     why: str
 
 
-def history(store: Store, question: Question) -> tuple[Row, ...]:
+def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
     """Return the trials asked for, by start.
 
     Raises:
@@ -123,10 +123,10 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
     return tuple(c for _, c in sorted(front, key=lambda item: item[0]))
 
 
-def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
+def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[HistoryRow]:
     past = Past(study=study, trials=tuple(trials))
     for trial in trials:
-        yield Row(
+        yield HistoryRow(
             study=study.id,
             number=trial.number,
             attempt=trial.attempt,
@@ -146,7 +146,7 @@ def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[Row]:
         )
 
 
-def _asked(row: Row, question: Question) -> bool:
+def _asked(row: HistoryRow, question: HistoryQuestion) -> bool:
     return (
         (question.since is None or row.started_at >= question.since)
         and (question.until is None or row.started_at < question.until)

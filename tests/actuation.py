@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.device import Peer
-from agents.actuator.driver import Hand, Value, _told
+from agents.actuator.driver import DriverProcess, Value, _told
 from agents.actuator.grants import ActuatorConfig
-from agents.actuator.journal import Originals
-from agents.actuator.main import Actuator
+from agents.actuator.journal import RestoreJournal
+from agents.actuator.main import ActuatorService
 from agents.actuator.requests import VERBS
 from agents.devices import fake
 
 NO_GROUP = -1
 
 
-class DirectHand(Hand):
+class DirectHand(DriverProcess):
     """Asks the fake devices in a file in this very process; `puts` is what was written."""
 
     def __init__(self, hardware: Path) -> None:
@@ -35,17 +35,17 @@ class DirectHand(Hand):
 
 async def actuator_of(
     config: ActuatorConfig,
-    hand: Callable[[], Hand],
-    originals: Originals,
+    hand: Callable[[], DriverProcess],
+    originals: RestoreJournal,
     boot: str,
     now: Callable[[], float],
     found: Sequence[Mapping[str, Any]] = (),
-) -> Actuator:
+) -> ActuatorService:
     """Return an actuator as its composition root makes it, each device with a hand of its own.
 
     Devices that were `found` already are not looked for again.
     """
-    made = Actuator(config, hand, originals, boot, now, NO_GROUP)
+    made = ActuatorService(config, hand, originals, boot, now, NO_GROUP)
     made.adopt(made.new(found) if found else await made.find())
     return made
 
@@ -63,7 +63,7 @@ class Once(list[int]):
 class Direct:
     """An actuator called without a loop or a socket: one request, or one tick, after the other."""
 
-    def __init__(self, actuator: Actuator) -> None:
+    def __init__(self, actuator: ActuatorService) -> None:
         self.inner = actuator
         self.grant = actuator.grant
         self.status = actuator.status

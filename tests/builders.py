@@ -16,7 +16,6 @@ from tuner.core import (
     Device,
     Done,
     Estimate,
-    Glimpse,
     InvalidInput,
     Knob,
     Level,
@@ -24,6 +23,7 @@ from tuner.core import (
     Load,
     Measurement,
     Metric,
+    MetricSample,
     Objective,
     Origin,
     Outcome,
@@ -125,9 +125,9 @@ def window(
     )
 
 
-def glimpse(minute: float, energy_j: float, relative: float = 0.01) -> Glimpse:
+def glimpse(minute: float, energy_j: float, relative: float = 0.01) -> MetricSample:
     """Return what a held window at 600 MHz showed of its energy: 50 items a second for 10 s."""
-    return Glimpse(
+    return MetricSample(
         started_at=START + timedelta(minutes=minute),
         seconds=10.0,
         setting=setting_key(setting(600)),

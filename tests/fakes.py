@@ -16,11 +16,11 @@ import httpx
 from agents.agent.loop import DeviceAgent, Surroundings
 from agents.holding.journal import Journal
 from agents.host.host import Host
-from agents.target.measure import Bench
+from agents.target.measure import Measurer
 from agents.target.side import LiveSignal, Side
 from agents.target.target import Target
 from agents.target.window import Usage
-from agents.tuner_link.client import Link
+from agents.tuner_link.client import TunerClient
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tests.builders import Time
@@ -225,8 +225,8 @@ class Rig:
         return Target((device,), workload if self.workload else None)
 
     @property
-    def bench(self) -> Bench:
-        return Bench(
+    def bench(self) -> Measurer:
+        return Measurer(
             target=self.target,
             host_clock=self.time,
             now=self.time.now,
@@ -235,12 +235,12 @@ class Rig:
         )
 
     @property
-    def link(self) -> Link:
+    def link(self) -> TunerClient:
         """A link of an agent that has enrolled, and may again."""
         for name, token in (("token", "admin"), ("agent-token", "agent@host secret")):
             if not (self.folder / name).exists():
                 (self.folder / name).write_text(f"{token}\n")
-        return Link(self.tuner.client(), self.credentials, self.spool)
+        return TunerClient(self.tuner.client(), self.credentials, self.spool)
 
     @property
     def credentials(self) -> Credentials:

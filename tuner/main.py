@@ -84,8 +84,8 @@ def serve(config: TunerConfig) -> None:
     from tuner.service.api import create_app
     from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
-    from tuner.service.schedule import Chores, start
-    from tuner.service.watchdog import Alive
+    from tuner.service.schedule import Maintenance, start
+    from tuner.service.watchdog import Watchdog
 
     listener = bind(config)
     store = open_store(config.db)
@@ -94,7 +94,7 @@ def serve(config: TunerConfig) -> None:
     app = create_app(
         operations, token, names(config), version("jouletune"), lambda: server.should_exit
     )
-    scheduler = start(Chores(operations.loop, config.keep_days))
+    scheduler = start(Maintenance(operations.loop, config.keep_days))
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -106,7 +106,7 @@ def serve(config: TunerConfig) -> None:
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
             # uvicorn asks for it from its loop, first once it listens.
-            callback_notify=Alive(store.ping).tell,
+            callback_notify=Watchdog(store.ping).tell,
             timeout_notify=ALIVE_S,
         )
     )

@@ -40,7 +40,7 @@ Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
 """Returns which of a knob's granted values are worth trying; the last argument is its default."""
 
 
-class Line:
+class ActuatorClient:
     """A connection to the actuator, made anew where it broke; used by several threads.
 
     Whatever is asked may be asked twice: after a broken connection the device is no longer leased.
@@ -119,7 +119,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSetting:
     """What the actuator was told to hold, and until when on the host's clock."""
 
     setting: Mapping[str, Value | None]
@@ -136,7 +136,7 @@ class RemoteKnobs:
 
     def __init__(
         self,
-        line: Line,
+        line: ActuatorClient,
         about: Mapping[str, Any],
         times: Mapping[str, Any],
         clock: Clock,
@@ -158,7 +158,7 @@ class RemoteKnobs:
         self._clock = clock
         self._lock = threading.Lock()
         self._trial_from: float | None = None
-        self._held: Held | None = None
+        self._held: HeldSetting | None = None
         self._wrong = ""
         self._closed = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -197,7 +197,7 @@ class RemoteKnobs:
         with self._lock:
             until = self._clock.monotonic() + valid_for_s
             self._trial_from, self._held, self._wrong = None, None, ""
-            self._held = self._ask_hold(Held(self._wire(setting), until))
+            self._held = self._ask_hold(HeldSetting(self._wire(setting), until))
         self._keep()
 
     def release(self) -> None:
@@ -241,7 +241,7 @@ class RemoteKnobs:
                     with suppress(TuningError):
                         self._ask_hold(self._held)
 
-    def _ask_hold(self, held: Held) -> Held:
+    def _ask_hold(self, held: HeldSetting) -> HeldSetting:
         self._line.ask(
             "hold",
             device=self.uuid,
@@ -281,7 +281,7 @@ def open_remote(
         ActuationError: the actuator does not answer.
         NotFound: it has no such device.
     """
-    line = Line(path)
+    line = ActuatorClient(path)
     told = line.ask("capabilities")
     for about in told["devices"]:
         if about["uuid"] == uuid:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from agents.actuator.driver import Hand, Value
+from agents.actuator.driver import DriverProcess, Value
 from agents.actuator.grants import ActuatorConfig
-from agents.actuator.journal import Originals
+from agents.actuator.journal import RestoreJournal
 from agents.actuator.restoring import Forgotten, Restorer, Wanted
 from tuner import errors
 
@@ -36,7 +36,7 @@ class Peer(NamedTuple):
 
 
 @dataclass(eq=False)
-class Slot:
+class ManagedDevice:
     """One device: what may be done to it, what is done, and for whom.
 
     The verbs are those of the wire; `ask` is the way to them. `heard` is when its agent last said
@@ -46,8 +46,8 @@ class Slot:
 
     about: Mapping[str, Any]
     config: ActuatorConfig
-    hand: Hand
-    originals: Originals
+    hand: DriverProcess
+    originals: RestoreJournal
     boot: str
     now: Callable[[], float]
     allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)

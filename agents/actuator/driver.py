@@ -72,7 +72,7 @@ class KnobDriver(Protocol):
         ...
 
 
-class Hand:
+class DriverProcess:
     """Asks drivers in a child process, each call within a deadline in seconds; one call at a time.
 
     Every call raises ActuationError or DeviceLost. After a call that hung, what it was to do may or

@@ -26,7 +26,7 @@ STAY = "stay=all"
 
 
 @dataclass(slots=True)
-class Touched:
+class KnobState:
     """A knob that we write: what it was found at, and what we wrote last.
 
     None is the driver's own default, for a knob that cannot be read. `pending` while a write is on its
@@ -45,10 +45,10 @@ class Record:
     device: str
     boot: str
     epoch: str = ""
-    knobs: dict[str, Touched] = field(default_factory=dict)
+    knobs: dict[str, KnobState] = field(default_factory=dict)
 
 
-class Originals:
+class RestoreJournal:
     """Two files per device that is not as it was found, each with a checksum and a number.
 
     The whole one with the highest number counts. Its file calls are one each, so that what happens
@@ -206,7 +206,7 @@ def _name(device: str) -> str:
 
 
 def _record(table: dict[str, Any]) -> Record:
-    knobs = {name: Touched(**knob) for name, knob in table.pop("knobs").items()}
+    knobs = {name: KnobState(**knob) for name, knob in table.pop("knobs").items()}
     return Record(**table, knobs=knobs)
 
 

@@ -19,10 +19,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
-from agents.actuator.device import Peer, Slot
-from agents.actuator.driver import Hand, KnobDriver, refusal
+from agents.actuator.device import ManagedDevice, Peer
+from agents.actuator.driver import DriverProcess, KnobDriver, refusal
 from agents.actuator.grants import ActuatorConfig, load_config
-from agents.actuator.journal import Originals
+from agents.actuator.journal import RestoreJournal
 from agents.actuator.requests import LONGEST_LINE, credentials, groups, parse, to_line
 from agents.actuator.restoring import LONGEST_RETRY_S, RETRY_S
 from tuner import errors
@@ -42,7 +42,7 @@ LIFT = "once that is over, `jouletune actuator restore --all --lift`"
 
 
 @dataclass(eq=False)
-class Actuator:
+class ActuatorService:
     """All devices behind one door. One that hangs, hangs nobody who asks for another.
 
     `hand` makes what asks a driver. `missing` are the devices that have a record and do not answer,
@@ -50,12 +50,12 @@ class Actuator:
     """
 
     config: ActuatorConfig
-    hand: Callable[[], Hand]
-    originals: Originals
+    hand: Callable[[], DriverProcess]
+    originals: RestoreJournal
     boot: str
     now: Callable[[], float]
     gid: int
-    slots: dict[str, Slot] = field(default_factory=dict)
+    slots: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
     blind: str = ""
     stay: str = ""
@@ -65,7 +65,7 @@ class Actuator:
     def __post_init__(self) -> None:
         self.finder = self.hand()
 
-    async def find(self) -> list[Slot]:
+    async def find(self) -> list[ManagedDevice]:
         """Look for devices; return those that are not taken up yet."""
         self.blind, found = "", []
         try:
@@ -76,13 +76,13 @@ class Actuator:
         await self.finder.close()
         return self.new(found)
 
-    def new(self, found: Iterable[Mapping[str, Any]]) -> list[Slot]:
+    def new(self, found: Iterable[Mapping[str, Any]]) -> list[ManagedDevice]:
         """Return what was found and is not taken up yet."""
         shared = (self.originals, self.boot, self.now)
         unknown = [about for about in found if about["uuid"] not in self.slots]
-        return [Slot(about, self.config, self.hand(), *shared) for about in unknown]
+        return [ManagedDevice(about, self.config, self.hand(), *shared) for about in unknown]
 
-    def adopt(self, slots: Iterable[Slot]) -> None:
+    def adopt(self, slots: Iterable[ManagedDevice]) -> None:
         """Take devices up: from now on peers can ask for them."""
         self.slots |= {slot.uuid: slot for slot in slots}
         self.missing = self.originals.missing(self.slots, self.boot)
@@ -259,12 +259,12 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
     if unknown := [n for n in map(str, config.drivers) if n.partition(":")[0] not in DRIVERS]:
         hint = f"known: {', '.join(DRIVERS)}"
         raise errors.ConfigError(f"there is no driver {unknown[0]!r}", hint=hint)
-    hand = partial(Hand, partial(discover_all, config.drivers), config.deadline_s)
+    hand = partial(DriverProcess, partial(discover_all, config.drivers), config.deadline_s)
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
     boot, folder = BOOT_ID.read_text().strip(), Path(config.state_dir)
     with lock(folder):
-        originals = Originals(folder)
-        actuator = Actuator(config, hand, originals, boot, now, _gid(config.group))
+        originals = RestoreJournal(folder)
+        actuator = ActuatorService(config, hand, originals, boot, now, _gid(config.group))
         try:
             actuator.adopt(await actuator.find())
             left = await actuator.replay()
@@ -278,7 +278,7 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
     return not left
 
 
-async def serve(actuator: Actuator, server: asyncio.Server, stop: Collection[int]) -> None:
+async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collection[int]) -> None:
     """Serve agents until stopping. One task per device minds its time, whatever the others do."""
     notify("READY=1")
     async with asyncio.TaskGroup() as tasks:
@@ -291,7 +291,7 @@ async def serve(actuator: Actuator, server: asyncio.Server, stop: Collection[int
     server.close()  # and do not wait: agents stay connected for as long as they like
 
 
-async def listen(actuator: Actuator, path: Path) -> asyncio.Server:
+async def listen(actuator: ActuatorService, path: Path) -> asyncio.Server:
     """Listen on a socket that only its owner and a group can open. Raises StoreError."""
     try:
         server = await asyncio.start_unix_server(actuator.serve, path, limit=LONGEST_LINE)

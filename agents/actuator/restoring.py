@@ -6,9 +6,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from agents.actuator.driver import Hand, Value
+from agents.actuator.driver import DriverProcess, Value
 from agents.actuator.grants import Granted
-from agents.actuator.journal import Originals, Record, Touched
+from agents.actuator.journal import KnobState, Record, RestoreJournal
 from tuner.errors import ActuationError, DeviceLost, StoreError, TuningError
 
 log = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ class Restorer:
 
     about: Mapping[str, Any]
     terms: Granted
-    hand: Hand
-    originals: Originals
+    hand: DriverProcess
+    originals: RestoreJournal
     boot: str
     now: Callable[[], float]
     paused: str = ""
@@ -67,7 +67,7 @@ class Restorer:
         except Exception as error:  # noqa: BLE001 - whatever reads wrong is damaged
             named = {*self.terms.grant, *self.terms.original, *self.terms.failsafe}
             ours = sorted(named & self.about["ranges"].keys())
-            self.record = Record(self.uuid, self.boot, knobs={k: Touched(None) for k in ours})
+            self.record = Record(self.uuid, self.boot, knobs={k: KnobState(None) for k in ours})
             done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
             why = f"{_said(error)}; what it stood at before is not known, {done}"
             self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
@@ -108,7 +108,7 @@ class Restorer:
             raise ActuationError(f"{self.uuid} does not tell what {', '.join(untold)} stands at")
         record = deepcopy(self.record)
         for knob, value in todo.items():
-            touched = record.knobs.setdefault(knob, Touched(shown[knob]))
+            touched = record.knobs.setdefault(knob, KnobState(shown[knob]))
             touched.wrote, touched.pending = value, True
         self.originals.save(record)
         self.record = record

@@ -15,8 +15,8 @@ from agents.holding.journal import LIFT, Journal
 from agents.holding.plan_runner import PlanRunner
 from agents.holding.watch import Watch
 from agents.host.host import Host
-from agents.target.measure import CLOCK_STEP_S, Ask, Bench
-from agents.tuner_link.client import Backoff, Link
+from agents.target.measure import CLOCK_STEP_S, Ask, Measurer
+from agents.tuner_link.client import Backoff, TunerClient
 from agents.tuner_link.lease import LeaseKeeper
 from tuner.core import (
     ActuationError,
@@ -58,7 +58,7 @@ class Surroundings:
     from one asked after a crash.
     """
 
-    link: Link
+    link: TunerClient
     journal: Journal
     host: Host
     clock: Clock
@@ -77,7 +77,7 @@ class DeviceAgent:
     def __init__(
         self,
         device: Device,
-        bench: Bench,
+        bench: Measurer,
         holds: Path,
         around: Surroundings,
         attached: Mapping[str, str],

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 
-from agents.target.side import Sample
+from agents.target.side import SignalSample
 from tuner.core import Plan
 
 SMOOTHING_S = 2.0
@@ -36,12 +36,12 @@ class SignalLevel:
         self.row: int | None = None
         self.smoothed: float | None = None
         self.latest = self.present = 0.0
-        self._last: tuple[float, Sample] | None = None
+        self._last: tuple[float, SignalSample] | None = None
         self._vote: int | None = None
         self._voted_at = -math.inf
         self._votes: deque[int] = deque(maxlen=VOTES)
 
-    def see(self, now: float, sample: Sample) -> None:
+    def see(self, now: float, sample: SignalSample) -> None:
         """Take in a look at `now` seconds; one that tells nothing new changes nothing.
 
         What was started again, or whose totals went backwards, is compared with itself from then on;
@@ -88,7 +88,7 @@ class SignalLevel:
         self._votes.extend([row] * VOTES)
 
 
-def _mean(before: Sample, now: Sample, seconds: float) -> float | None:
+def _mean(before: SignalSample, now: SignalSample, seconds: float) -> float | None:
     """Return a signal's mean between two looks; None where they do not tell it."""
     if now.incarnation != before.incarnation:
         return None

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder, context_of
-from agents.target.measure import Ask, Bench, Check
-from agents.tuner_link.client import Link
+from agents.target.measure import Ask, Check, Measurer
+from agents.tuner_link.client import TunerClient
 from tuner.core import ActuationError, Clock, Conflict, Context, TuningError
 from tuner.wire import HoldReport
 
@@ -28,9 +28,9 @@ class Watch:
     def __init__(
         self,
         device: str,
-        bench: Bench,
+        bench: Measurer,
         holder: Holder,
-        link: Link,
+        link: TunerClient,
         clock: Clock,
         check: Check,
         rng: random.Random,

@@ -81,7 +81,7 @@ class LoadShape:
         return f"open loop at {self.rate_per_s:g}/s"
 
 
-class Caller(Protocol):
+class LoadCaller(Protocol):
     """One connection to what is loaded; used by one thread, closed by another."""
 
     def send(self) -> str:
@@ -125,7 +125,7 @@ class LoadRun:
 
     def __init__(
         self,
-        connect: Callable[[], Caller],
+        connect: Callable[[], LoadCaller],
         shape: LoadShape,
         *,
         clock: Clock,
@@ -196,7 +196,7 @@ class LoadRun:
             thread.join(timeout=1.0)
         return self.read()
 
-    def _work(self, caller: Caller) -> None:
+    def _work(self, caller: LoadCaller) -> None:
         while (due := self._next()) is not None:
             wrong = caller.send()
             now = self._clock.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from weakref import WeakSet
 
-from agents.load.generator import Caller, LoadRun, LoadShape, Tally
+from agents.load.generator import LoadCaller, LoadRun, LoadShape, Tally
 from agents.load.stats import shown_by
 from tuner.core import Clock, Context, Reading, Window
 
@@ -22,7 +22,7 @@ class LoadMeter:
 
     def __init__(
         self,
-        connect: Callable[[], Caller],
+        connect: Callable[[], LoadCaller],
         shape: LoadShape,
         counting: Callable[[], Totals],
         clock: Clock,

@@ -74,7 +74,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MeasuredWindow:
     """One window and what speaks against it; what is in words is empty where nothing does.
 
     `changed`: somebody else changed a knob; `foreign`: others were measured along, or another rate;
@@ -93,7 +93,7 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class Measurer:
     """Measures one target, on the target's own time where it has one.
 
     `host_clock` and `now` are the host's; `usage` tells the host's cores and this process's CPU time.
@@ -139,7 +139,7 @@ class Bench:
 
     def window(
         self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
-    ) -> Seen:
+    ) -> MeasuredWindow:
         """Warm up, and measure one window of a setting that is in force.
 
         Raises:
@@ -172,7 +172,7 @@ class Bench:
             foreign=window.foreign(),
             sources={name: self.target.source(name) for name in estimates},
         )
-        return Seen(measurement, changed, self._foreign(measurement, ask), broke)
+        return MeasuredWindow(measurement, changed, self._foreign(measurement, ask), broke)
 
     def pause(self, seconds: float, check: Check) -> None:
         """Let time pass on the target's clock. Raises Conflict when it must end."""
@@ -226,7 +226,7 @@ class Bench:
         return f"{name} was {told[name]:.4g}, to be compared with {expected[name]:.4g}"
 
 
-def _outcome(seen: Seen, ask: Ask, declared: Quantities) -> Outcome:
+def _outcome(seen: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
     if seen.broke is not None:
         return Outcome(
             state=TrialState.COMPLETED,
@@ -285,7 +285,7 @@ def _demand(
         raise MeasurementError("the energy counter stood still", hint="check the meter")
 
 
-def _in_words(seen: Seen) -> str:
+def _in_words(seen: MeasuredWindow) -> str:
     """Return which limit cut a window short, and by how much."""
     limit = seen.broke
     if limit is None:

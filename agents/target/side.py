@@ -38,7 +38,7 @@ class WorkloadChanged(ActuationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SignalSample:
     """A signal at one moment, one of the two numbers at least.
 
     `present` is its value now. `integral` adds up the signal over the seconds since what tells it was
@@ -62,7 +62,7 @@ class LiveSignal(Protocol):
         """Its name and unit."""
         ...
 
-    def read(self) -> Sample:
+    def read(self) -> SignalSample:
         """Return it as it is now."""
         ...
 
@@ -71,13 +71,13 @@ class LiveSignal(Protocol):
 class WaitingSignal(Protocol):
     """A live signal that can also be waited for."""
 
-    def wait_above(self, value: float, seconds: float) -> Sample:
+    def wait_above(self, value: float, seconds: float) -> SignalSample:
         """Return it once it is at least `value`, or after so many seconds."""
         ...
 
 
 @runtime_checkable
-class Guarded(Protocol):
+class HoldGuard(Protocol):
     """An actuator behind which somebody else guards a side, and puts it back when its agent is gone.
 
     What is applied is a trial there, unless it is confirmed here.
@@ -163,7 +163,7 @@ class Side:
     be set or measured here and why. `source` says in words where its numbers come from (`our load
     generator, closed loop of 4`); empty: the side's own meter. `signals` is what a plan can go by.
 
-    What else a side can do, its actuator and its meter say by what they are: `Guarded`, `Restartable`,
+    What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
     `FollowsPlans`, `OffersLoad`, `Closing`.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
@@ -188,9 +188,9 @@ class Side:
     signals: tuple[LiveSignal, ...] = ()
 
     @property
-    def guard(self) -> Guarded | None:
+    def guard(self) -> HoldGuard | None:
         """Who else guards the side, None where nobody does."""
-        return self.actuator if isinstance(self.actuator, Guarded) else None
+        return self.actuator if isinstance(self.actuator, HoldGuard) else None
 
     def close(self) -> None:
         """Let go of what the side holds open."""

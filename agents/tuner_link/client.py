@@ -79,7 +79,7 @@ class Backoff:
         self._failures = 0
 
 
-class Link:
+class TunerClient:
     """One tuner. Every call is one attempt; who calls backs off. Safe from many threads.
 
     An agent that has no token of its own, or one that the tuner does not know (any more), enrols first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from agents.tuner_link.client import Link
+from agents.tuner_link.client import TunerClient
 from tuner.core import Conflict, NotFound, StaleToken, TuningError
 from tuner.wire import Renewal
 
@@ -19,7 +19,7 @@ class LeaseKeeper:
     device safe is enforced here, and the tuner gives the same trial to nobody else.
     """
 
-    def __init__(self, link: Link, renewal: Renewal, lease_s: float) -> None:
+    def __init__(self, link: TunerClient, renewal: Renewal, lease_s: float) -> None:
         self._link = link
         self._renewal = renewal
         self._every_s = lease_s / 3.0

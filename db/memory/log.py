@@ -7,7 +7,7 @@ from copy import deepcopy
 from datetime import datetime
 
 from db.memory.tables import Tables, last_of
-from tuner.core import Event, Glimpse, Observation
+from tuner.core import Event, MetricSample, Observation
 
 
 class MemoryObservations:
@@ -37,7 +37,7 @@ class MemoryObservations:
 
     def glimpses(
         self, study: str, metric: str, since: datetime, last: int | None = None
-    ) -> Sequence[Glimpse]:
+    ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
         with self._tables.lock:
             windows = [o for o in self._tables.observations.values() if o.study == study]

@@ -14,7 +14,7 @@ from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.database import Database, Refused
 from db.sql.rows import observation_row, to_observation
-from tuner.core import Event, Glimpse, Observation, SettingKey, setting_key
+from tuner.core import Event, MetricSample, Observation, SettingKey, setting_key
 
 
 class SqlObservations:
@@ -57,7 +57,7 @@ class SqlObservations:
 
     def glimpses(
         self, study: str, metric: str, since: datetime, last: int | None = None
-    ) -> Sequence[Glimpse]:
+    ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
         begun = ObservationRow.started_at
         asked = (
@@ -158,10 +158,10 @@ def _glimpse(
     completed: int,
     mean: float,
     stderr: float,
-) -> Glimpse:
+) -> MetricSample:
     if text not in keys:
         keys[text] = setting_key(json.loads(text))
-    return Glimpse(
+    return MetricSample(
         started_at=started_at,
         seconds=seconds,
         setting=keys[text],

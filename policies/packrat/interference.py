@@ -24,7 +24,7 @@ MODEL_SD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PlanWindow:
     """A measured plan of like instances: `latency_s` is the slowest one's time for its batch."""
 
     instances: int
@@ -64,7 +64,7 @@ class Interference:
         return statistics.median(self.errors) if self.errors else None
 
 
-def fit(profile: Profile, windows: Sequence[Window], cores: int) -> Interference:
+def fit(profile: Profile, windows: Sequence[PlanWindow], cores: int) -> Interference:
     """Learn the correction from windows of several instances whose cell was profiled alone.
 
     Ridge regression of the slowdown minus one on the share of busy threads that are others', never
@@ -85,13 +85,13 @@ def fit(profile: Profile, windows: Sequence[Window], cores: int) -> Interference
     return Interference(share, cores, len(useful), tuple(errors), stderr)
 
 
-def predicted(profile: Profile, interference: Interference, window: Window) -> float:
+def predicted(profile: Profile, interference: Interference, window: PlanWindow) -> float:
     """Return the seconds that the profile, corrected, expects of a window's plan."""
     solo = profile.points[window.threads, window.batch].latency_s
     return solo * interference.slowdown(window.threads, window.instances * window.threads)
 
 
-def _share(profile: Profile, windows: Sequence[Window], cores: int) -> tuple[float, float]:
+def _share(profile: Profile, windows: Sequence[PlanWindow], cores: int) -> tuple[float, float]:
     """Return the share and its standard error."""
     numerator, denominator = 0.0, 1.0 / PRIOR_SD**2
     for window in windows:

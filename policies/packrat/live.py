@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policies.packrat.interference import Interference, Window, fit
+from policies.packrat.interference import Interference, PlanWindow, fit
 from policies.packrat.packing import Group
-from policies.packrat.profile import Cell, Point, Profile
+from policies.packrat.profile import Cell, Profile, ProfilePoint
 from tuner.core import (
     Candidate,
     Evidence,
@@ -97,7 +97,7 @@ class Outlook:
 
     study: Study
     measured: Mapping[Group, Candidate]
-    points: Mapping[Cell, Point]
+    points: Mapping[Cell, ProfilePoint]
     interference: Interference
 
     @classmethod
@@ -111,7 +111,7 @@ class Outlook:
         seen = {g: p for g, c in measured.items() if (p := batch_point(g, c)) is not None}
         points = {(g.threads, g.batch): p for g, p in seen.items() if g.instances == 1}
         windows = [
-            Window(g.instances, g.threads, g.batch, p.latency_s, p.stderr_s)
+            PlanWindow(g.instances, g.threads, g.batch, p.latency_s, p.stderr_s)
             for g, p in seen.items()
             if g.instances > 1
         ]
@@ -164,10 +164,10 @@ def demands_within(requests: float) -> list[int]:
     return [2**k for k in range(max(1, int(requests * UNDER_WAY_ROOM)).bit_length())]
 
 
-def batch_point(group: Group, candidate: Candidate) -> Point | None:
+def batch_point(group: Group, candidate: Candidate) -> ProfilePoint | None:
     """Return what its windows say of the time for full batches, None where they do not."""
     rate = candidate.estimates.get("throughput_per_s")
     if rate is None or rate.mean <= 0.0:
         return None
     latency_s = group.instances * group.batch / rate.mean
-    return Point(latency_s, latency_s * rate.stderr / rate.mean)
+    return ProfilePoint(latency_s, latency_s * rate.stderr / rate.mean)

@@ -13,7 +13,7 @@ Cell = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ProfilePoint:
     """What one instance alone showed: seconds per batch with their standard error, joules per item."""
 
     latency_s: float
@@ -32,7 +32,7 @@ class Profile:
             is not finite and positive, or a negative standard error.
     """
 
-    points: Mapping[Cell, Point]
+    points: Mapping[Cell, ProfilePoint]
     memory_bytes: float | None = None
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from policies.packrat.packing import Group
-from policies.packrat.profile import Cell, Point
+from policies.packrat.profile import Cell, ProfilePoint
 from tuner.core import Z95
 
 FASTER_PER_HALVING = 0.2
@@ -31,7 +31,7 @@ MARGIN = 0.02
 
 
 def open_points(
-    packings: Sequence[Group], known: Mapping[Cell, Point], closed: Collection[Cell] = ()
+    packings: Sequence[Group], known: Mapping[Cell, ProfilePoint], closed: Collection[Cell] = ()
 ) -> list[Cell]:
     """Return the cells to measure, the next one first; empty once the profile is good enough.
 
@@ -58,7 +58,7 @@ def open_points(
     return sorted(found)
 
 
-def lower_bound(known: Mapping[Cell, Point], cell: Cell) -> float:
+def lower_bound(known: Mapping[Cell, ProfilePoint], cell: Cell) -> float:
     """Return the seconds that a cell takes at least, going by the cells that were measured."""
     threads, items = cell
     bound = 0.0

@@ -93,7 +93,7 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MixWindow:
     """What one window showed of a mix's latency."""
 
     mix: Mix
@@ -114,7 +114,7 @@ def samples(
     inference: Demand,
     held: Setting,
     metric: str = "latency_p99_ms",
-) -> list[Sample]:
+) -> list[MixWindow]:
     """Return what a study's windows show of latency beside fine-tuning, at the clocks of `held`.
 
     Trials, and windows measured while a setting was held: where fine-tuning runs, it should be in
@@ -137,7 +137,7 @@ def samples(
             else NOTHING
         )
         mix = Mix(inference, int(window.setting[BATCH]), beside)
-        found.append(Sample(mix, shown[metric]))
+        found.append(MixWindow(mix, shown[metric]))
     return found
 
 
@@ -150,7 +150,7 @@ def _complete(window: Trial | Observation) -> Mapping[str, Estimate]:
     return window.measurement.estimates
 
 
-def predict(seen: Sequence[Sample], mix: Mix) -> Estimate:
+def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
     """Return the latency that a window of a mix would show, with its one-sided 95 % bounds.
 
     Least squares over the windows; features that never varied, or only together, are told apart no
@@ -191,7 +191,7 @@ def predict(seen: Sequence[Sample], mix: Mix) -> Estimate:
     )
 
 
-def admit(seen: Sequence[Sample], mix: Mix, limit: Limit, *, running: bool) -> Admission:
+def admit(seen: Sequence[MixWindow], mix: Mix, limit: Limit, *, running: bool) -> Admission:
     """Return whether a fine-tuning request may start beside the inference now.
 
     Only while none is running, and only where the upper bound of the latency predicted for the mix

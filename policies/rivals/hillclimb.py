@@ -8,7 +8,7 @@ local optimum the nearest untried setting is next.
 
 from __future__ import annotations
 
-from tuner.bo.observed import Observation, Observed, observed
+from tuner.bo.observed import Observed, ObservedSetting, observed
 from tuner.core import Knob, Past, Setting, Suggestion, Try, setting_key
 
 FIRST_STRIDE = 8
@@ -89,5 +89,5 @@ class _Climb:
             return False
         return old is None or not old.feasible or new.loss < old.loss
 
-    def _seen(self, setting: Setting) -> Observation | None:
+    def _seen(self, setting: Setting) -> ObservedSetting | None:
         return self._sofar.seen.get(setting_key(setting))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
-from tuner.bo.observed import Observation, Observed, observed
+from tuner.bo.observed import Observed, ObservedSetting, observed
 from tuner.core import InvalidInput, Knob, Past, Setting, Suggestion, Try
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _places(knobs: list[Knob], setting: Setting) -> dict[str, int]:
     return {k.name: k.index(setting[k.name]) for k in knobs}
 
 
-def _value(observation: Observation) -> float:
+def _value(observation: ObservedSetting) -> float:
     """Return the loss on a logarithmic scale, as it is where it is not positive."""
     return math.log(observation.loss) if observation.loss > 0.0 else observation.loss
 

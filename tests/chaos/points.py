@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.driver import KnobDriver, Value
-from agents.actuator.journal import Originals
+from agents.actuator.journal import RestoreJournal
 
 SIZE = 1 << 18
 HEAD = struct.Struct("qqdq")
@@ -92,7 +92,7 @@ class Points:
         HEAD.pack_into(self._shared, 0, *values)
 
 
-class CountedDisk(Originals):
+class CountedDisk(RestoreJournal):
     """The journal's disk, with a boundary before each call."""
 
     def __init__(self, points: Points, folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from agents.actuator.device import Peer
 from agents.actuator.driver import Value
-from agents.actuator.journal import Originals
+from agents.actuator.journal import RestoreJournal
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.faults import Faults, full
 from tests.chaos.theatre import BOOT, GPU, HELD, TRIED, TRIED_NEXT, Theatre
@@ -24,7 +24,7 @@ LATER_S = 120.0
 """Longer than any wait before the actuator tries again."""
 
 
-class FaultyDisk(Originals):
+class FaultyDisk(RestoreJournal):
     """A journal's disk that is full at the chosen point: it can be read, and written no more."""
 
     def __init__(self, faults: Faults, folder: Path) -> None:
@@ -151,7 +151,7 @@ class Stage:
 
     def started(self) -> Direct:
         """Return the actuator as it starts: journal replayed, grants made."""
-        disk = Originals(self.theatre.journal)
+        disk = RestoreJournal(self.theatre.journal)
         if self.wrong is None:
             disk = FaultyDisk(self.faults, self.theatre.journal)
         hand = FaultyHand(self.theatre.hardware, self.faults, self.wrong)

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from agents.actuator.client import Line
+from agents.actuator.client import ActuatorClient
 from tests.chaos.faults import Faults
 from tests.chaos.points import reap_all
 from tests.chaos.test_agent_faults import PatientTuner
@@ -21,27 +21,27 @@ from tests.chaos.theatre import Theatre
 from tuner.wire import Assignment
 
 Count = Callable[[str, int, int], None]
-Exchange = Callable[[Line, bytes], dict[str, Any]]
+Exchange = Callable[[ActuatorClient, bytes], dict[str, Any]]
 STEPS = 20
 
 
-def refused(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+def refused(line: ActuatorClient, request: bytes, exchange: Exchange) -> dict[str, Any]:
     return {"ok": False, "code": "actuation", "message": "the driver says no", "hint": ""}
 
 
-def unauthorised(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+def unauthorised(line: ActuatorClient, request: bytes, exchange: Exchange) -> dict[str, Any]:
     return {"ok": False, "code": "unauthorised", "message": "who are you?", "hint": ""}
 
 
-def of_no_known_kind(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+def of_no_known_kind(line: ActuatorClient, request: bytes, exchange: Exchange) -> dict[str, Any]:
     return {"ok": False, "code": "internal", "message": "it broke", "hint": ""}
 
 
-def unheard(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+def unheard(line: ActuatorClient, request: bytes, exchange: Exchange) -> dict[str, Any]:
     raise ConnectionResetError("it closed the connection")
 
 
-def heard_unanswered(line: Line, request: bytes, exchange: Exchange) -> dict[str, Any]:
+def heard_unanswered(line: ActuatorClient, request: bytes, exchange: Exchange) -> dict[str, Any]:
     exchange(line, request)
     raise TimeoutError("timed out")
 
@@ -60,10 +60,10 @@ def theatre(tmp_path: Path) -> Iterator[Theatre]:
 
 def point(folder: Path, theatre: Theatre, faults: Faults, wrong: Callable[..., Any]) -> str:
     """Be an agent whose line to the actuator fails; return what is wrong once it does no longer."""
-    whole: Exchange = Line._exchange
+    whole: Exchange = ActuatorClient._exchange
     ours = threading.current_thread()
 
-    def exchange(line: Line, request: bytes) -> dict[str, Any]:
+    def exchange(line: ActuatorClient, request: bytes) -> dict[str, Any]:
         # What the background renews in its own time is left alone: points are counted.
         verb = str(request[:24])
         if threading.current_thread() is not ours or not faults.strikes("actuator", verb):
@@ -73,7 +73,7 @@ def point(folder: Path, theatre: Theatre, faults: Faults, wrong: Callable[..., A
 
     rig: RemoteRig = open_rig(folder, theatre)
     rig.tuner = tuner = PatientTuner(rig.time, script=ORDERS)
-    with mock.patch.object(Line, "_exchange", exchange):
+    with mock.patch.object(ActuatorClient, "_exchange", exchange):
         agent = rig.agent()
         agent.begin()
         for _ in range(STEPS):

@@ -14,7 +14,7 @@ import pytest
 
 from agents.actuator.device import Peer
 from agents.actuator.driver import Value
-from agents.actuator.journal import Originals
+from agents.actuator.journal import RestoreJournal
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, TRIED, TRIED_NEXT, Theatre
 
@@ -39,7 +39,7 @@ class Cut:
             raise PowerCut
 
 
-class VolatileDisk(Originals):
+class VolatileDisk(RestoreJournal):
     """A disk that forgets what was not forced to it: contents by a file's sync, names by its folder's.
 
     `torn`: a name may reach the disk before its content does, which then is empty.
@@ -93,7 +93,7 @@ class CutHand(DirectHand):
         return await super().ask(verb, uuid, *details)
 
 
-def direct(theatre: Theatre, hand: DirectHand, boot: str, originals: Originals) -> Direct:
+def direct(theatre: Theatre, hand: DirectHand, boot: str, originals: RestoreJournal) -> Direct:
     made = actuator_of(theatre.config, lambda: hand, originals, boot, lambda: 0.0)
     return Direct(asyncio.run(made))
 
@@ -142,7 +142,7 @@ def test_a_record_of_another_boot_is_dropped_and_the_device_untouched(tmp_path: 
     theatre = Theatre(tmp_path / "t")
     hand = DirectHand(theatre.hardware)
     peer = Peer(1, 1, 7)
-    before = direct(theatre, hand, "the boot before", Originals(theatre.journal))
+    before = direct(theatre, hand, "the boot before", RestoreJournal(theatre.journal))
     before.grant()
     before.acquire(peer, GPU, 5.0)
     before.apply(peer, GPU, TRIED)

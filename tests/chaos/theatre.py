@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.actuator.driver import Hand, KnobDriver
+from agents.actuator.driver import DriverProcess, KnobDriver
 from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import COPIES, Originals
-from agents.actuator.main import Actuator, serve
+from agents.actuator.journal import COPIES, RestoreJournal
+from agents.actuator.main import ActuatorService, serve
 from agents.devices import fake
 from tests.actuation import actuator_of, listening
 from tests.chaos.points import (
@@ -116,17 +116,19 @@ class Theatre:
         for name, content in files:
             (self.journal / name).write_bytes(content)
 
-    async def actuator(self, points: Points | None = None, clock: Points | None = None) -> Actuator:
+    async def actuator(
+        self, points: Points | None = None, clock: Points | None = None
+    ) -> ActuatorService:
         """Return an actuator, counted by `points`, its clock turned by `clock`."""
         turned = clock or points or Points()
 
-        def hand() -> Hand:
-            return Hand(lambda: self.drivers(points), self.config.deadline_s)
+        def hand() -> DriverProcess:
+            return DriverProcess(lambda: self.drivers(points), self.config.deadline_s)
 
         def now() -> float:
             return time.monotonic() + turned.shift_s
 
-        originals = CountedDisk(points, self.journal) if points else Originals(self.journal)
+        originals = CountedDisk(points, self.journal) if points else RestoreJournal(self.journal)
         return await actuator_of(self.config, hand, originals, BOOT, now, self.found)
 
     def look(self) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from db.exports import as_csv, as_json
-from db.history import Question, history, pareto
+from db.history import HistoryQuestion, history, pareto
 from tests.builders import START, completed, setting, study, window
 from tuner.core import (
     Constraint,
@@ -54,11 +54,11 @@ class HistoryContract:
         store.trials.begin("s2", setting(600), Phase.TUNING, "", START + timedelta(minutes=6))
 
     @staticmethod
-    def _told(store: Store, question: Question) -> list[tuple[str, int]]:
+    def _told(store: Store, question: HistoryQuestion) -> list[tuple[str, int]]:
         return [(row.study, row.number) for row in history(store, question)]
 
     def test_everything_is_told_by_time(self, store: Store) -> None:
-        assert self._told(store, Question()) == [
+        assert self._told(store, HistoryQuestion()) == [
             ("s1", 1),
             ("s2", 1),
             ("s1", 2),
@@ -71,29 +71,32 @@ class HistoryContract:
     @pytest.mark.parametrize(
         ("question", "told"),
         [
-            (Question(study="s2"), [("s2", 1), ("s2", 2)]),
-            (Question(device="c"), [("s2", 1), ("s2", 2)]),
-            (Question(device="b", until=START + timedelta(minutes=2)), [("s1", 1)]),
-            (Question(device="nobody"), []),
-            (Question(workload="training", state=TrialState.FAILED), [("s2", 1)]),
-            (Question(since=START + timedelta(minutes=5)), [("s1", 5), ("s2", 2)]),
-            (Question(state=TrialState.RUNNING), [("s2", 2)]),
-            (Question(verdict=Verdict.INFEASIBLE), [("s1", 3), ("s1", 5)]),
-            (Question(verdict=Verdict.FEASIBLE, workload="training"), []),
+            (HistoryQuestion(study="s2"), [("s2", 1), ("s2", 2)]),
+            (HistoryQuestion(device="c"), [("s2", 1), ("s2", 2)]),
+            (HistoryQuestion(device="b", until=START + timedelta(minutes=2)), [("s1", 1)]),
+            (HistoryQuestion(device="nobody"), []),
+            (HistoryQuestion(workload="training", state=TrialState.FAILED), [("s2", 1)]),
+            (HistoryQuestion(since=START + timedelta(minutes=5)), [("s1", 5), ("s2", 2)]),
+            (HistoryQuestion(state=TrialState.RUNNING), [("s2", 2)]),
+            (HistoryQuestion(verdict=Verdict.INFEASIBLE), [("s1", 3), ("s1", 5)]),
+            (HistoryQuestion(verdict=Verdict.FEASIBLE, workload="training"), []),
         ],
     )
     def test_a_question_narrows(
-        self, store: Store, question: Question, told: list[tuple[str, int]]
+        self, store: Store, question: HistoryQuestion, told: list[tuple[str, int]]
     ) -> None:
         assert self._told(store, question) == told
 
     def test_an_unknown_study_is_not_found(self, store: Store) -> None:
-        for ask in (lambda: history(store, Question(study="no")), lambda: pareto(store, "no")):
+        for ask in (
+            lambda: history(store, HistoryQuestion(study="no")),
+            lambda: pareto(store, "no"),
+        ):
             with pytest.raises(NotFound, match="'no'"):
                 ask()
 
     def test_a_row_tells_the_trial_and_its_circumstances(self, store: Store) -> None:
-        row = history(store, Question(study="s1"))[4]
+        row = history(store, HistoryQuestion(study="s1"))[4]
         assert (row.devices, row.workload, row.phase) == (("a", "b"), "inference", Phase.TUNING)
         assert (row.setting, row.censored, row.why) == (setting(400), True, "to see")
         assert row.load == {"arrival_rate_per_s": 50.0}
@@ -101,7 +104,7 @@ class HistoryContract:
         assert row.metrics["latency_p99_ms"].mean == 300.0
         assert row.metrics["latency_p99_ms"].high == math.inf  # it was cut short
         assert row.ended_at == START + timedelta(minutes=5, seconds=30)
-        failed = history(store, Question(state=TrialState.FAILED))[0]
+        failed = history(store, HistoryQuestion(state=TrialState.FAILED))[0]
         assert (failed.verdict, failed.reason, failed.metrics) == (None, "refused", {})
 
     def test_a_new_limit_judges_all_history_anew(self, store: Store) -> None:
@@ -109,13 +112,13 @@ class HistoryContract:
             store.studies.get("s1"), constraints=(Constraint.parse("latency_p99_ms <= 200"),)
         )
         store.studies.revise(looser, "bob", "looser", START)
-        verdicts = {row.number: row.verdict for row in history(store, Question(study="s1"))}
+        verdicts = {row.number: row.verdict for row in history(store, HistoryQuestion(study="s1"))}
         assert verdicts[3] is Verdict.FEASIBLE
         assert verdicts[5] is Verdict.INFEASIBLE
 
     def test_trials_that_no_longer_count_have_no_verdict(self, store: Store) -> None:
         store.studies.revise(replace(store.studies.get("s1"), since_trial=3), "ann", "", START)
-        rows = history(store, Question(study="s1"))
+        rows = history(store, HistoryQuestion(study="s1"))
         assert [row.verdict for row in rows[:2]] == [None, None]
         assert rows[0].metrics
 
@@ -143,7 +146,7 @@ class HistoryContract:
         assert pareto(store, "s2") == ()
 
     def test_json_and_csv_tell_the_same(self, store: Store) -> None:
-        rows = history(store, Question())
+        rows = history(store, HistoryQuestion())
         objects = json.loads(as_json(rows))
         table = list(csv.DictReader(io.StringIO(as_csv(rows))))
         assert len(objects) == len(table) == 7

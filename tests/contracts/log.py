@@ -10,7 +10,7 @@ import pytest
 from tests.builders import START, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
-from tuner.core import Event, Glimpse, NotFound, Observation, Setting, Store, setting_key
+from tuner.core import Event, MetricSample, NotFound, Observation, Setting, Store, setting_key
 
 EARLY = START - timedelta(seconds=10)
 """When the window of minute 0 began."""
@@ -71,7 +71,7 @@ class ObservationsContract:
         kept = replace(observation(), measurement=rich_measurement(), setting=mixed)
         store.observations.add(kept)
         assert store.observations.glimpses("s1", "power_w", EARLY) == (
-            Glimpse(
+            MetricSample(
                 started_at=kept.measurement.started_at,
                 seconds=0.1,
                 setting=setting_key(mixed),

@@ -17,10 +17,10 @@ from starlette.testclient import TestClient
 from agents.agent.loop import DeviceAgent, Surroundings
 from agents.holding.journal import Journal
 from agents.host.host import Host
-from agents.target.measure import Bench
+from agents.target.measure import Measurer
 from agents.target.target import Target
 from agents.target.window import Usage
-from agents.tuner_link.client import Link
+from agents.tuner_link.client import TunerClient
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from db.memory.store import MemoryStore
@@ -49,7 +49,7 @@ class Lab:
         self._client = client
         (folder / "token").write_text(f"{TOKEN}\n")
         host = Host("lab", "boot-1", 2)
-        link = Link(
+        link = TunerClient(
             httpx.Client(base_url="http://testserver", transport=httpx.MockTransport(self._send)),
             Credentials(folder, folder / "token", host.agent),
             Spool(folder / "spool"),
@@ -63,7 +63,7 @@ class Lab:
             stop=threading.Event(),
             start="start-1",
         )
-        bench = Bench(
+        bench = Measurer(
             target=target,
             host_clock=time,
             now=time.now,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.target.side import Sample, Side
+from agents.target.side import Side, SignalSample
 from agents.target.target import Target
 from tests.builders import Time
 from tests.extend.lab import DEVICE, Lab, lab
@@ -32,8 +32,8 @@ class Widgets:
     def __init__(self) -> None:
         self.waiting = 0.0
 
-    def read(self) -> Sample:
-        return Sample(self.waiting)
+    def read(self) -> SignalSample:
+        return SignalSample(self.waiting)
 
 
 class ByWidgets:

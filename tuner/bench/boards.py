@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from statistics import fmean, median, stdev
 
 from agents.devices.catalogue import Truth, known_truth, open_device, oracle, true_score
-from agents.target.measure import Ask, Bench
+from agents.target.measure import Ask, Measurer
 from agents.target.target import Target
 from agents.target.window import Usage
 from policies import load_policy
@@ -50,7 +50,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class BoardQuestion:
     """One study to be run: `policy` on `device`, the latency limited to `slack` × the baseline's.
 
     `device` is a specification of a device whose true values are known (`simulated:tx2/bert`).
@@ -73,7 +73,7 @@ class Answer:
     whether the held one is. `seconds` is the median time of a suggestion.
     """
 
-    question: Question
+    question: BoardQuestion
     settings: int
     saving: float
     possible: float
@@ -85,7 +85,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BoardRow:
     """What a policy showed on a device over all seeds: means, and the standard error of the saving.
 
     `trials_to_near` is the median over the `near` of `studies` that came near the oracle.
@@ -110,7 +110,7 @@ class Row:
 
 def questions(
     devices: Iterable[str], policies: Sequence[str], seeds: int, slack: float, trials: int
-) -> list[Question]:
+) -> list[BoardQuestion]:
     """Return every study to be run, device by device and seed by seed.
 
     Raises:
@@ -132,12 +132,14 @@ def questions(
             for policy in policies:
                 load_policy(policy)
                 found.append(
-                    Question(device=device, policy=policy, seed=seed, slack=slack, trials=trials)
+                    BoardQuestion(
+                        device=device, policy=policy, seed=seed, slack=slack, trials=trials
+                    )
                 )
     return found
 
 
-def answer(question: Question) -> Answer:
+def answer(question: BoardQuestion) -> Answer:
     """Run one study from the vendor's defaults until something is held, and score it.
 
     Raises:
@@ -171,7 +173,7 @@ def answer(question: Question) -> Answer:
     )
 
 
-def rows(answers: Sequence[Answer]) -> list[Row]:
+def rows(answers: Sequence[Answer]) -> list[BoardRow]:
     """Return one row per device and policy, in the order in which they first come."""
     groups: dict[tuple[str, str], list[Answer]] = {}
     for each in answers:
@@ -179,11 +181,11 @@ def rows(answers: Sequence[Answer]) -> list[Row]:
     return [_row(group) for group in groups.values()]
 
 
-def _row(group: Sequence[Answer]) -> Row:
+def _row(group: Sequence[Answer]) -> BoardRow:
     savings = [a.saving for a in group]
     near = [a.trials_to_near for a in group if a.trials_to_near is not None]
     possible = group[0].possible
-    return Row(
+    return BoardRow(
         device=group[0].question.device,
         policy=group[0].question.policy,
         settings=group[0].settings,
@@ -214,7 +216,7 @@ class _Timed:
         return found
 
 
-def _run(question: Question, target: Target) -> tuple[Study, list[Trial], list[float]]:
+def _run(question: BoardQuestion, target: Target) -> tuple[Study, list[Trial], list[float]]:
     """Return the study as it holds something, its trials, and the seconds of each suggestion."""
     study = Study(
         id=question.device,
@@ -232,7 +234,7 @@ def _run(question: Question, target: Target) -> tuple[Study, list[Trial], list[f
     clock = target.clock
     if clock is None:
         raise InvalidInput(f"{question.device} has no time of its own")
-    bench = Bench(
+    bench = Measurer(
         target=target,
         host_clock=clock,
         now=lambda: NOW,
@@ -252,7 +254,7 @@ def _run(question: Question, target: Target) -> tuple[Study, list[Trial], list[f
     return study, trials, policy.seconds
 
 
-def _measured(study: Study, trials: Sequence[Trial], step: Assign, bench: Bench) -> Trial:
+def _measured(study: Study, trials: Sequence[Trial], step: Assign, bench: Measurer) -> Trial:
     begun = Trial(
         number=len(trials) + 1,
         setting=step.setting,

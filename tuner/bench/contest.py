@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from tuner.bench import score
-from tuner.bench.replay import TUNERS, Outcome, Task
+from tuner.bench.replay import TUNERS, Task, TaskResult
 from tuner.bench.runs import Failure, Job, Result
-from tuner.bench.surfaces import FLAT, WORTH_TUNING, Problem
+from tuner.bench.surfaces import FLAT, WORTH_TUNING, SurfaceProblem
 from tuner.core import InvalidInput
 
 
@@ -24,7 +24,7 @@ def require(package: str, what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ContestTerms:
     """What is compared, and how.
 
     Raises:
@@ -73,7 +73,7 @@ class Terms:
 class Standings:
     """What a comparison showed; `failures` are studies that broke down and are in no figure."""
 
-    rows: tuple[score.Row, ...]
+    rows: tuple[score.ScoreRow, ...]
     by_source: tuple[score.SourceRow, ...]
     pairs: tuple[score.Pair, ...]
     controls: tuple[score.Control, ...]
@@ -81,7 +81,7 @@ class Standings:
     failures: tuple[Failure, ...]
 
 
-def jobs_of(problems: Sequence[Problem], terms: Terms) -> list[Job]:
+def jobs_of(problems: Sequence[SurfaceProblem], terms: ContestTerms) -> list[Job]:
     """Return every study to be run.
 
     All tuners on the surfaces worth tuning; ours also on the flat ones, to the end of the confirming
@@ -102,12 +102,12 @@ def jobs_of(problems: Sequence[Problem], terms: Terms) -> list[Job]:
     ]
 
 
-def standings(jobs: Sequence[Job], results: Sequence[Result], terms: Terms) -> Standings:
+def standings(jobs: Sequence[Job], results: Sequence[Result], terms: ContestTerms) -> Standings:
     """Return the figures of what ran, in the order of tuners, slacks and budgets asked for."""
     ended = list(zip(jobs, results, strict=True))
     ended.sort(key=lambda pair: terms.tuners.index(pair[0].task.tuner))
-    outcomes = [r for job, r in ended if isinstance(r, Outcome) and not job.to_the_end]
-    flat = [r for job, r in ended if isinstance(r, Outcome) and job.to_the_end]
+    outcomes = [r for job, r in ended if isinstance(r, TaskResult) and not job.to_the_end]
+    flat = [r for job, r in ended if isinstance(r, TaskResult) and job.to_the_end]
     return Standings(
         rows=tuple(score.rows(outcomes)),
         by_source=tuple(score.by_source(outcomes)),
@@ -118,7 +118,9 @@ def standings(jobs: Sequence[Job], results: Sequence[Result], terms: Terms) -> S
     )
 
 
-def _task(tuner: str, problem: Problem, slack: float, seed: int, terms: Terms) -> Task:
+def _task(
+    tuner: str, problem: SurfaceProblem, slack: float, seed: int, terms: ContestTerms
+) -> Task:
     return Task(
         tuner=tuner,
         problem=problem,

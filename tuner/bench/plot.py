@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.bench.score import Row
+from tuner.bench.score import ScoreRow
 
 INCHES = 4.5
 DOTS_PER_INCH = 150
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
+def draw(rows: Sequence[ScoreRow], path: Path) -> None:
     """Write a PNG picture of the rows. Error bars are standard errors."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 
 from policies import load_policy
-from tuner.bench.surfaces import Problem
+from tuner.bench.surfaces import SurfaceProblem
 from tuner.core import (
     Constraint,
     Done,
@@ -80,7 +80,7 @@ class Task:
     """
 
     tuner: str
-    problem: Problem
+    problem: SurfaceProblem
     slack: float
     seed: int
     budgets: tuple[int, ...]
@@ -132,7 +132,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TaskResult:
     """What became of one task."""
 
     tuner: str
@@ -144,7 +144,7 @@ class Outcome:
     ending: Ending | None = None
 
 
-def replay(task: Task, *, to_the_end: bool = False) -> Outcome:
+def replay(task: Task, *, to_the_end: bool = False) -> TaskResult:
     """Run one study and look at it at every budget; `to_the_end`: then confirm what it proposes.
 
     A pure function of the task but for the suggestions' seconds.
@@ -161,7 +161,7 @@ def replay(task: Task, *, to_the_end: bool = False) -> Outcome:
         if count in task.budgets:
             checkpoints.append(bench.look(count))
     problem = task.problem
-    return Outcome(
+    return TaskResult(
         tuner=task.tuner,
         source=problem.source,
         surface=problem.surface.name,

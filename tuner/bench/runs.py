@@ -11,7 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
-from tuner.bench.replay import Outcome, Task, replay
+from tuner.bench.replay import Task, TaskResult, replay
 
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -32,7 +32,7 @@ class Job:
     to_the_end: bool = False
 
 
-Result = Outcome | Failure
+Result = TaskResult | Failure
 
 
 def run_all(jobs: Sequence[Job], processes: int, done: Callable[[Result], None]) -> list[Result]:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 from typing import Any
 
-from tuner.bench.replay import Checkpoint, Ending, Outcome
+from tuner.bench.replay import Checkpoint, Ending, TaskResult
 from tuner.core import Z95
 
 OURS = "ours"
 
-Seen = tuple[Outcome, Checkpoint]
+Seen = tuple[TaskResult, Checkpoint]
 Sample = tuple[str, str, float]
 """Source, surface, and a number from one seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ScoreRow:
     """How one tuner did at one slack and budget, over all sources.
 
     `captured_stderr` is the standard error of `captured` from the spread of the surfaces' means within
@@ -39,7 +39,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRow(Row):
+class SourceRow(ScoreRow):
     """The same over the surfaces of one source."""
 
     source: str
@@ -94,12 +94,12 @@ class Control:
     wrong: float
 
 
-def rows(outcomes: Sequence[Outcome]) -> list[Row]:
+def rows(outcomes: Sequence[TaskResult]) -> list[ScoreRow]:
     """Return one row per tuner, slack and budget."""
-    return [Row(**_figures(group)) for group in _groups(outcomes)]
+    return [ScoreRow(**_figures(group)) for group in _groups(outcomes)]
 
 
-def by_source(outcomes: Sequence[Outcome]) -> list[SourceRow]:
+def by_source(outcomes: Sequence[TaskResult]) -> list[SourceRow]:
     """Return one row per tuner, slack, budget and source."""
     found = []
     for group in _groups(outcomes):
@@ -109,7 +109,7 @@ def by_source(outcomes: Sequence[Outcome]) -> list[SourceRow]:
     return found
 
 
-def pairs(outcomes: Sequence[Outcome]) -> list[Pair]:
+def pairs(outcomes: Sequence[TaskResult]) -> list[Pair]:
     """Return ours against each rival wherever both ran; nothing where ours did not run."""
     groups = {(g[0][0].tuner, g[0][0].slack, g[0][1].budget): g for g in _groups(outcomes)}
     found = []
@@ -138,7 +138,7 @@ def _pair(theirs: Sequence[Seen], ours: Mapping[tuple[str, str, int], Checkpoint
     )
 
 
-def seconds_above_limit(outcomes: Sequence[Outcome]) -> list[Seconds]:
+def seconds_above_limit(outcomes: Sequence[TaskResult]) -> list[Seconds]:
     """Return how long the studies' windows were above the limit."""
     return [
         Seconds(
@@ -152,9 +152,9 @@ def seconds_above_limit(outcomes: Sequence[Outcome]) -> list[Seconds]:
     ]
 
 
-def controls(outcomes: Sequence[Outcome], noise: float) -> list[Control]:
+def controls(outcomes: Sequence[TaskResult], noise: float) -> list[Control]:
     """Return how the studies on flat surfaces ended, per tuner and slack."""
-    groups: dict[tuple[str, float], list[tuple[Outcome, Ending]]] = {}
+    groups: dict[tuple[str, float], list[tuple[TaskResult, Ending]]] = {}
     for outcome in outcomes:
         if outcome.ending is not None:
             key = (outcome.tuner, outcome.slack)
@@ -200,7 +200,7 @@ def _by_source(samples: Iterable[Sample], *, seeds_of_one: bool = False) -> list
     ]
 
 
-def _groups(outcomes: Sequence[Outcome]) -> list[list[Seen]]:
+def _groups(outcomes: Sequence[TaskResult]) -> list[list[Seen]]:
     """Return what was seen, by tuner, slack and budget."""
     groups: dict[tuple[str, float, int], list[Seen]] = {}
     for outcome in outcomes:
@@ -210,11 +210,13 @@ def _groups(outcomes: Sequence[Outcome]) -> list[list[Seen]]:
     return list(groups.values())
 
 
-def _samples(group: Sequence[Seen], value: Callable[[Outcome, Checkpoint], float]) -> list[Sample]:
+def _samples(
+    group: Sequence[Seen], value: Callable[[TaskResult, Checkpoint], float]
+) -> list[Sample]:
     return [(o.source, o.surface, value(o, look)) for o, look in group]
 
 
-def _study(outcome: Outcome) -> tuple[str, str, int]:
+def _study(outcome: TaskResult) -> tuple[str, str, int]:
     return outcome.source, outcome.surface, outcome.seed
 
 

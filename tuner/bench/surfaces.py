@@ -17,7 +17,7 @@ FLAT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SurfaceProblem:
     """One surface of one source: least `objective` while `constrained` stays under a limit.
 
     Every value here is the table's own, free of noise.
@@ -74,7 +74,7 @@ class Problem:
         return slack * self.constrained(self.surface.space.default)
 
 
-def load_problems(folder: Path) -> tuple[Problem, ...]:
+def load_problems(folder: Path) -> tuple[SurfaceProblem, ...]:
     """Read every table of a folder that its `surfaces.toml` names.
 
     Raises:
@@ -83,7 +83,7 @@ def load_problems(folder: Path) -> tuple[Problem, ...]:
     """
     named = _sections(folder)
     found = tuple(
-        Problem(path.stem, surface)
+        SurfaceProblem(path.stem, surface)
         for path in sorted(folder.glob("*.csv"))
         if path.stem in named
         for surface in load_surfaces(path)

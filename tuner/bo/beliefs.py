@@ -10,9 +10,9 @@ from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.calibration import calibrated
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import doubt, tightened
-from tuner.bo.physics import Told, fills, share_drawn, waits_for_batch
+from tuner.bo.physics import BaselineFacts, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import hypotheses
-from tuner.bo.surrogate import Reading, Scale, posterior
+from tuner.bo.surrogate import RowReading, Scale, posterior
 from tuner.core import (
     POWER,
     Candidate,
@@ -88,7 +88,7 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
     return View(Belief(components, study.objective.sign, edges), scales, measured)
 
 
-def told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> Told:
+def told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:
     """Return what the baseline tells of the laws before anything was tried."""
     batches = [k for k in study.space.knobs if k.role in (Role.BATCH, Role.CEILING)]
     sizes = [(k.role, size) for k in batches if (size := _number(k.default)) is not None]
@@ -99,7 +99,7 @@ def told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> Told:
     stepwise = (True,) if waits == {True} else (False,) if waits == {False} else (False, True)
     ceilings = [size for role, size in sizes if role is Role.CEILING]
     full = any(fills(shown, m, size, study.quantities) for m in times for size in ceilings)
-    return Told(stepwise, _drawn(study, evidence), full)
+    return BaselineFacts(stepwise, _drawn(study, evidence), full)
 
 
 def _drawn(study: Study, evidence: Evidence) -> float | None:
@@ -128,9 +128,9 @@ def _scale(study: Study, evidence: Evidence, metric: str, candidates: Iterable[C
     return Scale.of(reference.mean if reference else values[0], values)
 
 
-def _reading(metric: int, row: int, candidate: Candidate, name: str, scale: Scale) -> Reading:
+def _reading(metric: int, row: int, candidate: Candidate, name: str, scale: Scale) -> RowReading:
     estimate = candidate.estimates[name]
     noise = scale.width(estimate)
     if not candidate.deployable and any(t.censored for t in candidate.trials):
         noise = math.hypot(noise, CENSORED_NOISE)
-    return Reading(metric, row, scale.place(estimate.mean), noise)
+    return RowReading(metric, row, scale.place(estimate.mean), noise)

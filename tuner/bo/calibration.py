@@ -9,14 +9,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tuner.bo.surrogate import Component, Reading
+from tuner.bo.surrogate import Component, RowReading
 
 CALM = 4.0
 """The factor starts from as many readings that came as foretold: our choice."""
 
 
 def calibrated(
-    components: Sequence[Component], readings: Sequence[Reading], columns: Iterable[int]
+    components: Sequence[Component], readings: Sequence[RowReading], columns: Iterable[int]
 ) -> list[Component]:
     """Return the components with the deviations of some columns as wide as surprises ask for.
 

@@ -71,7 +71,7 @@ def explore(search: Search) -> Try | None:
     yet, or not alone; the baseline again where nothing beats it; a promising risk; a knob not moved
     yet, though not safely; the best setting again until it is firm.
     """
-    return _Choice(search).made()
+    return _Rules(search).made()
 
 
 def worth(search: Search) -> Tensor:
@@ -79,11 +79,11 @@ def worth(search: Search) -> Tensor:
 
     While nothing is likely to keep the limits: how likely it is to.
     """
-    choice = _Choice(search)
+    choice = _Rules(search)
     return search.chance if choice.nothing_keeps() else choice.net
 
 
-class _Choice:
+class _Rules:
     """One decision: the rows' promises and risks, worked out once."""
 
     def __init__(self, search: Search) -> None:

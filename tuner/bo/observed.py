@@ -31,7 +31,7 @@ LEAST_RATIO = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class ObservedSetting:
     """One setting with its observed means. Settings in the order of their first window.
 
     `loss` is the objective turned so that less is better. `breaches` has for each limit by how much
@@ -57,7 +57,7 @@ class Observed:
     """
 
     space: Space
-    seen: Mapping[SettingKey, Observation]
+    seen: Mapping[SettingKey, ObservedSetting]
     tried: frozenset[SettingKey]
     spent: int
 
@@ -113,8 +113,8 @@ def observed(past: Past) -> Observed | Wait | Done:
     study, limits = past.study, past.limits
     if limits is None:
         return Wait("the baseline has not been measured yet")
-    seen: dict[SettingKey, Observation] = {}
-    deployable: list[Observation] = []
+    seen: dict[SettingKey, ObservedSetting] = {}
+    deployable: list[ObservedSetting] = []
     for candidate in past.evidence.candidates:
         found = _observation(candidate, study.objective, limits)
         if found is not None:
@@ -161,14 +161,14 @@ def _numbered(space: Space, number: int) -> Setting:
 
 def _observation(
     candidate: Candidate, objective: Objective, limits: tuple[Limit, ...]
-) -> Observation | None:
+) -> ObservedSetting | None:
     """Return a candidate's means, None where one is missing."""
     means = {name: estimate.mean for name, estimate in candidate.estimates.items()}
     score = objective.score(means)
     if score is None or any(limit.metric not in means for limit in limits):
         return None
     breaches = tuple(limit.sign * _log_ratio(means[limit.metric], limit.value) for limit in limits)
-    return Observation(candidate.setting, objective.sign * score, breaches)
+    return ObservedSetting(candidate.setting, objective.sign * score, breaches)
 
 
 def _log_ratio(value: float, limit: float) -> float:

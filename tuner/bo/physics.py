@@ -100,7 +100,7 @@ def fills(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class BaselineFacts:
     """What the baseline alone tells of the laws.
 
     `stepwise` lists whether times may be a batch's; `drawn` is the share of its power limit that it
@@ -112,7 +112,7 @@ class Told:
     full: bool = False
 
 
-UNTOLD = Told()
+UNTOLD = BaselineFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +138,12 @@ class Laws:
         return self.step if stepwise else self.work
 
 
-def draw_laws(roles: Sequence[Role], ratios: Tensor, told: Told = UNTOLD) -> Laws:
+def draw_laws(roles: Sequence[Role], ratios: Tensor, told: BaselineFacts = UNTOLD) -> Laws:
     """Draw laws over settings, the same ones for the same knobs.
 
     `ratios` has one row per setting and one column per knob: its value over the baseline's.
     """
-    dice = Dice(SEED)
+    dice = LawSampler(SEED)
     columns: dict[Role, list[Tensor]] = {}
     for column, role in enumerate(roles):
         kind = Role.BATCH if role is Role.CEILING else role
@@ -172,7 +172,7 @@ def draw_laws(roles: Sequence[Role], ratios: Tensor, told: Told = UNTOLD) -> Law
 
 
 def _clocked(
-    columns: dict[Role, list[Tensor]], one: Tensor, drawn: float | None, dice: Dice
+    columns: dict[Role, list[Tensor]], one: Tensor, drawn: float | None, dice: LawSampler
 ) -> tuple[Tensor, Tensor]:
     """Return time and power under clocks and power limits, relative to the baseline's.
 
@@ -205,7 +205,7 @@ def _clocked(
     return time, lean * (idle + (1.0 - idle) * dynamic / total)
 
 
-def _staffed(cores: Sequence[Tensor], one: Tensor, dice: Dice) -> tuple[Tensor, Tensor]:
+def _staffed(cores: Sequence[Tensor], one: Tensor, dice: LawSampler) -> tuple[Tensor, Tensor]:
     """Return how much of a CPU's work its cores do, and the power left by those switched off.
 
     Beside a GPU only so many cores are of use as feed it; the others cost what they leak.
@@ -219,7 +219,7 @@ def _staffed(cores: Sequence[Tensor], one: Tensor, dice: Dice) -> tuple[Tensor, 
 
 
 def _speeds(
-    columns: dict[Role, list[Tensor]], one: Tensor, dice: Dice
+    columns: dict[Role, list[Tensor]], one: Tensor, dice: LawSampler
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return core, memory and host CPU speed relative to the baseline's.
 
@@ -236,7 +236,7 @@ def _speeds(
     return core, memory, _clusters(columns.get(Role.HOST_CLOCK, []), one, dice)
 
 
-def _clusters(clocks: Sequence[Tensor], one: Tensor, dice: Dice) -> Tensor:
+def _clusters(clocks: Sequence[Tensor], one: Tensor, dice: LawSampler) -> Tensor:
     """Return the speed of a CPU whose clusters, each with a clock, have each a part of the work."""
     if len(clocks) < 2:
         return clocks[0] * one if clocks else one
@@ -245,7 +245,7 @@ def _clusters(clocks: Sequence[Tensor], one: Tensor, dice: Dice) -> Tensor:
     return torch.stack(speeds).sum(dim=0) / torch.stack(parts).sum(dim=0)
 
 
-def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, dice: Dice) -> Tensor:
+def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, dice: LawSampler) -> Tensor:
     """Return the clock that a power limit leaves, relative to the baseline's.
 
     That at which the workload's demand fits it. A baseline below its limit draws what it demands, one
@@ -260,7 +260,7 @@ def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, dice: Dice) -> Te
     return (left / full).clamp_min(0.1)
 
 
-def _queued(ratio: Tensor, dice: Dice) -> tuple[Tensor, Tensor]:
+def _queued(ratio: Tensor, dice: LawSampler) -> tuple[Tensor, Tensor]:
     """Return which share of a ceiling on what is under way is used, and how requests wait below it.
 
     Requests that come at a rate of their own use what they need, whatever the ceiling; under a lower
@@ -278,7 +278,7 @@ def _switching(clock: Tensor, gamma: Tensor, floor: Tensor) -> Tensor:
 
 
 def _shared_out(
-    ratios: Sequence[Tensor], time: Tensor, power: Tensor, dice: Dice
+    ratios: Sequence[Tensor], time: Tensor, power: Tensor, dice: LawSampler
 ) -> tuple[Tensor, Tensor]:
     """Return time and power when some share of the parallel resources is used.
 
@@ -295,7 +295,7 @@ def _shared_out(
     return time, power
 
 
-def _scaling(ratio: Tensor, dice: Dice) -> Tensor:
+def _scaling(ratio: Tensor, dice: LawSampler) -> Tensor:
     """Return the speed that a share of the resources gives, relative to the baseline's."""
     crowded = dice.chance(0.35)
     contention = dice.uniform(0.0, 0.9)
@@ -309,7 +309,7 @@ def _scaling(ratio: Tensor, dice: Dice) -> Tensor:
     return 1.0 / (slowness.clamp_min(0.05) * rounds)
 
 
-class Dice:
+class LawSampler:
     """Seeded random columns, one entry per law."""
 
     def __init__(self, seed: int) -> None:

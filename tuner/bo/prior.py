@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
-from tuner.bo.physics import UNTOLD, Laws, Told, draw_laws
+from tuner.bo.physics import UNTOLD, BaselineFacts, Laws, draw_laws
 from tuner.core import Kind, Role
 
 ELASTICITY = 0.5
@@ -46,7 +46,7 @@ def hypotheses(
     grid: Grid,
     known: tuple[Kind, ...],
     logarithmic: tuple[bool, ...],
-    told: Told = UNTOLD,
+    told: BaselineFacts = UNTOLD,
 ) -> tuple[Hypothesis, ...]:
     """Return the priors that the readings decide between.
 
@@ -129,7 +129,7 @@ def _said(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:
     return torch.cat(said, dim=1)
 
 
-def _capped(grid: Grid, kinds: Sequence[Kind], told: Told) -> Tensor:
+def _capped(grid: Grid, kinds: Sequence[Kind], told: BaselineFacts) -> Tensor:
     """Return what power laws start from: the mean of what the laws say of power limits alone.
 
     A power limit does nothing until it binds, and then much: no power of it is like that.

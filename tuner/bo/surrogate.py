@@ -86,7 +86,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RowReading:
     """What all windows of one row of the grid showed of one metric, in the model's units."""
 
     metric: int
@@ -112,7 +112,7 @@ class Component:
 
 
 def posterior(
-    grid: Grid, metrics: int, readings: Sequence[Reading], priors: Sequence[Hypothesis]
+    grid: Grid, metrics: int, readings: Sequence[RowReading], priors: Sequence[Hypothesis]
 ) -> list[Component]:
     """Return what the readings say of every row: components whose weights add up to one.
 
@@ -140,7 +140,7 @@ Rest = tuple[tuple[float, float], float]
 class _Seen:
     """The readings as tensors, and the covariances that every hypothesis shares."""
 
-    def __init__(self, grid: Grid, metrics: int, readings: Sequence[Reading]) -> None:
+    def __init__(self, grid: Grid, metrics: int, readings: Sequence[RowReading]) -> None:
         self.metrics, self.rows = metrics, len(grid.settings)
         self.points = grid.points
         self.row = torch.tensor([r.row for r in readings], dtype=torch.long)

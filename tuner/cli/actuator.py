@@ -15,7 +15,7 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from agents.actuator.client import Line
+    from agents.actuator.client import ActuatorClient
 
 commands = typer.Typer(help="Run the root process that sets hardware; restore; show its devices.")
 
@@ -194,12 +194,12 @@ def _idle(config: Path, devices: Sequence[str]) -> list[str]:
     return [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
 
 
-def _line(config: Path, socket: Path | None) -> Line:
+def _line(config: Path, socket: Path | None) -> ActuatorClient:
     """Return a connection to the actuator. Raises ConfigError."""
-    from agents.actuator.client import Line
+    from agents.actuator.client import ActuatorClient
     from agents.actuator.grants import load_config
 
-    return Line(socket or Path(load_config(config).socket))
+    return ActuatorClient(socket or Path(load_config(config).socket))
 
 
 def _become(verb: str, config: Path) -> NoReturn:

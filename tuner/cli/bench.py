@@ -13,7 +13,7 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from tuner.bench.contest import Standings, Terms
+    from tuner.bench.contest import ContestTerms, Standings
     from tuner.bench.runs import Job, Result
 
 LINES = 20
@@ -66,10 +66,10 @@ def surfaces(
     budget. Captured is the share of the best possible saving; 0 where what is deployed breaks the
     limit.
     """
-    from tuner.bench.contest import Terms, standings
+    from tuner.bench.contest import ContestTerms, standings
     from tuner.bench.runs import run_all
 
-    terms = Terms(
+    terms = ContestTerms(
         tuners=_listed("tuners", tuners, str),
         budgets=tuple(sorted(_listed("budgets", budgets, int))),
         slacks=_listed("slack", slack, float),
@@ -87,7 +87,7 @@ def surfaces(
         raise typer.Exit(1)
 
 
-def _studies(folder: Path, terms: Terms) -> list[Job]:
+def _studies(folder: Path, terms: ContestTerms) -> list[Job]:
     """Return the studies of a comparison; what the folder has and is left out is told on stderr."""
     from tuner.bench.contest import jobs_of
     from tuner.bench.surfaces import load_problems, remarks

@@ -11,7 +11,7 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from tuner.bench.boards import Answer, Row
+    from tuner.bench.boards import Answer, BoardRow
 
 BOARDS = "simulated:tx2,simulated:orin"
 POLICIES = "polythrottle,polythrottle-two-phase,sobol"
@@ -56,7 +56,7 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _show(found: Sequence[Row], slack: float, trials: int) -> None:
+def _show(found: Sequence[BoardRow], slack: float, trials: int) -> None:
     from tuner.cli.figures import percent
     from tuner.cli.output import echo_table
 
@@ -84,7 +84,7 @@ def _show(found: Sequence[Row], slack: float, trials: int) -> None:
     )
 
 
-def _to_near(row: Row) -> str:
+def _to_near(row: BoardRow) -> str:
     if row.trials_to_near is None:
         return f"never (0 of {row.studies})"
     return f"{row.trials_to_near:g} ({row.near} of {row.studies})"

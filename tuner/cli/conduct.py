@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from agents.holding.journal import Journal
 from tuner.cli.jobs import CONTROL, draft
 from tuner.cli.processes import AGENT, Stand, stand
-from tuner.cli.results import Outcome, Result, outcome
-from tuner.cli.runfile import Job, RunRecord, write_run
+from tuner.cli.results import Result, StudyResult, outcome
+from tuner.cli.runfile import RunJob, RunRecord, write_run
 from tuner.core import Device, NotFound, Phase, StoreError, TuningError
 from tuner.study.loop import TUNER
 from tuner.wire import Change
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import Desk
+    from tuner.cli.desk import OperatorApi
     from tuner.cli.display import Display
     from tuner.wire import StudyView
 
@@ -80,7 +80,7 @@ class _Work:
     state_dir: Path
     at_work: Stand
     display: Display
-    job: Job
+    job: RunJob
     who: str
 
     @property
@@ -105,7 +105,7 @@ class _Work:
     def _create(self, policy: str) -> str:
         return self.at_work.desk.create(draft(self.job, self.device, policy, self.who)).id
 
-    def _tune(self, study: str, title: str) -> Outcome:
+    def _tune(self, study: str, title: str) -> StudyResult:
         """Watch a study until it holds something, and stop it: the run only shows what could be held."""
         write_run(self.state_dir, self.record)
         desk, seen = self.at_work.desk, None
@@ -128,14 +128,14 @@ class _Work:
             time.sleep(LOOK_S)
 
 
-def settled(desk: Desk, view: StudyView) -> bool:
+def settled(desk: OperatorApi, view: StudyView) -> bool:
     """Return whether a study goes no further: it holds, was stopped, or the tuner itself paused it."""
     if view.phase is Phase.PAUSED:
         return desk.revisions(view.id)[-1].who == TUNER
     return view.phase in SETTLED
 
 
-def _refuse_broken(desk: Desk, view: StudyView) -> None:
+def _refuse_broken(desk: OperatorApi, view: StudyView) -> None:
     """Return quietly unless the tuner itself paused the study before anything was proposed.
 
     Raises:
@@ -146,7 +146,7 @@ def _refuse_broken(desk: Desk, view: StudyView) -> None:
         raise TuningError(view.phase_why)
 
 
-def _stop(desk: Desk, study: str, why: str) -> bool:
+def _stop(desk: OperatorApi, study: str, why: str) -> bool:
     """Stop a study that is still active and return whether it was."""
     try:
         if desk.study(study).phase is Phase.STOPPED:

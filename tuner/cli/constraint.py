@@ -11,7 +11,7 @@ import typer
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import Desk
+    from tuner.cli.desk import OperatorApi
 
 commands = typer.Typer(help="See and replace the constraints of a study.")
 
@@ -32,9 +32,9 @@ def set_(
     as_json: AsJson = False,
 ) -> None:
     """Replace all constraints of a study; everything measured so far is judged anew."""
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         _replace(desk, study, constraints, why, as_json)
 
 
@@ -48,13 +48,13 @@ def clear(
     as_json: AsJson = False,
 ) -> None:
     """Remove all constraints of a study; everything measured so far is judged anew."""
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         _replace(desk, study, (), why, as_json)
 
 
-def _replace(desk: Desk, study: str, texts: Sequence[str], why: str, as_json: bool) -> None:
+def _replace(desk: OperatorApi, study: str, texts: Sequence[str], why: str, as_json: bool) -> None:
     from tuner.cli.figures import joined
     from tuner.cli.output import echo_json
     from tuner.wire import ConstraintChange
@@ -77,11 +77,11 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the constraints of a study and every earlier version of them."""
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.cli.figures import figure, joined, when
     from tuner.cli.output import echo_json, echo_table
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         view = desk.study(study)
         revisions = desk.revisions(study)
     if as_json:

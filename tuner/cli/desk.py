@@ -15,7 +15,7 @@ from tuner.cli.options import STATE_DIR
 from tuner.core import ConfigError, Event
 
 if TYPE_CHECKING:
-    from db.history import Question, Row
+    from db.history import HistoryQuestion, HistoryRow
     from tuner.wire import (
         Change,
         ConstraintChange,
@@ -51,7 +51,7 @@ class TokenDesk(Protocol):
         ...
 
 
-class Desk(Protocol):
+class OperatorApi(Protocol):
     """The operator's verbs, wherever they are carried out. Each raises the family's errors."""
 
     @property
@@ -131,7 +131,7 @@ class Desk(Protocol):
         """Return whether everything is stopped, and which devices are back."""
         ...
 
-    def history(self, question: Question) -> Sequence[Row]:
+    def history(self, question: HistoryQuestion) -> Sequence[HistoryRow]:
         """Return the trials a question asks for, across studies."""
         ...
 
@@ -143,7 +143,7 @@ class Desk(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class ApiAddress:
     """Where the desk is: a tuner's URL with its token file, or a database's URL."""
 
     tuner: str = ""
@@ -153,7 +153,7 @@ class Place:
 
 def place(
     tuner: str, token_file: Path | None, db: str, environ: Mapping[str, str], folder: Path
-) -> Place:
+) -> ApiAddress:
     """Return where to ask: what was given, else the environment, else the last run's database.
 
     Raises:
@@ -167,10 +167,10 @@ def place(
             raise ConfigError("both JOULETUNE_TUNER and JOULETUNE_DB are set", hint="unset one")
     if tuner:
         known = token_file or environ.get("JOULETUNE_TOKEN_FILE")
-        return Place(tuner=tuner.rstrip("/"), token_file=Path(known) if known else None)
+        return ApiAddress(tuner=tuner.rstrip("/"), token_file=Path(known) if known else None)
     if db:
-        return Place(db=db)
-    return Place(db=_last_run(folder / STATE_DIR))
+        return ApiAddress(db=db)
+    return ApiAddress(db=_last_run(folder / STATE_DIR))
 
 
 def _last_run(state_dir: Path) -> str:
@@ -184,9 +184,9 @@ def _last_run(state_dir: Path) -> str:
 
 
 @contextmanager
-def open_desk(
+def open_api(
     tuner: str, token_file: Path | None, db: str, *, quiet: bool = False
-) -> Iterator[Desk]:
+) -> Iterator[OperatorApi]:
     """Open the desk that the options, the environment or this folder name, and close it after.
 
     While every device is stopped that is said first, on stderr, unless it is to be `quiet`.
@@ -204,11 +204,11 @@ def open_desk(
 
 
 @contextmanager
-def _opened(where: Place) -> Iterator[Desk]:
+def _opened(where: ApiAddress) -> Iterator[OperatorApi]:
     if where.tuner:
-        from tuner.cli.remote import RemoteDesk, read_token
+        from tuner.cli.remote import HttpOperatorApi, read_token
 
-        with RemoteDesk(where.tuner, read_token(where.token_file)) as remote:
+        with HttpOperatorApi(where.tuner, read_token(where.token_file)) as remote:
             yield remote
     else:
         from tuner.main import local_operations

@@ -19,7 +19,7 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from policies.polythrottle.admission import Sample
+    from policies.polythrottle.admission import MixWindow
     from tuner.core import Limit
 
 BATCH = "batch_size"
@@ -88,7 +88,7 @@ def _limit(text: str) -> Limit:
     return Limit(found.metric, found.op, found.bound)
 
 
-def read_windows(path: Path, metric: str) -> list[Sample]:
+def read_windows(path: Path, metric: str) -> list[MixWindow]:
     """Read what each window showed of a metric. Windows that prove nothing of it are left out.
 
     These are trials that did not complete or were cut short, and tails without a bound.
@@ -97,7 +97,7 @@ def read_windows(path: Path, metric: str) -> list[Sample]:
         InvalidInput: no such file, a column is missing, a cell is no usable number, or the windows
             are of several settings.
     """
-    from policies.polythrottle.admission import Demand, Mix, Sample
+    from policies.polythrottle.admission import Demand, Mix, MixWindow
     from tuner.core import Estimate, InvalidInput
 
     found = []
@@ -114,7 +114,7 @@ def read_windows(path: Path, metric: str) -> list[Sample]:
             raise InvalidInput(
                 f"{where}: {BATCH} = {row[BATCH]!r} is no count", hint="mend the row"
             )
-        found.append(Sample(Mix(Demand(), int(batch), beside), shown))
+        found.append(MixWindow(Mix(Demand(), int(batch), beside), shown))
     return found
 
 

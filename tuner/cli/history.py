@@ -15,7 +15,7 @@ from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from db.history import Question, Row
+    from db.history import HistoryQuestion, HistoryRow
 
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -57,7 +57,7 @@ def history(
 
     In order of their start; the options narrow it.
     """
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.core import ConfigError
 
     chosen = Format.JSON if as_json else format
@@ -77,17 +77,17 @@ def history(
         "state": state,
     }
     wanted = question({name: text for name, text in asked.items() if text})
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         rows = desk.history(wanted)
     _write(rows, chosen, output)
 
 
-def question(asked: Mapping[str, str]) -> Question:
+def question(asked: Mapping[str, str]) -> HistoryQuestion:
     """Return the filters as a question. Raises InvalidInput for a word or a time that is none."""
-    from db.history import Question
+    from db.history import HistoryQuestion
     from tuner.core import TrialState, Verdict
 
-    return Question(
+    return HistoryQuestion(
         device=asked.get("device"),
         workload=asked.get("workload"),
         study=asked.get("study"),
@@ -124,7 +124,7 @@ def _time(option: str, text: str | None) -> datetime | None:
         ) from None
 
 
-def _write(rows: Sequence[Row], chosen: Format, output: Path | None) -> None:
+def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> None:
     from db.exports import as_csv, as_json, as_parquet
     from tuner.core import StoreError
 
@@ -148,7 +148,7 @@ def _write(rows: Sequence[Row], chosen: Format, output: Path | None) -> None:
         typer.echo(f"{len(rows)} trials in {output}", err=True)
 
 
-def _table(rows: Sequence[Row]) -> None:
+def _table(rows: Sequence[HistoryRow]) -> None:
     from tuner.cli.figures import joined, shown, when
     from tuner.cli.output import TABLE_WIDTH, console, echo_table
     from tuner.core import render_setting

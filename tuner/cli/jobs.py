@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
-from tuner.cli.runfile import Job
+from tuner.cli.runfile import RunJob
 from tuner.core import Device, InvalidInput, Objective, Safety, Terms
 from tuner.service.drafts import read_constraints, usual_constraint
 from tuner.wire import StudyDraft
@@ -18,9 +18,9 @@ OBJECTIVES = ("energy_j", "cpu_time_ms", "latency_p99_ms", "latency_ms")
 MOST_WINDOWS = 4.0
 """A window may be extended to this many times its length while a tail is not yet bounded."""
 
-SIMULATED = Job(device="simulated:orin", trials=20, window_s=10.0)
-REAL = Job(device="cpu", workload="reference", trials=10, window_s=4.0)
-GPU = Job(device="nvidia:0", trials=15, window_s=4.0)
+SIMULATED = RunJob(device="simulated:orin", trials=20, window_s=10.0)
+REAL = RunJob(device="cpu", workload="reference", trials=10, window_s=4.0)
+GPU = RunJob(device="nvidia:0", trials=15, window_s=4.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Wishes:
     safety: Safety | None = None
 
 
-def asked_jobs(wishes: Wishes) -> list[Job]:
+def asked_jobs(wishes: Wishes) -> list[RunJob]:
     """Return the jobs that the flags ask for, refusing at once what can be seen to be wrong.
 
     Without a device it is the main job: a simulated board first, then the reference workload on
@@ -62,7 +62,7 @@ def asked_jobs(wishes: Wishes) -> list[Job]:
     return [_job(default.model_copy(update=about), wishes)]
 
 
-def _usual(device: str) -> Job:
+def _usual(device: str) -> RunJob:
     """Return the job that a device does where the flags leave it open."""
     if device == REAL.device:
         return REAL
@@ -72,7 +72,7 @@ def _usual(device: str) -> Job:
     return GPU.model_copy(update={"workload": "simulated" if simulated.is_there() else ""})
 
 
-def _job(default: Job, wishes: Wishes) -> Job:
+def _job(default: RunJob, wishes: Wishes) -> RunJob:
     job = default.model_copy(
         update={
             "policy": wishes.policy or default.policy,
@@ -91,7 +91,7 @@ def _job(default: Job, wishes: Wishes) -> Job:
     return job
 
 
-def terms(job: Job) -> Terms:
+def terms(job: RunJob) -> Terms:
     """Return what a job may spend. Raises InvalidInput."""
     return Terms(
         trials=job.trials,
@@ -101,7 +101,7 @@ def terms(job: Job) -> Terms:
     )
 
 
-def draft(job: Job, device: Device, policy: str, who: str) -> StudyDraft:
+def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
     """Return the study a job asks for on a device, choosing what the job left open.
 
     Without an objective it is the first that the device measures of energy, CPU time and latency;

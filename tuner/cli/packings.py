@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from policies.packrat.interference import Window, fit, predicted
+from policies.packrat.interference import PlanWindow, fit, predicted
 from policies.packrat.packing import Group, best_packing
 from policies.packrat.policy import PROVEN
-from policies.packrat.profile import Cell, Point, Profile
+from policies.packrat.profile import Cell, Profile, ProfilePoint
 from policies.packrat.profiling import open_points
 
 TRIES = 4
@@ -116,7 +116,7 @@ class Compared:
 
 
 @dataclass(slots=True)
-class Bench:
+class ModelBench:
     """What is known of one model so far."""
 
     threads: int
@@ -124,8 +124,8 @@ class Bench:
     windows: int
     timed: Quiet
     tell: Tell
-    points: dict[Cell, Point] = field(default_factory=dict)
-    plans: list[Window] = field(default_factory=list)
+    points: dict[Cell, ProfilePoint] = field(default_factory=dict)
+    plans: list[PlanWindow] = field(default_factory=list)
 
     @property
     def packings(self) -> list[Group]:
@@ -160,7 +160,9 @@ class Bench:
                     continue
                 self.tell(f"{group.instances} × ⟨{group.threads}, {group.batch}⟩ side by side")
                 shown = self._repeated([cell] * group.instances)
-                self.plans.append(Window(group.instances, *cell, shown.latency_s, shown.stderr_s))
+                self.plans.append(
+                    PlanWindow(group.instances, *cell, shown.latency_s, shown.stderr_s)
+                )
 
     def compare(self, batch: int) -> Compared:
         """Choose a packing, confirm it against the fat instance, then measure the two once more.
@@ -231,7 +233,7 @@ class Bench:
     def _point(self, cell: Cell) -> None:
         self.tell(f"⟨{cell[0]} threads, {cell[1]} items⟩ alone")
         shown = self._repeated([cell])
-        self.points[cell] = Point(shown.latency_s, shown.stderr_s)
+        self.points[cell] = ProfilePoint(shown.latency_s, shown.stderr_s)
 
     def _repeated(self, shapes: Shapes) -> Shown:
         return _mean([self.timed(shapes) for _ in range(self.windows)])

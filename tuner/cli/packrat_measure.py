@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from policies.packrat.packing import Group
-    from tuner.cli.packings import Bench, Compared
+    from tuner.cli.packings import Compared, ModelBench
 
 MODELS = "resnet50,mobilenet,bert,gpt2"
 COLUMNS = (
@@ -87,7 +87,7 @@ class ModelShown:
     """What one model showed; `memory_bytes` is what its largest instance took."""
 
     model: str
-    bench: Bench
+    bench: ModelBench
     compared: tuple[Compared, ...]
     memory_bytes: int
 
@@ -159,7 +159,7 @@ def _model(
     from agents.workloads.reference.instance import Recipe
     from agents.workloads.reference.slab import inputs
     from agents.workloads.reference.timing import Timer
-    from tuner.cli.packings import Bench, Quiet, Shapes, Shown
+    from tuner.cli.packings import ModelBench, Quiet, Shapes, Shown
 
     which = model(name)
     recipe = Recipe(which, seed, which.width, inputs(which, seed), max(batches))
@@ -175,7 +175,7 @@ def _model(
             progress.update(task, description=f"{name}: {what}", advance=1)
 
         timed = Quiet(window, windows.most_foreign)
-        bench = Bench(len(cores), batches, windows.count, timed, tell)
+        bench = ModelBench(len(cores), batches, windows.count, timed, tell)
         progress.update(task, total=len(bench.cells) + 2 * windows.count * len(batches))
         bench.profile()
         bench.side_by_side()

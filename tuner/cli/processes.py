@@ -18,7 +18,7 @@ from agents.config import Attachment
 from agents.host.host import Host
 from agents.main import device_ids
 from agents.revert import revert
-from tuner.cli.remote import RemoteDesk, read_token
+from tuner.cli.remote import HttpOperatorApi, read_token
 from tuner.core import ActuationError, ConfigError, LinkError, TuningError
 from tuner.wire import DeviceView
 
@@ -30,7 +30,7 @@ AGENT = "agent"
 
 
 @dataclass(frozen=True)
-class Child:
+class ChildProcess:
     """A running child and the file its output goes to."""
 
     name: str
@@ -74,9 +74,11 @@ class Children:
     """Starts children in a folder and ends them, the last first."""
 
     folder: Path
-    _running: list[Child] = field(default_factory=list)
+    _running: list[ChildProcess] = field(default_factory=list)
 
-    def start(self, name: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Child:
+    def start(
+        self, name: str, arguments: Sequence[str], environ: Mapping[str, str]
+    ) -> ChildProcess:
         """Start `jouletune ARGUMENTS` in a session of its own; its output goes to NAME.log."""
         log = self.folder / f"{name}.log"
         with log.open("ab") as output:
@@ -88,7 +90,7 @@ class Children:
                 env=dict(environ),
                 start_new_session=True,
             )
-        child = Child(name, process, log)
+        child = ChildProcess(name, process, log)
         self._running.append(child)
         return child
 
@@ -107,7 +109,7 @@ class Children:
 class Stand:
     """A tuner and an agent at work, and the desk to talk to them."""
 
-    desk: RemoteDesk
+    desk: HttpOperatorApi
     devices: Mapping[str, DeviceView]
     check: Callable[[], None]
 
@@ -140,7 +142,7 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
         _until(port_file.is_file, children, f"the tuner did not start; its log is {log}")
         url = f"http://127.0.0.1:{port_file.read_text().strip()}"
         log = children.start("agent", [*agent, "--tuner", url], environ).log
-        with RemoteDesk(url, read_token(token_file)) as desk:
+        with HttpOperatorApi(url, read_token(token_file)) as desk:
             _until(desk.ready, children, f"the tuner did not answer; its log is {log}")
             wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
             failing = f"the agent did not register its devices; its log is {log}"
@@ -161,7 +163,7 @@ def last_error(log: Path) -> str:
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
 
 
-def all_there(wanted: Sequence[str], desk: RemoteDesk, since: datetime, log: Path) -> bool:
+def all_there(wanted: Sequence[str], desk: HttpOperatorApi, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError where one does not answer."""
     refused = re.search("event=not_opened (.*)", log.read_text("utf-8", "replace"))
     if refused:  # an agent waits for it; who runs a study wants to know
@@ -169,7 +171,7 @@ def all_there(wanted: Sequence[str], desk: RemoteDesk, since: datetime, log: Pat
     return set(wanted) <= set(_registered(desk, since))
 
 
-def _registered(desk: RemoteDesk, since: datetime) -> Mapping[str, DeviceView]:
+def _registered(desk: HttpOperatorApi, since: datetime) -> Mapping[str, DeviceView]:
     """Return the devices by id that were registered since then: the database knows older ones, too."""
     return {v.device.id: v for v in desk.devices() if v.device.seen_at >= since}
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from policies.packrat.interference import Window
-from policies.packrat.profile import Point, Profile
+from policies.packrat.interference import PlanWindow
+from policies.packrat.profile import Profile, ProfilePoint
 from tuner.core import InvalidInput, NotFound
 
 COLUMNS = ("model", "threads", "batch_size", "latency_s")
@@ -32,7 +32,7 @@ class Measured:
 
     model: str
     profile: Profile
-    windows: tuple[Window, ...]
+    windows: tuple[PlanWindow, ...]
 
 
 def read_profile(path: Path, model: str = "") -> Measured:
@@ -69,7 +69,7 @@ def read_profile(path: Path, model: str = "") -> Measured:
             hint="a profile is measured one instance at a time",
         )
     windows = tuple(
-        Window(*at, point.latency_s, point.stderr_s)
+        PlanWindow(*at, point.latency_s, point.stderr_s)
         for at, group in groups.items()
         if at[0] > 1
         for point in [_point(group)]
@@ -137,14 +137,14 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     return rows
 
 
-def _point(group: Sequence[_Row]) -> Point:
+def _point(group: Sequence[_Row]) -> ProfilePoint:
     """Return the mean of rows of one configuration."""
     count = len(group)
     stderr = math.hypot(*(r.stderr_s for r in group)) / count
     if count > 1:
         stderr = max(stderr, statistics.stdev(r.latency_s for r in group) / math.sqrt(count))
     joules = [r.energy_j for r in group if r.energy_j is not None]
-    return Point(
+    return ProfilePoint(
         statistics.fmean(r.latency_s for r in group),
         stderr,
         statistics.fmean(joules) if joules else None,

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from db.history import Question, Row
+from db.history import HistoryQuestion, HistoryRow
 from tuner.core import ConfigError, Event, InvalidInput, LinkError, TuningError, error_of
 from tuner.wire import (
     Change,
@@ -46,7 +46,7 @@ _SETTINGS = TypeAdapter(list[SettingView])
 _DEVICES = TypeAdapter(list[DeviceView])
 _STOP = TypeAdapter(StopView)
 _EVENTS = TypeAdapter(list[Event])
-_ROWS = TypeAdapter(list[Row])
+_ROWS = TypeAdapter(list[HistoryRow])
 _TOKEN = TypeAdapter(NewToken)
 _TOKENS = TypeAdapter(list[TokenView])
 
@@ -68,7 +68,7 @@ def read_token(file: Path | None) -> str:
         ) from None
 
 
-class RemoteDesk:
+class HttpOperatorApi:
     """The operator's verbs at a tuner. See `tuner.cli.desk.Desk`.
 
     Raises from every verb: LinkError where the tuner does not answer or does not speak our protocol,
@@ -182,7 +182,7 @@ class RemoteDesk:
         query = {name: str(value) for name, value in asked.items() if value is not None}
         return self._ask(_EVENTS, "GET", "/v1/events", query=query)
 
-    def history(self, question: Question) -> Sequence[Row]:
+    def history(self, question: HistoryQuestion) -> Sequence[HistoryRow]:
         """Return the trials a question asks for, across studies."""
         asked = {f.name: getattr(question, f.name) for f in fields(question)}
         query = {name: _text(value) for name, value in asked.items() if value is not None}
@@ -248,7 +248,7 @@ class RemoteDesk:
 class RemoteTokens:
     """The admin's verbs on tokens at a tuner. See `tuner.cli.desk.TokenDesk`."""
 
-    _desk: RemoteDesk
+    _desk: HttpOperatorApi
 
     def create(self, draft: TokenDraft) -> NewToken:
         """Make a token and return it, for the only time."""

@@ -14,7 +14,7 @@ from tuner.core import Bill, Verdict, called, render_setting, saving, setting_ke
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tuner.cli.results import Outcome, Result
+    from tuner.cli.results import Result, StudyResult
     from tuner.cli.score import Score
     from tuner.wire import SettingView, StudyReport
 
@@ -40,7 +40,7 @@ def print_report(console: Console, result: Result) -> None:
         console.print(f"  {text}", soft_wrap=True)
 
 
-def comparison(main: Outcome) -> Iterator[tuple[str, str, str, str]]:
+def comparison(main: StudyResult) -> Iterator[tuple[str, str, str, str]]:
     """Yield metric by metric: the baseline, the best, and the change with its standard error."""
     report = main.report
     base, best = report.baseline.metrics, report.best.metrics if report.best else {}
@@ -57,7 +57,7 @@ def comparison(main: Outcome) -> Iterator[tuple[str, str, str, str]]:
         yield (metric, shown(metric, base, known), then, grown)
 
 
-def verdict(main: Outcome) -> Iterator[str]:
+def verdict(main: StudyResult) -> Iterator[str]:
     """Yield whether the best won, at which setting, and whether the limits are kept."""
     report = main.report
     yield f"baseline  {render_setting(report.baseline.setting)}"
@@ -187,7 +187,7 @@ def _saved(share: float) -> str:
     return f"saves {share:.1f} %" if share >= 0.0 else f"costs {-share:.1f} % more"
 
 
-def _control(control: Outcome) -> str:
+def _control(control: StudyResult) -> str:
     report = control.report
     name = f"{report.study.policy} with as many trials"
     at = change(control.held, report.study.baseline.setting)

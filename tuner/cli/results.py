@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from agents.devices.catalogue import known_truth
 from tuner.cli.output import Plain, plain
-from tuner.cli.runfile import Job
+from tuner.cli.runfile import RunJob
 from tuner.cli.score import Score, score
 from tuner.core import Constraint, Device, Objective, Phase, Setting, setting_key
 from tuner.wire import SettingView, StudyReport, TrialView
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import Desk
+    from tuner.cli.desk import OperatorApi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StudyResult:
     """One study at its end, and why it ended so.
 
     `proposed` is what the policy rested its proposal on; empty where it never made one. `score` is None
@@ -59,18 +59,18 @@ class Result:
     `cannot` says what cannot be set or measured on the device, and why.
     """
 
-    job: Job
+    job: RunJob
     board: str
     cannot: Mapping[str, str]
-    main: Outcome
-    control: Outcome | None = None
+    main: StudyResult
+    control: StudyResult | None = None
 
 
-def outcome(desk: Desk, study: str, job: Job, device: Device) -> Outcome:
+def outcome(desk: OperatorApi, study: str, job: RunJob, device: Device) -> StudyResult:
     """Return how a study ended: what it holds, or held until it was stopped."""
     report = desk.report(study)
     reasons = {r.phase: r.why for r in desk.revisions(study)}
-    made = Outcome(
+    made = StudyResult(
         report=report,
         why=reasons.get(Phase.HOLDING, report.study.phase_why),
         proposed=reasons.get(Phase.CONFIRMING, ""),
@@ -131,7 +131,7 @@ def trial_object(trial: TrialView) -> dict[str, Plain]:
     return {name: value for name, value in made.items() if name != "study"}
 
 
-def _compared(main: Outcome) -> dict[str, Plain]:
+def _compared(main: StudyResult) -> dict[str, Plain]:
     """Return baseline, best and the saving between them, as they showed against each other."""
     gain = main.report.saving
     return {
@@ -162,7 +162,7 @@ def _truth(worth: Score) -> dict[str, Plain]:
     return {name: plain(value) for name, value in points.items()}
 
 
-def _control(control: Outcome) -> dict[str, Plain]:
+def _control(control: StudyResult) -> dict[str, Plain]:
     worth = control.score
     compared = _compared(control)
     return {

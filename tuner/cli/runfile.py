@@ -13,7 +13,7 @@ NAME = "run.json"
 VERSION = 1
 
 
-class Job(BaseModel):
+class RunJob(BaseModel):
     """One thing a run tunes: what was asked for, and how far it has come.
 
     An empty `objective` and `constraints` of None leave the choice to what the device can measure.
@@ -49,7 +49,7 @@ class RunRecord(BaseModel):
     version: int = VERSION
     db: str
     seed: int = 0
-    jobs: list[Job]
+    jobs: list[RunJob]
 
     @property
     def finished(self) -> bool:

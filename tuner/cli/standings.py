@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tuner.bench.contest import Standings
-from tuner.bench.score import Control, Pair, Row, Seconds
+from tuner.bench.score import Control, Pair, ScoreRow, Seconds
 from tuner.cli.figures import percent
 
 
@@ -27,7 +27,7 @@ def markdown(found: Standings) -> str:
     return "\n\n".join(parts) or "no surface is worth tuning here"
 
 
-def _main_table(rows: Sequence[Row], above: Sequence[Seconds]) -> str:
+def _main_table(rows: Sequence[ScoreRow], above: Sequence[Seconds]) -> str:
     """Return a row per tuner: captured by budget, then the rest with its budgets in one cell."""
     budgets = list(dict.fromkeys(r.budget for r in rows))
     at = "@" + "/".join(map(str, budgets))

@@ -11,7 +11,7 @@ import typer
 from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import Desk
+    from tuner.cli.desk import OperatorApi
     from tuner.wire import StoppedDevice, StopView
 
 WAIT_S = 180.0
@@ -35,13 +35,13 @@ def stop_all(
 
     Waits until all have said that they are back, and exits with 1 where one has not.
     """
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.cli.output import echo_json
     from tuner.cli.standing import stopped
     from tuner.wire import Change
 
     change = Change(who=getpass.getuser(), why=why)
-    with open_desk(tuner, token_file, db, quiet=True) as desk:
+    with open_api(tuner, token_file, db, quiet=True) as desk:
         if lift:
             was = desk.stop_state().in_force
             view = desk.lift(change)
@@ -61,7 +61,7 @@ def stop_all(
         raise typer.Exit(1)
 
 
-def _waited(desk: Desk) -> StopView:
+def _waited(desk: OperatorApi) -> StopView:
     """Return how the stop stands once every device is back or offline, or once it took too long."""
     deadline = time.monotonic() + WAIT_S
     while True:

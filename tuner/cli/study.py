@@ -11,7 +11,7 @@ import typer
 from tuner.cli.options import AsJson, Db, SafetyName, StudyId, TokenFile, TunerUrl, Why
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import Desk
+    from tuner.cli.desk import OperatorApi
     from tuner.core import Knob, Value
     from tuner.wire import StudyReport, StudyView
 
@@ -65,14 +65,14 @@ def create(
 
     What saves energy may cost latency or throughput: say with --constraint what has to be kept.
     """
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.core import ConfigError, Safety, Terms
     from tuner.wire import StudyDraft
 
     if constraint and no_constraint:
         raise ConfigError("both --constraint and --no-constraint are given", hint="give one")
     unlimited = () if no_constraint else None
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         draft = StudyDraft(
             devices=tuple(device),
             objective=objective,
@@ -99,12 +99,12 @@ def list_(
     tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
 ) -> None:
     """List all studies, oldest first."""
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.cli.figures import change, joined, shown
     from tuner.cli.output import echo_json, echo_table
     from tuner.cli.standing import standing
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         views = desk.studies()
     if as_json:
         echo_json(views)
@@ -140,11 +140,11 @@ def show(
 
     What is asked, where it stands, its baseline, its best, what that saves and what finding it cost.
     """
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.cli.figures import when
     from tuner.cli.output import echo_json
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         report = desk.report(study)
         revisions = desk.revisions(study)
     if as_json:
@@ -171,10 +171,10 @@ def pause(
 
     The devices go back to their original settings.
     """
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.wire import Change
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         view = desk.pause(study, Change(who=getpass.getuser(), why=why))
     _say(view, as_json, f"study {study} is paused; go on with `jouletune study resume {study}`")
 
@@ -189,10 +189,10 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on where a paused study was."""
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.wire import Change
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         view = desk.resume(study, Change(who=getpass.getuser(), why=why))
     _say(view, as_json, f"study {study} is {view.phase} again")
 
@@ -210,10 +210,10 @@ def stop(
 
     Its devices go back to their original settings and are free.
     """
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.wire import Change
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         view = desk.stop(study, Change(who=getpass.getuser(), why=why))
     _say(view, as_json, f"study {study} is stopped; its history stays")
 
@@ -227,10 +227,10 @@ def delete(
     db: Db = "",
 ) -> None:
     """Remove a stopped study and what it measured."""
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.wire import Change
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         view = desk.study(study)
         if not yes:
             count = sum(view.trials.values())
@@ -291,7 +291,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
 
 
 def _choices(
-    desk: Desk, devices: Sequence[str], texts: Sequence[str]
+    desk: OperatorApi, devices: Sequence[str], texts: Sequence[str]
 ) -> dict[str, tuple[Value, ...]]:
     """Return `KNOB=V1,V2` texts as the knobs' own values."""
     if not texts:

@@ -23,12 +23,12 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List every trial of a study, with its verdict under today's constraints."""
-    from tuner.cli.desk import open_desk
+    from tuner.cli.desk import open_api
     from tuner.cli.output import TABLE_WIDTH, console, echo_json, echo_table
     from tuner.cli.texts import asked_metrics, line, row
     from tuner.study.moves import in_words
 
-    with open_desk(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as desk:
         view = desk.study(study)
         trials = desk.trials(study)
     if as_json:

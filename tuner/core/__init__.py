@@ -24,8 +24,8 @@ from tuner.core.devices import (
     Device,
     Event,
     FleetStop,
-    Glimpse,
     Level,
+    MetricSample,
     Observation,
 )
 from tuner.core.errors import (
@@ -224,7 +224,7 @@ __all__ = [
     "Events",
     "Evidence",
     "FleetStop",
-    "Glimpse",
+    "MetricSample",
     "Forbidden",
     "GAP_S",
     "GRAVEST_FIRST",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tuner.core.devices import Glimpse
+from tuner.core.devices import MetricSample
 from tuner.core.measurements import Estimate, Measurement, Origin
 from tuner.core.plans import Context
 from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantities, called
@@ -48,7 +48,7 @@ def draw_up(
     trials: Sequence[Trial],
     baseline: Mapping[str, Estimate],
     best: Mapping[str, Estimate],
-    held: Sequence[Glimpse] = (),
+    held: Sequence[MetricSample] = (),
     revisions: Sequence[Revision] = (),
     declared: Quantities = UNDECLARED,
     baseline_at: Callable[[Context], Mapping[str, Estimate]] | None = None,
@@ -100,7 +100,7 @@ def draw_up(
 
 def _saved_j(
     more_j: Callable[[Context, float], float],
-    held: Sequence[Glimpse],
+    held: Sequence[MetricSample],
     revisions: Sequence[Revision],
 ) -> float:
     """Return what holding has saved by its windows, oldest first."""

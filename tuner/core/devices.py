@@ -82,13 +82,13 @@ class Observation:
     measurement: Measurement
     at: datetime
 
-    def glimpse(self, metric: str) -> Glimpse | None:
+    def glimpse(self, metric: str) -> MetricSample | None:
         """Return what it showed of a metric, None where it did not."""
         window = self.measurement
         seen = window.estimates.get(metric)
         if seen is None:
             return None
-        return Glimpse(
+        return MetricSample(
             started_at=window.started_at,
             seconds=window.seconds,
             setting=setting_key(self.setting),
@@ -100,7 +100,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glimpse:
+class MetricSample:
     """What one held window showed of one metric: all that is asked of thousands of them.
 
     `mean` and `stderr` are the metric's, in its unit.

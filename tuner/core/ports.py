@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tuner.core.access import AccessToken
 from tuner.core.decisions import Past, Suggestion
-from tuner.core.devices import Applied, Device, Event, FleetStop, Glimpse, Observation
+from tuner.core.devices import Applied, Device, Event, FleetStop, MetricSample, Observation
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
@@ -279,7 +279,7 @@ class Observations(Protocol):
 
     def glimpses(
         self, study: str, metric: str, since: datetime, last: int | None = None
-    ) -> Sequence[Glimpse]:
+    ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
         ...
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from db.history import Question
+from db.history import HistoryQuestion
 from tuner.core import TrialState, Verdict
 from tuner.service.answers import many, one
 from tuner.service.operations import ROWS, Operations
@@ -68,7 +68,7 @@ def fleet_routes(operations: Operations) -> APIRouter:
         state: TrialState | None = None,
     ) -> Response:
         """List trials across studies."""
-        question = Question(
+        question = HistoryQuestion(
             device=device,
             workload=workload,
             study=study,

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 
 from pydantic import ConfigDict, TypeAdapter
 
-from db.history import Question, Row, history, pareto
+from db.history import HistoryQuestion, HistoryRow, history, pareto
 from tuner.core import (
     ENERGY,
     Conflict,
     Device,
     Estimate,
     Event,
-    Glimpse,
     IllegalTransition,
     InvalidInput,
+    MetricSample,
     NotFound,
     Objective,
     Past,
@@ -64,8 +64,8 @@ from tuner.wire import (
     TrialView,
 )
 
-ROWS: TypeAdapter[tuple[Row, ...]] = TypeAdapter(
-    tuple[Row, ...], config=ConfigDict(ser_json_inf_nan="strings")
+ROWS: TypeAdapter[tuple[HistoryRow, ...]] = TypeAdapter(
+    tuple[HistoryRow, ...], config=ConfigDict(ser_json_inf_nan="strings")
 )
 """History rows as they travel."""
 
@@ -242,7 +242,7 @@ class Operations:
         """Return the settings that none other beats in every metric asked for. Raises NotFound."""
         return [candidate_view(c) for c in pareto(self.loop.store, study)]
 
-    def history(self, question: Question) -> tuple[Row, ...]:
+    def history(self, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
         """Return the trials a question asks for, across studies. Raises NotFound."""
         return history(self.loop.store, question)
 
@@ -389,7 +389,7 @@ class Operations:
         devices = [self._device(name) for name in study.devices] if study.active else []
         return tuple(d.id for d in devices if not self.loop.presence.online(d, study))
 
-    def _told_of(self, study: Study, trials: Sequence[Trial]) -> Sequence[Glimpse]:
+    def _told_of(self, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
         """Return the held windows that the study's baseline can be compared with.
 
         Of several devices a window is one device's, the baseline all of theirs; and what was held

@@ -16,7 +16,7 @@ from tuner.core import (
     Z95,
     Estimate,
     Events,
-    Glimpse,
+    MetricSample,
     Observations,
     Past,
     Phase,
@@ -49,7 +49,7 @@ LEAST_RELATIVE_SD = 0.02
 
 
 @dataclass(frozen=True)
-class Chores:
+class Maintenance:
     """The periodic work, each piece callable on its own."""
 
     loop: Loop
@@ -112,7 +112,7 @@ def _shorten(kept: Observations | Events, before: datetime) -> int:
     return 0 if oldest is None else kept.prune(min(before, oldest + PRUNED_AT_ONCE))
 
 
-def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[Glimpse]) -> str | None:
+def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[MetricSample]) -> str | None:
     """Return how a row has drifted from what it should show: what it did while confirming.
 
     The baseline from what it ever did; the tuning windows of any other setting were selected for looking
@@ -134,7 +134,7 @@ def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[Glimpse]) -> str
     return None if said is None else f"{said} while {render_setting(row.setting)} was held"
 
 
-def drift(metric: str, expected: Estimate, windows: Sequence[Glimpse]) -> str | None:
+def drift(metric: str, expected: Estimate, windows: Sequence[MetricSample]) -> str | None:
     """Return in words how a metric has drifted from what was expected, None where it has not.
 
     A two-sided CUSUM over log-ratio residuals in units of a window's uncertainty. What is expected
@@ -156,7 +156,7 @@ def drift(metric: str, expected: Estimate, windows: Sequence[Glimpse]) -> str | 
     return None
 
 
-def start(chores: Chores) -> BackgroundScheduler:
+def start(chores: Maintenance) -> BackgroundScheduler:
     """Start the chores in the background and return the scheduler, to be shut down at the end."""
     scheduler = BackgroundScheduler(timezone="UTC")
     plan: list[tuple[Callable[[], None], int]] = [

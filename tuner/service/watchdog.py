@@ -17,7 +17,7 @@ from tuner.notify import notify
 log = logging.getLogger(__name__)
 
 
-class Alive:
+class Watchdog:
     """Tells systemd that the tuner works: its event loop turns, and its worker threads come back.
 
     `ping` is asked in one of the threads that requests run in. A database that refuses has answered,

@@ -15,7 +15,7 @@ import pynvml
 from agents.devices.nvidia.knobs import CLOCK
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
-from agents.target.side import Closing, Guarded
+from agents.target.side import Closing, HoldGuard
 from tuner.core import ActuationError, Actuator, Clock, Setting
 
 IDLE = 0x1
@@ -73,7 +73,7 @@ class ClockLock:
         return f"the SM clock runs at {seen.sm_mhz} MHz under load, not at {self.mhz}"
 
 
-class Knobs(Actuator, Guarded, Closing, Protocol):
+class Knobs(Actuator, HoldGuard, Closing, Protocol):
     """A device behind the actuator."""
 
 

@@ -22,7 +22,7 @@ from agents.devices.nvidia.energy import (
     in_background,
 )
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
-from agents.devices.nvidia.meter import Company, GpuMeter
+from agents.devices.nvidia.meter import GpuMeter, OtherProcesses
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
@@ -94,7 +94,7 @@ def attach(
         space=space,
         metrics=METRICS if energy.open else (),
         actuator=knobs or NothingToSet(),
-        meter=GpuMeter(gpu, energy.open, lock, Company(gpu, own_processes), clock),
+        meter=GpuMeter(gpu, energy.open, lock, OtherProcesses(gpu, own_processes), clock),
         settle_s=energy.lag_s,
         cannot={**cannot, **energy.cannot},
         source=energy.source,

@@ -29,7 +29,7 @@ MOST_ASTRAY = 0.5
 Pids = Callable[[], frozenset[int]]
 
 
-class Company:
+class OtherProcesses:
     """Tells foreign processes: neither ours, nor on the GPU when the first window ended.
 
     `ours` gives the processes of this agent and its children. A server that is driven from outside
@@ -68,7 +68,7 @@ class GpuMeter:
         gpu: Gpu,
         joules: Callable[[], Joules] | None,
         lock: ClockLock,
-        company: Company,
+        company: OtherProcesses,
         clock: Clock,
     ) -> None:
         self.gpu = gpu

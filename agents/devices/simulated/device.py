@@ -14,7 +14,7 @@ from random import Random
 from typing import Literal
 
 from agents.devices.simulated.noise import EPOCH_S, epoch_factors, request_factor
-from agents.devices.simulated.physics import Point
+from agents.devices.simulated.physics import OperatingPoint
 from agents.devices.simulated.presets import Preset
 from agents.devices.simulated.store import load_setting, save_setting
 from agents.devices.simulated.tenant import FineTuning, Shared
@@ -172,7 +172,9 @@ class SimulatedDevice:
             self._due_ns = self._now_ns + max(1, round(delay_s * NS))
         point = self._point
         batch = self.preset.point(wanted).batch
-        self._point = Point(point.gpu_mhz, point.mem_mhz, point.cpu_mhz, point.limit_w, batch)
+        self._point = OperatingPoint(
+            point.gpu_mhz, point.mem_mhz, point.cpu_mhz, point.limit_w, batch
+        )
 
     def _pass_until(self, end_ns: int) -> None:
         """Let time pass in which clocks and noise do not change, at most to a fine-tuning's end."""

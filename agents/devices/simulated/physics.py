@@ -98,7 +98,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class OperatingPoint:
     """Where a device stands: its clocks, its power limit, and the batch size."""
 
     gpu_mhz: float
@@ -132,7 +132,7 @@ class Chip:
     overlap: float
     min_gpu_mhz: float
 
-    def pace(self, work: Work, point: Point, gpu_mhz: float) -> Pace:
+    def pace(self, work: Work, point: OperatingPoint, gpu_mhz: float) -> Pace:
         """Return time and power at a GPU clock, whatever the power limit says."""
         batch = point.batch
         compute = (work.compute_fixed_ms + work.compute_ms * batch) * self.gpu.max_mhz / gpu_mhz
@@ -149,7 +149,7 @@ class Chip:
         )
         return Pace(step / 1000.0, power, gpu_mhz)
 
-    def capped(self, work: Work, point: Point, celsius: float) -> Pace:
+    def capped(self, work: Work, point: OperatingPoint, celsius: float) -> Pace:
         """Return time and power at a temperature, the GPU clock lowered until the limit is kept.
 
         Where even the lowest clock breaks the limit, that clock is run and the limit is not kept.
@@ -167,7 +167,7 @@ class Chip:
                 high = middle
         return self.pace(work, point, low)
 
-    def settled(self, work: Work, point: Point) -> tuple[Pace, float]:
+    def settled(self, work: Work, point: OperatingPoint) -> tuple[Pace, float]:
         """Return pace and total power (W, leakage included) once the temperature has settled."""
         thermal = self.thermal
         wanted = self.pace(work, point, point.gpu_mhz)

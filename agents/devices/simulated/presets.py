@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from agents.devices.simulated.physics import Chip, Curve, Point, Thermal, Unit, Work
+from agents.devices.simulated.physics import Chip, Curve, OperatingPoint, Thermal, Unit, Work
 from agents.devices.simulated.tenant import Roof
 from tuner.core import Cost, Knob, Part, Role, Scope, Setting, Space, Value
 
@@ -47,7 +47,7 @@ such models have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class WorkScale:
     """How many times longer than an A100 a device takes, for each kind of work."""
 
     compute: float = 1.0
@@ -77,7 +77,7 @@ class Preset:
     name: str
     board: str
     chip: Chip
-    scale: Scale
+    scale: WorkScale
     knobs: tuple[Knob, ...]
     limit_w: float
     scope: Scope
@@ -93,10 +93,10 @@ class Preset:
         """Return what a workload asks of this device."""
         return self.scale.of(WORKLOADS[workload])
 
-    def point(self, setting: Setting) -> Point:
+    def point(self, setting: Setting) -> OperatingPoint:
         """Return where a setting puts the device."""
         chip = self.chip
-        return Point(
+        return OperatingPoint(
             float(setting.get("gpu.clock_mhz", chip.gpu.max_mhz)),
             float(setting.get("gpu.mem_clock_mhz", chip.mem.max_mhz)),
             float(setting.get("cpu.clock_mhz", chip.cpu.max_mhz)),
@@ -141,7 +141,7 @@ A100 = Preset(
         overlap=0.8,
         min_gpu_mhz=210,
     ),
-    scale=Scale(),
+    scale=WorkScale(),
     knobs=(
         _knob("gpu.clock_mhz", _steps(210, 1410, 15)),
         _knob("gpu.power_limit_w", _steps(100, 400, 50)),
@@ -167,7 +167,7 @@ V100 = Preset(
         overlap=0.8,
         min_gpu_mhz=135,
     ),
-    scale=Scale(compute=2.0, memory=3.08),
+    scale=WorkScale(compute=2.0, memory=3.08),
     knobs=(
         _knob("gpu.clock_mhz", _steps(135, 1380, 15)),
         _knob("gpu.power_limit_w", _steps(100, 250, 25)),
@@ -192,7 +192,7 @@ A40 = Preset(
         overlap=0.8,
         min_gpu_mhz=210,
     ),
-    scale=Scale(compute=2.0, memory=2.93),
+    scale=WorkScale(compute=2.0, memory=2.93),
     knobs=(
         _knob("gpu.clock_mhz", _steps(210, 1740, 15)),
         _knob("gpu.power_limit_w", _steps(100, 300, 25)),
@@ -217,7 +217,7 @@ ORIN = Preset(
         overlap=0.9,
         min_gpu_mhz=114.75,
     ),
-    scale=Scale(compute=4.0, memory=2.1, host=4.5),
+    scale=WorkScale(compute=4.0, memory=2.1, host=4.5),
     knobs=(
         _knob(
             "gpu.clock_mhz",
@@ -248,7 +248,7 @@ TX2 = Preset(
         overlap=0.9,
         min_gpu_mhz=114.75,
     ),
-    scale=Scale(compute=40.0, memory=22.0, host=45.0),
+    scale=WorkScale(compute=40.0, memory=22.0, host=45.0),
     knobs=(
         _knob(
             "gpu.clock_mhz",

@@ -13,7 +13,7 @@ from agents.load.prometheus import ARRIVALS, PrometheusMeter
 from agents.target.side import Side
 from agents.workloads.http.config import OurLoad, ServiceConfig, load_service_config
 from agents.workloads.http.exposition import CPU, Exposition
-from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableKnobs
+from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableHttpKnobs
 from tuner.core import Clock, InvalidInput, Metric, Scope, TuningError
 
 REPORT_S = 1.0
@@ -44,7 +44,9 @@ def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> 
     told = Exposition(http, config)
     knobs = [HttpKnob(http, calls, clock) for calls in config.knobs]
     actuator = (
-        RestartableKnobs(http, knobs, told.started) if told.tells_start else HttpKnobs(http, knobs)
+        RestartableHttpKnobs(http, knobs, told.started)
+        if told.tells_start
+        else HttpKnobs(http, knobs)
     )
     actuator.read()
     meter: LoadMeter | PrometheusMeter

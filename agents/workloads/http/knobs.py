@@ -96,7 +96,7 @@ class HttpKnobs:
                 one.set(wanted[one.knob.name])
 
 
-class RestartableKnobs(HttpKnobs):
+class RestartableHttpKnobs(HttpKnobs):
     """Sets the knobs of a service that tells when it was started."""
 
     def __init__(

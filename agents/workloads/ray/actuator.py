@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.workloads.ray.dashboard import Application, Dashboard, Instance
+from agents.workloads.ray.dashboard import Application, Dashboard, RayInstance
 from agents.workloads.ray.deployment import (
     as_named,
     setting_of,
@@ -43,7 +43,7 @@ class Address:
     def __str__(self) -> str:
         return f"{self.application}/{self.deployment}"
 
-    def application_in(self, instance: Instance) -> Application:
+    def application_in(self, instance: RayInstance) -> Application:
         """Return the application. Raises NotFound where it, or the deployment, is not there."""
         app = instance.applications.get(self.application)
         if app is None:
@@ -170,7 +170,7 @@ class DeploymentActuator:
         if setting_key(wanted) == setting_key(self._found.setting):
             self._file.forget()
 
-    def _ask(self, instance: Instance, before: Setting, wanted: Setting) -> None:
+    def _ask(self, instance: RayInstance, before: Setting, wanted: Setting) -> None:
         app, found, name = self._address.application_in(instance), self._found, self._address
         declared, whole = declared_config(app, name), self._whole(instance)
         back = setting_key(wanted) == setting_key(found.setting)
@@ -199,7 +199,7 @@ class DeploymentActuator:
                 )
             self._clock.sleep(LOOK_S)
 
-    def _instance(self) -> Instance:
+    def _instance(self) -> RayInstance:
         instance = self._dashboard.instance()
         try:
             self._address.application_in(instance)
@@ -207,7 +207,7 @@ class DeploymentActuator:
             raise ActuationError(error.message, hint=error.hint) from None
         return instance
 
-    def _whole(self, instance: Instance) -> Mapping[str, Any]:
+    def _whole(self, instance: RayInstance) -> Mapping[str, Any]:
         app = self._address.application_in(instance)
         return app.deployments[self._address.deployment].deployment_config
 

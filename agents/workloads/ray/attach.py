@@ -20,7 +20,7 @@ from agents.workloads.ray.actuator import (
     declared_config,
     found_at,
 )
-from agents.workloads.ray.dashboard import Application, Dashboard, Instance, Node
+from agents.workloads.ray.dashboard import Application, Dashboard, Node, RayInstance
 from agents.workloads.ray.deployment import (
     BATCH,
     NO_BATCH,
@@ -138,7 +138,7 @@ def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clo
 def _meter(
     asked: Spec,
     dashboard: Dashboard,
-    instance: Instance,
+    instance: RayInstance,
     processes: RayProcesses | None,
     clock: Clock,
     seed: int,

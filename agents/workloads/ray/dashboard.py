@@ -50,7 +50,7 @@ class Application(BaseModel):
     deployments: dict[str, Deployment] = Field(default_factory=dict)
 
 
-class Instance(BaseModel):
+class RayInstance(BaseModel):
     """Everything that Ray Serve runs on the cluster."""
 
     applications: dict[str, Application] = Field(default_factory=dict)
@@ -139,10 +139,10 @@ class Dashboard:
         groups = self._parsed(TypeAdapter(tuple[_Target, ...]), reply)
         return tuple(f"http://{target}/metrics" for group in groups for target in group.targets)
 
-    def instance(self) -> Instance:
+    def instance(self) -> RayInstance:
         """Return what Ray Serve runs."""
         return self._parsed(
-            TypeAdapter(Instance), self._http.call("GET", "/api/serve/applications/")
+            TypeAdapter(RayInstance), self._http.call("GET", "/api/serve/applications/")
         )
 
     def deploy(self, config: Mapping[str, Any]) -> None:

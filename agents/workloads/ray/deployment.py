@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from agents.workloads.ray.dashboard import Application, Instance, Node
+from agents.workloads.ray.dashboard import Application, Node, RayInstance
 from tuner.core import Cost, Knob, Part, Role, Setting, Space, Value
 
 REPLICAS, CPUS, BATCH = "replicas", "num_cpus", "batch_size"
@@ -124,7 +124,7 @@ def space_for(
     return Space(knobs, tuple(only))
 
 
-def taken_by_others(instance: Instance, application: str, deployment: str) -> float:
+def taken_by_others(instance: RayInstance, application: str, deployment: str) -> float:
     """Return the CPUs that everything else in Ray Serve asks for."""
     return sum(
         other.target_num_replicas * other.required_resources.get("CPU", 0.0)

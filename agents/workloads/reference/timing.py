@@ -29,7 +29,7 @@ Shape = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class TimedWindow:
     """A window: mean seconds of a batch, its standard error, how many, and what others took along.
 
     `foreign` is the share of the machine's core time that was used by neither the instances nor this
@@ -70,7 +70,7 @@ class Timer:
         self._runner.run(self._close())
         self._runner.close()
 
-    def window(self, shapes: Sequence[Shape], seconds: float) -> Sample:
+    def window(self, shapes: Sequence[Shape], seconds: float) -> TimedWindow:
         """Return what batches split in these shapes take, over at least so many seconds."""
         return self._runner.run(self._window(shapes, seconds))
 
@@ -78,7 +78,7 @@ class Timer:
         """Return the memory of the largest instance, in bytes; 0 before any was started."""
         return max((i.own_bytes() for i in self._instances.values()), default=0)
 
-    async def _window(self, shapes: Sequence[Shape], seconds: float) -> Sample:
+    async def _window(self, shapes: Sequence[Shape], seconds: float) -> TimedWindow:
         parts: list[tuple[Instance, range]] = []
         used = first = 0
         for threads, items in shapes:
@@ -100,7 +100,7 @@ class Timer:
         foreign_s = (self._busy_s() - busy_s) - (self._own_s() - own_s)
         stderr = statistics.stdev(taken) / math.sqrt(len(taken))
         share = max(0.0, foreign_s) / (spent * (os.cpu_count() or 1))
-        return Sample(statistics.fmean(taken), stderr, len(taken), share)
+        return TimedWindow(statistics.fmean(taken), stderr, len(taken), share)
 
     async def _instance(self, placement: Placement, items: int) -> Instance:
         """Return the instance at a place, started and warmed up for so many items if need be."""

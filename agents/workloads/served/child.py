@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agents.target.side import LiveSignal, Sample, Side
+from agents.target.side import LiveSignal, Side, SignalSample
 from agents.workloads.served.adapter import RestartableKnobs, attach
 from agents.workloads.served.signals import AwaitedRequests
 from tuner.core import Clock, DeviceLost, InvalidInput, Setting, TuningError
@@ -28,7 +28,7 @@ SERVER = "agents.workloads.reference.serve"
 NEEDS = ("httptools", "starlette", "torch", "uvicorn")
 
 
-class Child:
+class ServerProcess:
     """The server's process. Once it has ended unasked it is started again, on the same port.
 
     The server also ends when this process does, however that happens.
@@ -110,7 +110,7 @@ class Child:
 class RevivingActuator:
     """Sets the server's knobs, and starts it again first where it has ended; closing ends it."""
 
-    def __init__(self, child: Child, actuator: RestartableKnobs) -> None:
+    def __init__(self, child: ServerProcess, actuator: RestartableKnobs) -> None:
         self._child = child
         self._actuator = actuator
 
@@ -138,12 +138,12 @@ class RevivingActuator:
 class RevivingSignal:
     """A signal of the server, which is started again first where it has ended."""
 
-    def __init__(self, child: Child, live: LiveSignal) -> None:
+    def __init__(self, child: ServerProcess, live: LiveSignal) -> None:
         self.signal = live.signal
         self._child = child
         self._live = live
 
-    def read(self) -> Sample:
+    def read(self) -> SignalSample:
         """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
         self._child.revive()
         return self._live.read()
@@ -152,11 +152,11 @@ class RevivingSignal:
 class RevivingRequests(RevivingSignal):
     """The requests in the server, which can be waited for."""
 
-    def __init__(self, child: Child, live: AwaitedRequests) -> None:
+    def __init__(self, child: ServerProcess, live: AwaitedRequests) -> None:
         super().__init__(child, live)
         self._awaited = live
 
-    def wait_above(self, value: float, seconds: float) -> Sample:
+    def wait_above(self, value: float, seconds: float) -> SignalSample:
         """Return them once there are so many, or after so long. Raises as `read`."""
         self._child.revive()
         return self._awaited.wait_above(value, seconds)
@@ -179,7 +179,7 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> S
             hint="pip install -e '.[reference]'",
         )
     state_dir.mkdir(parents=True, exist_ok=True)
-    child = Child(spec, seed, state_dir / f"{spec.replace(':', '-')}.log")
+    child = ServerProcess(spec, seed, state_dir / f"{spec.replace(':', '-')}.log")
     try:
         attached = attach(child.url, seed=seed, state_dir=state_dir, clock=clock)
     except TuningError:
@@ -194,7 +194,7 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> S
     )
 
 
-def _reviving(child: Child, live: LiveSignal) -> LiveSignal:
+def _reviving(child: ServerProcess, live: LiveSignal) -> LiveSignal:
     if isinstance(live, AwaitedRequests):
         return RevivingRequests(child, live)
     return RevivingSignal(child, live)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agents.load.generator import ARRIVALS, REQUESTS
-from agents.target.side import LiveSignal, Sample, WorkloadChanged
+from agents.target.side import LiveSignal, SignalSample, WorkloadChanged
 from agents.workloads.served.contract import Server, StatsReply
 from tuner.core import Signal
 
@@ -41,13 +41,13 @@ class StatsSignal:
     """A signal among the server's figures."""
 
     def __init__(
-        self, signal: Signal, reader: StatsReader, sample: Callable[[StatsReply], Sample]
+        self, signal: Signal, reader: StatsReader, sample: Callable[[StatsReply], SignalSample]
     ) -> None:
         self.signal = signal
         self._reader = reader
         self._sample = sample
 
-    def read(self) -> Sample:
+    def read(self) -> SignalSample:
         """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
         return self._sample(self._reader.read())
 
@@ -55,7 +55,7 @@ class StatsSignal:
 class AwaitedRequests(StatsSignal):
     """The requests in a server that can wait until so many are."""
 
-    def wait_above(self, value: float, seconds: float) -> Sample:
+    def wait_above(self, value: float, seconds: float) -> SignalSample:
         """Return them once there are so many, or after so long. Raises as `read`."""
         return self._sample(self._reader.read(round(value), seconds))
 
@@ -74,10 +74,10 @@ def signals_of(reader: StatsReader, stats: StatsReply) -> tuple[LiveSignal, ...]
     return tuple(found)
 
 
-def _requests(stats: StatsReply) -> Sample:
+def _requests(stats: StatsReply) -> SignalSample:
     present = None if stats.inside is None else float(stats.inside)
-    return Sample(present, stats.in_flight_s, stats.incarnation)
+    return SignalSample(present, stats.in_flight_s, stats.incarnation)
 
 
-def _arrivals(stats: StatsReply) -> Sample:
-    return Sample(None, float(stats.arrived or 0), stats.incarnation)
+def _arrivals(stats: StatsReply) -> SignalSample:
+    return SignalSample(None, float(stats.arrived or 0), stats.incarnation)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from db.exports import as_csv, as_json, as_parquet, columns
-from db.history import Row
+from db.history import HistoryRow
 from tests.builders import START, setting
 from tuner.core import Estimate, Phase, Setting, TrialState, Verdict
 
@@ -22,8 +22,8 @@ ABOUT = [
 ]
 
 
-def row(at: Setting | None = None, metrics: Mapping[str, Estimate] | None = None) -> Row:
-    return Row(
+def row(at: Setting | None = None, metrics: Mapping[str, Estimate] | None = None) -> HistoryRow:
+    return HistoryRow(
         study="s1",
         number=1,
         attempt=1,

@@ -12,7 +12,7 @@ from typing import Any
 from agents.actuator.device import Peer
 from agents.actuator.driver import Value
 from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import COPIES, Originals
+from agents.actuator.journal import COPIES, RestoreJournal
 from agents.devices import fake
 from tests.actuation import Direct, DirectHand, actuator_of
 
@@ -24,7 +24,7 @@ HELD = {CLOCK: 870, LIMIT: 300}
 ME, YOU, ROOT = Peer(1, 1, 7), Peer(2, 2, 7), Peer(3, 3, 0)
 
 
-class FullDisk(Originals):
+class FullDisk(RestoreJournal):
     full = False
 
     def write(self, path: Path, content: bytes) -> None:

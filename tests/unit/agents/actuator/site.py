@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import agents
-from agents.actuator.client import Line
+from agents.actuator.client import ActuatorClient
 from agents.devices import fake
 from tests.actuation import answers
 
@@ -74,7 +74,7 @@ class Site:
 
     def shows(self, device: str) -> bool:
         """Whether the actuator has taken a device up."""
-        with closing(Line(self.socket)) as line:
+        with closing(ActuatorClient(self.socket)) as line:
             return device in [about["uuid"] for about in line.ask("capabilities")["devices"]]
 
     @property

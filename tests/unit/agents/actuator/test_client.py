@@ -11,7 +11,7 @@ import pytest
 
 from agents.actuator.client import RemoteKnobs, open_remote
 from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import Originals
+from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import listen
 from agents.devices import fake
 from agents.target.side import Side
@@ -63,7 +63,7 @@ class House:
 
         async def served(stop: threading.Event) -> None:
             hand = DirectHand(self.hardware)
-            originals = Originals(self.folder / "journal")
+            originals = RestoreJournal(self.folder / "journal")
             actuator = await actuator_of(config, lambda: hand, originals, "boot", lambda: self.now)
             await actuator.replay()
             actuator.grant()

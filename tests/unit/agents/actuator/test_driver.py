@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents.actuator.driver import MOST_LINGERING, Hand, KnobDriver, Value
+from agents.actuator.driver import MOST_LINGERING, DriverProcess, KnobDriver, Value
 from agents.devices import fake
 from agents.devices.fake import FakeKnobs
 from tuner.core import ActuationError, DeviceLost
@@ -20,7 +20,7 @@ from tuner.core import ActuationError, DeviceLost
 GPU = "GPU-1"
 
 
-class Now(Hand):
+class Now(DriverProcess):
     """A hand whose every call is waited for."""
 
     def now(self, verb: str, *details: Value) -> Any:  # noqa: ANN401

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from agents.actuator.device import Peer
 from agents.actuator.driver import Value
 from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import Originals
-from agents.actuator.main import MOST_PEERS, RESERVED, Actuator, listen
+from agents.actuator.journal import RestoreJournal
+from agents.actuator.main import MOST_PEERS, RESERVED, ActuatorService, listen
 from agents.actuator.requests import LONGEST_LINE, VERBS, parse
 from agents.devices import fake
 from tests.actuation import DirectHand, actuator_of
@@ -33,12 +33,12 @@ CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
 NOBODY = 65534
 
 
-class Welcoming(Actuator):
+class Welcoming(ActuatorService):
     def _welcome(self, peer: Peer, groups: set[int]) -> bool:
         return True
 
 
-class Closed(Actuator):
+class Closed(ActuatorService):
     """Lets nobody in, and keeps who asked."""
 
     asked: ClassVar[list[tuple[int, set[int]]]] = []
@@ -65,7 +65,7 @@ class House:
 
     folder: Path
     runner: asyncio.Runner
-    actuator: Actuator
+    actuator: ActuatorService
     hand: Breakable
     hardware: Path
 
@@ -107,7 +107,7 @@ class House:
         return dict(fake.load(self.hardware)["devices"][GPU]["values"])
 
 
-def house(folder: Path, kind: type[Actuator]) -> Iterator[House]:
+def house(folder: Path, kind: type[ActuatorService]) -> Iterator[House]:
     hardware = folder / "hardware.json"
     fake.save(hardware, fake.blank(GPU))
     (folder / "journal").mkdir()
@@ -115,9 +115,9 @@ def house(folder: Path, kind: type[Actuator]) -> Iterator[House]:
     config = ActuatorConfig(devices=(Granted(match="GPU-*", grant=grant),))
     hand = Breakable(hardware)
 
-    async def opened() -> tuple[Actuator, asyncio.Server]:
+    async def opened() -> tuple[ActuatorService, asyncio.Server]:
         made = await actuator_of(
-            config, lambda: hand, Originals(folder / "journal"), "boot", lambda: 0.0
+            config, lambda: hand, RestoreJournal(folder / "journal"), "boot", lambda: 0.0
         )
         made.__class__ = kind
         made.grant()
@@ -225,7 +225,7 @@ def as_nobody(groups: Sequence[int]) -> Iterator[None]:
 @pytest.mark.parametrize("group", [5000, 5299, 7000])
 def test_a_peer_in_very_many_groups_is_known_by_all_of_them(tmp_path: Path, group: int) -> None:
     many = list(range(5000, 5300))
-    for inside in house(tmp_path, Actuator):
+    for inside in house(tmp_path, ActuatorService):
         inside.actuator.gid = group
         reached = open_way(tmp_path / "socket")
         (tmp_path / "socket").chmod(0o666)
@@ -264,7 +264,7 @@ def test_who_is_not_allowed_is_shown_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o660, 0o666])
 def test_another_unprivileged_user_is_refused(tmp_path: Path, mode: int) -> None:
     """By the socket's mode, and where somebody widened that, by the credentials of the peer."""
-    for inside in house(tmp_path, Actuator):
+    for inside in house(tmp_path, ActuatorService):
         path = tmp_path / "socket"
         assert path.stat().st_mode & 0o777 == 0o660
         path.chmod(mode)

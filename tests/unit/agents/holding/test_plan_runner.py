@@ -18,7 +18,7 @@ from agents.holding.plan_runner import (
     PlanRunner,
 )
 from agents.load.generator import REQUESTS
-from agents.target.side import Sample, WorkloadChanged
+from agents.target.side import SignalSample, WorkloadChanged
 from tests.builders import Time
 from tests.fakes import FakeActuator, Rig, failing, refused
 from tests.unit.agents.holding.test_holder import BUSY, DEVICE, HELD, holder, order
@@ -39,8 +39,8 @@ class Requests:
         self.in_flight_s = 0.0
         self.awaited: list[float] = []
 
-    def read(self) -> Sample:
-        return Sample(None, self.in_flight_s, self.started())
+    def read(self) -> SignalSample:
+        return SignalSample(None, self.in_flight_s, self.started())
 
     def started(self) -> str:
         if self.gone is not None:
@@ -58,7 +58,7 @@ class AwaitedRequests(Requests):
         super().__init__()
         self.time = time
 
-    def wait_above(self, value: float, seconds: float) -> Sample:
+    def wait_above(self, value: float, seconds: float) -> SignalSample:
         self.awaited.append(value)
         if self.depth < value:
             self.time.sleep(seconds)

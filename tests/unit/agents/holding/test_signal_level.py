@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.holding.signal_level import VOTES, SignalLevel, SwitchingCost
-from agents.target.side import Sample
+from agents.target.side import SignalSample
 from tests.builders import setting
 from tuner.core import Plan, Row
 
@@ -29,10 +29,10 @@ def fed(depths: list[float], level: SignalLevel | None = None, at: float = 0.0) 
     """Feed a second of each depth; return the time after it."""
     level = level or SignalLevel(PLAN)
     total = 0.0
-    level.see(at, Sample(None, total, "a"))
+    level.see(at, SignalSample(None, total, "a"))
     for depth in depths:
         at, total = at + 1.0, total + depth
-        level.see(at, Sample(None, total, "a"))
+        level.see(at, SignalSample(None, total, "a"))
     return at
 
 
@@ -67,14 +67,14 @@ def test_no_sequence_of_looks_breaks_it(looks: list[tuple[float, float, str]]) -
     level, now, total = SignalLevel(PLAN), 0.0, 0.0
     for seconds, grown, incarnation in looks:
         now, total = now + seconds, max(0.0, total + grown)
-        level.see(now, Sample(None, total, incarnation))
+        level.see(now, SignalSample(None, total, incarnation))
     assert level.row is None or 0 <= level.row <= len(BOUNDS)
     assert level.smoothed is None or (math.isfinite(level.smoothed) and level.smoothed >= 0.0)
 
 
 def test_nothing_is_known_from_one_look() -> None:
     level = SignalLevel(PLAN)
-    level.see(0.0, Sample(None, 7.0, "a"))
+    level.see(0.0, SignalSample(None, 7.0, "a"))
     assert level.row is None
 
 
@@ -83,7 +83,7 @@ def test_without_arrivals_it_is_the_first_row() -> None:
     at = fed([16.0] * 20, level)
     assert level.row == 4
     for second in range(1, 40):
-        level.see(at + second, Sample(None, 16.0 * 20, "a"))
+        level.see(at + second, SignalSample(None, 16.0 * 20, "a"))
     assert level.row == 0
     assert level.smoothed is not None and level.smoothed < 1e-6
 
@@ -94,7 +94,7 @@ def test_more_counts_at_once_and_less_by_the_majority() -> None:
     rows, total = [], 20.0
     for depth in [16.0] * 3 + [1.0] * 20:
         at, total = at + 1.0, total + depth
-        level.see(at, Sample(None, total, "a"))
+        level.see(at, SignalSample(None, total, "a"))
         rows.append(level.row)
     assert rows[:3] == [3, 3, 3] and max(row for row in rows if row is not None) == 3
     down = rows.index(0)
@@ -104,10 +104,10 @@ def test_more_counts_at_once_and_less_by_the_majority() -> None:
 @given(step_s=st.floats(0.05, 1.0))
 def test_how_often_one_looks_does_not_change_how_slowly_it_falls(step_s: float) -> None:
     level, at, total = SignalLevel(PLAN), 0.0, 0.0
-    level.see(at, Sample(None, total, "a"))
+    level.see(at, SignalSample(None, total, "a"))
     while at < 60.0:
         at, total = at + step_s, total + (16.0 if at < 20.0 else 0.0) * step_s
-        level.see(at, Sample(None, total, "a"))
+        level.see(at, SignalSample(None, total, "a"))
         if level.row == 0:
             break
     # A vote takes a second and at most a step more.
@@ -117,11 +117,11 @@ def test_how_often_one_looks_does_not_change_how_slowly_it_falls(step_s: float) 
 def test_a_sudden_load_that_was_acted_on_is_the_level() -> None:
     level = SignalLevel(PLAN)
     at = fed([1.0] * 20, level)
-    level.see(at + 0.2, Sample(None, 20.0 + 0.2 * 40.0, "a"))
+    level.see(at + 0.2, SignalSample(None, 20.0 + 0.2 * 40.0, "a"))
     assert level.latest == pytest.approx(40.0) and level.row == 0
     level.rise()
     assert level.row == 5
-    level.see(at + 1.2, Sample(None, 28.0, "a"))
+    level.see(at + 1.2, SignalSample(None, 28.0, "a"))
     assert level.row == 5 and level.latest == 0.0
 
 
@@ -131,9 +131,9 @@ def test_what_happens_in_a_pause_or_across_a_restart_is_no_load_of_the_moment() 
     assert level.latest == 30.0
     level.pause()
     assert level.latest == 0.0
-    level.see(at + 5.0, Sample(None, 1000.0, "a"))
+    level.see(at + 5.0, SignalSample(None, 1000.0, "a"))
     assert level.latest == 0.0
-    level.see(at + 6.0, Sample(None, 2000.0, "b"))
+    level.see(at + 6.0, SignalSample(None, 2000.0, "b"))
     assert level.latest == 0.0
 
 
@@ -141,11 +141,11 @@ def test_a_load_at_a_bound_does_not_make_it_flap() -> None:
     level = SignalLevel(PLAN)
     seen = set()
     at, total = 0.0, 0.0
-    level.see(at, Sample(None, total, "a"))
+    level.see(at, SignalSample(None, total, "a"))
     for second in range(200):
         depth = 12.0 + (0.5 if second % 20 < 10 else -0.5)
         at, total = at + 1.0, total + depth
-        level.see(at, Sample(None, total, "a"))
+        level.see(at, SignalSample(None, total, "a"))
         if second > VOTES:
             seen.add(level.row)
     assert len(seen) == 1
@@ -154,9 +154,9 @@ def test_a_load_at_a_bound_does_not_make_it_flap() -> None:
 def test_a_workload_that_was_started_again_keeps_its_row() -> None:
     level = SignalLevel(PLAN)
     at = fed([16.0] * 20, level)
-    level.see(at + 1.0, Sample(None, 0.0, "b"))
+    level.see(at + 1.0, SignalSample(None, 0.0, "b"))
     assert level.row == 4
-    level.see(at + 2.0, Sample(None, 16.0, "b"))
+    level.see(at + 2.0, SignalSample(None, 16.0, "b"))
     assert level.row == 4 and level.smoothed is not None and level.smoothed > 15.0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agents.tuner_link.client import Link
+from agents.tuner_link.client import TunerClient
 from agents.tuner_link.credentials import NEXT, OWN, Credentials
 from agents.tuner_link.spool import Spool
 from tests.builders import completed
@@ -39,11 +39,11 @@ class Site:
     def __post_init__(self) -> None:
         (self.folder / "token").write_text("admin\n")
 
-    def link(self, name: str = "agent@host") -> Link:
+    def link(self, name: str = "agent@host") -> TunerClient:
         """Return the link as a fresh start of the agent would make it."""
         credentials = Credentials(self.folder / "state", self.folder / "token", name)
         http = httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(self.answer))
-        return Link(http, credentials, Spool(self.folder / "state/spool"))
+        return TunerClient(http, credentials, Spool(self.folder / "state/spool"))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request.url.path)

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from policies.packrat.interference import Interference
 from policies.packrat.packing import Aim, Group, Packing, best_packing
-from policies.packrat.profile import Cell, Point, Profile
+from policies.packrat.profile import Cell, Profile, ProfilePoint
 from tuner.core import InvalidInput, MetricUnavailable
 
 LATENCIES = st.floats(0.001, 10.0)
 
 
 def profile(points: dict[Cell, float], memory_bytes: float | None = None) -> Profile:
-    return Profile({cell: Point(s) for cell, s in points.items()}, memory_bytes)
+    return Profile({cell: ProfilePoint(s) for cell, s in points.items()}, memory_bytes)
 
 
 def groups(packing: Packing) -> list[tuple[int, int, int]]:
@@ -40,10 +40,10 @@ def tables(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 4, 8)) -> Profile:
         )
     )
     points = {
-        cell: Point(draw(LATENCIES), energy_j=draw(st.none() | st.floats(0.1, 5.0)))
+        cell: ProfilePoint(draw(LATENCIES), energy_j=draw(st.none() | st.floats(0.1, 5.0)))
         for cell in cells
     }
-    points.setdefault((5, 1), Point(draw(LATENCIES), energy_j=1.0))
+    points.setdefault((5, 1), ProfilePoint(draw(LATENCIES), energy_j=1.0))
     return Profile(points, memory_bytes=1.0)
 
 
@@ -191,7 +191,7 @@ def dense(rng: random.Random) -> Profile:
     """Return a table as machines have them, more or less: with holes, noise, and any batch sizes."""
     sizes = rng.choice([(1, 2, 4, 8), (2, 4), (3, 5), (1, 4), (1, 2, 3, 5)])
     points = {
-        (t, b): Point(
+        (t, b): ProfilePoint(
             (0.3 + 0.15 * t + b * (0.2 + 1.0 / t)) * rng.uniform(0.7, 1.3),
             energy_j=(1.0 + 0.3 * t) * rng.uniform(0.7, 1.3) / b**0.2,
         )
@@ -199,7 +199,7 @@ def dense(rng: random.Random) -> Profile:
         for b in sizes
         if rng.random() < 0.8
     }
-    points[6, max(sizes)] = Point(5.0, energy_j=2.0)
+    points[6, max(sizes)] = ProfilePoint(5.0, energy_j=2.0)
     return Profile(points, memory_bytes=1.0)
 
 
@@ -317,7 +317,7 @@ def test_energy_without_a_meter_is_refused() -> None:
 def test_a_machine_of_128_threads_and_a_batch_of_4096_take_under_a_second() -> None:
     table = Profile(
         {
-            (t, 2**k): Point(
+            (t, 2**k): ProfilePoint(
                 0.002 + 0.01 * 2**k * (0.05 + 0.95 / t) + 0.0004 * t + 1e-6 * (7 * t + k)
             )
             for t in range(1, 129)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.packrat.interference import Interference, Window, fit
+from policies.packrat.interference import Interference, PlanWindow, fit
 from policies.packrat.packing import Group, best_packing
-from policies.packrat.profile import Cell, Point, Profile
+from policies.packrat.profile import Cell, Profile, ProfilePoint
 from policies.packrat.profiling import lower_bound, open_points
 from tuner.core import InvalidInput
 
@@ -25,10 +25,10 @@ PACKINGS = [
 ]
 
 
-def alone(fixed: float, serial: float, parallel: float, barrier: float) -> dict[Cell, Point]:
+def alone(fixed: float, serial: float, parallel: float, barrier: float) -> dict[Cell, ProfilePoint]:
     """Return the profile of a machine with fixed work, serial and parallel work, and barriers."""
     return {
-        (t, b): Point(fixed + barrier * t + b * (serial + parallel / t))
+        (t, b): ProfilePoint(fixed + barrier * t + b * (serial + parallel / t))
         for t in THREADS
         for b in BATCHES
     }
@@ -43,15 +43,15 @@ MACHINES = st.builds(
 )
 
 
-def profiled(truth: dict[Cell, Point]) -> dict[Cell, Point]:
-    known: dict[Cell, Point] = {}
+def profiled(truth: dict[Cell, ProfilePoint]) -> dict[Cell, ProfilePoint]:
+    known: dict[Cell, ProfilePoint] = {}
     while wanted := open_points(PACKINGS, known):
         known[wanted[0]] = truth[wanted[0]]
     return known
 
 
 @given(MACHINES)
-def test_what_is_skipped_costs_no_more_than_the_margin(truth: dict[Cell, Point]) -> None:
+def test_what_is_skipped_costs_no_more_than_the_margin(truth: dict[Cell, ProfilePoint]) -> None:
     known = profiled(truth)
     for demand in BATCHES:
         whole = best_packing(Profile(truth), 16, demand, mixed=False).latency_s
@@ -69,14 +69,14 @@ def test_most_points_of_a_machine_that_scales_badly_are_skipped() -> None:
 
 
 def test_bounds_come_from_fewer_items_fewer_threads_and_more_threads() -> None:
-    known = {(4, 2): Point(1.0), (1, 1): Point(3.0)}
+    known = {(4, 2): ProfilePoint(1.0), (1, 1): ProfilePoint(3.0)}
     assert lower_bound(known, (4, 8)) == 1.0, "more items take no less"
     assert lower_bound(known, (2, 2)) == 1.5, "twice the threads are at most twice as fast"
-    assert lower_bound({(4, 2): Point(1.0)}, (2, 2)) == 0.8, "a fifth per halving"
-    assert lower_bound({(4, 2): Point(1.0)}, (1, 2)) == pytest.approx(0.64)
+    assert lower_bound({(4, 2): ProfilePoint(1.0)}, (2, 2)) == 0.8, "a fifth per halving"
+    assert lower_bound({(4, 2): ProfilePoint(1.0)}, (1, 2)) == pytest.approx(0.64)
     assert lower_bound(known, (8, 1)) == 0.375
     assert lower_bound({}, (1, 1)) == 0.0
-    assert lower_bound({(1, 1): Point(1.0, stderr_s=0.1)}, (1, 1)) == pytest.approx(
+    assert lower_bound({(1, 1): ProfilePoint(1.0, stderr_s=0.1)}, (1, 1)) == pytest.approx(
         0.8355, abs=1e-3
     )
 
@@ -86,31 +86,31 @@ def test_a_number_of_threads_that_divides_badly_teaches_nothing() -> None:
     every = [Group(i, t, 2**k) for t in range(1, 9) for k in range(4) for i in (1, 2, 4)
              if i * t <= 8 and i * 2**k <= 8]  # fmt: skip
     truth = {
-        (t, 2**k): Point((14 + 60 / t + 2**k * 17 / t) * (3.0 if t % 2 and t > 1 else 1.0))
+        (t, 2**k): ProfilePoint((14 + 60 / t + 2**k * 17 / t) * (3.0 if t % 2 and t > 1 else 1.0))
         for t in range(1, 9)
         for k in range(4)
     }
-    known: dict[Cell, Point] = {}
+    known: dict[Cell, ProfilePoint] = {}
     while wanted := open_points(every, known):
         known[wanted[0]] = truth[wanted[0]]
     for demand in (1, 2, 4, 8):
         whole = best_packing(Profile(truth), 8, demand, mixed=False).latency_s
-        found = best_packing(Profile({(8, 8): Point(1e9), **known}), 8, demand, mixed=False)
+        found = best_packing(Profile({(8, 8): ProfilePoint(1e9), **known}), 8, demand, mixed=False)
         assert found.latency_s == whole
 
 
 def test_what_cannot_be_measured_is_not_asked_for() -> None:
-    known: dict[Cell, Point] = {}
+    known: dict[Cell, ProfilePoint] = {}
     assert open_points(PACKINGS, known)[0] == (1, 1)
     assert (1, 1) not in open_points(PACKINGS, known, closed=[(1, 1)])
 
 
 class TestInterference:
-    PROFILE = Profile({(t, b): Point(b / t + 0.1) for t in (1, 2, 4) for b in (1, 2, 4, 8)})
+    PROFILE = Profile({(t, b): ProfilePoint(b / t + 0.1) for t in (1, 2, 4) for b in (1, 2, 4, 8)})
 
-    def windows(self, share: float, plans: list[tuple[int, int, int]]) -> list[Window]:
+    def windows(self, share: float, plans: list[tuple[int, int, int]]) -> list[PlanWindow]:
         return [
-            Window(i, t, b, (b / t + 0.1) * (1 + share * (i - 1) * t / 8), 0.001)
+            PlanWindow(i, t, b, (b / t + 0.1) * (1 + share * (i - 1) * t / 8), 0.001)
             for i, t, b in plans
         ]
 
@@ -126,7 +126,7 @@ class TestInterference:
     def test_it_is_judged_on_plans_it_has_not_seen(self) -> None:
         """One plan that is twice as slow as the others say shows in full as an error."""
         windows = self.windows(0.0, [(8, 1, 1), (4, 2, 2)])
-        odd = Window(2, 4, 8, 2 * 2.1, 0.001)
+        odd = PlanWindow(2, 4, 8, 2 * 2.1, 0.001)
         found = fit(self.PROFILE, [*windows, odd], 8)
         assert max(found.errors) == pytest.approx(0.5, abs=0.02)
 
@@ -138,7 +138,7 @@ class TestInterference:
         assert one.error_median is None
 
     def test_windows_that_teach_nothing_are_left_out(self) -> None:
-        useless = [Window(1, 1, 1, 9.0), Window(2, 3, 1, 9.0)]
+        useless = [PlanWindow(1, 1, 1, 9.0), PlanWindow(2, 3, 1, 9.0)]
         found = fit(self.PROFILE, useless, 8)
         assert (found.share, found.windows) == (0.0, 0)
         assert found.stderr == pytest.approx(0.15)
@@ -162,15 +162,15 @@ class TestInterference:
     "points",
     [
         {},
-        {(0, 1): Point(1.0)},
-        {(1, 0): Point(1.0)},
-        {(1, 1): Point(float("nan"))},
-        {(1, 1): Point(-1.0)},
-        {(1, 1): Point(1.0, stderr_s=float("nan"))},
-        {(1, 1): Point(1.0, energy_j=0.0)},
+        {(0, 1): ProfilePoint(1.0)},
+        {(1, 0): ProfilePoint(1.0)},
+        {(1, 1): ProfilePoint(float("nan"))},
+        {(1, 1): ProfilePoint(-1.0)},
+        {(1, 1): ProfilePoint(1.0, stderr_s=float("nan"))},
+        {(1, 1): ProfilePoint(1.0, energy_j=0.0)},
     ],
 )
-def test_a_profile_of_nonsense_is_refused(points: dict[Cell, Point]) -> None:
+def test_a_profile_of_nonsense_is_refused(points: dict[Cell, ProfilePoint]) -> None:
     with pytest.raises(InvalidInput) as caught:
         Profile(points)
     assert caught.value.hint

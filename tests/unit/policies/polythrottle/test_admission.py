@@ -17,7 +17,7 @@ from policies.polythrottle.admission import (
     Admission,
     Demand,
     Mix,
-    Sample,
+    MixWindow,
     admit,
     predict,
     samples,
@@ -47,10 +47,12 @@ def law(mix: Mix) -> float:
     return 20.0 + 12.0 * mix.batch + 1.8 * beside.gflop - 0.3 * beside.flop_per_byte
 
 
-def seen(noise: float = 0.0, jobs: tuple[Demand, ...] = JOBS) -> list[Sample]:
+def seen(noise: float = 0.0, jobs: tuple[Demand, ...] = JOBS) -> list[MixWindow]:
     rng = random.Random(0)
     mixes = [Mix(INFERENCE, batch, job) for batch in BATCHES for job in jobs]
-    return [Sample(m, Estimate.of_mean(law(m) + rng.gauss(0.0, noise), noise, 500)) for m in mixes]
+    return [
+        MixWindow(m, Estimate.of_mean(law(m) + rng.gauss(0.0, noise), noise, 500)) for m in mixes
+    ]
 
 
 def test_a_linear_law_is_found_exactly() -> None:
@@ -66,7 +68,7 @@ def test_the_bound_covers_a_further_window_about_as_often_as_it_says() -> None:
     for seed in range(400):
         rng = random.Random(seed)
         noisy = [
-            Sample(s.mix, Estimate.of_mean(s.latency.mean + rng.gauss(0.0, 5.0), 0.0, 500))
+            MixWindow(s.mix, Estimate.of_mean(s.latency.mean + rng.gauss(0.0, 5.0), 0.0, 500))
             for s in seen()
         ]
         covered += law(mix) + rng.gauss(0.0, 5.0) <= predict(noisy, mix).high
@@ -74,7 +76,7 @@ def test_the_bound_covers_a_further_window_about_as_often_as_it_says() -> None:
 
 
 def test_what_the_windows_themselves_doubt_is_not_forgotten() -> None:
-    agreeing = [Sample(s.mix, Estimate.of_mean(s.latency.mean, 6.0, 500)) for s in seen()]
+    agreeing = [MixWindow(s.mix, Estimate.of_mean(s.latency.mean, 6.0, 500)) for s in seen()]
     assert predict(agreeing, Mix(INFERENCE, 8, NOTHING)).stderr > 6.0
 
 
@@ -91,7 +93,7 @@ def test_what_the_windows_themselves_doubt_is_not_forgotten() -> None:
     ],
 )
 def test_what_no_window_speaks_for_is_not_predicted_and_not_admitted(
-    windows: list[Sample], mix: Mix, reason: str
+    windows: list[MixWindow], mix: Mix, reason: str
 ) -> None:
     with pytest.raises(MeasurementError, match=reason):
         predict(windows, mix)
@@ -101,7 +103,7 @@ def test_what_no_window_speaks_for_is_not_predicted_and_not_admitted(
 
 
 def test_a_prediction_needs_windows_to_spare() -> None:
-    alike = [Sample(Mix(INFERENCE, 8, NOTHING), Estimate.of_mean(100.0, 1.0, 500))]
+    alike = [MixWindow(Mix(INFERENCE, 8, NOTHING), Estimate.of_mean(100.0, 1.0, 500))]
     mix = alike[0].mix
     with pytest.raises(MeasurementError, match="too few"):
         predict(alike * LEAST_FREEDOM, mix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.bench.surfaces import Problem, load_problems
+from tuner.bench.surfaces import SurfaceProblem, load_problems
 from tuner.core import Setting
 
 ROLES = """\
@@ -41,7 +41,7 @@ def write_tables(folder: Path) -> Path:
     return folder
 
 
-def steep(folder: Path) -> Problem:
+def steep(folder: Path) -> SurfaceProblem:
     """Return the surface that is worth tuning; its baseline is clock 1000, batch 2."""
     return load_problems(write_tables(folder))[0]
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from agents.devices.catalogue import known_truth, open_device
 from tuner.bench import boards
-from tuner.bench.boards import Answer, Question, answer, questions, rows
+from tuner.bench.boards import Answer, BoardQuestion, answer, questions, rows
 from tuner.cli.bench_devices import devices
 from tuner.cli.score import score
 from tuner.core import (
@@ -29,7 +29,7 @@ from tuner.core import (
     Try,
 )
 
-ORIN = Question(device="simulated:orin", policy="sobol", seed=0, slack=1.2, trials=3)
+ORIN = BoardQuestion(device="simulated:orin", policy="sobol", seed=0, slack=1.2, trials=3)
 LIMIT = (Constraint.parse("latency_p99_ms <= 1.2x baseline"),)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.tuner.bench.tables import at, steep, write_tables
 from tuner.bench.replay import TUNERS, Task, replay
-from tuner.bench.surfaces import Problem, load_problems
+from tuner.bench.surfaces import SurfaceProblem, load_problems
 from tuner.core import (
     Done,
     OutOfRange,
@@ -47,11 +47,11 @@ class Scripted:
 
 
 @pytest.fixture
-def problem(tmp_path: Path) -> Problem:
+def problem(tmp_path: Path) -> SurfaceProblem:
     return steep(tmp_path)
 
 
-def task(problem: Problem, **changes: object) -> Task:
+def task(problem: SurfaceProblem, **changes: object) -> Task:
     fields = {"tuner": "ours", "problem": problem, "slack": 1.1, "seed": 0, "budgets": (1, 2, 4)}
     return Task(**{**fields, "noise": 0.0, **changes})  # type: ignore[arg-type]
 
@@ -61,7 +61,7 @@ def played(policy: object, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_budget_is_scored_by_the_true_table(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
+    problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played(Scripted(), monkeypatch)
     first, second, last = replay(task(problem)).checkpoints
@@ -75,7 +75,7 @@ def test_each_budget_is_scored_by_the_true_table(
     assert last.above_aborting_s == 10.5, "1.2 s is less than a tenth above the limit of 1.1 s"
 
 
-def test_noise_delays_the_abort(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_delays_the_abort(problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     played(Scripted((at(1000, 4),)), monkeypatch)
     looks = [
         replay(task(problem, budgets=(1,), noise=noise)).checkpoints[0].above_aborting_s
@@ -86,7 +86,7 @@ def test_noise_delays_the_abort(problem: Problem, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_study_that_ends_early_keeps_what_it_deployed(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
+    problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = Scripted((at(500, 1), at(500, 2)), stops_after=2)
     played(policy, monkeypatch)
@@ -96,7 +96,7 @@ def test_a_study_that_ends_early_keeps_what_it_deployed(
 
 
 def test_the_policy_sees_one_baseline_window_and_the_true_limit(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
+    problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = Scripted()
     played(policy, monkeypatch)
@@ -113,7 +113,7 @@ def test_the_policy_sees_one_baseline_window_and_the_true_limit(
 
 
 def test_with_its_own_baseline_the_limit_is_as_noisy_as_the_score_is_not(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
+    problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = Scripted()
     played(policy, monkeypatch)
@@ -126,7 +126,7 @@ def test_with_its_own_baseline_the_limit_is_as_noisy_as_the_score_is_not(
 
 
 def test_every_tuner_meets_the_same_noise_and_a_repeat_meets_a_fresh_one(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
+    problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def windows(order: tuple[Setting, ...], **changes: object) -> dict[object, list[float]]:
         policy = Scripted(order)
@@ -146,7 +146,7 @@ def test_every_tuner_meets_the_same_noise_and_a_repeat_meets_a_fresh_one(
 
 
 def test_waiting_where_nothing_runs_is_resting_at_the_baseline(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
+    problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played(Scripted(stops_after=1, end=lambda _: Wait("nothing is safe")), monkeypatch)
     looks = replay(task(problem)).checkpoints
@@ -155,7 +155,7 @@ def test_waiting_where_nothing_runs_is_resting_at_the_baseline(
 
 
 def test_a_policy_that_leaves_the_table_or_does_not_end_is_an_error(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
+    problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played(Scripted((at(700, 2),)), monkeypatch)
     with pytest.raises(OutOfRange):
@@ -181,7 +181,7 @@ def test_a_flat_surface_mostly_ends_at_the_baseline_and_then_claims_nothing(tmp_
 
 
 def test_a_real_saving_is_confirmed_and_claimed_by_the_production_steps(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
+    problem: SurfaceProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played(Scripted((at(500, 2),)), monkeypatch)
     whole = task(problem, slack=1.25, budgets=(1,), noise=0.01)
@@ -194,7 +194,7 @@ def test_a_real_saving_is_confirmed_and_claimed_by_the_production_steps(
 
 
 @pytest.mark.parametrize("tuner", list(TUNERS))
-def test_every_tuner_runs_and_does_so_again(problem: Problem, tuner: str) -> None:
+def test_every_tuner_runs_and_does_so_again(problem: SurfaceProblem, tuner: str) -> None:
     def once() -> list[object]:
         found = replay(task(problem, tuner=tuner, noise=0.02, budgets=(2, 3)))
         return [replace(c, seconds=0.0) for c in found.checkpoints]

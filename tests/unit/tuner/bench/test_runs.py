@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.tuner.bench.tables import steep
-from tuner.bench.replay import Outcome, Task
+from tuner.bench.replay import Task, TaskResult
 from tuner.bench.runs import Failure, Job, Result, run_all
-from tuner.bench.surfaces import Problem
+from tuner.bench.surfaces import SurfaceProblem
 from tuner.core import Limit
 
 
-class Deadly(Problem):
+class Deadly(SurfaceProblem):
     """A problem that takes its process down."""
 
     def limit(self, slack: float) -> Limit:
         os._exit(3)
 
 
-def task(problem: Problem, **changes: object) -> Task:
+def task(problem: SurfaceProblem, **changes: object) -> Task:
     fields = {"tuner": "hillclimb", "problem": problem, "slack": 1.1, "seed": 0, "budgets": (2,)}
     return Task(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -29,7 +29,7 @@ def without_seconds(results: list[Result]) -> list[object]:
     return [
         replace(r, checkpoints=tuple(replace(c, seconds=0.0) for c in r.checkpoints))
         for r in results
-        if isinstance(r, Outcome)
+        if isinstance(r, TaskResult)
     ]
 
 
@@ -38,7 +38,7 @@ def test_results_come_in_the_order_of_the_jobs_whatever_the_processes(tmp_path: 
     heard: list[Result] = []
     one = run_all(jobs, 1, heard.append)
     two = run_all(jobs, 2, lambda _: None)
-    assert [r.seed for r in one if isinstance(r, Outcome)] == [0, 1, 2, 3, 4, 5]
+    assert [r.seed for r in one if isinstance(r, TaskResult)] == [0, 1, 2, 3, 4, 5]
     assert without_seconds(one) == without_seconds(two)
     assert len(heard) == 6
 
@@ -48,7 +48,7 @@ def test_a_study_that_breaks_down_is_reported_with_its_surface(tmp_path: Path) -
     jobs = [Job(task(problem, tuner="nobody")), Job(task(problem))]
     broken, fine = run_all(jobs, 1, lambda _: None)
     assert broken == Failure("nobody on tiny, T|w (slack 1.1, seed 0)", "KeyError: 'nobody'")
-    assert isinstance(fine, Outcome)
+    assert isinstance(fine, TaskResult)
 
 
 def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:

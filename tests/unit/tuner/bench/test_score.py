@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.bench.replay import Checkpoint, Ending, Outcome
+from tuner.bench.replay import Checkpoint, Ending, TaskResult
 from tuner.bench.score import by_source, controls, mean, pairs, rows, seconds_above_limit, stderr
 
 
@@ -22,8 +22,8 @@ def look(captured: float, violations: float = 0.0, **changes: object) -> Checkpo
     return Checkpoint(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def outcome(tuner: str, source: str, surface: str, seed: int, *looks: Checkpoint) -> Outcome:
-    return Outcome(
+def outcome(tuner: str, source: str, surface: str, seed: int, *looks: Checkpoint) -> TaskResult:
+    return TaskResult(
         tuner=tuner, source=source, surface=surface, slack=1.1, seed=seed, checkpoints=looks
     )
 
@@ -90,11 +90,11 @@ def test_seconds_above_the_limit_are_per_study() -> None:
 
 
 def test_controls_tell_claims_from_truth() -> None:
-    def ended(at_baseline: bool, claimed: float, true: float) -> Outcome:
+    def ended(at_baseline: bool, claimed: float, true: float) -> TaskResult:
         ending = Ending(
             at_baseline=at_baseline, claimed=claimed, claimed_stderr=0.01, true=true, wrong=False
         )
-        return Outcome(
+        return TaskResult(
             tuner="ours", source="a", surface="1", slack=1.1, seed=0, checkpoints=(), ending=ending
         )
 

@@ -12,7 +12,7 @@ from tuner.bo import surrogate
 from tuner.bo.calibration import CALM, calibrated
 from tuner.bo.encoding import enumerate_grid
 from tuner.bo.prior import Hypothesis
-from tuner.bo.surrogate import Component, Reading, posterior
+from tuner.bo.surrogate import Component, RowReading, posterior
 from tuner.core import Space
 
 GRID = enumerate_grid(Space((knob("clock_mhz", (400, 600, 800, 1000, 1200), 1000),)))
@@ -22,11 +22,11 @@ FLAT = (Hypothesis(torch.zeros(1, 2 * ROWS).double(), torch.zeros(0, 2 * ROWS).d
 """Nothing changes with the clock, but for residuals."""
 
 
-def read(values: dict[int, float], metric: int) -> list[Reading]:
-    return [Reading(metric, row, value, NOISE) for row, value in values.items()]
+def read(values: dict[int, float], metric: int) -> list[RowReading]:
+    return [RowReading(metric, row, value, NOISE) for row, value in values.items()]
 
 
-def found(readings: list[Reading]) -> list[Component]:
+def found(readings: list[RowReading]) -> list[Component]:
     return posterior(GRID, 2, readings, FLAT)
 
 
@@ -83,5 +83,5 @@ def test_the_factor_is_the_root_mean_square_of_the_misses_and_starts_calm() -> N
         torch.zeros(1).double(),
         torch.full((1,), 0.04).double(),
     )
-    (wide,) = calibrated([component], [Reading(0, 0, 0.6, 5.0)], {0})
+    (wide,) = calibrated([component], [RowReading(0, 0, 0.6, 5.0)], {0})
     assert wide.sd[:, 0].tolist() == pytest.approx([math.sqrt((CALM + 9.0) / (CALM + 1.0))] * 2)

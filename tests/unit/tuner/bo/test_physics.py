@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from agents.devices.replay.names import roles_of
-from tuner.bo.physics import UNTOLD, Laws, Told, draw_laws, fills, share_drawn, waits_for_batch
+from tuner.bo.physics import (
+    UNTOLD,
+    BaselineFacts,
+    Laws,
+    draw_laws,
+    fills,
+    share_drawn,
+    waits_for_batch,
+)
 from tuner.core import Kind, Quantity
 
 EVERY = (
@@ -23,7 +31,7 @@ SECONDS = {"latency_s": Quantity("s", kind=Kind.TIME)}
 RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
 
 
-def laws_of(names: Sequence[str], ratios: Tensor, told: Told = UNTOLD) -> Laws:
+def laws_of(names: Sequence[str], ratios: Tensor, told: BaselineFacts = UNTOLD) -> Laws:
     """Return the laws of knobs that do what their names say."""
     roles = roles_of(names)
     return draw_laws([roles[name] for name in names], ratios, told)
@@ -195,11 +203,11 @@ def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
     less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
 
     def slowed(drawn: float | None) -> list[float]:
-        work = laws_of(["power_limit_w"], less, Told(drawn=drawn)).work
+        work = laws_of(["power_limit_w"], less, BaselineFacts(drawn=drawn)).work
         return [float((work[:, row] > 1e-6).double().mean()) for row in (1, 2)]
 
     def sped_up(drawn: float) -> float:
-        work = laws_of(["power_limit_w"], less, Told(drawn=drawn)).work
+        work = laws_of(["power_limit_w"], less, BaselineFacts(drawn=drawn)).work
         return float((work[:, 3] < -1e-6).double().mean())
 
     at_half, anywhere, at_all = slowed(0.5), slowed(None), slowed(1.0)
@@ -233,7 +241,7 @@ def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
     step = laws_of(["max_num_seqs"], lower).step
     assert 0.1 < float((step[:, 1].abs() < 1e-9).double().mean()) < 0.4
     assert 0.1 < float((step[:, 2] > 1.0).double().mean()) < 0.4
-    full = laws_of(["max_num_seqs"], lower, Told(full=True))
+    full = laws_of(["max_num_seqs"], lower, BaselineFacts(full=True))
     assert torch.equal(full.step, laws_of(["batch_size"], lower).step)
     assert bool((full.step <= 1e-9).all())
 

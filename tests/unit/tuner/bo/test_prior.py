@@ -7,7 +7,7 @@ import torch
 
 from tests.builders import knob
 from tuner.bo.encoding import Grid, enumerate_grid
-from tuner.bo.physics import Told
+from tuner.bo.physics import BaselineFacts
 from tuner.bo.prior import Hypothesis, hypotheses, power_laws
 from tuner.core import Kind, Space
 
@@ -131,7 +131,8 @@ def test_power_laws_of_several_metrics_know_nothing_of_each_other() -> None:
 def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> None:
     both = believed()
     item, step = (
-        hypotheses(GRID, KINDS, (True, True, True), Told((known,))) for known in (False, True)
+        hypotheses(GRID, KINDS, (True, True, True), BaselineFacts((known,)))
+        for known in (False, True)
     )
     assert [len(found) for found in (both, item, step)] == [7, 4, 4]
     for found in (item, step):

@@ -23,7 +23,7 @@ from tuner.bo.surrogate import (
     LEVEL,
     RESIDUALS,
     ROUGHNESS,
-    Reading,
+    RowReading,
     Scale,
     posterior,
 )
@@ -50,11 +50,11 @@ PRIORS = hypotheses(GRID, KINDS, (True, True))
 SPREAD = [BASELINE, 0, 7, 23, 38, 52, 64, 77, 93, 100]
 
 
-def read(rows: list[int], noise: float = 0.005, metric: int = 0) -> list[Reading]:
-    return [Reading(metric, row, float(truth()[row]), noise) for row in rows]
+def read(rows: list[int], noise: float = 0.005, metric: int = 0) -> list[RowReading]:
+    return [RowReading(metric, row, float(truth()[row]), noise) for row in rows]
 
 
-def believed(readings: list[Reading], priors: tuple[Hypothesis, ...] = PRIORS) -> Belief:
+def believed(readings: list[RowReading], priors: tuple[Hypothesis, ...] = PRIORS) -> Belief:
     """Return what the readings make of the priors, energy first."""
     metrics = priors[0].centres.shape[1] // len(GRID.settings)
     return Belief(posterior(GRID, metrics, readings, priors), 1.0, ())
@@ -83,8 +83,8 @@ def test_a_smooth_surface_is_learnt_from_a_tenth_of_it() -> None:
 
 
 def test_noisy_readings_are_doubted() -> None:
-    sharp = believed([*read([BASELINE]), Reading(0, 50, 0.3, 0.01)])
-    vague = believed([*read([BASELINE]), Reading(0, 50, 0.3, 0.3)])
+    sharp = believed([*read([BASELINE]), RowReading(0, 50, 0.3, 0.01)])
+    vague = believed([*read([BASELINE]), RowReading(0, 50, 0.3, 0.3)])
     assert float(sharp.sd[50, 0]) < 0.05 < float(vague.sd[50, 0])
     assert abs(float(sharp.mean[50, 0]) - 0.3) < abs(float(vague.mean[50, 0]) - 0.3)
 
@@ -112,10 +112,10 @@ def test_power_tells_of_energy() -> None:
     """What still draws much power at half the clock saves less energy than what draws little."""
     half = GRID.rows[(("batch_size", 4), ("clock_mhz", 700))]
     priors = hypotheses(GRID, (Kind.ENERGY, Kind.POWER), (True, True))
-    at_baseline = [*read([BASELINE]), Reading(1, BASELINE, 0.0, 0.005)]
+    at_baseline = [*read([BASELINE]), RowReading(1, BASELINE, 0.0, 0.005)]
 
     def energy(power: float) -> float:
-        drawn = Reading(1, half, math.log(power), 0.005)
+        drawn = RowReading(1, half, math.log(power), 0.005)
         return float(believed([*at_baseline, drawn], priors).mean[half, 0])
 
     assert energy(0.45) < energy(0.9) - 0.1
@@ -123,7 +123,7 @@ def test_power_tells_of_energy() -> None:
 
 def test_one_reading_of_an_unknown_metric_leaves_the_prior_elsewhere() -> None:
     unknown = hypotheses(GRID, (Kind.OTHER,), (True,))
-    belief = believed([Reading(0, BASELINE, 0.0, 0.01)], unknown)
+    belief = believed([RowReading(0, BASELINE, 0.0, 0.01)], unknown)
     assert float(belief.mean.abs().max()) < 1e-9
     assert 0.1 < float(belief.sd[0, 0]) < 2.0
 
@@ -131,7 +131,7 @@ def test_one_reading_of_an_unknown_metric_leaves_the_prior_elsewhere() -> None:
 def test_one_contaminated_reading_does_not_drag_what_is_far_from_it() -> None:
     lied = next(r for r in SPREAD if r not in (BASELINE, 0, 100))
     honest = read([r for r in SPREAD if r != lied])
-    wild = believed([*honest, Reading(0, lied, float(truth()[lied]) + 1.0, 0.005)])
+    wild = believed([*honest, RowReading(0, lied, float(truth()[lied]) + 1.0, 0.005)])
     near = GRID.points - GRID.points[lied]
     far = near.norm(dim=1) > 0.5
     moved = (wild.mean[:, 0] - believed(honest).mean[:, 0]).abs()
@@ -142,7 +142,7 @@ def test_one_contaminated_reading_does_not_drag_what_is_far_from_it() -> None:
 
 def test_a_metric_not_measured_at_some_rows_is_less_certain_there() -> None:
     priors = hypotheses(GRID, (Kind.ENERGY, Kind.OTHER), (True, True))
-    some = [Reading(1, row, 0.0, 0.005) for row in SPREAD[:4]]
+    some = [RowReading(1, row, 0.0, 0.005) for row in SPREAD[:4]]
     belief = believed([*read(SPREAD), *some], priors)
     with_it, without = belief.sd[SPREAD[:4], 1], belief.sd[SPREAD[5:], 1]
     assert float(with_it.max()) < float(without.min())
@@ -155,13 +155,13 @@ def test_a_metric_that_was_never_measured_is_as_unsure_as_before() -> None:
 
 
 def test_constant_readings_are_no_trouble() -> None:
-    belief = believed([Reading(0, row, 0.0, 0.01) for row in SPREAD])
+    belief = believed([RowReading(0, row, 0.0, 0.01) for row in SPREAD])
     assert bool((belief.sd > 0.0).all())
     assert float(belief.mean[SPREAD, 0].abs().max()) < 0.01
 
 
 def test_contradicting_readings_are_no_trouble() -> None:
-    wild = believed([Reading(0, row, (-1.0) ** i, 0.003) for i, row in enumerate(SPREAD)])
+    wild = believed([RowReading(0, row, (-1.0) ** i, 0.003) for i, row in enumerate(SPREAD)])
     assert bool((torch.isfinite(wild.mean) & torch.isfinite(wild.sd)).all())
 
 
@@ -180,7 +180,7 @@ def test_the_same_readings_in_any_order_give_the_same_and_nobody_elses_draws_mov
 TINY = enumerate_grid(Space((knob("clock_mhz", (400, 700, 1000), 1000),)))
 
 
-def dense(prior: Hypothesis, readings: list[Reading]) -> tuple[np.ndarray, np.ndarray]:
+def dense(prior: Hypothesis, readings: list[RowReading]) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation of two metrics at the tiny grid's rows, by nothing but definition.
 
     Every law under every size of residual is one multivariate normal distribution over all rows and
@@ -213,10 +213,10 @@ def test_the_posterior_is_that_of_the_dense_distribution(
 ) -> None:
     prior = hypotheses(TINY, KINDS, (True, True))[place]
     readings = [
-        Reading(0, 2, 0.01, 0.02),
-        Reading(1, 2, 0.0, 0.02),
-        Reading(1, 1, 0.25, 0.05),
-        Reading(0, 0, -0.1, 0.03),
+        RowReading(0, 2, 0.01, 0.02),
+        RowReading(1, 2, 0.0, 0.02),
+        RowReading(1, 1, 0.25, 0.05),
+        RowReading(0, 0, -0.1, 0.03),
     ]
     mean, sd = dense(prior, readings)
     rough = Belief(posterior(TINY, 2, readings, [prior]), 1.0, ())

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.cli.desk import Place, open_desk, place
+from tuner.cli.desk import ApiAddress, open_api, place
 from tuner.cli.options import STATE_DIR
-from tuner.cli.runfile import Job, RunRecord, write_run
+from tuner.cli.runfile import RunJob, RunRecord, write_run
 from tuner.core import ConfigError, StoreError
 
 NOBODY: dict[str, str] = {}
@@ -16,9 +16,11 @@ TUNER = {"JOULETUNE_TUNER": "http://t", "JOULETUNE_TOKEN_FILE": "/token"}
 
 
 def test_options_win_over_the_environment(tmp_path: Path) -> None:
-    assert place("http://h:1/", None, "", TUNER, tmp_path) == Place("http://h:1", Path("/token"))
-    assert place("", None, "sqlite:///x", TUNER, tmp_path) == Place(db="sqlite:///x")
-    assert place("", Path("mine"), "", TUNER, tmp_path) == Place("http://t", Path("mine"))
+    assert place("http://h:1/", None, "", TUNER, tmp_path) == ApiAddress(
+        "http://h:1", Path("/token")
+    )
+    assert place("", None, "sqlite:///x", TUNER, tmp_path) == ApiAddress(db="sqlite:///x")
+    assert place("", Path("mine"), "", TUNER, tmp_path) == ApiAddress("http://t", Path("mine"))
     assert place("", None, "", {"JOULETUNE_DB": "sqlite:///y"}, tmp_path).db == "sqlite:///y"
 
 
@@ -33,12 +35,12 @@ def test_without_anything_it_is_the_last_run_of_the_folder(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="--tuner URL, or --db URL"):
         place("", None, "", NOBODY, tmp_path)
     (tmp_path / STATE_DIR).mkdir()
-    write_run(tmp_path / STATE_DIR, RunRecord(db="sqlite:///z", jobs=[Job(device="cpu")]))
-    assert place("", None, "", NOBODY, tmp_path) == Place(db="sqlite:///z")
+    write_run(tmp_path / STATE_DIR, RunRecord(db="sqlite:///z", jobs=[RunJob(device="cpu")]))
+    assert place("", None, "", NOBODY, tmp_path) == ApiAddress(db="sqlite:///z")
 
 
 def test_asking_does_not_make_a_database(tmp_path: Path) -> None:
     file = tmp_path / "none.sqlite"
-    with pytest.raises(StoreError, match="no database"), open_desk("", None, f"sqlite:///{file}"):
+    with pytest.raises(StoreError, match="no database"), open_api("", None, f"sqlite:///{file}"):
         pass
     assert not file.exists()

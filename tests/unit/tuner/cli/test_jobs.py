@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import METRICS, device
 from tuner.cli.jobs import Wishes, asked_jobs, draft
-from tuner.cli.runfile import Job
+from tuner.cli.runfile import RunJob
 from tuner.core import Better, InvalidInput, Metric, Quantity
 
 FRAMES = Quantity("1/s", Better.MORE)
@@ -32,7 +32,7 @@ def test_flags_reach_the_job() -> None:
         seed=4,
     )
     assert asked_jobs(wishes) == [
-        Job(
+        RunJob(
             device="simulated:a100/bert",
             policy="sobol",
             objective="power_w",
@@ -86,13 +86,13 @@ def test_what_can_be_seen_to_be_wrong_is_refused_before_anything_starts(
 def test_what_a_job_leaves_open_is_chosen_by_what_is_measured(
     metrics: tuple[Metric, ...], objective: str, constraints: tuple[str, ...]
 ) -> None:
-    made = draft(Job(device="x"), device(metrics=metrics), "sobol", "ann")
+    made = draft(RunJob(device="x"), device(metrics=metrics), "sobol", "ann")
     assert (made.objective, made.constraints) == (objective, constraints)
     assert (made.policy, made.who, made.devices) == ("sobol", "ann", ("sim",))
 
 
 def test_what_a_job_says_is_kept_even_where_nobody_measures_it() -> None:
-    job = Job(device="cpu", objective="energy_j", constraints=(), trials=3, window_s=2.0)
+    job = RunJob(device="cpu", objective="energy_j", constraints=(), trials=3, window_s=2.0)
     made = draft(job, device(metrics=CPU_METRICS), "sobol", "ann")
     assert (made.objective, made.constraints) == ("energy_j", ())
     assert (made.terms.trials, made.terms.window_s, made.terms.max_window_s) == (3, 2.0, 8.0)
@@ -100,4 +100,6 @@ def test_what_a_job_says_is_kept_even_where_nobody_measures_it() -> None:
 
 def test_a_device_that_measures_nothing_useful_needs_an_objective() -> None:
     with pytest.raises(InvalidInput, match="--objective"):
-        draft(Job(device="x"), device(metrics=(Metric("frames", quantity=FRAMES),)), "sobol", "ann")
+        draft(
+            RunJob(device="x"), device(metrics=(Metric("frames", quantity=FRAMES),)), "sobol", "ann"
+        )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tuner.cli.app import main
-from tuner.cli.packings import TRIES, Bench, Quiet, Shapes, Shown
+from tuner.cli.packings import TRIES, ModelBench, Quiet, Shapes, Shown
 
 
 def seconds(shapes: Shapes) -> float:
@@ -39,8 +39,10 @@ class Machine:
         return Shown(seconds(shapes) * off, 0.00001, next(self._foreign, 0.0))
 
 
-def bench(machine: Machine, batches: tuple[int, ...] = (1, 2, 4, 8, 16), threads: int = 2) -> Bench:
-    return Bench(threads, batches, 3, Quiet(machine.window, 0.05), lambda what: None)
+def bench(
+    machine: Machine, batches: tuple[int, ...] = (1, 2, 4, 8, 16), threads: int = 2
+) -> ModelBench:
+    return ModelBench(threads, batches, 3, Quiet(machine.window, 0.05), lambda what: None)
 
 
 FAT, THIN = [(2, 8)], [(1, 4), (1, 4)]

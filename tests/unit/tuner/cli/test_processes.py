@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from tests.builders import START
-from tuner.cli.processes import Child, Children, all_there, last_error
-from tuner.cli.remote import RemoteDesk
+from tuner.cli.processes import ChildProcess, Children, all_there, last_error
+from tuner.cli.remote import HttpOperatorApi
 from tuner.core import ActuationError, ConfigError, TuningError
 
 
-def spawn(folder: Path, code: str) -> Child:
+def spawn(folder: Path, code: str) -> ChildProcess:
     log = folder / "child.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -28,7 +28,7 @@ def spawn(folder: Path, code: str) -> Child:
             stderr=output,
             start_new_session=True,
         )
-    return Child("tuner", process, log)
+    return ChildProcess("tuner", process, log)
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
@@ -142,6 +142,6 @@ def test_a_device_that_does_not_answer_is_told_at_once_though_its_agent_waits(
         all_there(["cpu@h"], d, START, log)
 
 
-def stand_in() -> RemoteDesk:
+def stand_in() -> HttpOperatorApi:
     """Return a tuner's desk that nobody may ask."""
-    return RemoteDesk("http://127.0.0.1:1", "")
+    return HttpOperatorApi("http://127.0.0.1:1", "")

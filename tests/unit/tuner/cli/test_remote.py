@@ -9,11 +9,11 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from db.history import Question
+from db.history import HistoryQuestion
 from tests.builders import START
 from tests.unit.tuner.cli import worlds
-from tuner.cli.desk import Desk
-from tuner.cli.remote import RemoteDesk, read_token
+from tuner.cli.desk import OperatorApi
+from tuner.cli.remote import HttpOperatorApi, read_token
 from tuner.core import (
     AccessRole,
     ConfigError,
@@ -62,12 +62,12 @@ def app(local: Operations) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def remote(app: TestClient) -> Iterator[RemoteDesk]:
-    with RemoteDesk(URL, TOKEN, through(app)) as desk:
+def remote(app: TestClient) -> Iterator[HttpOperatorApi]:
+    with HttpOperatorApi(URL, TOKEN, through(app)) as desk:
         yield desk
 
 
-QUESTIONS: list[Callable[[Desk, str], object]] = [
+QUESTIONS: list[Callable[[OperatorApi, str], object]] = [
     lambda desk, _: list(desk.studies()),
     lambda desk, study: desk.study(study),
     lambda desk, study: list(desk.revisions(study)),
@@ -77,20 +77,20 @@ QUESTIONS: list[Callable[[Desk, str], object]] = [
     lambda desk, study: desk.report(study),
     lambda desk, _: list(desk.devices()),
     lambda desk, study: list(desk.events(study, last=3)),
-    lambda desk, study: list(desk.history(Question(study=study, verdict=Verdict.FEASIBLE))),
-    lambda desk, _: list(desk.history(Question(since=START, state=TrialState.FAILED))),
+    lambda desk, study: list(desk.history(HistoryQuestion(study=study, verdict=Verdict.FEASIBLE))),
+    lambda desk, _: list(desk.history(HistoryQuestion(since=START, state=TrialState.FAILED))),
 ]
 
 
 @pytest.mark.parametrize("ask", QUESTIONS)
 def test_a_question_has_one_answer_here_and_there(
-    ask: Callable[[Desk, str], object], local: Operations, remote: RemoteDesk
+    ask: Callable[[OperatorApi, str], object], local: Operations, remote: HttpOperatorApi
 ) -> None:
     study = local.studies()[0].id
     assert ask(remote, study) == ask(local, study)
 
 
-def test_changes_reach_the_tuner(local: Operations, remote: RemoteDesk) -> None:
+def test_changes_reach_the_tuner(local: Operations, remote: HttpOperatorApi) -> None:
     study = local.studies()[0].id
     assert remote.ready()
     assert remote.pause(study, Change(who="ann", why="lunch")).phase == "paused"
@@ -107,10 +107,10 @@ def test_changes_reach_the_tuner(local: Operations, remote: RemoteDesk) -> None:
 
 
 def test_tokens_are_made_listed_and_revoked_at_the_tuner(
-    local: Operations, remote: RemoteDesk, app: TestClient
+    local: Operations, remote: HttpOperatorApi, app: TestClient
 ) -> None:
     made = remote.access.create(TokenDraft(name="ann", role=AccessRole.OPERATOR))
-    with RemoteDesk(URL, made.token, through(app)) as desk:
+    with HttpOperatorApi(URL, made.token, through(app)) as desk:
         assert desk.studies() == local.studies()
         with pytest.raises(Forbidden):
             desk.access.tokens()
@@ -143,11 +143,11 @@ def test_tokens_are_made_listed_and_revoked_at_the_tuner(
     ],
 )
 def test_a_refusal_comes_back_as_what_it_is(
-    ask: Callable[[Desk, str], object],
+    ask: Callable[[OperatorApi, str], object],
     kind: type[TuningError],
     named: str,
     local: Operations,
-    remote: RemoteDesk,
+    remote: HttpOperatorApi,
 ) -> None:
     with pytest.raises(kind) as refused:
         ask(remote, local.studies()[0].id)
@@ -157,7 +157,7 @@ def test_a_refusal_comes_back_as_what_it_is(
 
 @pytest.mark.parametrize("token", ["", "wrong"])
 def test_without_the_right_token_nobody_gets_in(app: TestClient, token: str) -> None:
-    with RemoteDesk(URL, token, through(app)) as desk, pytest.raises(Unauthorised):
+    with HttpOperatorApi(URL, token, through(app)) as desk, pytest.raises(Unauthorised):
         desk.studies()
 
 
@@ -177,7 +177,7 @@ def test_what_is_no_tuner_is_told(
     handle: Callable[[httpx.Request], httpx.Response], said: str
 ) -> None:
     with (
-        RemoteDesk(URL, TOKEN, httpx.MockTransport(handle)) as desk,
+        HttpOperatorApi(URL, TOKEN, httpx.MockTransport(handle)) as desk,
         pytest.raises(LinkError, match=said),
     ):
         desk.studies()
@@ -192,7 +192,7 @@ def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_no
             raise httpx.ReadError("[Errno 104] Connection reset by peer")
         return httpx.Response(200, json=[])
 
-    with RemoteDesk(URL, TOKEN, httpx.MockTransport(server)) as desk:
+    with HttpOperatorApi(URL, TOKEN, httpx.MockTransport(server)) as desk:
         assert not desk.studies()
         assert asked == ["GET", "GET"]
         with pytest.raises(LinkError, match="Connection reset by peer"):
@@ -201,7 +201,7 @@ def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_no
 
 
 def test_a_tuner_that_does_not_answer_is_not_ready() -> None:
-    with RemoteDesk(URL, TOKEN, httpx.MockTransport(refusing)) as desk:
+    with HttpOperatorApi(URL, TOKEN, httpx.MockTransport(refusing)) as desk:
         assert not desk.ready()
 
 

@@ -17,8 +17,8 @@ from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
 from tuner.cli.output import TABLE_WIDTH
 from tuner.cli.report import billed, next_steps, print_report
-from tuner.cli.results import Outcome, Result, document
-from tuner.cli.runfile import Job
+from tuner.cli.results import Result, StudyResult, document
+from tuner.cli.runfile import RunJob
 from tuner.cli.score import Score, score
 from tuner.core import Bill, Constraint, Objective, Phase, Plan, Setting, TrialState
 from tuner.core import Outcome as Ended
@@ -40,7 +40,7 @@ def result(
     surface: worlds.Surface = worlds.slope, *, control: bool = False, policy: str = "scripted"
 ) -> Result:
     verbs, study = worlds.held(surface, policy)
-    job = Job(device="cpu", study=study)
+    job = RunJob(device="cpu", study=study)
     main = results.outcome(verbs, study, job, device())
     if control:
         main = replace(main, score=scored(main.held))
@@ -128,7 +128,7 @@ def test_a_baseline_that_breaks_the_limit_itself_is_told() -> None:
     draft = StudyDraft(devices=("sim",), constraints=limits, policy="scripted")
     study = verbs.create(draft).id
     worlds.tune(verbs)
-    job = Job(device="cpu", study=study)
+    job = RunJob(device="cpu", study=study)
     main = results.outcome(verbs, study, job, device())
     text = told(Result(job=job, board="A100", cannot={}, main=main))
     assert "limit     latency_p99_ms <= 50.00 ms: BROKEN by the baseline" in text
@@ -142,7 +142,7 @@ def test_a_limit_that_costs_more_than_the_baseline_is_not_called_a_saving() -> N
     draft = StudyDraft(devices=("sim",), constraints=(limit,), policy="scripted")
     study = verbs.create(draft).id
     worlds.tune(verbs, worlds.costly)
-    job = Job(device="cpu", study=study)
+    job = RunJob(device="cpu", study=study)
     main = results.outcome(verbs, study, job, device())
 
     def truth(at: Setting) -> Mapping[str, float]:
@@ -207,14 +207,14 @@ def test_failures_are_told_with_their_reasons() -> None:
 def test_a_stopped_study_tells_what_it_held() -> None:
     verbs, study = worlds.held()
     verbs.stop(study, Change())
-    assert results.outcome(verbs, study, Job(device="cpu"), device()).held == worlds.BEST
+    assert results.outcome(verbs, study, RunJob(device="cpu"), device()).held == worlds.BEST
 
 
 def test_a_study_stopped_too_early_held_nothing() -> None:
     verbs = worlds.operations()
     study = worlds.created(verbs)
     verbs.stop(study, Change())
-    job = Job(device="simulated:orin", study=study)
+    job = RunJob(device="simulated:orin", study=study)
     main = results.outcome(verbs, study, job, device())
     assert not main.won
     assert main.score is None, "what was never measured is not scored"
@@ -236,7 +236,7 @@ def test_a_study_that_the_tuner_paused_goes_no_further_and_held_nothing() -> Non
     view = verbs.study(study)
     assert (view.phase, view.plan) == (Phase.PAUSED, Plan.single(worlds.BEST))
     assert settled(verbs, view)
-    job = Job(device="cpu", study=study)
+    job = RunJob(device="cpu", study=study)
     main = results.outcome(verbs, study, job, device())
     assert not main.won, "what was proposed was never confirmed"
     text = told(Result(job=job, board="A100", cannot={}, main=main))
@@ -284,7 +284,7 @@ def test_what_to_type_next_leads_to_the_same_database() -> None:
     assert all(command.endswith("--db sqlite:///x") for command in commands)
 
 
-def shown_lines(main: Outcome) -> str:
+def shown_lines(main: StudyResult) -> str:
     out = io.StringIO()
     display = open_display(Console(file=out, width=200, markup=False, highlight=False))
     assert isinstance(display, Lines)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tuner.cli.runfile import NAME, Job, RunRecord, read_run, write_run
+from tuner.cli.runfile import NAME, RunJob, RunRecord, read_run, write_run
 from tuner.core import ConfigError
 
 RECORD = RunRecord(
     db="postgresql://u:secret@h/d",
     seed=3,
     jobs=[
-        Job(device="simulated:orin", study="a1", control="b2", reported=True),
-        Job(device="cpu", workload="reference", constraints=("latency_p99_ms <= 50",)),
+        RunJob(device="simulated:orin", study="a1", control="b2", reported=True),
+        RunJob(device="cpu", workload="reference", constraints=("latency_p99_ms <= 50",)),
     ],
 )
 

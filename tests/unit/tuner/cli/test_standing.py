@@ -15,7 +15,7 @@ from tests.unit.tuner.cli import worlds
 from tuner.cli import conduct, results, stop_all
 from tuner.cli.app import main
 from tuner.cli.results import Result
-from tuner.cli.runfile import Job
+from tuner.cli.runfile import RunJob
 from tuner.core import Level, Outcome, Phase, Setting, Store, TrialState
 from tuner.main import utc_now
 from tuner.service.operations import Operations
@@ -185,7 +185,7 @@ def test_a_run_that_could_tune_nothing_does_not_exit_as_if_it_had(
     surface: worlds.Surface, code: int, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verbs, study = worlds.held(surface)
-    job = Job(device="cpu", study=study)
+    job = RunJob(device="cpu", study=study)
     ended = results.outcome(verbs, study, job, device())
 
     def conducted(*given: object) -> None:
@@ -202,7 +202,7 @@ def test_a_run_that_could_tune_nothing_does_not_exit_as_if_it_had(
 
 def test_a_study_that_gave_up_while_confirming_has_tuned_nothing() -> None:
     verbs, study = worlds.held()
-    job = Job(device="cpu", study=study)
+    job = RunJob(device="cpu", study=study)
     assert results.outcome(verbs, study, job, device()).tuned
     verbs.pause(study, Change(who="tuner", why="4 trials in a row failed"))
     ended = results.outcome(verbs, study, job, device())

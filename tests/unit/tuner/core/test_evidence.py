@@ -18,8 +18,8 @@ from tuner.core import (
     Constraint,
     Context,
     Estimate,
-    Glimpse,
     Limit,
+    MetricSample,
     Objective,
     Outcome,
     OverDevices,
@@ -153,7 +153,7 @@ def test_the_bill_adds_up() -> None:
     assert (bill.saved_j, bill.saved_since) == (None, None)
 
 
-def held_at(*minutes: float) -> list[Glimpse]:
+def held_at(*minutes: float) -> list[MetricSample]:
     """Return windows of 6 J for each of 50 items a second, 10 s long."""
     return [glimpse(minute, 6.0) for minute in minutes]
 
@@ -175,7 +175,7 @@ def history(*phases: tuple[float, Phase]) -> list[Revision]:
 HELD = Phase.HOLDING
 
 
-def billed_for(held: list[Glimpse], revisions: list[Revision]) -> Bill:
+def billed_for(held: list[MetricSample], revisions: list[Revision]) -> Bill:
     return draw_up(
         [BASE], {"energy_j": Estimate(10.0)}, {"energy_j": Estimate(6.0)}, held, revisions
     )

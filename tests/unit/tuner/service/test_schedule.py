@@ -13,11 +13,11 @@ from db.memory.log import MemoryObservations
 from db.memory.store import MemoryStudies
 from tests.builders import completed, glimpse, setting, window
 from tests.unit.tuner.study.test_loop import World, truth
-from tuner.core import Estimate, Event, Glimpse, Observation, Phase, Setting
-from tuner.service.schedule import Chores, drift, start
+from tuner.core import Estimate, Event, MetricSample, Observation, Phase, Setting
+from tuner.service.schedule import Maintenance, drift, start
 
 
-def held(*energies: float, relative: float = 0.01) -> list[Glimpse]:
+def held(*energies: float, relative: float = 0.01) -> list[MetricSample]:
     return [glimpse(n, energy, relative) for n, energy in enumerate(energies)]
 
 
@@ -64,7 +64,7 @@ def test_a_drifted_study_goes_back_to_its_baseline() -> None:
     world = World()
     world.start()
     world.run(truth)
-    chores = Chores(world.loop, keep_days=30)
+    chores = Maintenance(world.loop, keep_days=30)
     chores.watch_drift()
     assert world.store.studies.get("s1").phase is Phase.HOLDING
     observe(world, setting(600), *[7.5] * 10)
@@ -86,7 +86,7 @@ def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
         return lock
 
     world.loop.lock = paused_first  # type: ignore[method-assign]
-    Chores(world.loop, keep_days=30).watch_drift()
+    Maintenance(world.loop, keep_days=30).watch_drift()
     assert world.store.studies.latest("s1").who == "ann"
 
 
@@ -99,7 +99,7 @@ def test_watching_loads_neither_whole_windows_nor_every_revision(
     observe(world, setting(600), *[7.5] * 10)
     monkeypatch.delattr(MemoryObservations, "list")
     monkeypatch.setattr(MemoryStudies, "revisions", lambda *_: pytest.fail("all were loaded"))
-    Chores(world.loop, keep_days=30).watch_drift()
+    Maintenance(world.loop, keep_days=30).watch_drift()
     assert world.store.studies.get("s1").phase is Phase.BASELINE
 
 
@@ -111,7 +111,7 @@ def test_a_held_baseline_that_has_drifted_is_tuned_again(energy: float, phase: P
     order = world.run(lambda at: completed(10.0, 100.0))
     assert order.plan.rows[-1].setting == setting(1000)
     observe(world, setting(1000), *[energy] * 10)
-    Chores(world.loop, keep_days=30).watch_drift()
+    Maintenance(world.loop, keep_days=30).watch_drift()
     assert world.store.studies.get("s1").phase is phase
 
 
@@ -122,7 +122,7 @@ def test_old_events_are_pruned_and_it_is_said_how_many() -> None:
     trials = world.store.trials.list("s1")
     world.time.sleep(40 * 86400.0)
     world.store.events.add(Event(at=world.time.now(), kind="note", text="young"))
-    Chores(world.loop, keep_days=30).prune()
+    Maintenance(world.loop, keep_days=30).prune()
     kept = [e.text for e in world.store.events.list()]
     assert kept[0] == "young"
     assert "events from before" in kept[1]
@@ -138,7 +138,7 @@ def test_a_clock_that_runs_a_year_ahead_for_an_hour_takes_a_day_of_the_oldest() 
         world.store.events.add(Event(at=begun + timedelta(days=day), kind="note", text=f"{day}"))
     world.time.sleep((60 + 365) * 86400.0)
     observe(world, setting(600), 6.0)
-    Chores(world.loop, keep_days=90).prune()
+    Maintenance(world.loop, keep_days=90).prune()
     assert [e.text for e in world.store.events.list() if e.text.isdigit()] == [
         f"{day}" for day in range(1, 60)
     ]
@@ -152,7 +152,7 @@ def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
     world.time.sleep(5 * 86400.0)
     observe(world, setting(600), 6.0, 6.0)
     world.time.sleep(100 * 86400.0)
-    chores = Chores(world.loop, keep_days=90)
+    chores = Maintenance(world.loop, keep_days=90)
     chores.prune()
     assert len(world.store.observations.list("s1")) == 2
     chores.prune()
@@ -161,7 +161,7 @@ def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
 
 
 def test_the_chores_run_in_the_background_and_end() -> None:
-    scheduler = start(Chores(World().loop, keep_days=30))
+    scheduler = start(Maintenance(World().loop, keep_days=30))
     try:
         jobs = scheduler.get_jobs()
         assert {job.name for job in jobs} == {

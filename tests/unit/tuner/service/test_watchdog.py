@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from tuner.core import StoreError
 from tuner.service import watchdog
-from tuner.service.watchdog import FRESH_S, Alive, Readiness
+from tuner.service.watchdog import FRESH_S, Readiness, Watchdog
 
 
 @pytest.fixture
@@ -28,7 +28,9 @@ async def until(there: Callable[[], bool], step: Callable[[], Awaitable[None]]) 
             await asyncio.sleep(0.01)
 
 
-async def assert_unfed_until_opened(watched: Alive, gate: threading.Event, told: list[str]) -> None:
+async def assert_unfed_until_opened(
+    watched: Watchdog, gate: threading.Event, told: list[str]
+) -> None:
     """Ask often while the gate is shut, when only the first time counts, and then open it."""
     for _ in range(5):
         await watched.tell()
@@ -46,7 +48,7 @@ def refuses() -> None:
 def test_a_ping_that_comes_back_feeds_the_watchdog_whatever_it_says(
     ping: Callable[[], None], told: list[str]
 ) -> None:
-    asyncio.run(until(lambda: len(told) == 3, Alive(ping).tell))
+    asyncio.run(until(lambda: len(told) == 3, Watchdog(ping).tell))
     assert set(told) == {"READY=1\nWATCHDOG=1"}
 
 
@@ -57,7 +59,7 @@ def test_a_ping_that_is_out_feeds_nothing_until_it_is_back(told: list[str]) -> N
         gate.wait(30.0)
 
     async def play() -> None:
-        watched = Alive(waits)
+        watched = Watchdog(waits)
         await assert_unfed_until_opened(watched, gate, told)
 
     asyncio.run(play())
@@ -72,7 +74,7 @@ def test_worker_threads_that_are_all_stuck_feed_nothing(told: list[str]) -> None
         threads.total_tokens = 2
         stuck = [asyncio.create_task(to_thread.run_sync(gate.wait, 30.0)) for _ in range(2)]
         await until(lambda: threads.available_tokens == 0, lambda: asyncio.sleep(0))
-        watched = Alive(lambda: None)
+        watched = Watchdog(lambda: None)
         await assert_unfed_until_opened(watched, gate, told)
         await asyncio.gather(*stuck)
 

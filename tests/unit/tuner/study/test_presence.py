@@ -12,7 +12,7 @@ from tests.builders import START, Time, applied, device, policies, setting, stud
 from tuner.cli.standing import standing
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
 from tuner.service.operations import Operations
-from tuner.service.schedule import Chores
+from tuner.service.schedule import Maintenance
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
 from tuner.wire import Assignment, Change, Poll, Renewal
@@ -119,7 +119,7 @@ def test_another_process_knows_what_was_stored_and_polls_store_nothing(
             office.passes(1.0)
             office.poll()
     assert not office.online(beside), "nothing was stored so far"
-    Chores(office.loop, keep_days=1).keep_seen()
+    Maintenance(office.loop, keep_days=1).keep_seen()
     assert office.online(beside)
     office.passes(office.loop.lease_s + KEEP_S)
     assert office.online(beside), "the next word may not be stored yet"

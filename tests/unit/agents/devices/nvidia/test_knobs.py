@@ -13,7 +13,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agents.actuator.driver import Hand, Value
+from agents.actuator.driver import DriverProcess, Value
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
 from agents.devices.nvidia.nvml import Gpu, uuids
@@ -250,7 +250,7 @@ class Asked:
     """The GPU's knobs in a hand's process, as the actuator asks for them; an epoch and a value."""
 
     def __init__(self, root: Path) -> None:
-        self.hand = Hand(lambda: discover(root), 5.0)
+        self.hand = DriverProcess(lambda: discover(root), 5.0)
 
     def read(self) -> tuple[str, Value]:
         values, epoch = asyncio.run(self.hand.ask("read", A100))

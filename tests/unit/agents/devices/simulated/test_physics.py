@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.devices.simulated.noise import mean_factor, quantile_factor
-from agents.devices.simulated.physics import Curve, Point, Thermal
+from agents.devices.simulated.physics import Curve, OperatingPoint, Thermal
 from agents.devices.simulated.presets import PRESETS, WORKLOADS
 
 seconds = st.floats(0.001, 500.0)
@@ -22,14 +22,14 @@ shares = st.floats(0.0, 1.0)
 
 
 @st.composite
-def points(draw: st.DrawFn, preset: str) -> Point:
+def points(draw: st.DrawFn, preset: str) -> OperatingPoint:
     """A point between the device's lowest and highest clocks, its power limit anywhere."""
     chip = PRESETS[preset].chip
 
     def between(low: float, high: float) -> float:
         return low + draw(shares) * (high - low)
 
-    return Point(
+    return OperatingPoint(
         between(chip.min_gpu_mhz, chip.gpu.max_mhz),
         between(chip.mem.max_mhz / 5, chip.mem.max_mhz),
         between(chip.cpu.max_mhz / 5, chip.cpu.max_mhz),

@@ -13,8 +13,8 @@ from agents.target.side import (
     LiveSignal,
     OffersLoad,
     Restartable,
-    Sample,
     Side,
+    SignalSample,
     WaitingSignal,
     WorkloadChanged,
 )
@@ -239,10 +239,10 @@ class TestSignals:
         workload = attached(server)
         assert isinstance(workload.actuator, Restartable)
         assert workload.actuator.incarnation() == "a"
-        assert signal(workload).read() == Sample(None, 1.5, "a")
-        assert signal(workload, "arrival_rate_per_s").read() == Sample(None, 5.0, "a")
+        assert signal(workload).read() == SignalSample(None, 1.5, "a")
+        assert signal(workload, "arrival_rate_per_s").read() == SignalSample(None, 5.0, "a")
         server.more = {"incarnation": "b", "in_flight_s": 0.0}
-        assert signal(workload).read() == Sample(None, 0.0, "b")
+        assert signal(workload).read() == SignalSample(None, 0.0, "b")
         server.more, server.version = {"incarnation": "c"}, "8"
         for ask in (signal(workload).read, workload.actuator.incarnation):
             with pytest.raises(WorkloadChanged, match="from 7 to 8; start the agent anew"):
@@ -268,8 +268,8 @@ class TestSignals:
         workload = attached(server)
         live = signal(workload)
         assert isinstance(live, WaitingSignal)
-        assert live.wait_above(6.0, 0.5) == Sample(9.0, None, "a")
-        assert live.read() == Sample(3.0, None, "a")
+        assert live.wait_above(6.0, 0.5) == SignalSample(9.0, None, "a")
+        assert live.read() == SignalSample(3.0, None, "a")
         workload.close()
 
     def test_one_that_is_gone_is_lost(self, server: StandIn) -> None:
