@@ -125,7 +125,7 @@ def window(
     )
 
 
-def glimpse(minute: float, energy_j: float, relative: float = 0.01) -> MetricSample:
+def metric_sample(minute: float, energy_j: float, relative: float = 0.01) -> MetricSample:
     """Return what a held window at 600 MHz showed of its energy: 50 items a second for 10 s."""
     return MetricSample(
         started_at=START + timedelta(minutes=minute),

@@ -35,13 +35,13 @@ class MemoryObservations:
         with self._tables.lock:
             return min((o.at for o in self._tables.observations.values()), default=None)
 
-    def glimpses(
+    def samples(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
         with self._tables.lock:
             windows = [o for o in self._tables.observations.values() if o.study == study]
-        found = [g for o in windows if (g := o.glimpse(metric)) and g.started_at >= since]
+        found = [g for o in windows if (g := o.metric_sample(metric)) and g.started_at >= since]
         return last_of(sorted(found, key=lambda g: g.started_at), last)
 
     def prune(self, before: datetime) -> int:

@@ -55,7 +55,7 @@ class SqlObservations:
         with self._database.read() as session:
             return session.scalar(select(func.min(ObservationRow.at)))
 
-    def glimpses(
+    def samples(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""
@@ -79,7 +79,7 @@ class SqlObservations:
         )
         keys: dict[str, SettingKey] = {}
         with self._database.read() as session:
-            found = [_glimpse(keys, *row) for row in session.execute(asked)]
+            found = [_sample(keys, *row) for row in session.execute(asked)]
         return tuple(reversed(found))
 
     def prune(self, before: datetime) -> int:
@@ -149,7 +149,7 @@ def _has(session: Session, observation: Observation) -> bool:
     return found is not None
 
 
-def _glimpse(
+def _sample(
     keys: dict[str, SettingKey],
     started_at: datetime,
     seconds: float,

@@ -70,7 +70,7 @@ class ObservationsContract:
         mixed: Setting = {"on": True, "n": 1, "ratio": 0.5, "name": "größe"}
         kept = replace(observation(), measurement=rich_measurement(), setting=mixed)
         store.observations.add(kept)
-        assert store.observations.glimpses("s1", "power_w", EARLY) == (
+        assert store.observations.samples("s1", "power_w", EARLY) == (
             MetricSample(
                 started_at=kept.measurement.started_at,
                 seconds=0.1,
@@ -89,7 +89,7 @@ class ObservationsContract:
         store.observations.add(observation(study="s2"))
 
         def told(since: datetime, last: int | None = None, metric: str = "energy_j") -> list[int]:
-            shown = store.observations.glimpses("s1", metric, since, last)
+            shown = store.observations.samples("s1", metric, since, last)
             return [round((g.started_at - EARLY) / timedelta(minutes=1)) for g in shown]
 
         assert told(EARLY) == [0, 1, 2, 3]
@@ -102,7 +102,7 @@ class ObservationsContract:
         with pytest.raises(NotFound, match="'nobody'"):
             store.observations.add(observation(study="nobody"))
         assert store.observations.list("nobody") == ()
-        assert store.observations.glimpses("nobody", "energy_j", EARLY) == ()
+        assert store.observations.samples("nobody", "energy_j", EARLY) == ()
 
     def test_pruning_deletes_what_is_older(self, store: Store) -> None:
         for minute in range(4):

@@ -30,7 +30,7 @@ SURE, SAFE, EVEN, OPEN = 0.9, 0.9, 0.5, 0.3
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
 
-STONE_WORTH, STONE_RISK, STONE_LESSON = 0.6, 0.2, 0.6
+STEP_WORTH, STEP_RISK, STEP_LESSON = 0.6, 0.2, 0.6
 """A step on the way to a row is worth at least this share of what the row is, at this share at most of
 its expected overshoot, and tells at least this share of what the row's own window would tell."""
 
@@ -182,7 +182,7 @@ class _Rules:
         return self._told(stone, "; a step towards what promises more at more risk")
 
     def _stone(self, row: int) -> int | None:
-        """Return the stepping stone towards a row that may break a limit, None where none is needed.
+        """Return the step on the way towards a row that may break a limit, None where none is needed.
 
         It saves nearly as much, risks a fraction, and tells most of what is to be known of the row.
         """
@@ -190,9 +190,9 @@ class _Rules:
         if not leap or not self._teachable:
             return None
         lesson, risk = taught(self.belief, row, self._usual_noise()), self.belief.overshoot
-        stones = self._unmeasured & (self.net >= STONE_WORTH * self.net[row])
-        stones &= (risk <= STONE_RISK * risk[row]) & (lesson >= STONE_LESSON * lesson[row])
-        return argmax(self.net, stones, self.seed)
+        steps = self._unmeasured & (self.net >= STEP_WORTH * self.net[row])
+        steps &= (risk <= STEP_RISK * risk[row]) & (lesson >= STEP_LESSON * lesson[row])
+        return argmax(self.net, steps, self.seed)
 
     @property
     def _teachable(self) -> bool:

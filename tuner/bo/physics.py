@@ -143,83 +143,83 @@ def draw_laws(roles: Sequence[Role], ratios: Tensor, told: BaselineFacts = UNTOL
 
     `ratios` has one row per setting and one column per knob: its value over the baseline's.
     """
-    dice = LawSampler(SEED)
+    sampler = LawSampler(SEED)
     columns: dict[Role, list[Tensor]] = {}
     for column, role in enumerate(roles):
         kind = Role.BATCH if role is Role.CEILING else role
         columns.setdefault(kind, []).append(ratios[:, column][None])
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
-    time, power = _clocked(columns, one, told.drawn, dice)
-    time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, dice)
+    time, power = _clocked(columns, one, told.drawn, sampler)
+    time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, sampler)
     step = time
     ceilings = [role is Role.CEILING for role in roles if role in (Role.BATCH, Role.CEILING)]
     for ratio, ceiling in zip(columns.get(Role.BATCH, ()), ceilings, strict=True):
         if ceiling and not told.full:
-            ratio, waits = _queued(ratio, dice)
+            ratio, waits = _queued(ratio, sampler)
             step = step * waits
         # Most of a step is often the model's weights being read, whatever the batch.
-        grown, curve = dice.uniform(0.0, 1.0) ** 3, dice.uniform(0.7, 1.5)
+        grown, curve = sampler.uniform(0.0, 1.0) ** 3, sampler.uniform(0.7, 1.5)
         batch = 1.0 - grown + grown * ratio**curve
         step, time = step * batch, time * batch / ratio
-        power = power * (ratio / batch) ** dice.uniform(0.0, 0.35)
+        power = power * (ratio / batch) ** sampler.uniform(0.0, 0.35)
     for ratio in columns.get(Role.UNKNOWN, ()):
         # What a block or tile size does is often least in the middle of its ladder.
-        slope, bend = dice.normal(0.0, 0.2), dice.normal(0.1, 0.2)
+        slope, bend = sampler.normal(0.0, 0.2), sampler.normal(0.1, 0.2)
         slowness = (slope * ratio.log() + bend * ratio.log() ** 2).clamp(-ODDEST, ODDEST).exp()
         time, step = time * slowness, step * slowness
-        power = power * ratio ** dice.normal(0.0, 0.1)
+        power = power * ratio ** sampler.normal(0.0, 0.1)
     return Laws(*(x.clamp_min(1e-6).log() for x in (time, step, power)))
 
 
 def _clocked(
-    columns: dict[Role, list[Tensor]], one: Tensor, drawn: float | None, dice: LawSampler
+    columns: dict[Role, list[Tensor]], one: Tensor, drawn: float | None, sampler: LawSampler
 ) -> tuple[Tensor, Tensor]:
     """Return time and power under clocks and power limits, relative to the baseline's.
 
     At least two fifths of the time follow the core clock: a prior that expects less believes that
     slowing down costs nothing, and its first trials break limits.
     """
-    idle = dice.uniform(0.1, 0.6)
+    idle = sampler.uniform(0.1, 0.6)
     beside = bool({Role.HOST_CLOCK, Role.HOST_CORES} & columns.keys())
-    core, memory, cpu = _speeds(columns, one, dice)
+    core, memory, cpu = _speeds(columns, one, sampler)
     for ratio in columns.get(Role.POWER_LIMIT, ()):
-        core = core * _allowed(ratio, idle, drawn, dice)
-    share = dice.uniform(0.4, 1.0)
-    second = (1.0 - share) * dice.uniform(0.0, 1.0)
-    third = (1.0 - share - second) * dice.uniform(0.0, 1.0)
-    busy, lean = _staffed(columns.get(Role.HOST_CORES, []), one, dice)
+        core = core * _allowed(ratio, idle, drawn, sampler)
+    share = sampler.uniform(0.4, 1.0)
+    second = (1.0 - share) * sampler.uniform(0.0, 1.0)
+    third = (1.0 - share - second) * sampler.uniform(0.0, 1.0)
+    busy, lean = _staffed(columns.get(Role.HOST_CORES, []), one, sampler)
     rest = 1.0 - share - second - third
     time = share / core + second / memory + third / (cpu * busy) + rest
-    gamma, floor = dice.uniform(1.2, 3.2), dice.uniform(0.3, 0.85)
-    stalls = dice.uniform(0.4, 1.0)
-    first = dice.uniform(0.5, 1.0)
-    other = (1.0 - first) * dice.uniform(0.0, 1.0)
+    gamma, floor = sampler.uniform(1.2, 3.2), sampler.uniform(0.3, 0.85)
+    stalls = sampler.uniform(0.4, 1.0)
+    first = sampler.uniform(0.5, 1.0)
+    other = (1.0 - first) * sampler.uniform(0.0, 1.0)
     parts = first, other, 1.0 - first - other
     there = 1.0, float(Role.MEMORY_CLOCK in columns), float(beside)
     total = sum(p * t for p, t in zip(parts, there, strict=True))
     dynamic = (
         parts[0] * there[0] * _switching(core, gamma, floor) * (stalls + (1.0 - stalls) / time)
-        + parts[1] * there[1] * memory ** dice.uniform(1.0, 2.0)
+        + parts[1] * there[1] * memory ** sampler.uniform(1.0, 2.0)
         + parts[2] * there[2] * _switching(cpu, gamma, floor) * busy
     )
     return time, lean * (idle + (1.0 - idle) * dynamic / total)
 
 
-def _staffed(cores: Sequence[Tensor], one: Tensor, dice: LawSampler) -> tuple[Tensor, Tensor]:
+def _staffed(cores: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
     """Return how much of a CPU's work its cores do, and the power left by those switched off.
 
     Beside a GPU only so many cores are of use as feed it; the others cost what they leak.
     """
     busy, lean = one, one
     for ratio in cores:
-        need, leak = dice.uniform(0.1, 1.2), dice.uniform(0.0, 0.15)
+        need, leak = sampler.uniform(0.1, 1.2), sampler.uniform(0.0, 0.15)
         busy = busy * (ratio / need).clamp_max(1.0) / (1.0 / need).clamp_max(1.0)
         lean = lean * (1.0 - leak + leak * ratio)
     return busy, lean
 
 
 def _speeds(
-    columns: dict[Role, list[Tensor]], one: Tensor, dice: LawSampler
+    columns: dict[Role, list[Tensor]], one: Tensor, sampler: LawSampler
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return core, memory and host CPU speed relative to the baseline's.
 
@@ -228,45 +228,49 @@ def _speeds(
     """
     core, memory = one, one
     for ratio in columns.get(Role.CORE_CLOCK, ()):
-        ceiling = torch.where(dice.chance(0.5), dice.uniform(0.6, 1.0), ENDLESS)
+        ceiling = torch.where(sampler.chance(0.5), sampler.uniform(0.6, 1.0), ENDLESS)
         core = core * torch.minimum(ratio, ceiling) / ceiling.clamp_max(1.0)
     for ratio in columns.get(Role.MEMORY_CLOCK, ()):
         memory = memory * ratio
-    core = core * _clusters(columns.get(Role.CPU_CLOCK, []), one, dice)
-    return core, memory, _clusters(columns.get(Role.HOST_CLOCK, []), one, dice)
+    core = core * _clusters(columns.get(Role.CPU_CLOCK, []), one, sampler)
+    return core, memory, _clusters(columns.get(Role.HOST_CLOCK, []), one, sampler)
 
 
-def _clusters(clocks: Sequence[Tensor], one: Tensor, dice: LawSampler) -> Tensor:
+def _clusters(clocks: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> Tensor:
     """Return the speed of a CPU whose clusters, each with a clock, have each a part of the work."""
     if len(clocks) < 2:
         return clocks[0] * one if clocks else one
-    parts = [-dice.uniform(1e-6, 1.0).log() for _ in clocks]
+    parts = [-sampler.uniform(1e-6, 1.0).log() for _ in clocks]
     speeds = [part * ratio for part, ratio in zip(parts, clocks, strict=True)]
     return torch.stack(speeds).sum(dim=0) / torch.stack(parts).sum(dim=0)
 
 
-def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, dice: LawSampler) -> Tensor:
+def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, sampler: LawSampler) -> Tensor:
     """Return the clock that a power limit leaves, relative to the baseline's.
 
     That at which the workload's demand fits it. A baseline below its limit draws what it demands, one
     at its limit may demand more; half of the laws doubt that limit and power are of the same parts.
     """
-    demand, gamma = dice.uniform(0.35, 1.3), dice.uniform(1.2, 3.2)
+    demand, gamma = sampler.uniform(0.35, 1.3), sampler.uniform(1.2, 3.2)
     if drawn is not None:
-        told = dice.uniform(0.97, 1.2) * drawn if drawn < BOUND else dice.uniform(BOUND, 1.4)
-        demand = torch.where(dice.chance(0.5), told, demand)
+        told = sampler.uniform(0.97, 1.2) * drawn if drawn < BOUND else sampler.uniform(BOUND, 1.4)
+        demand = torch.where(sampler.chance(0.5), told, demand)
     left = ((ratio / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
     full = ((1.0 / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
     return (left / full).clamp_min(0.1)
 
 
-def _queued(ratio: Tensor, dice: LawSampler) -> tuple[Tensor, Tensor]:
+def _queued(ratio: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:
     """Return which share of a ceiling on what is under way is used, and how requests wait below it.
 
     Requests that come at a rate of their own use what they need, whatever the ceiling; under a lower
     one they queue. Others use all of it.
     """
-    theirs, need, steep = dice.chance(0.4), dice.uniform(0.05, 0.95), dice.uniform(1.0, 8.0)
+    theirs, need, steep = (
+        sampler.chance(0.4),
+        sampler.uniform(0.05, 0.95),
+        sampler.uniform(1.0, 8.0),
+    )
     waits = (need / ratio).clamp_min(1.0) ** steep
     one = torch.ones_like(ratio)
     return torch.where(theirs, one, ratio), torch.where(theirs, waits.clamp_max(LONGEST), one)
@@ -278,7 +282,7 @@ def _switching(clock: Tensor, gamma: Tensor, floor: Tensor) -> Tensor:
 
 
 def _shared_out(
-    ratios: Sequence[Tensor], time: Tensor, power: Tensor, dice: LawSampler
+    ratios: Sequence[Tensor], time: Tensor, power: Tensor, sampler: LawSampler
 ) -> tuple[Tensor, Tensor]:
     """Return time and power when some share of the parallel resources is used.
 
@@ -286,24 +290,24 @@ def _shared_out(
     of each follows an exponent of its own.
     """
     for ratio in ratios:
-        time = time / _scaling(ratio, dice)
+        time = time / _scaling(ratio, sampler)
         if len(ratios) > 1:
-            power = power * ratio ** dice.normal(0.5, 0.4)
+            power = power * ratio ** sampler.normal(0.5, 0.4)
             continue
-        idle, static = dice.uniform(0.1, 0.6), dice.uniform(0.0, 0.3)
+        idle, static = sampler.uniform(0.1, 0.6), sampler.uniform(0.0, 0.3)
         power = idle + (power - idle).clamp_min(0.0) * (static + (1.0 - static) * ratio)
     return time, power
 
 
-def _scaling(ratio: Tensor, dice: LawSampler) -> Tensor:
+def _scaling(ratio: Tensor, sampler: LawSampler) -> Tensor:
     """Return the speed that a share of the resources gives, relative to the baseline's."""
-    crowded = dice.chance(0.35)
-    contention = dice.uniform(0.0, 0.9)
-    crosstalk = torch.where(crowded, dice.uniform(0.0, 1.0), 0.0)
-    sharing = torch.where(dice.chance(0.4), dice.uniform(0.0, 0.6), 1.0)
+    crowded = sampler.chance(0.35)
+    contention = sampler.uniform(0.0, 0.9)
+    crosstalk = torch.where(crowded, sampler.uniform(0.0, 1.0), 0.0)
+    sharing = torch.where(sampler.chance(0.4), sampler.uniform(0.0, 0.6), 1.0)
     used = torch.where(ratio > 0.5, 0.5 + sharing * (ratio - 0.5), ratio) / (0.5 + sharing * 0.5)
-    uneven = dice.chance(0.3) & ~crowded
-    pieces = torch.where(uneven, dice.choice(1.0, 2.0, 4.0, 8.0, 16.0), ENDLESS)
+    uneven = sampler.chance(0.3) & ~crowded
+    pieces = torch.where(uneven, sampler.choice(1.0, 2.0, 4.0, 8.0, 16.0), ENDLESS)
     rounds = torch.where(ratio <= 1.0, (pieces / used - 1e-9).ceil() * used / pieces, 1.0)
     slowness = contention + (1.0 - contention) / used + crosstalk * (used - 1.0)
     return 1.0 / (slowness.clamp_min(0.05) * rounds)

@@ -23,16 +23,16 @@ def best(
 
     The held one, else the best feasible one measured.
     """
-    from tuner.cli.desk import open_api
     from tuner.cli.figures import shown
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
     from tuner.cli.texts import asked_metrics, described, gained, plan_rows
     from tuner.core import Phase, render_setting
 
-    with open_api(tuner, token_file, db) as desk:
-        report = desk.report(study)
+    with open_api(tuner, token_file, db) as api:
+        report = api.report(study)
         view = report.study
-        found = list(desk.pareto(study)) if pareto else [desk.best(study)]
+        found = list(api.pareto(study)) if pareto else [api.best(study)]
     if as_json:
         echo_json(found if pareto else found[0])
     elif pareto:

@@ -18,8 +18,8 @@ from tuner.study.loop import TUNER
 from tuner.wire import Change
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import OperatorApi
     from tuner.cli.display import Display
+    from tuner.cli.operator_api import OperatorApi
     from tuner.wire import StudyView
 
 LOOK_S = 1.0
@@ -37,9 +37,9 @@ def drop_leftovers(last: RunRecord, say: Callable[[str], None]) -> None:
     if last.finished or not left:
         return
     try:
-        with local_operations(last.db) as desk:
+        with local_operations(last.db) as api:
             for study in left:
-                if _stop(desk, study, "a new run began"):
+                if _stop(api, study, "a new run began"):
                     say(f"study {study} of the interrupted run is stopped; its trials are kept")
     except StoreError as error:
         say(f"the interrupted run's studies could not be stopped: {error}")
@@ -103,57 +103,57 @@ class _Work:
         return result
 
     def _create(self, policy: str) -> str:
-        return self.at_work.desk.create(draft(self.job, self.device, policy, self.who)).id
+        return self.at_work.api.create(draft(self.job, self.device, policy, self.who)).id
 
     def _tune(self, study: str, title: str) -> StudyResult:
         """Watch a study until it holds something, and stop it: the run only shows what could be held."""
         write_run(self.state_dir, self.record)
-        desk, seen = self.at_work.desk, None
+        api, seen = self.at_work.api, None
         while True:
             self.at_work.check()
-            view = desk.study(study)
+            view = api.study(study)
             if view.stopped and view.phase not in SETTLED:
                 raise TuningError(
                     "every device is stopped, so nothing can be tried",
                     hint="lift it with `jouletune stop-all --lift`, then `jouletune run --resume`",
                 )
             if (now := (view.phase, view.revision, view.trials)) != seen:
-                self.display.update(title, view, desk.trials(study))
+                self.display.update(title, view, api.trials(study))
                 seen = now
-            if settled(desk, view):
-                _refuse_broken(desk, view)
-                ended = outcome(desk, study, self.job, self.device)
-                _stop(desk, study, "the run has reported it")
+            if settled(api, view):
+                _refuse_broken(api, view)
+                ended = outcome(api, study, self.job, self.device)
+                _stop(api, study, "the run has reported it")
                 return ended
             time.sleep(LOOK_S)
 
 
-def settled(desk: OperatorApi, view: StudyView) -> bool:
+def settled(api: OperatorApi, view: StudyView) -> bool:
     """Return whether a study goes no further: it holds, was stopped, or the tuner itself paused it."""
     if view.phase is Phase.PAUSED:
-        return desk.revisions(view.id)[-1].who == TUNER
+        return api.revisions(view.id)[-1].who == TUNER
     return view.phase in SETTLED
 
 
-def _refuse_broken(desk: OperatorApi, view: StudyView) -> None:
+def _refuse_broken(api: OperatorApi, view: StudyView) -> None:
     """Return quietly unless the tuner itself paused the study before anything was proposed.
 
     Raises:
         TuningError: it did, since the policy or every trial failed.
     """
     if view.phase is Phase.PAUSED and view.plan is None:
-        _stop(desk, view.id, "the run gave up")
+        _stop(api, view.id, "the run gave up")
         raise TuningError(view.phase_why)
 
 
-def _stop(desk: OperatorApi, study: str, why: str) -> bool:
+def _stop(api: OperatorApi, study: str, why: str) -> bool:
     """Stop a study that is still active and return whether it was."""
     try:
-        if desk.study(study).phase is Phase.STOPPED:
+        if api.study(study).phase is Phase.STOPPED:
             return False
     except NotFound:
         return False
-    desk.stop(study, Change(who="jouletune run", why=why))
+    api.stop(study, Change(who="jouletune run", why=why))
     return True
 
 

@@ -11,7 +11,7 @@ import typer
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import OperatorApi
+    from tuner.cli.operator_api import OperatorApi
 
 commands = typer.Typer(help="See and replace the constraints of a study.")
 
@@ -32,10 +32,10 @@ def set_(
     as_json: AsJson = False,
 ) -> None:
     """Replace all constraints of a study; everything measured so far is judged anew."""
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
 
-    with open_api(tuner, token_file, db) as desk:
-        _replace(desk, study, constraints, why, as_json)
+    with open_api(tuner, token_file, db) as api:
+        _replace(api, study, constraints, why, as_json)
 
 
 @commands.command("clear")
@@ -48,19 +48,19 @@ def clear(
     as_json: AsJson = False,
 ) -> None:
     """Remove all constraints of a study; everything measured so far is judged anew."""
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
 
-    with open_api(tuner, token_file, db) as desk:
-        _replace(desk, study, (), why, as_json)
+    with open_api(tuner, token_file, db) as api:
+        _replace(api, study, (), why, as_json)
 
 
-def _replace(desk: OperatorApi, study: str, texts: Sequence[str], why: str, as_json: bool) -> None:
+def _replace(api: OperatorApi, study: str, texts: Sequence[str], why: str, as_json: bool) -> None:
     from tuner.cli.figures import joined
     from tuner.cli.output import echo_json
     from tuner.wire import ConstraintChange
 
     change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(texts))
-    view = desk.set_constraints(study, change)
+    view = api.set_constraints(study, change)
     if as_json:
         echo_json(view)
     else:
@@ -77,13 +77,13 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the constraints of a study and every earlier version of them."""
-    from tuner.cli.desk import open_api
     from tuner.cli.figures import figure, joined, when
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
 
-    with open_api(tuner, token_file, db) as desk:
-        view = desk.study(study)
-        revisions = desk.revisions(study)
+    with open_api(tuner, token_file, db) as api:
+        view = api.study(study)
+        revisions = api.revisions(study)
     if as_json:
         echo_json({"constraints": view.constraints, "limits": view.limits, "revisions": revisions})
         return

@@ -17,13 +17,13 @@ def list_(
     tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
 ) -> None:
     """List the registered devices with their knobs, metrics and present setting."""
-    from tuner.cli.desk import open_api
     from tuner.cli.figures import change, joined
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
     from tuner.cli.standing import level
 
-    with open_api(tuner, token_file, db) as desk:
-        views = desk.devices()
+    with open_api(tuner, token_file, db) as api:
+        views = api.devices()
     if as_json:
         echo_json(views)
         return
@@ -54,9 +54,9 @@ def forget(
     db: Db = "",
 ) -> None:
     """Forget a device that will not come back; its studies and trials stay."""
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.wire import Change
 
-    with open_api(tuner, token_file, db) as desk:
-        desk.forget(device, Change(who=getpass.getuser()))
+    with open_api(tuner, token_file, db) as api:
+        api.forget(device, Change(who=getpass.getuser()))
     typer.echo(f"device {device} is forgotten; its studies and trials stay")

@@ -57,7 +57,7 @@ def history(
 
     In order of their start; the options narrow it.
     """
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.core import ConfigError
 
     chosen = Format.JSON if as_json else format
@@ -77,8 +77,8 @@ def history(
         "state": state,
     }
     wanted = question({name: text for name, text in asked.items() if text})
-    with open_api(tuner, token_file, db) as desk:
-        rows = desk.history(wanted)
+    with open_api(tuner, token_file, db) as api:
+        rows = api.history(wanted)
     _write(rows, chosen, output)
 
 

@@ -18,7 +18,7 @@ from agents.config import Attachment
 from agents.host.host import Host
 from agents.main import device_ids
 from agents.revert import revert
-from tuner.cli.remote import HttpOperatorApi, read_token
+from tuner.cli.http_api import HttpOperatorApi, read_token
 from tuner.core import ActuationError, ConfigError, LinkError, TuningError
 from tuner.wire import DeviceView
 
@@ -107,9 +107,9 @@ class Children:
 
 @dataclass(frozen=True)
 class Stand:
-    """A tuner and an agent at work, and the desk to talk to them."""
+    """A tuner and an agent at work, and the operator's API to talk to them."""
 
-    desk: HttpOperatorApi
+    api: HttpOperatorApi
     devices: Mapping[str, DeviceView]
     check: Callable[[], None]
 
@@ -142,14 +142,14 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
         _until(port_file.is_file, children, f"the tuner did not start; its log is {log}")
         url = f"http://127.0.0.1:{port_file.read_text().strip()}"
         log = children.start("agent", [*agent, "--tuner", url], environ).log
-        with HttpOperatorApi(url, read_token(token_file)) as desk:
-            _until(desk.ready, children, f"the tuner did not answer; its log is {log}")
+        with HttpOperatorApi(url, read_token(token_file)) as api:
+            _until(api.ready, children, f"the tuner did not answer; its log is {log}")
             wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
             failing = f"the agent did not register its devices; its log is {log}"
-            _until(lambda: all_there(wanted, desk, begun, log), children, failing)
-            found = _registered(desk, begun)
+            _until(lambda: all_there(wanted, api, begun, log), children, failing)
+            found = _registered(api, begun)
             devices = {spec: found[id] for spec, id in zip(specs, wanted, strict=True)}
-            yield Stand(desk, devices, children.check)
+            yield Stand(api, devices, children.check)
     finally:
         children.end()
         if (state_dir / AGENT).is_dir():
@@ -163,17 +163,17 @@ def last_error(log: Path) -> str:
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
 
 
-def all_there(wanted: Sequence[str], desk: HttpOperatorApi, since: datetime, log: Path) -> bool:
+def all_there(wanted: Sequence[str], api: HttpOperatorApi, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError where one does not answer."""
     refused = re.search("event=not_opened (.*)", log.read_text("utf-8", "replace"))
     if refused:  # an agent waits for it; who runs a study wants to know
         raise ActuationError(f"a device does not answer: {refused[1]}", hint=f"its log is {log}")
-    return set(wanted) <= set(_registered(desk, since))
+    return set(wanted) <= set(_registered(api, since))
 
 
-def _registered(desk: HttpOperatorApi, since: datetime) -> Mapping[str, DeviceView]:
+def _registered(api: HttpOperatorApi, since: datetime) -> Mapping[str, DeviceView]:
     """Return the devices by id that were registered since then: the database knows older ones, too."""
-    return {v.device.id: v for v in desk.devices() if v.device.seen_at >= since}
+    return {v.device.id: v for v in api.devices() if v.device.seen_at >= since}
 
 
 def _until(done: Callable[[], bool], children: Children, failing: str) -> None:

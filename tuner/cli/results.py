@@ -14,7 +14,7 @@ from tuner.core import Constraint, Device, Objective, Phase, Setting, setting_ke
 from tuner.wire import SettingView, StudyReport, TrialView
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import OperatorApi
+    from tuner.cli.operator_api import OperatorApi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +66,15 @@ class Result:
     control: StudyResult | None = None
 
 
-def outcome(desk: OperatorApi, study: str, job: RunJob, device: Device) -> StudyResult:
+def outcome(api: OperatorApi, study: str, job: RunJob, device: Device) -> StudyResult:
     """Return how a study ended: what it holds, or held until it was stopped."""
-    report = desk.report(study)
-    reasons = {r.phase: r.why for r in desk.revisions(study)}
+    report = api.report(study)
+    reasons = {r.phase: r.why for r in api.revisions(study)}
     made = StudyResult(
         report=report,
         why=reasons.get(Phase.HOLDING, report.study.phase_why),
         proposed=reasons.get(Phase.CONFIRMING, ""),
-        trials=tuple(desk.trials(study)),
+        trials=tuple(api.trials(study)),
     )
     truth = known_truth(job.device)
     if truth is None or not report.baseline.metrics:

@@ -11,7 +11,7 @@ import typer
 from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import OperatorApi
+    from tuner.cli.operator_api import OperatorApi
     from tuner.wire import StoppedDevice, StopView
 
 WAIT_S = 180.0
@@ -35,19 +35,19 @@ def stop_all(
 
     Waits until all have said that they are back, and exits with 1 where one has not.
     """
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
     from tuner.cli.standing import stopped
     from tuner.wire import Change
 
     change = Change(who=getpass.getuser(), why=why)
-    with open_api(tuner, token_file, db, quiet=True) as desk:
+    with open_api(tuner, token_file, db, quiet=True) as api:
         if lift:
-            was = desk.stop_state().in_force
-            view = desk.lift(change)
+            was = api.stop_state().in_force
+            view = api.lift(change)
         else:
-            desk.stop_all(change)
-            view = _waited(desk)
+            api.stop_all(change)
+            view = _waited(api)
     if as_json:
         echo_json(view)
     elif lift:
@@ -61,11 +61,11 @@ def stop_all(
         raise typer.Exit(1)
 
 
-def _waited(desk: OperatorApi) -> StopView:
+def _waited(api: OperatorApi) -> StopView:
     """Return how the stop stands once every device is back or offline, or once it took too long."""
     deadline = time.monotonic() + WAIT_S
     while True:
-        view = desk.stop_state()
+        view = api.stop_state()
         if all(d.state != "not yet" for d in view.devices) or time.monotonic() > deadline:
             return view
         time.sleep(LOOK_S)

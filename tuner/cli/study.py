@@ -11,7 +11,7 @@ import typer
 from tuner.cli.options import AsJson, Db, SafetyName, StudyId, TokenFile, TunerUrl, Why
 
 if TYPE_CHECKING:
-    from tuner.cli.desk import OperatorApi
+    from tuner.cli.operator_api import OperatorApi
     from tuner.core import Knob, Value
     from tuner.wire import StudyReport, StudyView
 
@@ -65,14 +65,14 @@ def create(
 
     What saves energy may cost latency or throughput: say with --constraint what has to be kept.
     """
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.core import ConfigError, Safety, Terms
     from tuner.wire import StudyDraft
 
     if constraint and no_constraint:
         raise ConfigError("both --constraint and --no-constraint are given", hint="give one")
     unlimited = () if no_constraint else None
-    with open_api(tuner, token_file, db) as desk:
+    with open_api(tuner, token_file, db) as api:
         draft = StudyDraft(
             devices=tuple(device),
             objective=objective,
@@ -87,10 +87,10 @@ def create(
                 allow_restart=not no_restart,
                 safety=Safety(safety),
             ),
-            choices=_choices(desk, device, choose or []),
+            choices=_choices(api, device, choose or []),
             who=getpass.getuser(),
         )
-        view = desk.create(draft)
+        view = api.create(draft)
     _say(view, as_json, f"study {view.id} created")
 
 
@@ -99,13 +99,13 @@ def list_(
     tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
 ) -> None:
     """List all studies, oldest first."""
-    from tuner.cli.desk import open_api
     from tuner.cli.figures import change, joined, shown
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
     from tuner.cli.standing import standing
 
-    with open_api(tuner, token_file, db) as desk:
-        views = desk.studies()
+    with open_api(tuner, token_file, db) as api:
+        views = api.studies()
     if as_json:
         echo_json(views)
         return
@@ -140,13 +140,13 @@ def show(
 
     What is asked, where it stands, its baseline, its best, what that saves and what finding it cost.
     """
-    from tuner.cli.desk import open_api
     from tuner.cli.figures import when
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
 
-    with open_api(tuner, token_file, db) as desk:
-        report = desk.report(study)
-        revisions = desk.revisions(study)
+    with open_api(tuner, token_file, db) as api:
+        report = api.report(study)
+        revisions = api.revisions(study)
     if as_json:
         found = {"study": report.study, "saving": report.saving, "bill": report.bill}
         echo_json({**found, "revisions": revisions})
@@ -171,11 +171,11 @@ def pause(
 
     The devices go back to their original settings.
     """
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.wire import Change
 
-    with open_api(tuner, token_file, db) as desk:
-        view = desk.pause(study, Change(who=getpass.getuser(), why=why))
+    with open_api(tuner, token_file, db) as api:
+        view = api.pause(study, Change(who=getpass.getuser(), why=why))
     _say(view, as_json, f"study {study} is paused; go on with `jouletune study resume {study}`")
 
 
@@ -189,11 +189,11 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on where a paused study was."""
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.wire import Change
 
-    with open_api(tuner, token_file, db) as desk:
-        view = desk.resume(study, Change(who=getpass.getuser(), why=why))
+    with open_api(tuner, token_file, db) as api:
+        view = api.resume(study, Change(who=getpass.getuser(), why=why))
     _say(view, as_json, f"study {study} is {view.phase} again")
 
 
@@ -210,11 +210,11 @@ def stop(
 
     Its devices go back to their original settings and are free.
     """
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.wire import Change
 
-    with open_api(tuner, token_file, db) as desk:
-        view = desk.stop(study, Change(who=getpass.getuser(), why=why))
+    with open_api(tuner, token_file, db) as api:
+        view = api.stop(study, Change(who=getpass.getuser(), why=why))
     _say(view, as_json, f"study {study} is stopped; its history stays")
 
 
@@ -227,15 +227,15 @@ def delete(
     db: Db = "",
 ) -> None:
     """Remove a stopped study and what it measured."""
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.wire import Change
 
-    with open_api(tuner, token_file, db) as desk:
-        view = desk.study(study)
+    with open_api(tuner, token_file, db) as api:
+        view = api.study(study)
         if not yes:
             count = sum(view.trials.values())
             typer.confirm(f"delete study {study} and its {count} trials?", abort=True, err=True)
-        desk.delete(study, Change(who=getpass.getuser()))
+        api.delete(study, Change(who=getpass.getuser()))
     typer.echo(f"study {study} and its {sum(view.trials.values())} trials are deleted")
 
 
@@ -291,14 +291,14 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
 
 
 def _choices(
-    desk: OperatorApi, devices: Sequence[str], texts: Sequence[str]
+    api: OperatorApi, devices: Sequence[str], texts: Sequence[str]
 ) -> dict[str, tuple[Value, ...]]:
     """Return `KNOB=V1,V2` texts as the knobs' own values."""
     if not texts:
         return {}
     from tuner.core import InvalidInput
 
-    space = next((d.device.space for d in desk.devices() if d.device.id in devices), None)
+    space = next((d.device.space for d in api.devices() if d.device.id in devices), None)
     if space is None:
         return {}  # creating will say that the device is not registered
     chosen: dict[str, tuple[Value, ...]] = {}

@@ -31,13 +31,13 @@ def create(
 
     Needs the tuner's own token file, or its database.
     """
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
     from tuner.core import AccessRole
     from tuner.wire import TokenDraft
 
-    with open_api(tuner, token_file, db) as desk:
-        made = desk.access.create(
+    with open_api(tuner, token_file, db) as api:
+        made = api.access.create(
             TokenDraft(name=name, role=AccessRole.ENROL if enrol else AccessRole.OPERATOR)
         )
     if as_json:
@@ -53,11 +53,11 @@ def list_(
     tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
 ) -> None:
     """List tokens by whom they are for; the tuner's own is not among them."""
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
 
-    with open_api(tuner, token_file, db) as desk:
-        views = desk.access.tokens()
+    with open_api(tuner, token_file, db) as api:
+        views = api.access.tokens()
     if as_json:
         echo_json(views)
         return
@@ -89,11 +89,11 @@ def revoke(
 
     An agent whose token file has the tuner's own token enrols anew: change that first.
     """
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
 
-    with open_api(tuner, token_file, db) as desk:
-        desk.access.revoke(name)
+    with open_api(tuner, token_file, db) as api:
+        api.access.revoke(name)
     if as_json:
         echo_json({"revoked": name})
     else:

@@ -23,14 +23,14 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List every trial of a study, with its verdict under today's constraints."""
-    from tuner.cli.desk import open_api
+    from tuner.cli.operator_api import open_api
     from tuner.cli.output import TABLE_WIDTH, console, echo_json, echo_table
     from tuner.cli.texts import asked_metrics, line, row
     from tuner.study.moves import in_words
 
-    with open_api(tuner, token_file, db) as desk:
-        view = desk.study(study)
-        trials = desk.trials(study)
+    with open_api(tuner, token_file, db) as api:
+        view = api.study(study)
+        trials = api.trials(study)
     if as_json:
         echo_json(trials)
         return

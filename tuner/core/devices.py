@@ -82,7 +82,7 @@ class Observation:
     measurement: Measurement
     at: datetime
 
-    def glimpse(self, metric: str) -> MetricSample | None:
+    def metric_sample(self, metric: str) -> MetricSample | None:
         """Return what it showed of a metric, None where it did not."""
         window = self.measurement
         seen = window.estimates.get(metric)

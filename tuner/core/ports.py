@@ -277,7 +277,7 @@ class Observations(Protocol):
     def oldest(self) -> datetime | None:
         """Return when the first of all was made, None where there is none."""
 
-    def glimpses(
+    def samples(
         self, study: str, metric: str, since: datetime, last: int | None = None
     ) -> Sequence[MetricSample]:
         """Return the (last) windows begun since a time that show a metric, by their start."""

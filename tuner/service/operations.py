@@ -399,7 +399,7 @@ class Operations:
         if since is None or len(study.devices) > 1:
             return ()
         energy = called(ENERGY, study.quantities)
-        return self.loop.store.observations.glimpses(study.id, energy, since)
+        return self.loop.store.observations.samples(study.id, energy, since)
 
 
 def _saving(

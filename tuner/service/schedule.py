@@ -95,7 +95,7 @@ class Maintenance:
         if study.phase is not Phase.HOLDING or study.plan is None or len(study.devices) > 1:
             return None
         metric, since = study.objective.metric, self.loop.store.studies.latest(study.id).at
-        seen = self.loop.store.observations.glimpses(study.id, metric, since, MOST_WINDOWS)
+        seen = self.loop.store.observations.samples(study.id, metric, since, MOST_WINDOWS)
         if not seen:
             return None
         past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))

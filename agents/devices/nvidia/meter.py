@@ -1,4 +1,4 @@
-"""The meter of an NVIDIA GPU; it needs no rights. Windows over energy, throttling and company.
+"""The meter of an NVIDIA GPU; it needs no rights. Windows over energy, throttling and other processes.
 
 Source: NVIDIA's NVML API reference (field values 74, 76 and 269 to 271 count nanoseconds). With MIG the
 board is measured, all instances together: NVML has no energy of an instance.
@@ -68,13 +68,13 @@ class GpuMeter:
         gpu: Gpu,
         joules: Callable[[], Joules] | None,
         lock: ClockLock,
-        company: OtherProcesses,
+        others: OtherProcesses,
         clock: Clock,
     ) -> None:
         self.gpu = gpu
         self.joules = joules
         self.lock = lock
-        self.company = company
+        self.others = others
         self.clock = clock
 
     def start(self) -> GpuWindow:
@@ -120,7 +120,7 @@ class GpuWindow:
                     shown = self._shown()
                     self._check(shown)
             finally:
-                self._meter.company.settle()
+                self._meter.others.settle()
                 if self._joules is not None:
                     self._joules.close()
             self._closed = shown
@@ -130,7 +130,7 @@ class GpuWindow:
         joules = 0.0 if self._joules is None else self._joules.read()
         totals = {f"throttled_{why}_s": s for why, s in self._since().items()}
         self._see()
-        foreign = self._meter.company.foreign()
+        foreign = self._meter.others.foreign()
         now = self._meter.clock.monotonic()
         if foreign is not None:
             self._foreign_s += now - self._last_s if foreign else 0.0

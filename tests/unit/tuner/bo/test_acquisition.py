@@ -50,13 +50,15 @@ class Drawn:
 
 def drawn(*edges: Edge) -> Drawn:
     """Draw row by row: the component first, then objective, metric and limits from it."""
-    dice = np.random.default_rng(7)
+    sampler = np.random.default_rng(7)
     objectives, kepts, beyonds = [], [], []
     for row in ROWS:
-        mean_e, sd_e, mean_m, sd_m = np.array(row)[(dice.random(DRAWS) > WEIGHTS[0]).astype(int)].T
-        values = dice.normal(mean_e, sd_e), dice.normal(mean_m, sd_m)
+        mean_e, sd_e, mean_m, sd_m = np.array(row)[
+            (sampler.random(DRAWS) > WEIGHTS[0]).astype(int)
+        ].T
+        values = sampler.normal(mean_e, sd_e), sampler.normal(mean_m, sd_m)
         over = np.array(
-            [e.sign * (values[e.column] - dice.normal(e.at, e.doubt, DRAWS)) for e in edges]
+            [e.sign * (values[e.column] - sampler.normal(e.at, e.doubt, DRAWS)) for e in edges]
         )
         objectives.append(values[0])
         kepts.append((over <= 0.0).all(axis=0))

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from tests.builders import START
+from tuner.cli.http_api import HttpOperatorApi
 from tuner.cli.processes import ChildProcess, Children, all_there, last_error
-from tuner.cli.remote import HttpOperatorApi
 from tuner.core import ActuationError, ConfigError, TuningError
 
 
@@ -143,5 +143,5 @@ def test_a_device_that_does_not_answer_is_told_at_once_though_its_agent_waits(
 
 
 def stand_in() -> HttpOperatorApi:
-    """Return a tuner's desk that nobody may ask."""
+    """Return a tuner's api that nobody may ask."""
     return HttpOperatorApi("http://127.0.0.1:1", "")

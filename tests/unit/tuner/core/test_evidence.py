@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import START, glimpse, setting, study, trial, window
+from tests.builders import START, metric_sample, setting, study, trial, window
 from tuner.core import (
     ANYWHERE,
     Better,
@@ -155,7 +155,7 @@ def test_the_bill_adds_up() -> None:
 
 def held_at(*minutes: float) -> list[MetricSample]:
     """Return windows of 6 J for each of 50 items a second, 10 s long."""
-    return [glimpse(minute, 6.0) for minute in minutes]
+    return [metric_sample(minute, 6.0) for minute in minutes]
 
 
 def history(*phases: tuple[float, Phase]) -> list[Revision]:

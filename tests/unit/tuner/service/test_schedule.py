@@ -11,14 +11,14 @@ import pytest
 
 from db.memory.log import MemoryObservations
 from db.memory.store import MemoryStudies
-from tests.builders import completed, glimpse, setting, window
+from tests.builders import completed, metric_sample, setting, window
 from tests.unit.tuner.study.test_loop import World, truth
 from tuner.core import Estimate, Event, MetricSample, Observation, Phase, Setting
 from tuner.service.schedule import Maintenance, drift, start
 
 
 def held(*energies: float, relative: float = 0.01) -> list[MetricSample]:
-    return [glimpse(n, energy, relative) for n, energy in enumerate(energies)]
+    return [metric_sample(n, energy, relative) for n, energy in enumerate(energies)]
 
 
 EXPECTED = Estimate.of_mean(6.0, 0.06, 20)

@@ -1,4 +1,4 @@
-"""An NVIDIA GPU as the agent meets it, over the fake NVML: energy, clocks, company, every fault."""
+"""An NVIDIA GPU as the agent meets it, over the fake NVML: energy, clocks, other processes, every fault."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class OperatorApi(Protocol):
 
 @dataclass(frozen=True)
 class ApiAddress:
-    """Where the desk is: a tuner's URL with its token file, or a database's URL."""
+    """Where the operator's API is: a tuner's URL with its token file, or a database's URL."""
 
     tuner: str = ""
     token_file: Path | None = None
@@ -187,7 +187,7 @@ def _last_run(state_dir: Path) -> str:
 def open_api(
     tuner: str, token_file: Path | None, db: str, *, quiet: bool = False
 ) -> Iterator[OperatorApi]:
-    """Open the desk that the options, the environment or this folder name, and close it after.
+    """Open the operator's API that the options, the environment or this folder name, and close it after.
 
     While every device is stopped that is said first, on stderr, unless it is to be `quiet`.
 
@@ -195,18 +195,18 @@ def open_api(
         ConfigError: the place is not given or cannot be read.
         LinkError, Unauthorised, StoreError: it does not answer, or not to us.
     """
-    with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as desk:
-        if not quiet and (stop := desk.stop_state()).in_force:
+    with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as api:
+        if not quiet and (stop := api.stop_state()).in_force:
             from tuner.cli.standing import stopped
 
             typer.echo(stopped(stop), err=True)
-        yield desk
+        yield api
 
 
 @contextmanager
 def _opened(where: ApiAddress) -> Iterator[OperatorApi]:
     if where.tuner:
-        from tuner.cli.remote import HttpOperatorApi, read_token
+        from tuner.cli.http_api import HttpOperatorApi, read_token
 
         with HttpOperatorApi(where.tuner, read_token(where.token_file)) as remote:
             yield remote

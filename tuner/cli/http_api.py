@@ -1,4 +1,4 @@
-"""The desk over HTTP. A problem the tuner names comes back as the error of the family it is."""
+"""The operator's API over HTTP. A problem the tuner names comes back as the error of the family it is."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_token(file: Path | None) -> str:
 
 
 class HttpOperatorApi:
-    """The operator's verbs at a tuner. See `tuner.cli.desk.Desk`.
+    """The operator's verbs at a tuner. See `tuner.cli.operator_api.Desk`.
 
     Raises from every verb: LinkError where the tuner does not answer or does not speak our protocol,
     Unauthorised where it does not know the token, and whatever the tuner itself refuses with.
@@ -246,7 +246,7 @@ class HttpOperatorApi:
 
 @dataclass(frozen=True)
 class RemoteTokens:
-    """The admin's verbs on tokens at a tuner. See `tuner.cli.desk.TokenDesk`."""
+    """The admin's verbs on tokens at a tuner. See `tuner.cli.operator_api.TokenDesk`."""
 
     _desk: HttpOperatorApi
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.cli.desk import ApiAddress, open_api, place
+from tuner.cli.operator_api import ApiAddress, open_api, place
 from tuner.cli.options import STATE_DIR
 from tuner.cli.runfile import RunJob, RunRecord, write_run
 from tuner.core import ConfigError, StoreError

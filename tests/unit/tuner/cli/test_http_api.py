@@ -1,4 +1,4 @@
-"""The desk over HTTP: the same answers as in the tuner's own process, and errors of the family."""
+"""The operator's API over HTTP: the answers of the tuner's own process, and errors of the family."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from db.history import HistoryQuestion
 from tests.builders import START
 from tests.unit.tuner.cli import worlds
-from tuner.cli.desk import OperatorApi
-from tuner.cli.remote import HttpOperatorApi, read_token
+from tuner.cli.http_api import HttpOperatorApi, read_token
+from tuner.cli.operator_api import OperatorApi
 from tuner.core import (
     AccessRole,
     ConfigError,
@@ -63,22 +63,22 @@ def app(local: Operations) -> Iterator[TestClient]:
 
 @pytest.fixture
 def remote(app: TestClient) -> Iterator[HttpOperatorApi]:
-    with HttpOperatorApi(URL, TOKEN, through(app)) as desk:
-        yield desk
+    with HttpOperatorApi(URL, TOKEN, through(app)) as api:
+        yield api
 
 
 QUESTIONS: list[Callable[[OperatorApi, str], object]] = [
-    lambda desk, _: list(desk.studies()),
-    lambda desk, study: desk.study(study),
-    lambda desk, study: list(desk.revisions(study)),
-    lambda desk, study: list(desk.trials(study)),
-    lambda desk, study: desk.best(study),
-    lambda desk, study: list(desk.pareto(study)),
-    lambda desk, study: desk.report(study),
-    lambda desk, _: list(desk.devices()),
-    lambda desk, study: list(desk.events(study, last=3)),
-    lambda desk, study: list(desk.history(HistoryQuestion(study=study, verdict=Verdict.FEASIBLE))),
-    lambda desk, _: list(desk.history(HistoryQuestion(since=START, state=TrialState.FAILED))),
+    lambda api, _: list(api.studies()),
+    lambda api, study: api.study(study),
+    lambda api, study: list(api.revisions(study)),
+    lambda api, study: list(api.trials(study)),
+    lambda api, study: api.best(study),
+    lambda api, study: list(api.pareto(study)),
+    lambda api, study: api.report(study),
+    lambda api, _: list(api.devices()),
+    lambda api, study: list(api.events(study, last=3)),
+    lambda api, study: list(api.history(HistoryQuestion(study=study, verdict=Verdict.FEASIBLE))),
+    lambda api, _: list(api.history(HistoryQuestion(since=START, state=TrialState.FAILED))),
 ]
 
 
@@ -110,13 +110,13 @@ def test_tokens_are_made_listed_and_revoked_at_the_tuner(
     local: Operations, remote: HttpOperatorApi, app: TestClient
 ) -> None:
     made = remote.access.create(TokenDraft(name="ann", role=AccessRole.OPERATOR))
-    with HttpOperatorApi(URL, made.token, through(app)) as desk:
-        assert desk.studies() == local.studies()
+    with HttpOperatorApi(URL, made.token, through(app)) as api:
+        assert api.studies() == local.studies()
         with pytest.raises(Forbidden):
-            desk.access.tokens()
+            api.access.tokens()
         remote.access.revoke("ann")
         with pytest.raises(Unauthorised, match="ann is revoked"):
-            desk.studies()
+            api.studies()
     assert list(remote.access.tokens()) == list(local.access.tokens())
     with pytest.raises(NotFound, match="agent@b"):
         remote.access.revoke("agent@b")
@@ -125,18 +125,16 @@ def test_tokens_are_made_listed_and_revoked_at_the_tuner(
 @pytest.mark.parametrize(
     ("ask", "kind", "named"),
     [
-        (lambda desk, _: desk.study("no such?"), NotFound, "no such?"),
-        (lambda desk, _: desk.study("a/b"), InvalidInput, "Not Found"),
-        (lambda desk, study: desk.delete(study, Change()), Conflict, "active"),
+        (lambda api, _: api.study("no such?"), NotFound, "no such?"),
+        (lambda api, _: api.study("a/b"), InvalidInput, "Not Found"),
+        (lambda api, study: api.delete(study, Change()), Conflict, "active"),
         (
-            lambda desk, study: desk.set_constraints(
-                study, ConstraintChange(constraints=("slow",))
-            ),
+            lambda api, study: api.set_constraints(study, ConstraintChange(constraints=("slow",))),
             ConstraintSyntax,
             "slow",
         ),
         (
-            lambda desk, study: desk.pause(study, Change(protocol=99)),
+            lambda api, study: api.pause(study, Change(protocol=99)),
             ProtocolMismatch,
             "99",
         ),
@@ -157,8 +155,8 @@ def test_a_refusal_comes_back_as_what_it_is(
 
 @pytest.mark.parametrize("token", ["", "wrong"])
 def test_without_the_right_token_nobody_gets_in(app: TestClient, token: str) -> None:
-    with HttpOperatorApi(URL, token, through(app)) as desk, pytest.raises(Unauthorised):
-        desk.studies()
+    with HttpOperatorApi(URL, token, through(app)) as api, pytest.raises(Unauthorised):
+        api.studies()
 
 
 def refusing(_: httpx.Request) -> httpx.Response:
@@ -177,10 +175,10 @@ def test_what_is_no_tuner_is_told(
     handle: Callable[[httpx.Request], httpx.Response], said: str
 ) -> None:
     with (
-        HttpOperatorApi(URL, TOKEN, httpx.MockTransport(handle)) as desk,
+        HttpOperatorApi(URL, TOKEN, httpx.MockTransport(handle)) as api,
         pytest.raises(LinkError, match=said),
     ):
-        desk.studies()
+        api.studies()
 
 
 def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_not() -> None:
@@ -192,17 +190,17 @@ def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_no
             raise httpx.ReadError("[Errno 104] Connection reset by peer")
         return httpx.Response(200, json=[])
 
-    with HttpOperatorApi(URL, TOKEN, httpx.MockTransport(server)) as desk:
-        assert not desk.studies()
+    with HttpOperatorApi(URL, TOKEN, httpx.MockTransport(server)) as api:
+        assert not api.studies()
         assert asked == ["GET", "GET"]
         with pytest.raises(LinkError, match="Connection reset by peer"):
-            desk.pause("s1", Change())
+            api.pause("s1", Change())
     assert asked == ["GET", "GET", "POST"]
 
 
 def test_a_tuner_that_does_not_answer_is_not_ready() -> None:
-    with HttpOperatorApi(URL, TOKEN, httpx.MockTransport(refusing)) as desk:
-        assert not desk.ready()
+    with HttpOperatorApi(URL, TOKEN, httpx.MockTransport(refusing)) as api:
+        assert not api.ready()
 
 
 def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
