@@ -72,17 +72,17 @@ class Direct:
         return asyncio.run(self.inner.replay())
 
     def close(self) -> None:
-        for slot in self.inner.slots.values():
-            asyncio.run(slot.close())
+        for device in self.inner.devices.values():
+            asyncio.run(device.close())
 
     def tick(self) -> None:
-        for slot in self.inner.slots.values():
-            slot.tick_s = 0.0
-            asyncio.run(slot.mind(Once()))
+        for device in self.inner.devices.values():
+            device.tick_s = 0.0
+            asyncio.run(device.mind(Once()))
 
     def gone(self, peer: Peer) -> None:
-        for slot in self.inner.slots.values():
-            asyncio.run(slot.gone(peer))
+        for device in self.inner.devices.values():
+            asyncio.run(device.gone(peer))
 
     def __getattr__(self, verb: str) -> Callable[..., dict[str, Any]]:
         fields = VERBS[verb]

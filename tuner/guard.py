@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tuner.core import (
     UNDECLARED,
@@ -37,109 +36,8 @@ MOST_FAILURES = 2
 """A setting that failed this often is not tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caution:
-    """How a search weighs its limits against what it may save. Shares are of the baseline.
-
-    `price` is what a trial must promise to save for running into a limit for certain, and
-    `overshoot_price` for each whole limit it is expected to exceed it by; in the `first_trials`, when
-    little is known, that is multiplied by `first_factor`. `square_price` is for the expected square of
-    the same. What keeps the limits less likely than `least_chance` is not tried before the search
-    ends, but for a look around; what keeps them less likely than `stone_chance` is approached by a
-    step on the way to it, where one is worth nearly as much at a fraction of the risk. Looks around
-    go on until `looks` trials. One takes `look_chance`, or `first_chance` where it moves a knob that
-    no window has shown moved yet; before that goes what is as likely as `sure_chance`, by what it may
-    save alone. While nothing beats the baseline they go on until `stuck_looks`, at even chances. What
-    the guard is told to be less likely than `refused_chance` is refused to any policy. `stride` is the
-    share of the remaining slack that the 95 % bound of a trial may use up that is made for what it may
-    save. Before a search ends, what may save `daring` is tried although its price speaks against it,
-    what is worth it net of its price down to `dare_chance`, and what moves a knob for the first time
-    down to `unmoved_chance`. At `deploy_chance` a measured setting is proposed.
-    """
-
-    price: float
-    overshoot_price: float
-    square_price: float
-    first_factor: float
-    first_trials: int
-    least_chance: float
-    stone_chance: float
-    look_chance: float
-    first_chance: float
-    unmoved_chance: float
-    sure_chance: float
-    looks: int
-    stuck_looks: int
-    daring: float
-    dare_chance: float
-    refused_chance: float
-    stride: float
-    deploy_chance: float
-
-
-CAUTION: Mapping[Safety, Caution] = {
-    Safety.STRICT: Caution(
-        price=0.1,
-        overshoot_price=1.0,
-        square_price=0.3,
-        first_factor=3.0,
-        first_trials=6,
-        least_chance=0.75,
-        stone_chance=0.85,
-        look_chance=0.78,
-        first_chance=0.6,
-        unmoved_chance=0.6,
-        sure_chance=math.inf,
-        looks=12,
-        stuck_looks=0,
-        daring=math.inf,
-        dare_chance=1.0,
-        refused_chance=0.25,
-        stride=0.5,
-        deploy_chance=0.8,
-    ),
-    Safety.BALANCED: Caution(
-        price=0.04,
-        overshoot_price=0.3,
-        square_price=0.3,
-        first_factor=3.0,
-        first_trials=6,
-        least_chance=0.72,
-        stone_chance=0.85,
-        look_chance=0.65,
-        first_chance=0.55,
-        unmoved_chance=0.05,
-        sure_chance=0.9,
-        looks=6,
-        stuck_looks=12,
-        daring=0.01,
-        dare_chance=0.2,
-        refused_chance=HOPELESS,
-        stride=math.inf,
-        deploy_chance=0.8,
-    ),
-    Safety.OFF: Caution(
-        price=0.0,
-        overshoot_price=0.0,
-        square_price=0.0,
-        first_factor=1.0,
-        first_trials=0,
-        least_chance=0.1,
-        stone_chance=0.0,
-        look_chance=0.1,
-        first_chance=0.1,
-        unmoved_chance=0.05,
-        sure_chance=0.9,
-        looks=6,
-        stuck_looks=12,
-        daring=0.01,
-        dare_chance=0.1,
-        refused_chance=0.0,
-        stride=math.inf,
-        deploy_chance=0.75,
-    ),
-}
-"""Our choice; the benchmark on measured surfaces decided."""
+REFUSED: Mapping[Safety, float] = {Safety.STRICT: 0.25, Safety.BALANCED: HOPELESS, Safety.OFF: 0.0}
+"""What a policy itself expects to keep a limit less likely than this is refused: our choice."""
 
 
 def chance(predicted: Prediction, limit: Limit) -> float:
@@ -156,7 +54,7 @@ def risk(study: Study, evidence: Evidence, predicted: Mapping[str, Prediction]) 
     A policy that predicts nothing is not refused: what it tries is cut short when it goes wrong. To end
     a study whose baseline breaks a limit would be to hold that, so there every fair chance is taken.
     """
-    least = CAUTION[study.terms.safety].refused_chance
+    least = REFUSED[study.terms.safety]
     least = least if evidence.broken is None else min(least, HOPELESS)
     for limit in evidence.limits or ():
         if limit.metric in predicted and chance(predicted[limit.metric], limit) < least:

@@ -46,7 +46,7 @@ class ManagedDevice:
 
     about: Mapping[str, Any]
     config: ActuatorConfig
-    hand: DriverProcess
+    driver: DriverProcess
     originals: RestoreJournal
     boot: str
     now: Callable[[], float]
@@ -63,14 +63,13 @@ class ManagedDevice:
         self.uuid: str = self.about["uuid"]
         self.terms = self.config.granted(self.uuid)
         shared = (self.originals, self.boot, self.now)
-        self.restorer = Restorer(self.about, self.terms, self.hand, *shared)
+        self.restorer = Restorer(self.about, self.terms, self.driver, *shared)
 
     @property
     def level(self) -> str:
         """By what right the device is set as it is."""
-        if self.trial_until is not None:
-            return "trial"
-        return "original" if self.held is None else "hold"
+        below = "original" if self.held is None else "hold"
+        return below if self.trial_until is None else "trial"
 
     def grant(self) -> None:
         """Grant what the configuration says. Raises ConfigError where it does not fit the device."""
@@ -92,7 +91,7 @@ class ManagedDevice:
             raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
         if self.owner == peer:
             self.heard = self.now()
-        return await getattr(self, verb)(peer, **fields) or {"level": self.level}
+        return await VERBS[verb](self, peer, **fields) or {"level": self.level}
 
     async def _alone(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do one thing at a time; what nobody foresaw ends what is in force, on this device alone."""
@@ -135,7 +134,7 @@ class ManagedDevice:
         """Put the device back, whoever has it, and give it to nobody any more."""
         await self._alone(lambda: self._end("the actuator stops"))
         self.restorer.paused = self.restorer.paused or "the actuator stops"
-        await self.hand.close()
+        await self.driver.close()
 
     # The verbs
 
@@ -266,7 +265,7 @@ class ManagedDevice:
         To the original, too, while a write that hung may still be done: a hold would not see it.
         """
         self.trial_until, why = None, "the trial is over"
-        if self.held is not None and self.now() < self.held_until and not self.hand.lingering:
+        if self.held is not None and self.now() < self.held_until and not self.driver.lingering:
             try:
                 return await self.restorer.change(self.restorer.whole(self.held))
             except errors.TuningError as error:
@@ -279,3 +278,9 @@ class ManagedDevice:
             log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
         self.trial_until = self.held = self.owner = None
         await self.restorer.put_back()
+
+
+_D = ManagedDevice
+_ASKED = (_D.read, _D.acquire, _D.apply, _D.renew, _D.hold, _D.release, _D.restore)
+VERBS: Mapping[str, Callable[..., Awaitable[Any]]] = {verb.__name__: verb for verb in _ASKED}
+"""What a peer may ask of a device."""

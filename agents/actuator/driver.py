@@ -1,4 +1,4 @@
-"""The hand that touches drivers: a child process, so that a call that hangs hangs only the child.
+"""The process that touches drivers: a child, so that a call that hangs hangs only the child.
 
 Whatever the actuator loads is audited with it: a driver imports the standard library, its vendor's
 binding, this module, `tuner.errors` and `tuner.files`, nothing else.
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 Value = int | float | str
 MESSAGE = 1 << 18
-"""No message between hand and actuator is longer, in bytes."""
+"""No message between it and the actuator is longer, in bytes."""
 AT_FIRST = 4
 """A fresh child finds the devices before its first answer; it has so many deadlines for that."""
 LAST_WAIT_S = 1.0
@@ -43,33 +43,26 @@ class KnobDriver(Protocol):
     @property
     def board(self) -> str:
         """What the device calls itself."""
-        ...
 
     @property
     def knobs(self) -> Sequence[str]:
         """The knobs that devices of this kind may have; this one may refuse some."""
-        ...
 
     @property
     def epoch(self) -> str:
         """Which load of the driver this is."""
-        ...
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
-        ...
 
     def read(self) -> Mapping[str, Value | None]:
         """Return each knob's value in force; None where the hardware does not tell it."""
-        ...
 
     def write(self, knob: str, value: Value) -> None:
         """Set a knob to a supported value, or to one that `read` told before."""
-        ...
 
     def reset(self, knob: str) -> None:
         """Put a knob to the driver's own default: unlock clocks, default power limit."""
-        ...
 
 
 class DriverProcess:
@@ -146,10 +139,10 @@ class DriverProcess:
         self._child = os.fork()
         if self._child == 0:
             try:
-                _become_hand(theirs.fileno(), parent)
+                _become_driver_process(theirs.fileno(), parent)
                 _serve(theirs, self._discover)
             except Exception:
-                log.exception("event=hand_broken")
+                log.exception("event=driver_process_broken")
             finally:
                 os._exit(1)
         theirs.close()
@@ -178,7 +171,7 @@ def _ended(line: socket.socket) -> bool:
     return True
 
 
-def _become_hand(line: int, parent: int) -> None:
+def _become_driver_process(line: int, parent: int) -> None:
     """Keep nothing of the actuator's but the line to it, and end with it, whatever ends it."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -207,16 +200,17 @@ def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any
         return [about for driver in drivers.values() if (about := _described(driver))]
     if uuid not in drivers:
         raise DeviceLost(f"{uuid} is not there any more")
+    driver = drivers[uuid]
     if verb == "read":
-        return [drivers[uuid].read(), drivers[uuid].epoch]
-    return getattr(drivers[uuid], verb)(*details)
+        return [driver.read(), driver.epoch]
+    return driver.reset(*details) if verb == "reset" else driver.write(*details)
 
 
 def _described(driver: KnobDriver) -> dict[str, Any]:
     """Return what a device is; nothing where it does not tell, which is logged."""
     try:
-        names = ("uuid", "board", "knobs")
-        return {n: getattr(driver, n) for n in names} | {"ranges": driver.ranges()}
+        about = {"board": driver.board, "knobs": driver.knobs, "ranges": driver.ranges()}
+        return {"uuid": driver.uuid, **about}
     except Exception:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         return {}

@@ -1,6 +1,6 @@
 """The root process: `python -P -m agents.actuator.main serve|restore|stay|lift FILE`.
 
-Every device has a slot; agents ask for them in JSON lines at a Unix socket. `restore` puts every device
+Every device has a device; agents ask for them in JSON lines at a Unix socket. `restore` puts every device
 back, `stay` keeps them there until `lift`.
 """
 
@@ -45,17 +45,17 @@ LIFT = "once that is over, `jouletune actuator restore --all --lift`"
 class ActuatorService:
     """All devices behind one door. One that hangs, hangs nobody who asks for another.
 
-    `hand` makes what asks a driver. `missing` are the devices that have a record and do not answer,
+    `driver` makes what asks a driver. `missing` are the devices that have a record and do not answer,
     `blind` says why no device could be looked for, `stay` who keeps all devices at their originals.
     """
 
     config: ActuatorConfig
-    hand: Callable[[], DriverProcess]
+    driver: Callable[[], DriverProcess]
     originals: RestoreJournal
     boot: str
     now: Callable[[], float]
     gid: int
-    slots: dict[str, ManagedDevice] = field(default_factory=dict)
+    devices: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
     blind: str = ""
     stay: str = ""
@@ -63,7 +63,7 @@ class ActuatorService:
     inside: int = 0
 
     def __post_init__(self) -> None:
-        self.finder = self.hand()
+        self.finder = self.driver()
 
     async def find(self) -> list[ManagedDevice]:
         """Look for devices; return those that are not taken up yet."""
@@ -79,17 +79,17 @@ class ActuatorService:
     def new(self, found: Iterable[Mapping[str, Any]]) -> list[ManagedDevice]:
         """Return what was found and is not taken up yet."""
         shared = (self.originals, self.boot, self.now)
-        unknown = [about for about in found if about["uuid"] not in self.slots]
-        return [ManagedDevice(about, self.config, self.hand(), *shared) for about in unknown]
+        unknown = [about for about in found if about["uuid"] not in self.devices]
+        return [ManagedDevice(about, self.config, self.driver(), *shared) for about in unknown]
 
-    def adopt(self, slots: Iterable[ManagedDevice]) -> None:
+    def adopt(self, devices: Iterable[ManagedDevice]) -> None:
         """Take devices up: from now on peers can ask for them."""
-        self.slots |= {slot.uuid: slot for slot in slots}
-        self.missing = self.originals.missing(self.slots, self.boot)
+        self.devices |= {device.uuid: device for device in devices}
+        self.missing = self.originals.missing(self.devices, self.boot)
 
     async def replay(self) -> dict[str, str]:
         """Put every device back to what its journal says; return what did not go back, and why."""
-        await _each(slot.replay() for slot in self.slots.values())
+        await _each(device.replay() for device in self.devices.values())
         self.stay = self.originals.stays()
         for name, why in self._absent().items():
             log.error("event=device_missing device=%s why=%r", name, why)
@@ -97,7 +97,7 @@ class ActuatorService:
 
     def wrong(self) -> dict[str, str]:
         """Return what is not as it should be, and why."""
-        told = {u: s.restorer.wrong for u, s in self.slots.items() if s.restorer.wrong}
+        told = {u: s.restorer.wrong for u, s in self.devices.items() if s.restorer.wrong}
         return told | self._absent()
 
     def grant(self) -> None:
@@ -106,8 +106,8 @@ class ActuatorService:
         Raises:
             ConfigError: a grant does not fit its device.
         """
-        for slot in self.slots.values():
-            slot.grant()
+        for device in self.devices.values():
+            device.grant()
 
     async def search(self, tasks: asyncio.TaskGroup, stop: Collection[int]) -> None:
         """Look for devices for as long as one is missing, and put back those that come."""
@@ -116,39 +116,39 @@ class ActuatorService:
             await asyncio.sleep(BEAT_S)
             if self.now() < at:
                 continue
-            for slot in await self.find():
-                await _each([slot.replay()])  # before anybody may ask for it
+            for device in await self.find():
+                await _each([device.replay()])  # before anybody may ask for it
                 try:
-                    slot.grant()
+                    device.grant()
                 except errors.ConfigError as error:
-                    slot.restorer.paused = str(error)
-                self.adopt([slot])
-                tasks.create_task(slot.mind(stop))
+                    device.restorer.paused = str(error)
+                self.adopt([device])
+                tasks.create_task(device.mind(stop))
             wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
             at = self.now() + wait_s
 
     def status(self) -> str:
         """Return in one line how the devices are."""
-        how = {u: s.level for u, s in self.slots.items()} | self.wrong()
+        how = {u: s.level for u, s in self.devices.items()} | self.wrong()
         words = [f"{name}: {said}" for name, said in how.items()]
         words = [f"all stay at their originals, says {self.stay}", *words] if self.stay else words
         return ", ".join(words).replace("\n", " ")
 
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
-        blind = {"discovery": self.blind} if self.blind else {}
-        return dict.fromkeys(self.missing, MISSING) | blind
+        return dict.fromkeys(self.missing, MISSING) | (
+            {"discovery": self.blind} if self.blind else {}
+        )
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
         line = writer.get_extra_info("socket")
         pid, uid, _ = credentials(line)
-        self.count += 1
-        self.inside += 1
+        self.count, self.inside = self.count + 1, self.inside + 1
         peer = Peer(self.count, pid, uid)
         try:
             most = MOST_PEERS + (RESERVED if peer.root else 0)
-            if self.inside > most or not self._welcome(peer, groups(line)):
+            if self.inside > most or not (peer.root or self.gid in groups(line)):
                 log.warning("event=refused peer=%s peers=%d", peer, self.inside)
                 hint = f"join its group; it serves at most {MOST_PEERS} at a time"
                 raise errors.Unauthorised(f"{peer} may not use the actuator", hint=hint)
@@ -163,10 +163,7 @@ class ActuatorService:
         finally:
             self.inside -= 1
             writer.close()
-            await _each(slot.gone(peer) for slot in self.slots.values())
-
-    def _welcome(self, peer: Peer, groups: set[int]) -> bool:
-        return peer.root or self.gid in groups
+            await _each(device.gone(peer) for device in self.devices.values())
 
     async def _answered(self, peer: Peer, request: bytes) -> bytes:
         try:
@@ -187,7 +184,7 @@ class ActuatorService:
                 "agent_grace_s": self.config.agent_grace_s,
                 "devices": [
                     {**s.about, "granted": s.allowed, "original": s.terms.original}
-                    for s in self.slots.values()
+                    for s in self.devices.values()
                 ],
                 "missing": self._absent(),
                 "stay": self.stay,
@@ -195,13 +192,12 @@ class ActuatorService:
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
         if self.stay and verb in ("acquire", "apply", "renew", "hold"):
-            why = f"all devices stay at their originals, says {self.stay}"
-            raise errors.Conflict(why, hint=LIFT)
+            raise errors.Conflict(f"all stay at their originals, says {self.stay}", hint=LIFT)
         device = fields.pop("device")
-        if device not in self.slots:
-            hint = f"there are {', '.join(self.slots) or 'none'}"
+        if device not in self.devices:
+            hint = f"there are {', '.join(self.devices) or 'none'}"
             raise errors.NotFound(f"there is no device {device!r}", hint=hint)
-        return await self.slots[device].ask(peer, verb, fields)
+        return await self.devices[device].ask(peer, verb, fields)
 
     async def _for_all(self, peer: Peer, verb: str) -> dict[str, Any]:
         """Put all devices back, to stay there or not; or let them be set again."""
@@ -212,7 +208,7 @@ class ActuatorService:
             self.stay = ""
         else:
             self.stay = str(peer) if verb == "stay" else self.stay
-            await _each(slot.ask(peer, "restore", {}) for slot in self.slots.values())
+            await _each(device.ask(peer, "restore", {}) for device in self.devices.values())
         if verb == "stay":
             self.originals.stay(self.stay)
         return {"wrong": self.wrong()}
@@ -259,12 +255,12 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
     if unknown := [n for n in map(str, config.drivers) if n.partition(":")[0] not in DRIVERS]:
         hint = f"known: {', '.join(DRIVERS)}"
         raise errors.ConfigError(f"there is no driver {unknown[0]!r}", hint=hint)
-    hand = partial(DriverProcess, partial(discover_all, config.drivers), config.deadline_s)
+    driver = partial(DriverProcess, partial(discover_all, config.drivers), config.deadline_s)
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
     boot, folder = BOOT_ID.read_text().strip(), Path(config.state_dir)
     with lock(folder):
         originals = RestoreJournal(folder)
-        actuator = ActuatorService(config, hand, originals, boot, now, _gid(config.group))
+        actuator = ActuatorService(config, driver, originals, boot, now, _gid(config.group))
         try:
             actuator.adopt(await actuator.find())
             left = await actuator.replay()
@@ -274,7 +270,7 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
             elif verb != "restore":
                 originals.stay("root" if verb == "stay" else "")
         finally:
-            await _each(slot.close() for slot in actuator.slots.values())
+            await _each(device.close() for device in actuator.devices.values())
     return not left
 
 
@@ -282,8 +278,8 @@ async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collect
     """Serve agents until stopping. One task per device minds its time, whatever the others do."""
     notify("READY=1")
     async with asyncio.TaskGroup() as tasks:
-        for slot in actuator.slots.values():
-            tasks.create_task(slot.mind(stop))
+        for device in actuator.devices.values():
+            tasks.create_task(device.mind(stop))
         tasks.create_task(actuator.search(tasks, stop))
         while not stop:
             notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")

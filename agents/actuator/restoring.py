@@ -37,7 +37,7 @@ class Restorer:
 
     about: Mapping[str, Any]
     terms: Granted
-    hand: DriverProcess
+    driver: DriverProcess
     originals: RestoreJournal
     boot: str
     now: Callable[[], float]
@@ -80,8 +80,8 @@ class Restorer:
             ActuationError: they cannot be told; Forgotten where the driver was restarted.
         """
         shown: dict[str, Value | None]
-        shown, epoch = told = await self.hand.ask("read", self.uuid)
-        if told != (again := await self.hand.ask("read", self.uuid)):
+        shown, epoch = told = await self.driver.ask("read", self.uuid)
+        if told != (again := await self.driver.ask("read", self.uuid)):
             raise ActuationError(f"{self.uuid} says {told}, and then {again}")
         if not self.record.knobs or not self.record.epoch:
             self.record.epoch = epoch
@@ -155,7 +155,7 @@ class Restorer:
         if not self.record.knobs:
             return
         failures: list[str] = []
-        late = self.hand.lingering
+        late = self.driver.lingering
         try:
             if self.record.boot == self.boot:  # what was done in another is gone with it
                 failures = await self._written_back() or [LATE] * late
@@ -171,7 +171,7 @@ class Restorer:
         if failures:
             if said != self.trouble:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
-            await self.hand.close()  # the next try asks a fresh process
+            await self.driver.close()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
             self.retry_at = self.now() + self.retry_s
             self.retry_s = min(LONGEST_RETRY_S, 2.0 * self.retry_s)
@@ -200,7 +200,7 @@ class Restorer:
     async def _put(self, knob: str, target: Value | None) -> None:
         """Write a knob; None puts it to the driver's own default."""
         verb, *value = ("reset",) if target is None else ("write", target)
-        await self.hand.ask(verb, self.uuid, knob, *value)
+        await self.driver.ask(verb, self.uuid, knob, *value)
 
     async def _differing(self, targets: Wanted) -> list[str]:
         """Return in words which knobs surely do not stand where they should."""

@@ -137,7 +137,7 @@ class Theatre:
 
             async def found() -> Sequence[Mapping[str, Any]]:
                 made = await self.actuator()
-                return [slot.about for slot in made.slots.values()]
+                return [device.about for device in made.devices.values()]
 
             self.found = asyncio.run(found())
 
@@ -157,8 +157,8 @@ class Theatre:
     async def replayed(self, points: Points | None) -> dict[str, str]:
         actuator = await self.actuator(points)
         left = await actuator.replay()
-        for slot in actuator.slots.values():
-            await slot.hand.close()
+        for device in actuator.devices.values():
+            await device.driver.close()
         return left
 
     def start(self, points: Points, *, deadly: bool = True) -> int:

@@ -186,7 +186,7 @@ class _Rules:
 
         It saves nearly as much, risks a fraction, and tells most of what is to be known of the row.
         """
-        leap = bool(self._unmeasured[row] & (self.chance[row] < self.search.caution.stone_chance))
+        leap = bool(self._unmeasured[row] & (self.chance[row] < self.search.caution.step_chance))
         if not leap or not self._teachable:
             return None
         lesson, risk = taught(self.belief, row, self._usual_noise()), self.belief.overshoot

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tuner.bo.beliefs import View
+from tuner.bo.caution import CAUTION, Caution
 from tuner.bo.encoding import Grid, positive
 from tuner.bo.surrogate import MOST_EXPONENT, Scale
 from tuner.core import (
@@ -29,7 +30,7 @@ from tuner.core import (
     quantity_of,
     setting_key,
 )
-from tuner.guard import CAUTION, MOST_FAILURES, Caution
+from tuner.guard import MOST_FAILURES
 
 MOST_WINDOWS = 4
 """No setting is measured more often than this while tuning."""
