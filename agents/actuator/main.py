@@ -130,9 +130,8 @@ class ActuatorService:
     def status(self) -> str:
         """Return in one line how the devices are."""
         how = {u: s.level for u, s in self.devices.items()} | self.wrong()
-        words = [f"{name}: {said}" for name, said in how.items()]
-        words = [f"all stay at their originals, says {self.stay}", *words] if self.stay else words
-        return ", ".join(words).replace("\n", " ")
+        first = [f"all stay at their originals, says {self.stay}"] if self.stay else []
+        return ", ".join([*first, *map(": ".join, how.items())]).replace("\n", " ")
 
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
@@ -143,12 +142,11 @@ class ActuatorService:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
         line = writer.get_extra_info("socket")
-        pid, uid, _ = credentials(line)
+        peer = Peer(self.count + 1, *credentials(line)[:2])
         self.count, self.inside = self.count + 1, self.inside + 1
-        peer = Peer(self.count, pid, uid)
         try:
             most = MOST_PEERS + (RESERVED if peer.root else 0)
-            if self.inside > most or not (peer.root or self.gid in groups(line)):
+            if self.inside > most or not self._welcome(peer, groups(line)):
                 log.warning("event=refused peer=%s peers=%d", peer, self.inside)
                 hint = f"join its group; it serves at most {MOST_PEERS} at a time"
                 raise errors.Unauthorised(f"{peer} may not use the actuator", hint=hint)
@@ -164,6 +162,9 @@ class ActuatorService:
             self.inside -= 1
             writer.close()
             await _each(device.gone(peer) for device in self.devices.values())
+
+    def _welcome(self, peer: Peer, groups: set[int]) -> bool:
+        return peer.root or self.gid in groups
 
     async def _answered(self, peer: Peer, request: bytes) -> bytes:
         try:
