@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from agents.load.generator import LoadShape
 from agents.target.side import (
@@ -18,8 +24,10 @@ from agents.target.side import (
     WaitingSignal,
     WorkloadChanged,
 )
-from agents.workloads.served import attach
-from tests.unit.agents.workloads.stand_in import StandIn
+from agents.workloads import open_workload
+from agents.workloads.served import attach, child
+from agents.workloads.served.contract import KnobsReply
+from tests.unit.agents.workloads.stand_in import KNOBS, StandIn
 from tuner.core import (
     ActuationError,
     DeviceLost,
@@ -302,3 +310,135 @@ class TestAskedLoad:
         assert isinstance(workload.meter, OffersLoad)
         with pytest.raises(InvalidInput, match="no load can be sent at"):
             workload.meter.offering(context)
+
+
+class TestAttaching:
+    @pytest.mark.parametrize(
+        ("content", "where"),
+        [
+            (b"<html>", "the body"),
+            (b"[]", "the body"),
+            (b'{"name": "x"}', "version"),
+            (json.dumps({"name": "x", "version": "1", "knobs": [], "setting": {}}), "knobs"),
+            (
+                json.dumps({"name": "x", "version": "1", "knobs": [{}], "setting": {}}),
+                "knobs.0.name",
+            ),
+        ],
+    )
+    def test_what_is_not_in_the_contract_is_named(
+        self, server: StandIn, content: bytes | str, where: str
+    ) -> None:
+        body = content.encode() if isinstance(content, str) else content
+        server.answers["GET /knobs"] = (200, body)
+        with pytest.raises(ActuationError, match=f"contract: {where}: "):
+            attached(server)
+
+    def test_knobs_that_make_no_space_are_refused(self, server: StandIn) -> None:
+        broken = {**KNOBS[0], "default": 9}
+        server.override("GET /knobs", {**server.knobs(), "knobs": [broken], "only": []})
+        with pytest.raises(InvalidInput, match="default 9"):
+            attached(server)
+
+    def test_another_kind_of_server_is_found_out(self, server: StandIn) -> None:
+        server.answers["GET /knobs"] = (404, b"nothing here")
+        with pytest.raises(ActuationError, match="HTTP 404: nothing here"):
+            attached(server)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://127.0.0.1",
+            "http://127.0.0.1:0",
+            "http://127.0.0.1:99999",
+            "http://127.0.0.1:80/path",
+            "http://10.0.0.1:80",
+            "http://example.org:80",
+            "http://",
+        ],
+    )
+    def test_addresses_that_cannot_be_meant_are_refused(self, url: str) -> None:
+        with pytest.raises(InvalidInput, match=r"http://127\.0\.0\.1:PORT"):
+            open_workload(url, seed=0, state_dir=Path(), clock=WallClock())
+
+    @pytest.mark.parametrize("spec", ["", "http", "referense", "https://127.0.0.1:1"])
+    def test_an_unknown_workload_is_told_what_there_is(self, spec: str) -> None:
+        with pytest.raises(InvalidInput, match=r"choose reference, or http://127\.0\.0\.1:PORT"):
+            open_workload(spec, seed=0, state_dir=Path(), clock=WallClock())
+
+    def test_a_url_opens_the_server_there(self, server: StandIn) -> None:
+        workload = open_workload(server.url + "/", seed=0, state_dir=Path(), clock=WallClock())
+        assert workload.actuator.read() == {"instances": 1, "batch_size": 1}
+        workload.close()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "values", "default", "cost", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    name=JSON,
+    knobs=JSON
+    | st.lists(st.fixed_dictionaries({"name": st.text(), "values": JSON, "default": JSON})),
+    only=JSON,
+    setting=JSON,
+)
+def test_any_json_is_either_a_space_or_refused(
+    name: object, knobs: object, only: object, setting: object
+) -> None:
+    body = {"name": name, "version": "1", "knobs": knobs, "only": only, "setting": setting}
+    try:
+        space = KnobsReply.model_validate_json(json.dumps(body)).space()
+    except (ValidationError, InvalidInput):
+        return
+    assert space.size >= 1
+    space.check(space.default)
+
+
+class TestReference:
+    def test_without_its_packages_it_says_what_to_install(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(child, "NEEDS", ("torch_of_another_world",))
+        with pytest.raises(InvalidInput, match="torch_of_another_world; pip install"):
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+
+    def test_a_server_that_does_not_start_shows_the_end_of_its_log(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(child, "SERVER", "agents.workloads.no_such_server")
+        with pytest.raises(DeviceLost, match="No module named") as caught:
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+        assert str(tmp_path / "reference.log") in caught.value.hint
+
+    def test_a_model_that_there_is_not_is_bad_input(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match="invalid choice: 'resnet5'"):
+            open_workload("reference:resnet5", seed=0, state_dir=tmp_path, clock=WallClock())
+
+    def test_a_server_that_is_never_ready_is_given_up_and_ended(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "never_ready.py").write_text("import time\ntime.sleep(60)\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setattr(child, "SERVER", "never_ready")
+        monkeypatch.setattr(child, "START_S", 0.2)
+        began = time.monotonic()
+        with pytest.raises(DeviceLost, match="it said nothing"):
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+        assert time.monotonic() - began < 10.0
+
+
+def test_the_adapter_stays_light() -> None:
+    heavy = {"torch", "numpy", "fastapi", "starlette", "sqlalchemy", "uvicorn"}
+    program = (
+        "import sys, agents.load, agents.workloads, agents.workloads.served\n"
+        f"sys.exit(','.join(sorted({heavy!r} & set(sys.modules))) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
