@@ -26,7 +26,11 @@ def documented() -> list[str]:
         for match in pattern.finditer(page.read_text())
     )
     return sorted(
-        {given.partition("  #")[0].strip() for given in found if not re.search(r"[…|>]|--help", given)}
+        {
+            given.partition("  #")[0].strip()
+            for given in found
+            if not re.search(r"[…|>]|--help", given)
+        }
     )
 
 
