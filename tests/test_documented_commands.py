@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -34,9 +36,15 @@ def documented() -> list[str]:
     )
 
 
+@cache
+def program() -> Any:  # noqa: ANN401
+    """Return the tree of commands."""
+    return typer.main.get_command(app)
+
+
 def parse(given: str) -> None:
     """Read a command line as the program would; nothing is run."""
-    command, words = typer.main.get_command(app), shlex.split(given, comments=True)
+    command, words = program(), shlex.split(given, comments=True)
     context = command.make_context("jouletune", words[:1], resilient_parsing=True)
     while hasattr(command, "commands"):
         name = words.pop(0)
