@@ -6,7 +6,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-packrat test-lowest test-long test-hardware test-systemd test-ray lines lint types layers fmt clean
+.PHONY: run test check chaos bench bench-devices bench-packrat test-lowest test-long test-hardware test-systemd test-ray lines lint types layers fmt docs pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -62,6 +62,16 @@ bench-packrat: $(VENV)/.installed
 lines:
 	@python3 -m tests.lines_of_code
 
+# The site, in build/site; fails where a link or an anchor leads nowhere.
+docs: build/docs/.installed
+	NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict
+
+# The picture in README: a study on a simulated device, about a minute.
+pictures: $(VENV)/.installed-dev
+	mkdir -p build
+	$(BIN)/jouletune run --device simulated:a100 --constraint "latency_p99_ms <= 1.2x baseline" --trials 20 --seed 0 --json --state-dir build/pictures >build/study.json
+	$(BIN)/python docs/images/study.py build/study.json docs/images/study.svg
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
@@ -85,6 +95,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-ray: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev,ray]'
+	touch $@
+
+build/docs/.installed: pyproject.toml constraints.txt
+	python3 -m venv build/docs
+	build/docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 clean:
