@@ -64,6 +64,8 @@ def known_truth(spec: str) -> Truth | None:
     Raises:
         InvalidInput: there is no such kind, preset, workload, file or surface.
     """
+    if len(specs_in(spec)) > 1:
+        return None
     kind, _, rest = _found(spec)
     if kind not in TRUTHS:
         return None

@@ -25,8 +25,8 @@ def run(
         str,
         typer.Option(
             metavar="SPEC",
-            help="cpu, simulated:a100 or replay:FILE.csv[#SURFACE]; without it, the simulated "
-            "board orin and then the reference workload on this machine.",
+            help="cpu, nvidia:0, nvidia:0+cpu (tuned as one), simulated:a100 or "
+            "replay:FILE.csv[#SURFACE]; without it, the simulated board orin and then the reference workload on this machine.",
             show_default=False,
         ),
     ] = "",
@@ -73,7 +73,10 @@ def run(
     ] = "",
     safety: Annotated[
         SafetyName | None,
-        typer.Option(help="How shy of the limits the search is (balanced).", show_default=False),
+        typer.Option(
+            help="How carefully the search keeps away from the limits (balanced).",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)

@@ -51,7 +51,7 @@ def create(
         bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
     ] = False,
     safety: Annotated[
-        SafetyName, typer.Option(help="How shy of the limits the search is.")
+        SafetyName, typer.Option(help="How carefully the search keeps away from the limits.")
     ] = "balanced",
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Leave knobs alone that restart the workload.")

@@ -13,10 +13,11 @@ import pytest
 from agents.agent.loop import DeviceAgent
 from agents.config import AgentConfig, Attachment
 from agents.devices import catalogue
-from agents.main import device_ids, open_target, serve
+from agents.main import device_ids, open_target, refuse_shared, serve
 from agents.target.side import Side
 from tests.unit.agents.test_revert import hold
 from tuner.core import (
+    ConfigError,
     DeviceLost,
     InvalidInput,
     LinkError,
@@ -232,3 +233,18 @@ def test_an_agent_none_of_whose_devices_answers_waits_for_them(
     serve(config, stop)
     assert len(tries) >= 3
     assert "event=not_opened" in caplog.text
+
+
+def test_a_device_is_part_of_one_target_or_refused_by_name() -> None:
+    refuse_shared([Attachment("nvidia:0+cpu"), Attachment("nvidia:1")])
+    refuse_shared([Attachment("cpu", "reference"), Attachment("cpu", "http://127.0.0.1:8000")])
+    with pytest.raises(ConfigError, match=r"cpu is part of nvidia:0\+cpu and of another target"):
+        refuse_shared([Attachment("nvidia:0+cpu"), Attachment("nvidia:1+cpu")])
+
+
+def test_several_devices_are_opened_as_one_and_closed_where_one_fails(tmp_path: Path) -> None:
+    target = open_target(Attachment("cpu"), "d", 0, tmp_path, Path("/"))
+    assert list(target.sides) == ["cpu"]
+    target.close()
+    with pytest.raises(ConfigError, match="simulated time"):
+        open_target(Attachment("simulated:a100+cpu"), "d", 0, tmp_path, Path("/"))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agents.devices.catalogue import DEVICES, known_truth, open_device
+from agents.devices.catalogue import DEVICES, known_truth, open_device, specs_in
 from tuner.core import InvalidInput
 
 
@@ -51,3 +51,22 @@ def test_kinds_are_imported_only_when_chosen() -> None:
     )
     assert done.stdout.strip() == "['agents.devices.catalogue', 'agents.devices.cpu']"
     assert set(DEVICES) == {"cpu", "nvidia", "replay", "simulated"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "alone"),
+    [
+        ("cpu", ["cpu"]),
+        ("nvidia:0+cpu", ["nvidia:0", "cpu"]),
+        ("cpu+simulated:a100/bert", ["cpu", "simulated:a100/bert"]),
+        ("replay:/tables/a+b.csv#x+y", ["replay:/tables/a+b.csv#x+y"]),
+        ("nvidia:0+cpux", ["nvidia:0+cpux"]),
+    ],
+)
+def test_a_spec_is_taken_apart_where_another_device_begins(spec: str, alone: list[str]) -> None:
+    assert specs_in(spec) == alone
+
+
+def test_nobody_knows_the_truth_of_several_devices_together() -> None:
+    assert known_truth("simulated:a100+cpu") is None
+    assert known_truth("cpu+simulated:a100") is None
