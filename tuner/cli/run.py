@@ -26,7 +26,8 @@ def run(
         typer.Option(
             metavar="SPEC",
             help="cpu, nvidia:0, nvidia:0+cpu (tuned as one), simulated:a100 or "
-            "replay:FILE.csv[#SURFACE]; without it, the simulated board orin and then the reference workload on this machine.",
+            "replay:FILE.csv[#SURFACE]; without it, the simulated board orin and then the reference "
+            "workload on this machine.",
             show_default=False,
         ),
     ] = "",
