@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -183,13 +184,18 @@ def of(program: str) -> list[Command]:
     return [command for command in dict.fromkeys(EVERY) if command.words[0] == program]
 
 
+@cache
+def command_line() -> Any:  # noqa: ANN401 - typer tells no type
+    return typer.main.get_command(app)
+
+
 def lacks(arguments: Sequence[str]) -> str:
     """Have the command line's own parser read a command, carrying nothing out; return what it lacks.
 
     That is the name of the first required parameter without a value, empty where there is none.
     Raises the parser's errors.
     """
-    command: Any = typer.main.get_command(app)
+    command = command_line()
     path, given = ["jouletune"], [word for word in arguments if word not in ASIDE]
     while given and hasattr(command, "commands"):
         name = given.pop(0)
@@ -262,7 +268,7 @@ def folder(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     made = Path(shutil.copytree(first, tmp_path / "page"))
     for name, text in FILES.items():
         (made / name).write_text(text)
-    for name in [name for name in os.environ if name.startswith("JOULETUNE_")]:
+    for name in os.environ.keys() - elsewhere().keys():
         monkeypatch.delenv(name)
     monkeypatch.chdir(made)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 10))
@@ -288,12 +294,17 @@ def test_what_a_page_tells_to_run_runs_in_its_order(
         assert out or err, f"{command} says nothing"
 
 
+def elsewhere() -> dict[str, str]:
+    """Return the environment without what names a tuner or database of this machine."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("JOULETUNE_")}
+
+
 def started(folder: Path, command: Command) -> None:
     """Run a study as the page says, by few trials."""
     done = subprocess.run(
         [*JOULETUNE, *command.words[1:], *QUICKLY],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(TOP)},
+        env={**elsewhere(), "PYTHONPATH": str(TOP)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
