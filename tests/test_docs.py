@@ -100,7 +100,7 @@ FILES = {
     ),
 }
 
-START = r"(?:\$ |sudo )*(?P<text>(?:jouletune|make|pytest) .+)"
+START = r"(?:\$ |sudo |runuser .+ -- )*(?P<text>(?:jouletune|make|pytest) .+)"
 LINE = re.compile(rf"^\s*{START}$")
 INLINE = re.compile(rf"(?<!`)`{START.replace('.+', '[^`]+')}`(?!`)")
 COMMENT = re.compile(r"\s+#\s.*$")
