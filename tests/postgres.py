@@ -80,6 +80,31 @@ def new_database(server: str, name: str) -> str:
     return make_url(server).set(database=name).render_as_string(hide_password=False)
 
 
+def dump(url: str) -> str:
+    """Return a database as text, without what tells when and where it was written."""
+    text = _client("pg_dump", url, "--no-owner")
+    told = ("-- Dumped ", "\\restrict ", "\\unrestrict ")
+    return "".join(line for line in text.splitlines(True) if not line.startswith(told))
+
+
+def restore(url: str, path: Path) -> None:
+    """Fill an empty database from what `dump` returned."""
+    _client("psql", url, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(path))
+
+
+def _client(program: str, url: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [binaries() / program, *arguments, url],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{program}: {done.stderr}"
+    return done.stdout
+
+
 def _version(initdb: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in initdb.parent.parent.name.split(".") if part.isdigit())
 

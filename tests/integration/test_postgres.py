@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from db import open_store
+from db.memory.store import MemoryStore
 from db.schema import Base
 from db.sql import patience
 from db.sql.database import Database, read_url
@@ -21,6 +22,8 @@ from tests import postgres
 from tests.builders import device
 from tests.contracts import store as contracts
 from tests.contracts.migrations import MigrationsContract
+from tests.frozen.content import everything, fill
+from tests.frozen.make import POSTGRES
 from tests.integration.stage import JOULETUNE, Wire
 from tuner.core import InvalidInput, Store, StoreError
 
@@ -323,6 +326,15 @@ def test_a_migration_takes_what_it_takes(server: str, monkeypatch: pytest.Monkey
     with database.alone() as connection:
         connection.execute(text("SELECT pg_sleep(1.5)"))
     database.engine.dispose()
+
+
+def test_the_dump_that_0_1_0_left_reads_back_as_it_was_put_in(server: str) -> None:
+    url = postgres.new_database(server, "frozen")
+    postgres.restore(url, POSTGRES)
+    store, written = open_store(url, create=False), MemoryStore()
+    fill(written)
+    assert everything(store) == everything(written)
+    store.close()
 
 
 def drop_connections(server: str, database: str) -> int:

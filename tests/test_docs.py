@@ -1,0 +1,329 @@
+"""Every command in README.md and docs/ is one that there is; those that are cheap are run, page by page.
+
+`pytest -v tests/test_docs.py` lists each command with what becomes of it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from db import open_store
+from tests.builders import device, study
+from tests.integration.stage import JOULETUNE
+from tuner.cli.app import USAGE_ERROR, app, main
+from tuner.core import Phase, Study
+
+TOP = Path(__file__).parents[1]
+PAGES = [
+    TOP / "README.md",
+    TOP / "CONTRIBUTING.md",
+    TOP / "deploy" / "README.md",
+    *sorted((TOP / "docs").rglob("*.md")),
+]
+SIMULATED = "run --device simulated:"
+"""Runs anywhere, and fast."""
+ONLY_READ = {
+    "run": "measures this machine, or goes on with what was interrupted",
+    "tuner serve": "serves until it is ended",
+    "agent serve": "serves until it is ended",
+    "agent revert": "works on the host's own state folder",
+    "actuator": "root's, on the host's own hardware",
+    "packrat measure": "takes minutes",
+    "bench": "takes minutes, or measured tables",
+}
+"""What is not run though a page has it in a block, and why; everything else there is."""
+MAY_SAY_NO = {"stop-all": "a device is offline", "finetune admit": "it may not start"}
+"""Commands that exit with 1 where they have done all they could."""
+QUICKLY = ("--trials", "3", "--policy", "sobol")
+"""Added to a run: without it the same takes a minute, most of it for the model."""
+
+SPARE = "spare@host"
+"""A device with a study of its own: what a page does to studies always finds an active one."""
+
+
+def active(study: Study) -> bool:
+    return study.active
+
+
+def tuned(study: Study) -> bool:
+    return SPARE not in study.devices
+
+
+FITS: Mapping[str, Callable[[Study], bool]] = {
+    "study pause": active,
+    "study resume": lambda study: study.phase is Phase.PAUSED,
+    "study stop": active,
+    "study delete": lambda study: not study.active,
+    "constraint set": active,
+    "constraint clear": active,
+}
+"""Which study a command is for, the latest of them; any other is for one that was tuned."""
+
+STATE = Path(".jouletune") / "jouletune.sqlite"
+ASIDE = ("…", "--help", "--version")
+FILLED = {"study": "STUDY"}
+"""What a line may leave out after naming several commands, and how a page writes it elsewhere."""
+PLACES = {
+    "--profile FILE.csv": "profile.csv",
+    "--windows FILE.csv": "windows.csv",
+    "--plot FILE.png": "picture.png",
+    "--out FILE.csv": "out.csv",
+    "--output FILE": "out",
+}
+"""What stands in the place of a file that the reader is to name, after an option."""
+FILES = {
+    "profile.csv": "model,threads,batch_size,latency_s\n"
+    "inception,16,1,0.0323\ninception,8,1,0.0275\n"
+    "inception,16,32,0.2100\ninception,8,16,0.1400\ninception,4,8,0.1200\n",
+    "windows.csv": "batch_size,latency_p99_ms,latency_p99_ms:stderr,finetuning_gflop,"
+    "finetuning_flop_per_byte\n"
+    + "".join(
+        f"{batch},{20 + 12 * batch + 1.8 * gflop - 0.3 * intensity},2,{gflop or ''},{intensity or ''}\n"
+        for batch in (4, 8, 16)
+        for gflop, intensity in ((0, 0), (60, 40), (200, 40), (120, 15), (200, 80))
+    ),
+}
+
+START = r"(?:\$ |sudo |runuser .+ -- )*(?P<text>(?:jouletune|make|pytest) .+)"
+LINE = re.compile(rf"^\s*{START}$")
+INLINE = re.compile(rf"(?<!`)`{START.replace('.+', '[^`]+')}`(?!`)")
+COMMENT = re.compile(r"\s+#\s.*$")
+OPTIONAL = re.compile(r"\[([^\]]*)\]")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One way to read a line or a piece of a page. `whole` where it stands in a block, for copying."""
+
+    page: str
+    words: tuple[str, ...]
+    whole: bool
+
+    @property
+    def text(self) -> str:
+        return shlex.join(self.words)
+
+    @property
+    def said(self) -> str:
+        return " ".join(self.words[1:])
+
+    @property
+    def fate(self) -> str:
+        """What becomes of it: `run`, or `read` and why no more."""
+        if self.words[0] != "jouletune":
+            return "read: it must exist"
+        if not self.whole:
+            return "read: named in a sentence, or cut short"
+        if SIMULATED in self.said:
+            return "run"
+        for what, why in ONLY_READ.items():
+            if self.said.startswith(what):
+                return f"read: {why}"
+        return "run"
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text} ({self.fate})"
+
+
+def commands(page: Path) -> list[Command]:
+    """Return what a page tells its reader to run, in order, every alternative by itself."""
+    name = str(page.relative_to(TOP))
+    found: list[Command] = []
+    fenced = False
+    for line in page.read_text().replace("\\\n", " ").splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            continue
+        block = LINE.match(line) if fenced or line.startswith("    ") else None
+        if block is not None:
+            text = COMMENT.sub("", block["text"])
+            found += [Command(name, w, "…" not in w) for w in readings(text)]
+        elif not fenced:
+            for inline in INLINE.finditer(line):
+                found += [Command(name, w, False) for w in readings(inline["text"])]
+    return found
+
+
+def readings(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield what a line may mean: `a [b]` is `a` and `a b`; `x a | b` is `x a` and `x b`."""
+    optional = OPTIONAL.search(text)
+    if optional is not None:
+        before, after = text[: optional.start()], text[optional.end() :]
+        yield from readings(before + after)
+        yield from readings(before + optional[1] + after)
+        return
+    first, *others = (tuple(shlex.split(part)) for part in text.split(" | "))
+    first = tuple(
+        word for i, word in enumerate(first) if ">" not in {w[:1] for w in first[: i + 1]}
+    )
+    yield first
+    for other in others:
+        yield first[: -len(other)] + other
+
+
+EVERY = [command for page in PAGES for command in commands(page)]
+"""Every command of every page."""
+
+
+def of(program: str) -> list[Command]:
+    return [command for command in dict.fromkeys(EVERY) if command.words[0] == program]
+
+
+@cache
+def command_line() -> Any:  # noqa: ANN401 - typer tells no type
+    return typer.main.get_command(app)
+
+
+def lacks(arguments: Sequence[str]) -> str:
+    """Have the command line's own parser read a command, carrying nothing out; return what it lacks.
+
+    That is the name of the first required parameter without a value, empty where there is none.
+    Raises the parser's errors.
+    """
+    command = command_line()
+    path, given = ["jouletune"], [word for word in arguments if word not in ASIDE]
+    while given and hasattr(command, "commands"):
+        name = given.pop(0)
+        command = command.commands.get(name)
+        assert command is not None, f"`{' '.join(path)}` has no command {name!r}"
+        path.append(name)
+    if hasattr(command, "commands"):
+        return "the command"
+    try:
+        command.make_context(" ".join(path), given)
+    except USAGE_ERROR as error:
+        if type(error).__name__ != "MissingParameter":
+            raise
+        return str(error.param.name)  # type: ignore[attr-defined]
+    return ""
+
+
+@pytest.mark.parametrize("command", of("jouletune"), ids=str)
+def test_a_documented_command_is_one_that_the_command_line_understands(command: Command) -> None:
+    missing = lacks(command.words[1:])
+    assert not missing or not command.whole or missing in FILLED, f"{command} lacks {missing}"
+
+
+@pytest.mark.parametrize("command", of("make"), ids=str)
+def test_a_documented_target_is_in_the_makefile(command: Command) -> None:
+    makefile = (TOP / "Makefile").read_text()
+    targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
+    variables = set(re.findall(r"^(\w+) \??:?=", makefile, re.MULTILINE))
+    for word in command.words[1:]:
+        name, assigned, _ = word.partition("=")
+        assert name in (variables if assigned else targets)
+
+
+@pytest.mark.parametrize("command", of("pytest"), ids=str)
+def test_a_documented_call_of_pytest_names_tests_and_markers_that_exist(
+    command: Command, pytestconfig: pytest.Config
+) -> None:
+    for option, word in pairwise(command.words):
+        if option == "-m":
+            assert word in {line.partition(":")[0] for line in pytestconfig.getini("markers")}
+        elif "/" in word:
+            assert (TOP / word.partition("::")[0]).exists()
+
+
+RUNS = [command for command in EVERY if command.whole and command.fate == "run"]
+FIRST = next(command for command in RUNS if SIMULATED in command.said)
+"""What everybody can try: the studies that all other commands ask about are its."""
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder after the first run, an hour later: no agent has been heard of since."""
+    folder = tmp_path_factory.mktemp("first")
+    started(folder, FIRST)
+    with closing(sqlite3.connect(folder / STATE)) as file, file:
+        file.execute("UPDATE devices SET seen_at = datetime(seen_at, '-1 hour')")
+    store = open_store(f"sqlite:///{folder / STATE}", create=False)
+    store.devices.put(device(SPARE))
+    store.studies.add(study(Phase.BASELINE, devices=(SPARE,), policy="sobol"), "ann", "")
+    store.close()
+    return folder
+
+
+@pytest.fixture
+def folder(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = Path(shutil.copytree(first, tmp_path / "page"))
+    for name, text in FILES.items():
+        (made / name).write_text(text)
+    for name in os.environ.keys() - elsewhere().keys():
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(made)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 10))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", dict.fromkeys(command.page for command in RUNS))
+def test_what_a_page_tells_to_run_runs_in_its_order(
+    page: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in RUNS:
+        if command.page != page or command.words == FIRST.words:
+            continue
+        if command.words[1] == "run":
+            started(folder, command)
+            continue
+        arguments = filled(command.words[1:])
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        allowed = {0, 1} if any(command.said.startswith(may) for may in MAY_SAY_NO) else {0}
+        assert code in allowed, f"{command} as {shlex.join(arguments)}: {code}\n{out}\n{err}"
+        assert out or err, f"{command} says nothing"
+
+
+def elsewhere() -> dict[str, str]:
+    """Return the environment without what names a tuner or database of this machine."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("JOULETUNE_")}
+
+
+def started(folder: Path, command: Command) -> None:
+    """Run a study as the page says, by few trials."""
+    done = subprocess.run(
+        [*JOULETUNE, *command.words[1:], *QUICKLY],
+        cwd=folder,
+        env={**elsewhere(), "PYTHONPATH": str(TOP)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def filled(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with something real in the place of what the reader is to fill in."""
+    given = list(arguments)
+    missing = lacks(given)
+    if missing:
+        given.append(FILLED[missing])
+    store = open_store(f"sqlite:///{STATE}", create=False)
+    devices = [device.id for device in store.devices.list() if device.id != SPARE]
+    fits = FITS.get(" ".join(given[:2]), tuned)
+    studies = [study.id for study in store.studies.list() if fits(study)]
+    store.close()
+    real = {"NAME": "ann", "ID": devices[-1] if devices else "ID", "STUDY": studies[-1]}
+    return [
+        PLACES.get(f"{option} {word}") or real.get(word, word)
+        for option, word in zip(["", *given], given, strict=False)
+    ]
