@@ -14,8 +14,8 @@ from tuner.core import Bill, Verdict, called, render_setting, saving, setting_ke
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tuner.bench.true_score import Score
     from tuner.cli.results import Result, StudyResult
-    from tuner.cli.score import Score
     from tuner.wire import SettingView, StudyReport
 
 ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")

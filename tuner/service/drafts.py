@@ -23,7 +23,16 @@ from tuner.core import (
 from tuner.wire import StudyDraft
 
 LATENCIES = ("latency_p99_ms", "latency_ms")
+OBJECTIVES = ("energy_j", "cpu_time_ms", *LATENCIES)
 SLACK = 1.2
+
+
+def usual_objective(measured: Collection[str]) -> str:
+    """Return the objective for who names none: the first measured of energy, CPU time and latency.
+
+    Nothing where none of these is measured.
+    """
+    return next((metric for metric in OBJECTIVES if metric in measured), "")
 
 
 def usual_constraint(measured: Collection[str], objective: str) -> str:

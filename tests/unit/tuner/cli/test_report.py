@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tests.builders import START, device, setting
 from tests.unit.tuner.cli import worlds
+from tuner.bench.true_score import Score, score
 from tuner.cli import results
 from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
@@ -19,7 +20,6 @@ from tuner.cli.output import TABLE_WIDTH
 from tuner.cli.report import billed, next_steps, print_report
 from tuner.cli.results import Result, StudyResult, document
 from tuner.cli.runfile import RunJob
-from tuner.cli.score import Score, score
 from tuner.core import Bill, Constraint, Objective, Phase, Plan, Setting, TrialState
 from tuner.core import Outcome as Ended
 from tuner.wire import Change, Release, StudyDraft
