@@ -20,7 +20,7 @@ from tests.actuation import DirectHand, actuator_of
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
 from tests.fakes import Rig, steady
-from tests.unit.agents.agent.test_loop import hold, trial
+from tests.unit.agents.agent.orders import hold, trial
 from tuner.core import (
     ActuationError,
     DeviceBusy,

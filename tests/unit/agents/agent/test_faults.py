@@ -14,7 +14,7 @@ import pytest
 
 from agents.holding.journal import Journal
 from tests.fakes import Rig, failing, steady
-from tests.unit.agents.agent.test_loop import HELD, ORIGINAL, cut, ends, hold, trial
+from tests.unit.agents.agent.orders import HELD, ORIGINAL, cut, ends, hold, trial
 from tuner.core import Estimate
 from tuner.wire import Release, Reverted
 

@@ -8,7 +8,7 @@ import pytest
 
 from db.memory.store import MemoryTrials
 from tests.builders import setting, window
-from tests.unit.tuner.study.test_loop import World, truth
+from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Constraint, Outcome, Phase, Plan, TrialState
 from tuner.service.operations import Operations
 from tuner.wire import Change, HoldOrder, Idle, Release

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.builders import completed, device, past, setting, study, trial, window
-from tests.unit.tuner.study.test_loop import World
+from tests.unit.tuner.study.worlds import World
 from tuner.core import (
     Done,
     Mode,

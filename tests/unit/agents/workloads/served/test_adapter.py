@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agents.host.host import HostClock
 from agents.load.generator import LoadShape
 from agents.target.side import (
     LiveSignal,
@@ -32,14 +33,6 @@ from tuner.core import (
 )
 
 
-class WallClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
 @pytest.fixture
 def server() -> Iterator[StandIn]:
     server = StandIn()
@@ -49,7 +42,7 @@ def server() -> Iterator[StandIn]:
 
 def attached(server: StandIn, shape: LoadShape | None = None) -> Side:
     return attach(
-        server.url, seed=0, state_dir=Path(), clock=WallClock(), shape=shape or LoadShape(2)
+        server.url, seed=0, state_dir=Path(), clock=HostClock(), shape=shape or LoadShape(2)
     )
 
 
