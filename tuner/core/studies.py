@@ -38,7 +38,7 @@ HOLDING on drift or a changed constraint."""
 
 
 class Safety(StrEnum):
-    """How shy of the limits a search is: what a trial over a limit is worth to the operator.
+    """The safety margin to the limits: what a trial over a limit is worth to the operator.
 
     STRICT tries only what very likely keeps every limit, and saves less. BALANCED goes near a limit
     where that promises much. OFF knows no fear: limits bind what is deployed, not what is tried.

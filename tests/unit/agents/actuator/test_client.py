@@ -302,7 +302,10 @@ def test_a_foreign_change_contaminates_the_trial_fails_the_next_and_stays(
     reports = [m["outcome"] for m in rig.tuner.told("/trials/report")]
     assert [report["state"] for report in reports] == ["contaminated", "failed"]
     for report in reports:
-        assert "somebody else set gpu.power_limit_w to 222, we had set 250" in report["reason"]
+        assert (
+            "another program set gpu.power_limit_w to 222, the actuator had set 250"
+            in report["reason"]
+        )
         assert f"jouletune actuator restore {GPU}" in report["reason"]
     assert house.values == {**FACTORY, LIMIT: 222}
 

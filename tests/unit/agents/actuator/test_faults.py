@@ -205,7 +205,10 @@ def test_root_puts_all_back_and_they_stay_until_that_is_lifted(bench: Bench) -> 
     assert bench.actuator.stay(ROOT) == {"wrong": {}}
     assert bench.values == FACTORY
     for _ in range(2):
-        assert "stay at their originals, says process 3 of user 0" in bench.actuator.status()
+        assert (
+            "process 3 of user 0 keeps every device at its original setting"
+            in bench.actuator.status()
+        )
         assert bench.actuator.capabilities(ME)["stay"] == "process 3 of user 0"
         for verb in (bench.trial, bench.hold, lambda: bench.actuator.renew(ME, GPU, 5.0)):
             with pytest.raises(Conflict, match="restore --all --lift"):

@@ -202,7 +202,9 @@ def test_on_a_full_disk_a_hold_ends_all_the_same(
         assert keeper.current is None and keeper.refuses(order()) == "broken"
         assert "event=hold_not_written" in caplog.text
         killed = holder(rig)
-        assert "ended already" in killed.lapsed(), "a restart takes up nothing that has ended"
+        assert "already been put back" in killed.lapsed(), (
+            "a restart takes up nothing that has ended"
+        )
     keeper.persist()
     untold = holder(rig).untold
     assert untold is not None and untold.ended == "broken"

@@ -87,9 +87,9 @@ def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
         "best      gpu.clock_mhz=600 batch_size=1",
         "latency_p99_ms <= 120.0 ms: kept (95 % bound 111.",
         "trials    8 completed (2 baseline, 2 tuning, 4 confirming)",
-        "          0 of 4 windows away from the baseline break today's limits (0.0 %)",
+        "          0 of 4 windows away from the baseline break the limits in force (0.0 %)",
         "origin    measured (energy_j, latency_p99_ms, power_w, throughput_per_s)",
-        "not here  gpu.fan: nobody lets us",
+        "unavailable  gpu.fan: nobody lets us",
         "truth     40.0 % saved, 66.7 % of the best possible",
         "it truly keeps the limits",
         "control   scripted with as many trials: 40.0 % saved",
@@ -114,7 +114,7 @@ def test_every_broken_limit_is_counted_with_its_time() -> None:
     found = result(worlds.steep)
     text = told(found)
     assert (
-        "1 of 4 windows away from the baseline break today's limits (25.0 %), for 1 s in all"
+        "1 of 4 windows away from the baseline break the limits in force (25.0 %), for 1 s in all"
         in text
     )
     made = document(found)

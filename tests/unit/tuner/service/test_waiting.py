@@ -43,7 +43,7 @@ def test_waiting_for_an_operator_or_the_hour_loads_no_trials(
     with monkeypatch.context() as patched:
         patched.delattr(MemoryTrials, "list")
         assert isinstance(world.ask(holding="s1"), Release)
-    world.loop.afresh(world.store.studies.get("s1"), "a new driver")
+    world.loop.start_over(world.store.studies.get("s1"), "a new driver")
     verbs.resume("s1", Change(who="ann"))
     world.loop.hours = lambda _: False
     monkeypatch.delattr(MemoryTrials, "list")

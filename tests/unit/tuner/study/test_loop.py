@@ -141,7 +141,7 @@ def test_late_reports_beyond_a_few_are_refused_for_good(world: World) -> None:
         late = order.model_copy(update={"token": token})
         assert world.report(late, completed(), "a") == "late"
     noted = len(world.store.events.list("s1"))
-    with pytest.raises(StaleToken, match=f"has {MOST_LATE} late reports of a already"):
+    with pytest.raises(StaleToken, match=f"already has {MOST_LATE} late reports of a"):
         world.report(order.model_copy(update={"token": 99}), completed(), "a")
     assert len(world.store.trials.reports("s1", order.trial)) == MOST_LATE
     assert len(world.store.events.list("s1")) == noted
@@ -166,7 +166,7 @@ def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -
         world.loop.observe(told)
     assert world.store.observations.list("s1") == ()
     assert world.store.studies.get("s1").phase is Phase.HOLDING
-    world.loop.afresh(world.store.studies.get("s1"), "again")
+    world.loop.start_over(world.store.studies.get("s1"), "again")
     with pytest.raises(InvalidInput, match="s1 does not have the device other"):
         world.report(world.assigned(), completed(), "other")
     assert world.store.trials.reports("s1", 9) == ()
@@ -345,7 +345,7 @@ def test_a_study_whose_trials_are_abandoned_one_after_another_is_paused(world: W
         world.report(world.assigned("a"), completed(), "a")
         assert world.wait(world.patience_s) == 1
     assert world.store.studies.get("s1").phase is Phase.PAUSED
-    assert world.store.events.list("s1")[-1].text.endswith("the last had no report of b")
+    assert world.store.events.list("s1")[-1].text.endswith("check the agent of b")
     assert isinstance(world.ask("a"), Release)
 
 
@@ -460,7 +460,7 @@ def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -
     world.run(truth)
     world.loop.hours = lambda _: False
     assert isinstance(world.ask(), HoldOrder)
-    world.loop.afresh(world.store.studies.get("s1"), "again")
+    world.loop.start_over(world.store.studies.get("s1"), "again")
     assert isinstance(world.ask(), Idle)
 
 

@@ -40,7 +40,7 @@ def suggested(*worlds: World, safety: Safety = Safety.BALANCED) -> Try:
 def test_a_leap_is_made_in_steps() -> None:
     answer = suggested(*[world(GOOD)] * 3, world(BAD))
     assert answer.setting == setting(800)
-    assert answer.why.endswith("a step towards what promises more at more risk")
+    assert answer.why.endswith("a safer step towards a better setting")
 
 
 def test_what_most_likely_keeps_the_limits_is_no_leap() -> None:

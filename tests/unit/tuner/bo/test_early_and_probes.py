@@ -96,12 +96,12 @@ def test_a_setting_that_has_two_windows_gets_no_third_for_what_it_would_teach() 
     assert suggested(twice).setting == setting(800)
 
 
-def test_a_lesson_says_whether_it_is_the_promising_setting_that_it_measures() -> None:
+def test_a_safety_probe_names_the_promising_setting_where_it_measures_another() -> None:
     """Under `strict` 500 MHz is too long a stride to be made for its gain, safe as it is."""
     here = ({500: (-0.08, 0.002, latency, 0.005)} for latency in (0.10, 0.15))
     itself = suggested(after(*here, spent=12, safety=Safety.STRICT))
     assert itself.setting == setting(500)
-    assert "tells whether the most promising setting keeps its limits" in itself.why
+    assert "safety probe: energy_j should be" in itself.why
     beside = suggested(after(SLOW, FAST, spent=12))
     assert beside.setting == setting(900)
-    assert "tells whether a more promising setting keeps its limits" in beside.why
+    assert "safety probe for gpu.clock_mhz=" in beside.why
