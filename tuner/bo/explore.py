@@ -337,7 +337,8 @@ class _Rules:
         firm = float(self.chance[self.best]) >= FIRM_CHANCE or measured >= FIRM_WINDOWS
         if firm or self.best == self.search.baseline or not self.search.allowed[self.best]:
             return None
-        return self._try(self.best, f"{self.search.outlook(self.best)}; again, to prove its limits")
+        outlook = self.search.outlook(self.best)
+        return self._try(self.best, f"{outlook}; measured again, to prove its limits")
 
     def _first(self, score: Tensor, rows: Tensor, least: float, also: str = "") -> Try | None:
         row = argmax(score, rows, self.seed)
@@ -346,7 +347,7 @@ class _Rules:
         return self._attempt(row, also)
 
     def _attempt(self, row: int, also: str = "") -> Try:
-        again = "" if self._unmeasured[row] else "; again, to narrow its error"
+        again = "" if self._unmeasured[row] else "; measured again, to narrow its error"
         return self._try(row, f"{self.search.outlook(row)}{again}{also}")
 
     def _try(self, row: int, why: str) -> Try:
