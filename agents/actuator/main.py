@@ -130,7 +130,7 @@ class ActuatorService:
     def status(self) -> str:
         """Return in one line how the devices are."""
         how = {u: s.level for u, s in self.devices.items()} | self.wrong()
-        first = [f"{self.stay} keeps every device at its original setting"] if self.stay else []
+        first = [f"{self.stay} keeps all devices at their originals"] if self.stay else []
         return ", ".join([*first, *map(": ".join, how.items())]).replace("\n", " ")
 
     def _absent(self) -> dict[str, str]:
@@ -193,9 +193,7 @@ class ActuatorService:
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
         if self.stay and verb in ("acquire", "apply", "renew", "hold"):
-            raise errors.Conflict(
-                f"{self.stay} keeps every device at its original setting", hint=LIFT
-            )
+            raise errors.Conflict(f"{self.stay} keeps all devices at their originals", hint=LIFT)
         device = fields.pop("device")
         if device not in self.devices:
             hint = f"there are {', '.join(self.devices) or 'none'}"

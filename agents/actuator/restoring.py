@@ -228,9 +228,7 @@ class Restorer:
         if shown == last or (ending and shown in (touched.found, back)):
             return False
         if not self.paused:
-            why = (
-                f"another program set {knob} to {shown!r}, the actuator had set {last!r}; end that"
-            )
+            why = f"another program set {knob} to {shown!r} instead of {last!r}; stop it"
             self.paused = f"{why}; then {RESTORE} {self.uuid}`"
             log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         return True

@@ -78,7 +78,7 @@ def broken(view: StudyView) -> str:
     if found.rate is None:
         return "only the baseline was measured"
     lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
-    of = f"{found.broken} of {found.tried} windows, the baseline's not counted,"
+    of = f"{found.broken} of {found.tried} windows at other settings than the baseline"
     return f"{of} break the limits in force ({percent(found.rate)}){lasting}"
 
 

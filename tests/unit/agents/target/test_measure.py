@@ -229,7 +229,7 @@ def test_throttling_is_noted_and_no_contamination(rig: Rig) -> None:
         (lambda b, n: {"latency_p99_ms": Estimate(float("nan"))}, "nan"),
         (lambda b, n: {**steady()(b, n), "latency_p99_ms": Estimate(-1.0)}, "cannot be right"),
         (steady(per_s=0.0), "no item was completed"),
-        (steady(watts=0.0), "stood still"),
+        (steady(watts=0.0), "did not advance"),
     ],
 )
 def test_no_number_is_invented(

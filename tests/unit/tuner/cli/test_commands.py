@@ -107,7 +107,8 @@ def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> 
     assert found["saving"]["mean"] == pytest.approx(0.4)
     assert found["bill"]["explored_j"] > 0.0
     assert (
-        "violations  0 of 4 windows away from the baseline break the limits in force (0.0 %)" in out
+        "violations  0 of 4 windows at other settings than the baseline break the limits in force (0.0 %)"
+        in out
     )
     assert found["study"]["violations"] == {"tried": 4, "broken": 0, "rate": 0.0, "seconds": 0.0}
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ann: baseline, created", out)
