@@ -66,7 +66,7 @@ def explore(search: Search) -> Try | None:
     """Return the setting that is most worth measuring, None where nothing is.
 
     The likeliest to keep the limits while nothing does. Then, in this order: the greatest expected
-    gain net of its risk, or a step on the way where that is a leap; a safe window that teaches about
+    gain net of its risk, or a step on the way where that is a leap; a safe window that tells about
     a promising row; a look around while little was tried; small gains that are safe; a knob not moved
     yet, or not alone; the baseline again where nothing beats it; a promising risk; a knob not moved
     yet, though not safely; the best setting again until it is firm.
@@ -189,9 +189,11 @@ class _Rules:
         leap = bool(self._unmeasured[row] & (self.chance[row] < self.search.caution.step_chance))
         if not leap or not self._teachable:
             return None
-        lesson, risk = taught(self.belief, row, self._usual_noise()), self.belief.overshoot
+        information, risk = taught(self.belief, row, self._usual_noise()), self.belief.overshoot
         steps = self._unmeasured & (self.net >= STEP_WORTH * self.net[row])
-        steps &= (risk <= STEP_RISK * risk[row]) & (lesson >= STEP_INFORMATION * lesson[row])
+        steps &= (risk <= STEP_RISK * risk[row]) & (
+            information >= STEP_INFORMATION * information[row]
+        )
         return argmax(self.net, steps, self.seed)
 
     @property
@@ -200,7 +202,7 @@ class _Rules:
         return bool(self.belief.edges) and len(self.belief.components) > 1
 
     def _safety_probe(self) -> Try | None:
-        """Return the safe window that teaches most about the row that promises most.
+        """Return the safe window that tells most about the row that promises most.
 
         For what it costs: where it takes more of the objective than the baseline, so many times more.
         """
@@ -211,11 +213,11 @@ class _Rules:
             return None
         value = self.belief.sign * self.belief.mean[:, 0]
         dearer = (value - value[self.search.baseline]).clamp(0.0, MOST_EXPONENT).exp()
-        lesson = taught(self.belief, target, self._usual_noise()) / dearer
+        information = taught(self.belief, target, self._usual_noise()) / dearer
         few = torch.ones_like(self._unmeasured)
         few[[row for row, count in self.search.windows.items() if count > 1]] = False
-        row = argmax(lesson, self.search.allowed & few & (self.chance >= SAFE), self.seed)
-        if row is None or float(lesson[row]) <= LEAST_INFORMATION:
+        row = argmax(information, self.search.allowed & few & (self.chance >= SAFE), self.seed)
+        if row is None or float(information[row]) <= LEAST_INFORMATION:
             return None
         promise = self.search.outlook(target)
         setting = render_setting(self.search.grid.settings[target])

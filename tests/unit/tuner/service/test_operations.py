@@ -48,6 +48,16 @@ def asking(verbs: Operations, name: str, at: Setting) -> object:
     return verbs.loop.order("sim", Poll(agent="host", applied=holding, holding=name))
 
 
+def test_a_revision_says_what_the_constraints_were_changed_to() -> None:
+    verbs, name = worlds.held()
+    limited(verbs, name, "latency_p99_ms <= 200")
+    limited(verbs, name)
+    assert [r.why for r in verbs.revisions(name)][-2:] == [
+        "constraints changed to latency_p99_ms <= 200",
+        "constraints removed",
+    ]
+
+
 def test_a_hold_that_breaks_a_tightened_limit_is_released_also_while_tuning_waits() -> None:
     verbs, name = worlds.held()
     assert isinstance(asking(verbs, name, setting(600)), HoldOrder)
