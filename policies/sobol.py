@@ -39,7 +39,7 @@ class Sobol:
         if past.left > 0:
             for setting in spread(study.space, study.seed):
                 if setting_key(setting) not in tried:
-                    return Try(setting, f"number {spent + 1} of an even spread")
+                    return Try(setting, f"point {spent + 1} of a Sobol sequence")
         if past.running:
             return Wait("the last trial is still running")
         best = incumbent(study, past.evidence)

@@ -29,14 +29,18 @@ from tuner.core import (
 ABORT_MARGIN = 0.1
 """A window is cut short only when its proven value is this share beyond the limit: our choice."""
 
-HOPELESS = 0.02
+LEAST_CHANCE = 0.02
 """What is less likely to keep a limit is refused even where the baseline itself breaks one (not `off`)."""
 
 MOST_FAILURES = 2
 """A setting that failed this often is not tried again."""
 
 
-REFUSED: Mapping[Safety, float] = {Safety.STRICT: 0.25, Safety.BALANCED: HOPELESS, Safety.OFF: 0.0}
+REFUSED: Mapping[Safety, float] = {
+    Safety.STRICT: 0.25,
+    Safety.BALANCED: LEAST_CHANCE,
+    Safety.OFF: 0.0,
+}
 """What a policy itself expects to keep a limit less likely than this is refused: our choice."""
 
 
@@ -55,7 +59,7 @@ def risk(study: Study, evidence: Evidence, predicted: Mapping[str, Prediction]) 
     a study whose baseline breaks a limit would be to hold that, so there every fair chance is taken.
     """
     least = REFUSED[study.terms.safety]
-    least = least if evidence.broken is None else min(least, HOPELESS)
+    least = least if evidence.broken is None else min(least, LEAST_CHANCE)
     for limit in evidence.limits or ():
         if limit.metric in predicted and chance(predicted[limit.metric], limit) < least:
             return f"it is expected to break {limit.in_short} ({study.terms.safety} safety)"
@@ -124,8 +128,8 @@ def objection(
         return str(error)
     failures = [t for t in trials if t.state is TrialState.FAILED and t.tries(setting)]
     if len(failures) >= MOST_FAILURES:
-        return f"it failed {len(failures)} times: {failures[-1].reason}"
+        return f"it failed {len(failures)} times; last reason: {failures[-1].reason}"
     known = evidence.of(setting)
     if known is not None and known.verdict is Verdict.INFEASIBLE:
-        return "its windows have proven a limit broken"
+        return "its windows show that it breaks a limit"
     return None

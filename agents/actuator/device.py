@@ -105,7 +105,7 @@ class ManagedDevice:
                 raise
             except Exception as error:
                 log.exception("event=broken device=%s", self.uuid)
-                await self._end(f"it broke: {error!r}")
+                await self._end(f"internal error: {error!r}")
                 raise
 
     async def mind(self, stop: Collection[int]) -> None:
@@ -173,8 +173,8 @@ class ManagedDevice:
     async def renew(self, peer: Peer, lease_s: float) -> None:
         """Keep a trial, or a hold, alive."""
         if self.owner != peer or self.level == "original":
-            why = self.restorer.paused or "it was not renewed"
-            raise errors.Conflict(f"the lease of {self.uuid} is over: {why}")
+            why = self.restorer.paused or "it was not renewed in time"
+            raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
         try:
             await self.restorer.look()
         except errors.TuningError:

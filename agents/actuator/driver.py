@@ -133,7 +133,7 @@ class DriverProcess:
 
     def _start(self) -> socket.socket:
         if self.lingering >= MOST_LINGERING:
-            raise DeviceLost(f"the driver does not let {self.lingering} processes of ours go")
+            raise DeviceLost(f"{self.lingering} driver processes hang and cannot be ended")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self._child = os.fork()
@@ -199,7 +199,7 @@ def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any
     if verb == "describe":
         return [about for driver in drivers.values() if (about := _described(driver))]
     if uuid not in drivers:
-        raise DeviceLost(f"{uuid} is not there any more")
+        raise DeviceLost(f"{uuid} is gone")
     driver = drivers[uuid]
     if verb == "read":
         return [driver.read(), driver.epoch]

@@ -37,7 +37,7 @@ MOST_PEERS, RESERVED = 32, 4
 """So many connections are served, and so many more for root alone."""
 BEAT_S = 0.2
 """We look so often whether to stop, and tell systemd that we live."""
-MISSING = "its device is not there, and not back at its original; it is looked for"
+MISSING = "the device is missing and not back at its original setting; the actuator searches for it"
 LIFT = "once that is over, `jouletune actuator restore --all --lift`"
 
 
@@ -130,7 +130,7 @@ class ActuatorService:
     def status(self) -> str:
         """Return in one line how the devices are."""
         how = {u: s.level for u, s in self.devices.items()} | self.wrong()
-        first = [f"all stay at their originals, says {self.stay}"] if self.stay else []
+        first = [f"{self.stay} keeps all devices at their originals"] if self.stay else []
         return ", ".join([*first, *map(": ".join, how.items())]).replace("\n", " ")
 
     def _absent(self) -> dict[str, str]:
@@ -193,7 +193,7 @@ class ActuatorService:
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
         if self.stay and verb in ("acquire", "apply", "renew", "hold"):
-            raise errors.Conflict(f"all stay at their originals, says {self.stay}", hint=LIFT)
+            raise errors.Conflict(f"{self.stay} keeps all devices at their originals", hint=LIFT)
         device = fields.pop("device")
         if device not in self.devices:
             hint = f"there are {', '.join(self.devices) or 'none'}"

@@ -80,14 +80,14 @@ class Restorer:
             ActuationError: they cannot be told; Forgotten where the driver was restarted.
         """
         shown: dict[str, Value | None]
-        shown, epoch = told = await self.driver.ask("read", self.uuid)
-        if told != (again := await self.driver.ask("read", self.uuid)):
-            raise ActuationError(f"{self.uuid} says {told}, and then {again}")
+        shown, epoch = first = await self.driver.ask("read", self.uuid)
+        if first != (again := await self.driver.ask("read", self.uuid)):
+            raise ActuationError(f"two reads of {self.uuid} differ: {first}, then {again}")
         if not self.record.knobs or not self.record.epoch:
             self.record.epoch = epoch
         elif self.record.epoch != epoch:
             self._forget("the driver was restarted")
-            raise Forgotten(f"the driver of {self.uuid} was restarted and forgot all")
+            raise Forgotten(f"the driver of {self.uuid} was restarted and lost its settings")
         return shown
 
     async def look(self) -> dict[str, Value | None]:
@@ -103,9 +103,9 @@ class Restorer:
         todo = {k: v for k, v in setting.items() if self.in_force(k, shown) != v}
         if not todo:
             return
-        untold = [knob for knob in todo if knob not in shown]
-        if untold:
-            raise ActuationError(f"{self.uuid} does not tell what {', '.join(untold)} stands at")
+        unread = [knob for knob in todo if knob not in shown]
+        if unread:
+            raise ActuationError(f"{self.uuid} does not report {', '.join(unread)}")
         record = deepcopy(self.record)
         for knob, value in todo.items():
             touched = record.knobs.setdefault(knob, KnobState(shown[knob]))
@@ -117,7 +117,7 @@ class Restorer:
             await self._put(knob, target)
         wrong = await self._differing(targets)
         if wrong:
-            raise ActuationError(f"{self.uuid} reads back otherwise: {', '.join(wrong)}")
+            raise ActuationError(f"{self.uuid} did not take the setting: {', '.join(wrong)}")
         for knob in todo:
             record.knobs[knob].pending = False
         self.originals.save(record)
@@ -228,7 +228,7 @@ class Restorer:
         if shown == last or (ending and shown in (touched.found, back)):
             return False
         if not self.paused:
-            why = f"somebody else set {knob} to {shown!r}, we had set {last!r}; settle that"
+            why = f"another program set {knob} to {shown!r} instead of {last!r}; stop it"
             self.paused = f"{why}; then {RESTORE} {self.uuid}`"
             log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         return True

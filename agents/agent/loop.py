@@ -91,7 +91,7 @@ class DeviceAgent:
         self._attached = attached
         self._backoff = Backoff(rng)
         self._registered = False
-        self._met = False
+        self._reached = False
         self._begun = False
         self._wrong = ""
         self._asked_at = around.clock.monotonic()
@@ -182,14 +182,14 @@ class DeviceAgent:
             if not_back is not None:  # heard, but told nothing
                 self._trouble(not_back)
                 return
-            self._met_tuner()
+            self._reached_tuner()
             self._obey(order)
         except NotFound as error:
             log.warning("event=forgotten device=%s why=%r", self.device.id, str(error))
             self._registered = False
             self._wait(self._backoff.failed())
         except (Unauthorised, ProtocolMismatch, InvalidInput) as error:
-            if not self._met and self._holder.current is None:
+            if not self._reached and self._holder.current is None:
                 raise
             self._trouble(error, final=True)
         except TuningError as error:
@@ -384,7 +384,7 @@ class DeviceAgent:
         if self._around.stop.is_set():
             raise Conflict("the agent was stopped")
         if self._around.journal.stays:
-            raise Conflict("every device is to stay as it was found", hint=LIFT)
+            raise Conflict("an operator keeps every device at its original setting", hint=LIFT)
 
     def _pace(self) -> None:
         """Wait a little where the tuner answered at once though nothing is new."""
@@ -407,10 +407,10 @@ class DeviceAgent:
                 except TuningError as error:
                     log.error("event=not_restored device=%s why=%r", self.device.id, str(error))
 
-    def _met_tuner(self) -> None:
+    def _reached_tuner(self) -> None:
         if self._wrong:
-            log.info("event=well_again device=%s", self.device.id)
-        self._met, self._wrong = True, ""
+            log.info("event=recovered device=%s", self.device.id)
+        self._reached, self._wrong = True, ""
         self._backoff.worked()
 
     def _trouble(self, error: TuningError, *, final: bool = False) -> None:

@@ -286,9 +286,9 @@ class Holder:
         if self._void:
             return self._void
         if self._journal.get(self._device) is None:
-            return "it had ended already: the device was put back"
+            return "the device had already been put back"
         if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
-            return f"{hold.order.valid_for_s:g} s passed without the tuner's word"
+            return f"the tuner was not reached for {hold.order.valid_for_s:g} s, as long as a hold may last"
         return ""
 
     def observed(self, measurement: Measurement) -> str:

@@ -74,7 +74,9 @@ class Journal:
     def unable(self, host: str) -> str:
         """Return why nothing of this host can be set now, with the next step; empty where it can."""
         if self.stays:
-            return f"every device of {host} was put back by its operator, to stay; {LIFT} on {host}"
+            return (
+                f"an operator put every device of {host} back and keeps it there; {LIFT} on {host}"
+            )
         if self.refused:
             probe = self._folder / "probe"
             try:
@@ -167,7 +169,7 @@ class Journal:
             self._restored.discard(device)
         # Last: who asks for a stay looks for entries after it, so one of the two sees the other.
         if self.stays:
-            raise Conflict(f"{device} is to stay as it was found", hint=LIFT)
+            raise Conflict(f"an operator keeps {device} at its original setting", hint=LIFT)
 
     def restore(self, device: str, target: Target) -> bool:
         """Put a device back to what it was found at; return whether there was anything to put back.

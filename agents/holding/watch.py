@@ -122,7 +122,7 @@ class Watch:
         self.context = context_of(seen.measurement)
         why = self._holder.observed(seen.measurement)
         if seen.foreign:
-            log.warning("event=window_spoilt device=%s why=%r", self._device, seen.foreign)
+            log.warning("event=window_discarded device=%s why=%r", self._device, seen.foreign)
         else:
             self._link.keep(
                 HoldReport(
@@ -149,7 +149,9 @@ class Watch:
             self._holder.handed and hold.order.plan.row_of(self._bench.target.read()) is not None
         )
         if changed:
-            log.info("event=window_spoilt device=%s why='the plan changed its row'", self._device)
+            log.info(
+                "event=window_discarded device=%s why='the plan changed its row'", self._device
+            )
         return changed
 
     def _started_again(self, incarnation: str) -> bool:
@@ -167,7 +169,7 @@ class Watch:
         if now != incarnation:
             self._holder.take_up(now)
             log.warning(
-                "event=window_spoilt device=%s why='the workload was restarted'", self._device
+                "event=window_discarded device=%s why='the workload was restarted'", self._device
             )
         return now != incarnation
 

@@ -214,16 +214,19 @@ class Measurer:
         if not wrong:
             return ""
         said = self.target.conflicts()
-        return "; ".join(said) or f"somebody else set it too: {', '.join(wrong)}"
+        return "; ".join(said) or f"another process changed it: {', '.join(wrong)}"
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > FOREIGN_SHARE:
-            return f"others used {measurement.foreign:.0%} of the host's cores, or of the device"
-        told, expected = measurement.context, ask.expected
-        name = unlike(told, expected)
+            return (
+                f"other processes used {100 * measurement.foreign:.0f} % of the host's cores or of the "
+                f"device (limit {100 * FOREIGN_SHARE:.0f} %); window discarded"
+            )
+        context, expected = measurement.context, ask.expected
+        name = unlike(context, expected)
         if name is None:
             return ""
-        return f"{name} was {told[name]:.4g}, to be compared with {expected[name]:.4g}"
+        return f"{name} was {context[name]:.4g}, expected {expected[name]:.4g}; window discarded"
 
 
 def _outcome(seen: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
@@ -238,7 +241,9 @@ def _outcome(seen: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
     open_ended = [name for name in ask.needed if _unbounded_tail(name, estimates, declared)]
     if open_ended:
         n = min(estimates[name].n for name in open_ended)
-        reason = f"{n} requests in {seen.measurement.seconds:.0f} s do not bound {open_ended[0]}"
+        reason = (
+            f"{n} requests in {seen.measurement.seconds:.0f} s are too few to bound {open_ended[0]}"
+        )
         return Outcome(state=TrialState.INCONCLUSIVE, measurement=seen.measurement, reason=reason)
     return Outcome(state=TrialState.COMPLETED, measurement=seen.measurement)
 
@@ -272,8 +277,8 @@ def _demand(
         failed = int(window.total("failed") or 0)
         raise MeasurementError(
             f"no item was completed in {window.seconds:.3g} s ({failed} failed), "
-            f"so {', '.join(missing)} cannot be told",
-            hint="does the workload serve at this setting?",
+            f"so {', '.join(missing)} is unknown",
+            hint="check that the workload serves at this setting",
         )
     if missing:
         raise MeasurementError(
@@ -282,7 +287,7 @@ def _demand(
         )
     energies = [n for n in ask.needed if quantity_of(n, declared).of_energy]
     if any(estimates[name].mean == 0.0 for name in energies):
-        raise MeasurementError("the energy counter stood still", hint="check the meter")
+        raise MeasurementError("the energy counter did not advance", hint="check the meter")
 
 
 def _in_words(seen: MeasuredWindow) -> str:
@@ -294,5 +299,5 @@ def _in_words(seen: MeasuredWindow) -> str:
     shown = f"at least {estimate.low:.4g}" if limit.op == "<=" else f"at most {estimate.high:.4g}"
     return (
         f"cut short after {seen.measurement.seconds:.3g} s: {limit.metric} is {shown}, "
-        f"not {limit.op} {limit.value:.4g}"
+        f"the limit is {limit.op} {limit.value:.4g}"
     )

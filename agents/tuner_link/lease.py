@@ -38,7 +38,7 @@ class LeaseKeeper:
     def check(self) -> None:
         """Return quietly while the lease is in force. Raises StaleToken."""
         if self._lost is not None:
-            raise StaleToken(f"the lease is lost: {self._lost.message}")
+            raise StaleToken(f"the tuner ended the lease: {self._lost.message}")
 
     def _work(self) -> None:
         while not self._done.wait(self._every_s):

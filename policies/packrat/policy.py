@@ -100,15 +100,15 @@ def _one_by_one(
     if untried and left > 0:
         return Try(
             settings[untried[0]],
-            f"one of {len(untried)} settings to compare: under an offered rate a window does not "
-            "tell how long a batch takes",
+            f"one of {len(untried)} settings to compare: at an offered rate a window does not "
+            "show how long a batch takes",
         )
     best = incumbent(study, evidence)
     found = "nothing is proven feasible" if best is None else "the best that is proven feasible"
     return Done(
         Plan.single(study.baseline if best is None else best.setting),
         f"{'all trials are used' if untried else 'every setting was tried'}; {found}. "
-        "For a plan by demand, study it under a closed loop",
+        "For a plan by demand, use a closed-loop load",
     )
 
 
@@ -195,8 +195,8 @@ class _Search:
         )
         return Try(
             self.settings[group],
-            f"check {group.instances} instances side by side for a demand of {demand}: one alone came to "
-            "nothing, so what to expect is not known",
+            f"check {group.instances} instances side by side for a demand of {demand}: one alone gave no "
+            "result, so nothing is predicted",
         )
 
     def usable(self, demand: int) -> Iterator[Group]:
@@ -216,7 +216,7 @@ class _Search:
             than = "no other was measured for it yet"
         value = self.outlook.expected(group)
         if not self.outlook.timed or value is None:
-            return f"{what}: going by one alone, {self.study.objective.metric}: {than}"
+            return f"{what}: predicted from one alone, {self.study.objective.metric}: {than}"
         slower = self.outlook.interference.slowdown(group.threads, group.instances * group.threads)
         return (
             f"{what}: a batch should take {1000 * value:.3g} ms, {than} "

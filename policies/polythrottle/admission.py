@@ -168,7 +168,7 @@ def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
     scale[scale == 0.0] = 1.0
     rows, wanted = rows / scale, np.array(mix.features) / scale
     if np.any(wanted > rows.max(axis=0) + SAME) or np.any(wanted < rows.min(axis=0) - SAME):
-        raise MeasurementError("no window was of a mix so large or so small: that would be a guess")
+        raise MeasurementError("no window was measured at so large or so small a mix")
     inverse = np.linalg.pinv(rows, rcond=SAME)
     freedom = len(seen) - int(np.linalg.matrix_rank(rows, tol=SAME))
     if freedom < LEAST_FREEDOM:
@@ -176,7 +176,7 @@ def predict(seen: Sequence[MixWindow], mix: Mix) -> Estimate:
             f"{len(seen)} windows are too few: {LEAST_FREEDOM - freedom} more are needed"
         )
     if not np.allclose(wanted @ inverse @ rows, wanted, atol=1e-6):
-        raise MeasurementError("no windows tell apart what this mix differs by")
+        raise MeasurementError("the windows do not separate the features that this mix differs by")
     shown = np.array([s.latency.mean for s in seen])
     weights = wanted @ inverse
     mean = float(weights @ shown)

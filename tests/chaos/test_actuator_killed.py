@@ -5,48 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agents.devices import fake
 from tests.chaos.points import Points
+from tests.chaos.scripts import SCRIPTS
 from tests.chaos.theatre import (
-    ACQUIRE,
-    APPLY,
-    APPLY_NEXT,
-    CLOSE,
-    HOLD,
-    READ,
-    RELEASE,
-    RENEW,
-    Request,
     Theatre,
-    pass_s,
 )
 
 pytestmark = pytest.mark.timeout(1200)  # hundreds of processes each: minutes on a loaded machine
 NUMBER = re.compile(rb"number[^,]*,")
 """What tells two copies of a journal from each other, but not what is in them."""
 Count = Callable[[str, int, int], None]
-
-SCRIPTS: dict[str, tuple[tuple[Request, ...], dict[str, Any]]] = {
-    "a trial, renewed and released": ((ACQUIRE, APPLY, RENEW, RELEASE), {}),
-    "two trials over a hold": (
-        (ACQUIRE, APPLY, HOLD, ACQUIRE, APPLY_NEXT, RENEW, HOLD, RELEASE),
-        {},
-    ),
-    "a trial that is not renewed": ((HOLD, ACQUIRE, APPLY, pass_s(6.0), READ, READ, RELEASE), {}),
-    "an agent that is gone": (
-        (HOLD, ACQUIRE, APPLY, CLOSE, READ, pass_s(25.0), READ, READ),
-        {},
-    ),
-    "a hold that runs out": ((HOLD, RENEW, pass_s(2000.0), READ, READ), {}),
-    "a setting that the device refuses": (
-        (HOLD, ACQUIRE, APPLY, RELEASE),
-        {"gpu.power_limit_w": {"clamp": 333}},
-    ),
-}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

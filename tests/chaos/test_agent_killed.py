@@ -7,84 +7,17 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from agents.actuator.client import RemoteKnobs, open_remote
-from agents.host.host import HostClock
-from agents.target.side import Side
-from agents.target.target import Target
 from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
-from tests.chaos.theatre import FACTORY, GPU, HELD, READ, TRIED, TRIED_NEXT, Client, Theatre, until
-from tests.fakes import Rig
-from tuner.core import Level, Metric, Origin, Phase, Plan
-from tuner.wire import Assignment, HoldOrder, Release
+from tests.chaos.rigs import ORDERS, Order, open_rig
+from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre, until
+from tuner.core import Level
 
 pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
-
-TRIAL = Assignment(
-    study="s1",
-    revision=1,
-    trial=1,
-    attempt=1,
-    token=1,
-    nonce="n1",
-    lease_s=30.0,
-    phase=Phase.TUNING,
-    setting=TRIED,
-    baseline={"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400},
-    metrics=("energy_j",),
-    window_s=10.0,
-    max_window_s=10.0,
-)
-Order = Assignment | HoldOrder | Release
-ORDERS: tuple[Order, ...] = (
-    TRIAL,
-    HoldOrder(
-        study="s1",
-        revision=1,
-        plan=Plan.single(HELD),
-        baseline=TRIAL.baseline,
-        limits=((),),
-        metrics=("energy_j",),
-        valid_for_s=3600.0,
-        observe_s=600.0,
-        window_s=10.0,
-    ),
-    TRIAL.model_copy(update={"trial": 2, "token": 2, "setting": TRIED_NEXT}),
-    Release(why="the study is over"),
-)
-
-
-@dataclass
-class RemoteRig(Rig):
-    """An agent whose device is behind the actuator's socket."""
-
-    remote: RemoteKnobs | None = None
-
-    @property
-    def target(self) -> Target:
-        assert self.remote is not None
-        device = Side(
-            name="fake",
-            kind="fake",
-            board=self.remote.board,
-            version="1",
-            space=self.remote.space,
-            metrics=tuple(Metric(name, Origin.SIMULATED) for name in self.listed),
-            actuator=self.remote,
-            meter=self.meter,
-        )
-        return Target((device,))
-
-
-def open_rig(folder: Path, theatre: Theatre) -> RemoteRig:
-    folder.mkdir(exist_ok=True)
-    remote = open_remote(Path(theatre.config.socket), GPU, HostClock())
-    return RemoteRig(folder, workload=False, remote=remote)
 
 
 def work(folder: Path, theatre: Theatre, points: Points, orders: Sequence[Order] = ORDERS) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from agents.actuator.client import ActuatorClient
 from tests.chaos.faults import Faults
+from tests.chaos.patient_tuner import PatientTuner
 from tests.chaos.points import reap_all
-from tests.chaos.test_agent_faults import PatientTuner
-from tests.chaos.test_agent_killed import ORDERS, RemoteRig, open_rig
+from tests.chaos.rigs import ORDERS, RemoteRig, open_rig
 from tests.chaos.theatre import Theatre
 from tuner.wire import Assignment
 

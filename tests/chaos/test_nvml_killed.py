@@ -13,7 +13,7 @@ import pytest
 from agents.actuator.driver import KnobDriver
 from agents.devices.nvidia import knobs
 from tests.chaos.points import Points, count_calls
-from tests.chaos.test_actuator_killed import SCRIPTS
+from tests.chaos.scripts import SCRIPTS
 from tests.chaos.theatre import Theatre
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library, nvml

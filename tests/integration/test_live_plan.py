@@ -29,8 +29,8 @@ from agents.host.host import Host, HostClock, uncollected
 from agents.load.generator import CUT_OFF, REQUESTS, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
 from agents.target.target import Target
 from agents.workloads import open_workload
-from tests.integration.test_reference_server import Running
-from tests.unit.agents.holding.test_holder import order
+from tests.integration.reference import Running
+from tests.unit.agents.holding.orders import order
 from tuner.core import Plan, Row, Setting, quantile_estimate, render_setting
 
 CORES = len(os.sched_getaffinity(0))

@@ -22,7 +22,7 @@ from agents.host.host import HostClock
 from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
-from tuner.cli.score import score
+from tuner.bench.true_score import score
 from tuner.core import ActuationError, Constraint, Objective
 
 __all__ = ["library"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agents.host.host import HostClock
 from agents.load.generator import HttpCaller, LoadRun, LoadShape
 from tests.integration.batching import seconds
 from tests.integration.stage import Stage, stage, until
@@ -22,10 +22,6 @@ pytestmark = pytest.mark.slow
 
 CALLERS = 4
 """The agent's own closed loop, and the load that the plan is followed under."""
-
-
-class WallClock:
-    monotonic, sleep = staticmethod(time.monotonic), staticmethod(time.sleep)
 
 
 @pytest.fixture
@@ -55,7 +51,7 @@ def in_force(port: int) -> dict[str, int]:
 def loaded(port: int) -> Iterator[None]:
     """Keep as many requests under way as the study did."""
     run = LoadRun(
-        lambda: HttpCaller("127.0.0.1", port, "/infer"), LoadShape(CALLERS), clock=WallClock()
+        lambda: HttpCaller("127.0.0.1", port, "/infer"), LoadShape(CALLERS), clock=HostClock()
     )
     try:
         yield

@@ -1,82 +1,30 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
 import pytest
 
-from agents.load.generator import HttpCaller, LoadRun, LoadShape
+from agents.host.host import HostClock
+from agents.load.generator import LoadRun
 from agents.target.side import Restartable
 from agents.workloads import open_workload
+from tests.integration.reference import COMMAND, Running, eventually
 from tuner.core import MeasurementError
 
 pytest.importorskip("torch", reason="the reference workload needs torch")
 
 CORES = sorted(os.sched_getaffinity(0))
-COMMAND = [sys.executable, "-m", "agents.workloads.reference.serve", "--width", "8"]
 DEFAULT = {"instances": 1, "threads": len(CORES), "batch_size": 1}
 two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-
-
-class WallClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
-class Running:
-    """A server process with a small model, and a client of it."""
-
-    def __init__(self, *options: str) -> None:
-        self.process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
-        ready = json.loads(self.process.stdout.readline())
-        assert ready["ready"] is True
-        self.url: str = ready["url"]
-        self.client = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
-
-    def get(self, path: str) -> dict[str, Any]:
-        told: dict[str, Any] = self.client.get(path).raise_for_status().json()
-        return told
-
-    def put(self, **knobs: object) -> httpx.Response:
-        return self.client.put("/knobs", json=knobs)
-
-    def workers(self) -> list[int]:
-        """The processes that serve, or are to."""
-        told = self.get("/stats")
-        return [p for p in told["pids"] if p not in (self.process.pid, *told["spare_pids"])]
-
-    def kill_spares(self) -> None:
-        for pid in self.get("/stats")["spare_pids"]:
-            os.kill(pid, signal.SIGKILL)
-        assert eventually(lambda: self.get("/stats")["spare_pids"] == [])
-
-    def load(self, callers: int = 4) -> LoadRun:
-        port = int(self.url.rpartition(":")[2])
-        return LoadRun(
-            lambda: HttpCaller("127.0.0.1", port, "/infer"), LoadShape(callers), clock=WallClock()
-        )
-
-    def close(self) -> None:
-        self.client.close()
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -98,15 +46,6 @@ def alive(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def gets_on(run: LoadRun) -> bool:
@@ -356,7 +295,7 @@ def test_workers_end_with_their_server(number: signal.Signals, status: int) -> N
 
 
 def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: Path) -> None:
-    workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+    workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())
     try:
         assert workload.space.default == DEFAULT
         workload.actuator.apply({"batch_size": 4})
@@ -375,7 +314,7 @@ def test_opened_by_the_agent_it_serves_is_measured_and_ends_on_close(tmp_path: P
 
 
 def test_a_killed_server_is_started_again_where_it_was_and_says_so(tmp_path: Path) -> None:
-    workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+    workload = open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())
     try:
         assert isinstance(workload.actuator, Restartable)
         before = workload.actuator.incarnation()

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agents.host.host import HostClock
 from agents.load.generator import HttpCaller, LoadRun, LoadShape
 from agents.load.stats import shown_by
 from agents.target.side import NothingToSet, Side
@@ -35,16 +36,8 @@ BYSTANDER = {
 }
 
 
-class WallClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
 def opened(cluster: Cluster, folder: Path, load: str = "") -> Side:
-    return open_workload(cluster.spec + load, seed=0, state_dir=folder, clock=WallClock())
+    return open_workload(cluster.spec + load, seed=0, state_dir=folder, clock=HostClock())
 
 
 @pytest.fixture(scope="session")
@@ -146,7 +139,7 @@ def test_rays_own_figures_are_those_of_the_requests(demo: Cluster, tmp_path: Pat
     def connect() -> HttpCaller:
         return HttpCaller("127.0.0.1", demo.proxy, "/demo")
 
-    run = LoadRun(connect, LoadShape(2), clock=WallClock(), max_requests=400)
+    run = LoadRun(connect, LoadShape(2), clock=HostClock(), max_requests=400)
     tally = run.wait()
     end = time.monotonic() + 15.0
     while (shown := window.read()).totals["items"] < 400:
@@ -168,9 +161,7 @@ CRASH = """
 import os, sys, time
 from pathlib import Path
 from agents.workloads import open_workload
-class WallClock:
-    monotonic, sleep = staticmethod(time.monotonic), staticmethod(time.sleep)
-side = open_workload(sys.argv[1], seed=0, state_dir=Path(sys.argv[2]), clock=WallClock())
+side = open_workload(sys.argv[1], seed=0, state_dir=Path(sys.argv[2]), clock=HostClock())
 side.actuator.apply({"replicas": 2, "batch_size": 4})
 os.kill(os.getpid(), 9)
 """
@@ -192,7 +183,7 @@ def test_killed_in_a_trial_the_original_is_still_known(demo: Cluster, tmp_path: 
 def test_what_is_not_there_is_said(demo: Cluster, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there are: "):
         open_workload(
-            demo.spec.replace("/demo/", "/dmeo/"), seed=0, state_dir=tmp_path, clock=WallClock()
+            demo.spec.replace("/demo/", "/dmeo/"), seed=0, state_dir=tmp_path, clock=HostClock()
         )
 
 

@@ -50,7 +50,7 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Tuner:
-    """A policy by its name, how shy of the limits it is told to be, and a package it needs beside."""
+    """A policy by its name, its safety level, and a package it needs beside."""
 
     policy: str
     safety: Safety = Safety.BALANCED
@@ -347,8 +347,8 @@ class _Bench:
         number = list(surface.values).index(key)
         # The study's two first: what else was measured leaves their noise as it is.
         metrics = dict.fromkeys([surface.objective, surface.constrained, *surface.metrics])
-        dice = np.random.default_rng([source, task.seed, number, repeat])
-        draws = dice.standard_normal(len(metrics))
+        rng = np.random.default_rng([source, task.seed, number, repeat])
+        draws = rng.standard_normal(len(metrics))
         return {m: math.exp(task.noise * z) for m, z in zip(metrics, draws, strict=True)}
 
     def _seconds_until_abort(self, trial: Trial) -> float:

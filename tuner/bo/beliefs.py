@@ -70,7 +70,7 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
     ]
     logarithmic = tuple(scale.log for scale in scales.values())
     kinds = tuple(quantity_of(metric, study.quantities).kind for metric in metrics)
-    priors = hypotheses(grid, kinds, logarithmic, told(study, evidence, metrics))
+    priors = hypotheses(grid, kinds, logarithmic, baseline_facts(study, evidence, metrics))
     components = calibrated(
         posterior(grid, len(metrics), readings, priors),
         readings,
@@ -88,7 +88,7 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
     return View(Belief(components, study.objective.sign, edges), scales, measured)
 
 
-def told(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:
+def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:
     """Return what the baseline tells of the laws before anything was tried."""
     batches = [k for k in study.space.knobs if k.role in (Role.BATCH, Role.CEILING)]
     sizes = [(k.role, size) for k in batches if (size := _number(k.default)) is not None]

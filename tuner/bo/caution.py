@@ -1,4 +1,4 @@
-"""How much a search dares: prices and chances by level of safety. What is safe, `tuner.guard` says."""
+"""How much risk a search takes: prices and chances by safety level. `tuner.guard` says what is safe."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Caution:
     no window has shown moved yet; before that goes what is as likely as `sure_chance`, by what it may
     save alone. While nothing beats the baseline they go on until `stuck_looks`, at even chances.
     `stride` is the share of the remaining slack that the 95 % bound of a trial may use up that is made
-    for what it may save. Before a search ends, what may save `daring` is tried although its price
-    speaks against it, what is worth it net of its price down to `dare_chance`, and what moves a knob
+    for what it may save. Before a search ends, what may save `risky_gain` is tried although its price
+    speaks against it, what is worth it net of its price down to `risky_chance`, and what moves a knob
     for the first time down to `unmoved_chance`. At `deploy_chance` a measured setting is proposed.
     """
 
@@ -41,8 +41,8 @@ class Caution:
     sure_chance: float
     looks: int
     stuck_looks: int
-    daring: float
-    dare_chance: float
+    risky_gain: float
+    risky_chance: float
     stride: float
     deploy_chance: float
 
@@ -62,8 +62,8 @@ CAUTION: Mapping[Safety, Caution] = {
         sure_chance=math.inf,
         looks=12,
         stuck_looks=0,
-        daring=math.inf,
-        dare_chance=1.0,
+        risky_gain=math.inf,
+        risky_chance=1.0,
         stride=0.5,
         deploy_chance=0.8,
     ),
@@ -81,8 +81,8 @@ CAUTION: Mapping[Safety, Caution] = {
         sure_chance=0.9,
         looks=6,
         stuck_looks=12,
-        daring=0.01,
-        dare_chance=0.2,
+        risky_gain=0.01,
+        risky_chance=0.2,
         stride=math.inf,
         deploy_chance=0.8,
     ),
@@ -100,8 +100,8 @@ CAUTION: Mapping[Safety, Caution] = {
         sure_chance=0.9,
         looks=6,
         stuck_looks=12,
-        daring=0.01,
-        dare_chance=0.1,
+        risky_gain=0.01,
+        risky_chance=0.1,
         stride=math.inf,
         deploy_chance=0.75,
     ),

@@ -12,25 +12,25 @@ from torch import Tensor
 from tuner.bo.acquisition import argmax, taught
 from tuner.bo.search import Search
 from tuner.bo.surrogate import MOST_EXPONENT
-from tuner.core import Z95, Try
+from tuner.core import Z95, Try, render_setting
 
 WORTH = 0.002
 """An expected gain, net of its risk, below this share of the baseline is not worth a trial. Our
 choice, as is every number here; the benchmark on measured surfaces decided."""
 
-PROMISE = 0.004
+PROBE_GAIN = 0.004
 """A row that may save so much is worth a safe window elsewhere that tells whether it keeps the limits."""
 
-SCRAPS = 0.0005
+SMALL_GAIN = 0.0005
 """What surely keeps the limits is tried for as little as this."""
 
 SURE, SAFE, EVEN, OPEN = 0.9, 0.9, 0.5, 0.3
-"""Chances to keep every limit: for scraps, for lessons, for a first look around, to be of interest."""
+"""Chances to keep every limit: for small gains, for probes, for a first look around, to be of interest."""
 
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
 
-STEP_WORTH, STEP_RISK, STEP_LESSON = 0.6, 0.2, 0.6
+STEP_WORTH, STEP_RISK, STEP_INFORMATION = 0.6, 0.2, 0.6
 """A step on the way to a row is worth at least this share of what the row is, at this share at most of
 its expected overshoot, and tells at least this share of what the row's own window would tell."""
 
@@ -42,23 +42,23 @@ FIRST_LOOKS = 6
 """So many trials are spent whatever they promise, while something is likely enough to keep its limits:
 early models are too sure."""
 
-FIRST_GLIMMER, GLIMMER = 1e-12, 1e-4
+FIRST_LEAST_GAIN, LEAST_GAIN = 1e-12, 1e-4
 """What an early look around must promise, so that it is none at what surely costs more, and a later one."""
 
-LOST = 0.45
+MOST_SD = 0.45
 """A limited metric less certain than this (log units) is no place to go, unless surely kept."""
 
 AMPLE, AMPLE_FACTOR = 0.15, 4.0
 """Within a limit that leaves more room than this (log units) much can be saved far from it: so many
 times dearer it is to go far beyond."""
 
-LEAST_LESSON = 1e-5
+LEAST_INFORMATION = 1e-5
 
-UNMOVED = "a knob that no window has shown moved yet"
+UNMOVED = "changes a knob that no window has changed yet"
 
-TANGLED = "a knob that trials have moved this way only together with others"
+NOT_ALONE = "changes a knob alone that was only changed together with others"
 
-STEADY_WINDOWS = 3
+BASELINE_WINDOWS = 3
 """Before a search gives up, the baseline has been measured so often: every chance rests on it."""
 
 
@@ -66,7 +66,7 @@ def explore(search: Search) -> Try | None:
     """Return the setting that is most worth measuring, None where nothing is.
 
     The likeliest to keep the limits while nothing does. Then, in this order: the greatest expected
-    gain net of its risk, or a step on the way where that is a leap; a safe window that teaches about
+    gain net of its risk, or a step on the way where that is a leap; a safe window that tells about
     a promising row; a look around while little was tried; small gains that are safe; a knob not moved
     yet, or not alone; the baseline again where nothing beats it; a promising risk; a knob not moved
     yet, though not safely; the best setting again until it is firm.
@@ -95,18 +95,18 @@ class _Rules:
         """Return the decision."""
         if self.nothing_keeps():
             row = argmax(self.chance, self._unmeasured & self.search.allowed, self.seed)
-            why = "nothing keeps every limit yet; this is the likeliest to"
+            why = "no setting keeps every limit yet; this one is the most likely to"
             return None if row is None else self._try(row, f"{why} ({self.search.percent(row)})")
         return (
             self._worthwhile()
-            or self._lesson()
+            or self._safety_probe()
             or self._look_around()
-            or self._scrap()
+            or self._small_gain()
             or self._unmoved()
-            or self._steady()
-            or self._dare()
+            or self._baseline_again()
+            or self._risky_gain()
             or self._likeliest_unmoved()
-            or self._firm()
+            or self._best_again()
         )
 
     def nothing_keeps(self) -> bool:
@@ -133,7 +133,7 @@ class _Rules:
         gain = torch.where(self._unmeasured, fresh, again) / self.search.effort
         wild = torch.zeros_like(self._unmeasured)
         for edge in self.belief.edges:
-            wild |= self.belief.sd[:, edge.column] > LOST
+            wild |= self.belief.sd[:, edge.column] > MOST_SD
         lost = wild & (self.chance < FIRM_CHANCE)
         return torch.where(self.search.allowed & ~lost, gain, 0.0)
 
@@ -176,12 +176,12 @@ class _Rules:
         row = argmax(self.net, torch.ones_like(self._unmeasured), self.seed)
         if row is None or not float(self.net[row]) > WORTH:
             return None
-        stone = self._stone(row)
-        if stone is None:
-            return self._told(row)
-        return self._told(stone, "; a step towards what promises more at more risk")
+        step = self._safer_step(row)
+        if step is None:
+            return self._attempt(row)
+        return self._attempt(step, "; a safer step towards a better setting")
 
-    def _stone(self, row: int) -> int | None:
+    def _safer_step(self, row: int) -> int | None:
         """Return the step on the way towards a row that may break a limit, None where none is needed.
 
         It saves nearly as much, risks a fraction, and tells most of what is to be known of the row.
@@ -189,9 +189,11 @@ class _Rules:
         leap = bool(self._unmeasured[row] & (self.chance[row] < self.search.caution.step_chance))
         if not leap or not self._teachable:
             return None
-        lesson, risk = taught(self.belief, row, self._usual_noise()), self.belief.overshoot
+        information, risk = taught(self.belief, row, self._usual_noise()), self.belief.overshoot
         steps = self._unmeasured & (self.net >= STEP_WORTH * self.net[row])
-        steps &= (risk <= STEP_RISK * risk[row]) & (lesson >= STEP_LESSON * lesson[row])
+        steps &= (risk <= STEP_RISK * risk[row]) & (
+            information >= STEP_INFORMATION * information[row]
+        )
         return argmax(self.net, steps, self.seed)
 
     @property
@@ -199,27 +201,28 @@ class _Rules:
         """Whether a window may tell anything of another row's limits."""
         return bool(self.belief.edges) and len(self.belief.components) > 1
 
-    def _lesson(self) -> Try | None:
-        """Return the safe window that teaches most about the row that promises most.
+    def _safety_probe(self) -> Try | None:
+        """Return the safe window that tells most about the row that promises most.
 
         For what it costs: where it takes more of the objective than the baseline, so many times more.
         """
         if not self._teachable:
             return None
         target = argmax(self.gain, self.search.allowed & (self.chance >= OPEN), self.seed)
-        if target is None or float(self.gain[target]) <= PROMISE:
+        if target is None or float(self.gain[target]) <= PROBE_GAIN:
             return None
         value = self.belief.sign * self.belief.mean[:, 0]
         dearer = (value - value[self.search.baseline]).clamp(0.0, MOST_EXPONENT).exp()
-        lesson = taught(self.belief, target, self._usual_noise()) / dearer
+        information = taught(self.belief, target, self._usual_noise()) / dearer
         few = torch.ones_like(self._unmeasured)
         few[[row for row, count in self.search.windows.items() if count > 1]] = False
-        row = argmax(lesson, self.search.allowed & few & (self.chance >= SAFE), self.seed)
-        if row is None or float(lesson[row]) <= LEAST_LESSON:
+        row = argmax(information, self.search.allowed & few & (self.chance >= SAFE), self.seed)
+        if row is None or float(information[row]) <= LEAST_INFORMATION:
             return None
         promise = self.search.outlook(target)
-        what = "a more" if row != target else "the most"
-        return self._try(row, f"tells whether {what} promising setting keeps its limits: {promise}")
+        setting = render_setting(self.search.grid.settings[target])
+        whose = "" if row == target else f" for {setting}"
+        return self._try(row, f"safety probe{whose}: {promise}")
 
     @property
     def _stuck(self) -> bool:
@@ -231,18 +234,18 @@ class _Rules:
         late = spent >= caution.looks
         if late and not (self._stuck and spent < caution.stuck_looks):
             return None
-        promising = self.gain > (FIRST_GLIMMER if spent < FIRST_LOOKS else GLIMMER)
+        promising = self.gain > (FIRST_LEAST_GAIN if spent < FIRST_LOOKS else LEAST_GAIN)
         sure = promising & (self.chance >= caution.sure_chance)
         look = min(EVEN, caution.look_chance) if late else caution.look_chance
         asked = torch.where(self._moving, min(look, caution.first_chance), look)
         likely = promising & (self.chance >= asked)
-        early = "; too early to stop"
+        early = "; few trials so far"
         return self._first(self.gain, sure, 0.0, early) or self._first(
             self.priced, likely, -math.inf, early
         )
 
-    def _scrap(self) -> Try | None:
-        return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SCRAPS)
+    def _small_gain(self) -> Try | None:
+        return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SMALL_GAIN)
 
     @cached_property
     def _moved(self) -> Tensor:
@@ -275,7 +278,7 @@ class _Rules:
         return fresh if fresh.any() else self._moving & free
 
     @cached_property
-    def _apart(self) -> Tensor:
+    def _alone(self) -> Tensor:
         """Which rows move a knob alone that measured rows moved that way only with others."""
         points, row = self.search.grid.points, self.search.baseline
         rows = list(self.search.view.measured)
@@ -284,8 +287,8 @@ class _Rules:
         found = torch.zeros_like(self._unmeasured)
         for way in (points > points[row], points < points[row]):
             moved = between & alone[..., None] & (way[rows][:, None] | way[rows])
-            tangled = way[rows].any(dim=0) & ~moved.any(dim=1).any(dim=0)
-            found |= (steps & single[..., None] & (way & tangled)[:, None]).any(dim=2).any(dim=1)
+            not_alone = way[rows].any(dim=0) & ~moved.any(dim=1).any(dim=0)
+            found |= (steps & single[..., None] & (way & not_alone)[:, None]).any(dim=2).any(dim=1)
         return found & self.search.allowed & self._unmeasured
 
     def _unmoved(self) -> Try | None:
@@ -294,7 +297,7 @@ class _Rules:
         What a model says of it is a guess. Of such rows the one that could be best.
         """
         value = self.belief.sign * self.belief.mean[:, 0] - Z95 * self.belief.sd[:, 0]
-        for rows, what in ((self._fresh, UNMOVED), (self._apart, TANGLED)):
+        for rows, what in ((self._fresh, UNMOVED), (self._alone, NOT_ALONE)):
             row = argmax(-value, rows & (self.chance >= SAFE), self.seed)
             if row is not None:
                 return self._try(row, f"{what}; {self.search.outlook(row)}")
@@ -309,43 +312,44 @@ class _Rules:
         for rows, what in (
             (self._fresh & (self._news == 1), UNMOVED),
             (self._fresh, UNMOVED),
-            (self._apart, TANGLED),
+            (self._alone, NOT_ALONE),
         ):
             row = argmax(self.chance, rows & likely, self.seed)
             if row is not None:
                 return self._try(row, f"{what}; {self.search.outlook(row)}")
         return None
 
-    def _steady(self) -> Try | None:
+    def _baseline_again(self) -> Try | None:
         """Return the baseline once more where nothing measured beats it and few windows show it."""
         row = self.search.baseline
-        few = self.search.windows[row] < STEADY_WINDOWS
+        few = self.search.windows[row] < BASELINE_WINDOWS
         if not self.belief.edges or self.best != row or not few or not self.search.allowed[row]:
             return None
-        return self._try(row, "the baseline once more: every chance to keep a limit rests on it")
+        return self._try(row, "the baseline again: every expected limit depends on it")
 
-    def _dare(self) -> Try | None:
+    def _risky_gain(self) -> Try | None:
         caution = self.search.caution
-        promising = torch.isfinite(self.net) & (self.gain > caution.daring)
-        paying = (self.chance >= caution.dare_chance) & (self.priced > WORTH)
+        promising = torch.isfinite(self.net) & (self.gain > caution.risky_gain)
+        paying = (self.chance >= caution.risky_chance) & (self.priced > WORTH)
         return self._first(self.priced, promising | paying, -math.inf, "; a risk worth taking")
 
-    def _firm(self) -> Try | None:
+    def _best_again(self) -> Try | None:
         """Return the best setting once more while a few windows do not make it firm."""
         measured = self.search.windows[self.best]
         firm = float(self.chance[self.best]) >= FIRM_CHANCE or measured >= FIRM_WINDOWS
         if firm or self.best == self.search.baseline or not self.search.allowed[self.best]:
             return None
-        return self._try(self.best, f"{self.search.outlook(self.best)}; measured again, to be sure")
+        outlook = self.search.outlook(self.best)
+        return self._try(self.best, f"{outlook}; measured again, to prove its limits")
 
     def _first(self, score: Tensor, rows: Tensor, least: float, also: str = "") -> Try | None:
         row = argmax(score, rows, self.seed)
         if row is None or not float(score[row]) > least:
             return None
-        return self._told(row, also)
+        return self._attempt(row, also)
 
-    def _told(self, row: int, also: str = "") -> Try:
-        again = "" if self._unmeasured[row] else "; measured again, to trust it"
+    def _attempt(self, row: int, also: str = "") -> Try:
+        again = "" if self._unmeasured[row] else "; measured again, to narrow its error"
         return self._try(row, f"{self.search.outlook(row)}{again}{also}")
 
     def _try(self, row: int, why: str) -> Try:

@@ -112,7 +112,7 @@ class BaselineFacts:
     full: bool = False
 
 
-UNTOLD = BaselineFacts()
+UNKNOWN_BASELINE = BaselineFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,9 @@ class Laws:
         return self.step if stepwise else self.work
 
 
-def draw_laws(roles: Sequence[Role], ratios: Tensor, told: BaselineFacts = UNTOLD) -> Laws:
+def draw_laws(
+    roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts = UNKNOWN_BASELINE
+) -> Laws:
     """Draw laws over settings, the same ones for the same knobs.
 
     `ratios` has one row per setting and one column per knob: its value over the baseline's.
@@ -149,12 +151,12 @@ def draw_laws(roles: Sequence[Role], ratios: Tensor, told: BaselineFacts = UNTOL
         kind = Role.BATCH if role is Role.CEILING else role
         columns.setdefault(kind, []).append(ratios[:, column][None])
     one = torch.ones(DRAWS, len(ratios), dtype=torch.float64)
-    time, power = _clocked(columns, one, told.drawn, sampler)
+    time, power = _clocked(columns, one, facts.drawn, sampler)
     time, power = _shared_out(columns.get(Role.PARALLEL, []), time, power, sampler)
     step = time
     ceilings = [role is Role.CEILING for role in roles if role in (Role.BATCH, Role.CEILING)]
     for ratio, ceiling in zip(columns.get(Role.BATCH, ()), ceilings, strict=True):
-        if ceiling and not told.full:
+        if ceiling and not facts.full:
             ratio, waits = _queued(ratio, sampler)
             step = step * waits
         # Most of a step is often the model's weights being read, whatever the batch.
@@ -253,8 +255,10 @@ def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, sampler: LawSampl
     """
     demand, gamma = sampler.uniform(0.35, 1.3), sampler.uniform(1.2, 3.2)
     if drawn is not None:
-        told = sampler.uniform(0.97, 1.2) * drawn if drawn < BOUND else sampler.uniform(BOUND, 1.4)
-        demand = torch.where(sampler.chance(0.5), told, demand)
+        consistent = (
+            sampler.uniform(0.97, 1.2) * drawn if drawn < BOUND else sampler.uniform(BOUND, 1.4)
+        )
+        demand = torch.where(sampler.chance(0.5), consistent, demand)
     left = ((ratio / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
     full = ((1.0 / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
     return (left / full).clamp_min(0.1)
@@ -301,12 +305,12 @@ def _shared_out(
 
 def _scaling(ratio: Tensor, sampler: LawSampler) -> Tensor:
     """Return the speed that a share of the resources gives, relative to the baseline's."""
-    crowded = sampler.chance(0.35)
+    contended = sampler.chance(0.35)
     contention = sampler.uniform(0.0, 0.9)
-    crosstalk = torch.where(crowded, sampler.uniform(0.0, 1.0), 0.0)
+    crosstalk = torch.where(contended, sampler.uniform(0.0, 1.0), 0.0)
     sharing = torch.where(sampler.chance(0.4), sampler.uniform(0.0, 0.6), 1.0)
     used = torch.where(ratio > 0.5, 0.5 + sharing * (ratio - 0.5), ratio) / (0.5 + sharing * 0.5)
-    uneven = sampler.chance(0.3) & ~crowded
+    uneven = sampler.chance(0.3) & ~contended
     pieces = torch.where(uneven, sampler.choice(1.0, 2.0, 4.0, 8.0, 16.0), ENDLESS)
     rounds = torch.where(ratio <= 1.0, (pieces / used - 1e-9).ceil() * used / pieces, 1.0)
     slowness = contention + (1.0 - contention) / used + crosstalk * (used - 1.0)

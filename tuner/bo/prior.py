@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
-from tuner.bo.physics import UNTOLD, BaselineFacts, Laws, draw_laws
+from tuner.bo.physics import UNKNOWN_BASELINE, BaselineFacts, Laws, draw_laws
 from tuner.core import Kind, Role
 
 ELASTICITY = 0.5
@@ -46,7 +46,7 @@ def hypotheses(
     grid: Grid,
     known: tuple[Kind, ...],
     logarithmic: tuple[bool, ...],
-    told: BaselineFacts = UNTOLD,
+    facts: BaselineFacts = UNKNOWN_BASELINE,
 ) -> tuple[Hypothesis, ...]:
     """Return the priors that the readings decide between.
 
@@ -62,16 +62,16 @@ def hypotheses(
     """
     kinds = [k if log else Kind.OTHER for k, log in zip(known, logarithmic, strict=True)]
     unknown = [kind is Kind.OTHER for kind in kinds]
-    found = [Hypothesis(_capped(grid, kinds, told), power_laws(grid, [True] * len(kinds)))]
+    found = [Hypothesis(_capped(grid, kinds, facts), power_laws(grid, [True] * len(kinds)))]
     if all(unknown):
         return tuple(found)
     rest = power_laws(grid, unknown)
-    laws = draw_laws(grid.roles, grid.ratios, told)
+    laws = draw_laws(grid.roles, grid.ratios, facts)
     batched = Kind.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
     odd = torch.tensor([role is Role.UNKNOWN for role in grid.roles], dtype=torch.bool)
-    for step in told.stepwise if batched else (False,):
+    for step in facts.stepwise if batched else (False,):
         if odd.any():
-            others = draw_laws(grid.roles, torch.where(odd, 1.0, grid.ratios), told)
+            others = draw_laws(grid.roles, torch.where(odd, 1.0, grid.ratios), facts)
             free = torch.cat([rest, _oddities(grid, odd, kinds)])
             found.append(Hypothesis(_said(others, kinds, step), free))
         draws = _said(laws, kinds, step)
@@ -129,7 +129,7 @@ def _said(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:
     return torch.cat(said, dim=1)
 
 
-def _capped(grid: Grid, kinds: Sequence[Kind], told: BaselineFacts) -> Tensor:
+def _capped(grid: Grid, kinds: Sequence[Kind], facts: BaselineFacts) -> Tensor:
     """Return what power laws start from: the mean of what the laws say of power limits alone.
 
     A power limit does nothing until it binds, and then much: no power of it is like that.
@@ -137,5 +137,5 @@ def _capped(grid: Grid, kinds: Sequence[Kind], told: BaselineFacts) -> Tensor:
     caps = torch.tensor([role is Role.POWER_LIMIT for role in grid.roles], dtype=torch.bool)
     if not caps.any():
         return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
-    laws = draw_laws(grid.roles, torch.where(caps, grid.ratios, 1.0), told)
+    laws = draw_laws(grid.roles, torch.where(caps, grid.ratios, 1.0), facts)
     return _said(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)

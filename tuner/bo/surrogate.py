@@ -119,8 +119,8 @@ def posterior(
     Deterministic for the same readings.
     """
     seen = _Seen(grid, metrics, readings)
-    met = [_Met(seen, prior) for prior in priors]
-    ways = list(product(product(RESIDUALS, ROUGHNESS), met))
+    conditioned = [_Conditioned(seen, prior) for prior in priors]
+    ways = list(product(product(RESIDUALS, ROUGHNESS), conditioned))
     shared = {rest: seen.covariance(*rest) for rest in product(RESIDUALS, ROUGHNESS)}
     logs = [hypothesis.evidence(shared[rest]) for rest, hypothesis in ways]
     weights = torch.softmax(torch.tensor(logs, dtype=torch.float64), dim=0)
@@ -186,7 +186,7 @@ def _fits(factor: Tensor, misses: Tensor) -> Tensor:
     return -0.5 * solved.square().sum(dim=0) - factor.diagonal().log().sum()
 
 
-class _Met:
+class _Conditioned:
     """A hypothesis where it meets the readings."""
 
     def __init__(self, seen: _Seen, prior: Hypothesis) -> None:

@@ -13,6 +13,13 @@ from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl, Why
 if TYPE_CHECKING:
     from tuner.cli.operator_api import OperatorApi
 
+DOING = {
+    "baseline": "measuring the baseline",
+    "tuning": "searching again",
+    "holding": "the held setting stays",
+}
+"""What a study does once its constraints have changed, by its phase."""
+
 commands = typer.Typer(help="See and replace the constraints of a study.")
 
 
@@ -64,8 +71,11 @@ def _replace(api: OperatorApi, study: str, texts: Sequence[str], why: str, as_js
     if as_json:
         echo_json(view)
     else:
-        kept = joined(view.constraints, "no constraint")
-        typer.echo(f"study {study} keeps {kept} from now on; it is {view.phase}")
+        kept = joined(view.constraints, "")
+        changed = f"constraints changed to {kept}" if kept else "constraints removed"
+        typer.echo(
+            f"study {study}: {changed}; {DOING.get(view.phase, f'the study is {view.phase}')}"
+        )
 
 
 @commands.command("list")

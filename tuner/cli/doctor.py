@@ -36,7 +36,7 @@ def doctor(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say what can be measured and set here.
+    """Check which sensors and controls are available.
 
     And what cannot, and why. Changes nothing.
     """

@@ -69,7 +69,7 @@ def read_token(file: Path | None) -> str:
 
 
 class HttpOperatorApi:
-    """The operator's verbs at a tuner. See `tuner.cli.operator_api.Desk`.
+    """The operator's verbs at a tuner. See `tuner.cli.operator_api.OperatorApi`.
 
     Raises from every verb: LinkError where the tuner does not answer or does not speak our protocol,
     Unauthorised where it does not know the token, and whatever the tuner itself refuses with.

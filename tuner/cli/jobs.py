@@ -8,13 +8,12 @@ from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
 from tuner.cli.runfile import RunJob
 from tuner.core import Device, InvalidInput, Objective, Safety, Terms
-from tuner.service.drafts import read_constraints, usual_constraint
+from tuner.service.drafts import read_constraints, usual_constraint, usual_objective
 from tuner.wire import StudyDraft
 
 CONTROL = "sobol"
 """The policy beside which every other is shown, where the true values are known."""
 
-OBJECTIVES = ("energy_j", "cpu_time_ms", "latency_p99_ms", "latency_ms")
 MOST_WINDOWS = 4.0
 """A window may be extended to this many times its length while a tail is not yet bounded."""
 
@@ -111,7 +110,7 @@ def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
         InvalidInput: nothing was asked for and the device measures none of these.
     """
     measured = [metric.name for metric in device.metrics]
-    objective = job.objective or next((m for m in OBJECTIVES if m in measured), "")
+    objective = job.objective or usual_objective(measured)
     if not objective:
         raise InvalidInput(
             f"{device.id} measures neither energy nor time",

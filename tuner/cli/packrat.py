@@ -1,18 +1,25 @@
-"""`jouletune packrat plan`: the best instances, threads and batches, on paper, from a profile."""
+"""`jouletune packrat`: plan instances, threads and batches from a profile, or measure them here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import packrat_measure
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from tuner.cli.plans import Planned
+    from rich.progress import TaskID
+
+    from policies.packrat.packing import Group
+    from tuner.bench.packrat.measure import ModelResult, Windows
+    from tuner.bench.packrat.plans import PlannedBatch
+
+MODELS = "resnet50,mobilenet,bert,gpt2"
 
 commands = typer.Typer(help="Plan instances, threads and batches from a measured profile.")
 
@@ -20,9 +27,6 @@ commands = typer.Typer(help="Plan instances, threads and batches from a measured
 @commands.callback()
 def nouns() -> None:
     """Plan instances, threads and batches from a measured profile, or measure them here."""
-
-
-commands.command()(packrat_measure.measure)
 
 
 @commands.command()
@@ -75,20 +79,67 @@ def plan(
     From a table of measured latencies, so also for a machine that is not at hand. A fat instance is
     one with all the threads and the whole batch.
     """
+    from tuner.bench.packrat.plans import PlanRequest, plan_batch
+    from tuner.bench.packrat.profiles import read_profile
     from tuner.cli.output import echo_json
-    from tuner.cli.plans import Asked, planned
-    from tuner.cli.profiles import read_profile
 
-    asked = Asked(read_profile(profile, model), threads, batch, mixed, _bytes(memory))
-    found = planned(asked, objective, constraint)
+    request = PlanRequest(read_profile(profile, model), threads, batch, mixed, _bytes(memory))
+    planned = plan_batch(request, objective, constraint)
     if plot is not None:
-        from tuner.cli.packrat_plot import draw
+        from tuner.bench.packrat.plot import draw
 
-        draw(plot, asked)
+        draw(plot, request)
     if as_json:
-        echo_json(found)
+        echo_json(planned)
     else:
-        _show(found)
+        _show_plan(planned)
+
+
+@commands.command()
+def measure(
+    models: Annotated[
+        str, typer.Option(metavar="A,B,…", help="Reference models to measure.")
+    ] = MODELS,
+    batches: Annotated[str, typer.Option(metavar="A,B,…", help="Batch sizes.")] = "1,2,4,8,16",
+    threads: Annotated[
+        int, typer.Option(metavar="T", help="Cores to use; 0: all that this process may.")
+    ] = 0,
+    windows: Annotated[int, typer.Option(metavar="N", min=2, help="Windows of each kind.")] = 5,
+    window_s: Annotated[float, typer.Option(metavar="S", min=0.05, help="Seconds of one.")] = 1.0,
+    most_foreign: Annotated[
+        float,
+        typer.Option(metavar="SHARE", min=0.0, help="Share of the cores that others may use."),
+    ] = 0.05,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of weights and inputs.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Keep the profile, for `packrat plan --profile`."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Draw latency against batch size; one per model."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Profile models on this machine, plan for every batch size, and measure the plan.
+
+    A plan is chosen only where it is confirmed against the fat instance (all threads, the whole
+    batch); both are then measured once more, in turns. Windows in which others computed are thrown
+    away and measured again.
+    """
+    from tuner.bench.packrat.measure import Windows, draw_models, summary, write_profile
+    from tuner.cli.output import echo_json
+
+    limits = Windows(windows, window_s, most_foreign)
+    results = _measured(_names(models), _sizes(batches), _cores(threads), limits, seed)
+    if out is not None:
+        write_profile(out, results)
+    if plot is not None:
+        draw_models(plot, results)
+    if as_json:
+        echo_json(summary(results))
+    else:
+        _show_results(results)
 
 
 def _bytes(memory: str) -> float:
@@ -107,61 +158,184 @@ def _bytes(memory: str) -> float:
         ) from None
 
 
-def _show(found: Planned) -> None:
+def _show_plan(planned: PlannedBatch) -> None:
     """Print the plan as a table, what it gains, and what to mind."""
     from tuner.cli.figures import amount, figure, percent
     from tuner.cli.output import console, table
 
     out = console()
-    rows = [*_rows(found)]
-    about = (
-        f"{found.model}: batch of {found.batch} on {found.threads} threads, best {found.objective}"
-    )
+    rows = [*_plan_rows(planned)]
+    about = f"{planned.model}: batch of {planned.batch} on {planned.threads} threads"
+    about = f"{about}, best {planned.objective}"
     out.print(about, style="bold", soft_wrap=True)
     out.print(table("instances", "threads of each", ">items of each", ">expected", rows=rows))
-    fat = "not profiled" if found.fat_latency_s is None else amount("s", found.fat_latency_s)
+    fat = "not profiled" if planned.fat_latency_s is None else amount("s", planned.fat_latency_s)
     lines = [
-        f"batch     done in {amount('s', found.predicted_latency_s)}; one fat instance: {fat}",
-        f"rate      {figure('throughput_per_s', found.throughput_per_s)}, batch after batch",
+        f"batch     done in {amount('s', planned.predicted_latency_s)}; one fat instance: {fat}",
+        f"rate      {figure('throughput_per_s', planned.throughput_per_s)}, batch after batch",
     ]
-    if found.speedup is not None:
-        doubt = f" ± {found.speedup_stderr:.2f}" if found.speedup_stderr else ""
-        lines.append(f"speed-up  {found.speedup:.2f}{doubt} × the fat instance")
-    if found.energy_j is not None:
-        lines.append(f"energy    {figure('energy_j', found.energy_j)} per item")
-    if found.interference_percent > 0.0 or found.interference_error_percent is not None:
-        error = found.interference_error_percent
+    if planned.speedup is not None:
+        doubt = f" ± {planned.speedup_stderr:.2f}" if planned.speedup_stderr else ""
+        lines.append(f"speed-up  {planned.speedup:.2f}{doubt} × the fat instance")
+    if planned.energy_j is not None:
+        lines.append(f"energy    {figure('energy_j', planned.energy_j)} per item")
+    if planned.interference_percent > 0.0 or planned.interference_error_percent is not None:
+        error = planned.interference_error_percent
         checked = f"; median error on plans left out {percent(error / 100)}" if error else ""
         lines.append(
-            f"side by side  up to {percent(found.interference_percent / 100)} slower than alone, "
+            f"side by side  up to {percent(planned.interference_percent / 100)} slower than alone, "
             f"from the rows of several instances{checked}"
         )
-    lines += [f"note      {note}" for note in found.notes]
+    lines += [f"note      {note}" for note in planned.notes]
     for line in lines:
         out.print(f"  {line}", soft_wrap=True)
 
 
-def _rows(found: Planned) -> Iterator[tuple[str, str, str, str]]:
+def _plan_rows(planned: PlannedBatch) -> Iterator[tuple[str, str, str, str]]:
     """Yield a row per shape: which instances, on which cores, with how many items, how long."""
     from tuner.cli.figures import amount
 
     first, core = 1, 0
-    for group, latency_s in zip(found.plan, found.plan_latency_s, strict=True):
+    for group, latency_s in zip(planned.plan, planned.plan_latency_s, strict=True):
         last, end = first + group.instances - 1, core + group.instances * group.threads - 1
         yield (
             _span(first, last),
-            f"{group.threads} ({_cores(core, end)})",
+            f"{group.threads} ({_core_span(core, end)})",
             str(group.batch),
             amount("s", latency_s),
         )
         first, core = last + 1, end + 1
-    if found.idle_threads:
-        yield ("–", f"{found.idle_threads} idle ({_cores(core, found.threads - 1)})", "–", "–")
+    if planned.idle_threads:
+        yield (
+            "–",
+            f"{planned.idle_threads} idle ({_core_span(core, planned.threads - 1)})",
+            "–",
+            "–",
+        )
 
 
-def _cores(first: int, last: int) -> str:
+def _core_span(first: int, last: int) -> str:
     return f"core {first}" if first == last else f"cores {_span(first, last)}"
 
 
 def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}–{last}"
+
+
+def _measured(
+    models: Sequence[str],
+    batches: tuple[int, ...],
+    cores: Sequence[int],
+    windows: Windows,
+    seed: int,
+) -> list[ModelResult]:
+    """Measure every model, with a progress bar each. Raises ActuationError."""
+    from rich.progress import Progress
+
+    from tuner.bench.packrat.measure import measure_model
+    from tuner.cli.output import console
+
+    results = []
+    with Progress(console=console(stderr=True), transient=True) as progress:
+        for name in models:
+            task = progress.add_task(name, total=None)
+
+            def step(what: str, total: int, task: TaskID = task) -> None:
+                progress.update(task, description=what, total=total, advance=1)
+
+            results.append(measure_model(name, batches, cores, windows, seed, step))
+            progress.remove_task(task)
+    return results
+
+
+def _names(models: str) -> list[str]:
+    """Return the models asked for. Raises InvalidInput where there is no such model."""
+    from agents.workloads.reference.catalogue import model
+
+    return [model(name.strip()).name for name in models.split(",")]
+
+
+def _sizes(batches: str) -> tuple[int, ...]:
+    """Return the batch sizes, ascending. Raises ConfigError where they are no such numbers."""
+    from tuner.core import ConfigError
+
+    try:
+        sizes = {int(text) for text in batches.split(",")}
+    except ValueError:
+        sizes = {0}
+    if min(sizes) < 1:
+        raise ConfigError(
+            f"--batches cannot be {batches!r}", hint="write whole numbers from 1, like 1,2,4"
+        )
+    return tuple(sorted(sizes))
+
+
+def _cores(threads: int) -> list[int]:
+    """Return the cores to use, all that this process may for 0. Raises ConfigError."""
+    cores = sorted(os.sched_getaffinity(0))
+    if threads > len(cores):
+        from tuner.core import ConfigError
+
+        raise ConfigError(
+            f"--threads is {threads}, and this process may use {len(cores)} cores",
+            hint=f"ask for at most {len(cores)}",
+        )
+    return cores[: threads or len(cores)]
+
+
+def _show_results(results: Sequence[ModelResult]) -> None:
+    """Print what each batch size gained, and how far it can be trusted."""
+    from tuner.cli.output import console, table
+
+    out = console()
+    rows = [row for result in results for row in _result_rows(result)]
+    heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
+    out.print(table(*heads, rows=rows))
+    comparisons = [c for result in results for c in result.comparisons]
+    speedups = [c.speedup for c in comparisons]
+    slower = sum(c.is_slower for c in comparisons)
+    lines = [
+        f"speed-up  mean {statistics.fmean(speedups):.2f}, at most {max(speedups):.2f}; "
+        f"{slower or 'none'} of {len(comparisons)} slower than the fat instance beyond noise"
+    ]
+    errors = [e for result in results if (e := result.error_median) is not None]
+    if errors:
+        error = 100.0 * statistics.median(errors)
+        lines.append(f"predicted median error {error:.1f} % on plans left out of the fit")
+    lines += [line for result in results for line in _doubts(result)]
+    for line in lines:
+        out.print(f"  {line}", soft_wrap=True)
+
+
+def _result_rows(result: ModelResult) -> Iterator[tuple[str, ...]]:
+    for c in result.comparisons:
+        yield (
+            result.model,
+            str(c.batch),
+            "the fat one" if c.is_fat else _named(c.plan),
+            f"{1000.0 * c.fat_latency_s:.1f} ± {1000.0 * c.fat_stderr_s:.1f} ms",
+            "–" if c.is_fat else f"{1000.0 * c.latency_s:.1f} ± {1000.0 * c.stderr_s:.1f} ms",
+            "–" if c.is_fat else f"{1000.0 * c.predicted_latency_s:.1f} ms",
+            "1" if c.is_fat else f"{c.speedup:.2f} ± {c.speedup_stderr:.2f}",
+        )
+
+
+def _doubts(result: ModelResult) -> Iterator[str]:
+    """Yield how much was profiled and disturbed, and which packings were not confirmed."""
+    bench = result.bench
+    yield (
+        f"{result.model:<9} {len(bench.points)} of {len(bench.cells)} points profiled; "
+        f"{bench.timed.rejected} windows thrown away for foreign load, "
+        f"{bench.timed.disturbed} kept in spite of it (worst {bench.timed.worst:.0%})"
+    )
+    for c in result.comparisons:
+        if c.confirming is not None and not c.confirming.is_proven:
+            yield (
+                f"{result.model:<9} batch {c.batch}: {_named(c.candidate)} measured "
+                f"{c.confirming.speedup:.3f} ± {c.confirming.stderr:.3f} × as fast as the fat instance, "
+                "which is kept"
+            )
+
+
+def _named(plan: Sequence[Group]) -> str:
+    return " + ".join(f"{g.instances}×⟨{g.threads},{g.batch}⟩" for g in plan)

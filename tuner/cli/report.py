@@ -14,8 +14,8 @@ from tuner.core import Bill, Verdict, called, render_setting, saving, setting_ke
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tuner.bench.true_score import Score
     from tuner.cli.results import Result, StudyResult
-    from tuner.cli.score import Score
     from tuner.wire import SettingView, StudyReport
 
 ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")
@@ -150,7 +150,7 @@ def billed(bill: Bill, *, won: bool) -> str:
     if not won:
         return f"{text}; it is not paid back: nothing beats the baseline"
     if bill.saving_w is None:
-        return f"{text}; when it is paid back nobody knows: no throughput was measured"
+        return f"{text}; payback unknown: no throughput was measured"
     if bill.break_even_s is None:
         return f"{text}; it is not paid back: the best saves no energy"
     since = ""
@@ -202,7 +202,7 @@ def provenance(result: Result) -> Iterator[str]:
     for origin, metrics in sources.items():
         yield f"origin    {origin} ({joined(metrics)})"
     for name, why in sorted(result.cannot.items()):
-        yield f"not here  {name}: {why}"
+        yield f"unavailable  {name}: {why}"
 
 
 def next_steps(results: list[Result], reach: str) -> Iterator[str]:

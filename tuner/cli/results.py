@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agents.devices.catalogue import known_truth
+from tuner.bench.true_score import Score, score
 from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import RunJob
-from tuner.cli.score import Score, score
 from tuner.core import Constraint, Device, Objective, Phase, Setting, setting_key
 from tuner.wire import SettingView, StudyReport, TrialView
 

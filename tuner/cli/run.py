@@ -41,14 +41,14 @@ def run(
         ),
     ] = "",
     policy: Annotated[
-        str, typer.Option(help="Who chooses what to try (polythrottle).", show_default=False)
+        str, typer.Option(help="The search policy (polythrottle).", show_default=False)
     ] = "",
     objective: Annotated[
         str,
         typer.Option(
             metavar="METRIC",
-            help='What to make better ("minimize METRIC" where that is unknown); else energy, or CPU '
-            "time without a meter.",
+            help='Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, '
+            "or CPU time without a meter.",
             show_default=False,
         ),
     ] = "",
@@ -74,10 +74,7 @@ def run(
     ] = "",
     safety: Annotated[
         SafetyName | None,
-        typer.Option(
-            help="How carefully the search keeps away from the limits (balanced).",
-            show_default=False,
-        ),
+        typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)

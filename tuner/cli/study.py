@@ -26,7 +26,8 @@ def create(
     objective: Annotated[
         str,
         typer.Option(
-            metavar="METRIC", help='What to make better; "minimize METRIC" where that is unknown.'
+            metavar="METRIC",
+            help='Metric to optimise; "minimize METRIC" where its direction is unknown.',
         ),
     ] = "energy_j",
     constraint: Annotated[
@@ -34,27 +35,26 @@ def create(
         typer.Option(metavar="TEXT", help='Like "latency_p99_ms <= 50"; repeatable.'),
     ] = None,
     no_constraint: Annotated[
-        bool, typer.Option("--no-constraint", help="Save at any price: nothing is limited.")
+        bool, typer.Option("--no-constraint", help="Save without any limit.")
     ] = False,
-    policy: Annotated[str, typer.Option(help="Who chooses what to try.")] = "polythrottle",
+    policy: Annotated[str, typer.Option(help="The search policy.")] = "polythrottle",
     trials: Annotated[int, typer.Option(help="How many settings to try.")] = 20,
     window: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window.")] = 10.0,
     max_window: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Longest a window may become.")
+        float,
+        typer.Option(metavar="SECONDS", help="Longest window, where a tail needs more requests."),
     ] = 60.0,
     seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
     choose: Annotated[
         list[str] | None,
-        typer.Option(metavar="KNOB=V1,V2,…", help="Cut a knob down to some values; repeatable."),
+        typer.Option(metavar="KNOB=V1,V2,…", help="Try only these values of a knob; repeatable."),
     ] = None,
     allow_estimated: Annotated[
         bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
     ] = False,
-    safety: Annotated[
-        SafetyName, typer.Option(help="How carefully the search keeps away from the limits.")
-    ] = "balanced",
+    safety: Annotated[SafetyName, typer.Option(help="Safety margin to the limits.")] = "balanced",
     no_restart: Annotated[
-        bool, typer.Option("--no-restart", help="Leave knobs alone that restart the workload.")
+        bool, typer.Option("--no-restart", help="Do not change knobs that restart the workload.")
     ] = False,
     tuner: TunerUrl = "",
     token_file: TokenFile = None,

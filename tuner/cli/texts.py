@@ -74,12 +74,12 @@ def broken(view: StudyView) -> str:
     """Return how often, and for how long, what was tried broke a limit."""
     found = view.violations
     if not view.constraints:
-        return "there is no limit to break"
+        return "no limit was set"
     if found.rate is None:
-        return "nothing but the baseline was tried"
+        return "only the baseline was measured"
     lasting = f", for {duration(found.seconds)} in all" if found.broken else ""
-    of = f"{found.broken} of {found.tried} windows away from the baseline"
-    return f"{of} break today's limits ({percent(found.rate)}){lasting}"
+    of = f"{found.broken} of {found.tried} windows at other settings than the baseline"
+    return f"{of} break the limits in force ({percent(found.rate)}){lasting}"
 
 
 def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:

@@ -118,7 +118,7 @@ class Try:
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, self.context.values())):
-            raise InvalidInput(f"nobody can offer a load of {dict(self.context)}")
+            raise InvalidInput(f"a load of {dict(self.context)} cannot be offered")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Objective:
         made = cls(metric, goal or better or "minimize")
         if not goal and not better:
             raise ConstraintSyntax(
-                f"nobody knows which way {metric} is better",
+                f"it is not declared whether less or more {metric} is better",
                 hint=f'say "minimize {metric}" or "maximize {metric}"; known are {known_metrics()}',
             )
         if better and made.goal != better:

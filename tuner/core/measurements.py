@@ -61,7 +61,7 @@ class Metric:
         known = standard(self.name)
         if known is None:
             raise InvalidInput(
-                f"nobody declared what the metric {self.name} means",
+                f"the metric {self.name} has no declared quantity",
                 hint="declare its quantity where the metric is offered: its unit, and which way is "
                 f"better; known are {', '.join(STANDARD)}",
             )
@@ -166,10 +166,10 @@ class Measurement:
             raise MeasurementError(f"a window cannot be {self.seconds} seconds long")
         if not all(math.isfinite(x) and x >= 0.0 for x in (self.overhead_s, self.foreign)):
             raise MeasurementError(
-                f"overhead_s = {self.overhead_s} or foreign = {self.foreign} is absurd"
+                f"overhead_s = {self.overhead_s} or foreign = {self.foreign} cannot be right"
             )
         if not all(map(math.isfinite, self.context.values())):
-            raise MeasurementError(f"no window is measured at {dict(self.context)}")
+            raise MeasurementError(f"a window cannot be measured at {dict(self.context)}")
         refuse_negative(self.estimates)
 
 
@@ -178,7 +178,7 @@ def refuse_negative(estimates: Mapping[str, Estimate], declared: Quantities = UN
     for name, estimate in estimates.items():
         if estimate.mean < 0.0 and not quantity_of(name, declared).signed:
             raise MeasurementError(
-                f"{name} = {estimate.mean} is absurd: it cannot be negative",
+                f"{name} = {estimate.mean} cannot be right: it is negative",
                 hint="check the meter; the number was not stored",
             )
 

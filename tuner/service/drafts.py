@@ -23,7 +23,16 @@ from tuner.core import (
 from tuner.wire import StudyDraft
 
 LATENCIES = ("latency_p99_ms", "latency_ms")
+OBJECTIVES = ("energy_j", "cpu_time_ms", *LATENCIES)
 SLACK = 1.2
+
+
+def usual_objective(measured: Collection[str]) -> str:
+    """Return the objective for who names none: the first measured of energy, CPU time and latency.
+
+    Nothing where none of these is measured.
+    """
+    return next((metric for metric in OBJECTIVES if metric in measured), "")
 
 
 def usual_constraint(measured: Collection[str], objective: str) -> str:
@@ -45,8 +54,8 @@ def constraints_of(
         usual = usual_constraint([m.name for m in device.metrics], objective.metric)
         add = f'--constraint "{usual}"' if usual else "a --constraint"
         raise InvalidInput(
-            f"{objective.metric} without any constraint is least where the least is done",
-            hint=f"add {add}; or say --no-constraint (`constraints: []` over HTTP) to save at any price",
+            f"{objective.metric} needs a constraint: without one the slowest setting is best",
+            hint=f"add {add}; or say --no-constraint (`constraints: []` over HTTP) to save without a limit",
         )
     return read_constraints(draft.constraints or (), {})
 
@@ -94,12 +103,12 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
 
 
 def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
-    """Return the signals that all devices tell; a trial may ask for what it may ask for on each."""
-    told = [{s.name: s for s in device.signals} for device in devices]
+    """Return the signals that all devices offer; a trial may ask for those it may ask for on each."""
+    offered = [{s.name: s for s in device.signals} for device in devices]
     return tuple(
-        replace(signal, askable=all(t[signal.name].askable for t in told))
+        replace(signal, askable=all(o[signal.name].askable for o in offered))
         for signal in devices[0].signals
-        if all(t.get(signal.name, signal).unit == signal.unit and signal.name in t for t in told)
+        if all(o.get(signal.name, signal).unit == signal.unit and signal.name in o for o in offered)
     )
 
 
@@ -112,7 +121,7 @@ def require(device: Device, name: str, study: Study) -> None:
     metric = device.metric(name)
     measured = ", ".join(m.name for m in device.metrics) or "nothing"
     if metric is None:
-        reason = device.cannot.get(name, "no meter here gives it")
+        reason = device.cannot.get(name, "no meter here measures it")
         ways = f"choose another metric ({measured}) or add a meter"
         raise MetricUnavailable(f"{name} is not measured on {device.id}: {reason}", hint=ways)
     if metric.origin is Origin.ESTIMATED and not study.terms.allow_estimated:

@@ -136,7 +136,7 @@ class Operations:
         return self.study(study)
 
     def reverted(self, message: Reverted) -> Receipt:
-        """Pause the study whose device an operator put back on its host; told again, nothing happens."""
+        """Pause the study whose device an operator put back on its host; a repeat changes nothing."""
         study = self.loop.store.studies.of(message.device)
         if study is None:
             return Receipt(result="late")
@@ -199,7 +199,7 @@ class Operations:
             if constraints == found.constraints:
                 return self.study(study)
             changed = replace(found, constraints=constraints)
-            why = change.why or f"constraints: {', '.join(change.constraints) or 'none'}"
+            why = change.why or _changed_to(change.constraints)
             if not self._entitled(changed):
                 self.loop.abort(found, "the constraints changed")
                 self._revise(self._tuning_on(changed), change.who, why)
@@ -272,7 +272,7 @@ class Operations:
                 trials,
                 baseline.metrics,
                 shown.metrics if shown and winner else {},
-                self._told_of(found, trials),
+                self._held_samples(found, trials),
                 self.loop.store.studies.revisions(study),
                 found.quantities,
                 past.baseline_at,
@@ -389,7 +389,7 @@ class Operations:
         devices = [self._device(name) for name in study.devices] if study.active else []
         return tuple(d.id for d in devices if not self.loop.presence.online(d, study))
 
-    def _told_of(self, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
+    def _held_samples(self, study: Study, trials: Sequence[Trial]) -> Sequence[MetricSample]:
         """Return the held windows that the study's baseline can be compared with.
 
         Of several devices a window is one device's, the baseline all of theirs; and what was held
@@ -400,6 +400,13 @@ class Operations:
             return ()
         energy = called(ENERGY, study.quantities)
         return self.loop.store.observations.samples(study.id, energy, since)
+
+
+def _changed_to(constraints: Sequence[str]) -> str:
+    """Return a change of constraints in words."""
+    return (
+        f"constraints changed to {', '.join(constraints)}" if constraints else "constraints removed"
+    )
 
 
 def _saving(

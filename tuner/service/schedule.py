@@ -69,7 +69,7 @@ class Maintenance:
                 continue
             with self.loop.lock(study.id):  # judged without it: its agents need not wait for that
                 if self.loop.store.studies.get(study.id).revision == study.revision:
-                    self.loop.afresh(study, why)
+                    self.loop.start_over(study, why)
 
     def keep_seen(self) -> None:
         """Store when devices were last heard of."""
@@ -156,21 +156,21 @@ def drift(metric: str, expected: Estimate, windows: Sequence[MetricSample]) -> s
     return None
 
 
-def start(chores: Maintenance) -> BackgroundScheduler:
-    """Start the chores in the background and return the scheduler, to be shut down at the end."""
+def start(maintenance: Maintenance) -> BackgroundScheduler:
+    """Start the maintenance in the background and return the scheduler, to be shut down at the end."""
     scheduler = BackgroundScheduler(timezone="UTC")
     plan: list[tuple[Callable[[], None], int]] = [
-        (chores.reap, 10),
-        (chores.watch_drift, 60),
-        (chores.keep_seen, round(KEEP_S)),
-        (chores.prune, 3600),
+        (maintenance.reap, 10),
+        (maintenance.watch_drift, 60),
+        (maintenance.keep_seen, round(KEEP_S)),
+        (maintenance.prune, 3600),
         (malloc.trim, 60),
     ]
-    for chore, seconds in plan:
+    for task, seconds in plan:
         scheduler.add_job(
-            _logged(chore),
+            _logged(task),
             "interval",
-            name=chore.__name__,
+            name=task.__name__,
             seconds=seconds,
             max_instances=1,
             coalesce=True,
@@ -180,13 +180,13 @@ def start(chores: Maintenance) -> BackgroundScheduler:
     return scheduler
 
 
-def _logged(chore: Callable[[], None]) -> Callable[[], None]:
-    """Return the chore so that a failing database is logged, and the chore tried again next time."""
+def _logged(task: Callable[[], None]) -> Callable[[], None]:
+    """Return the task so that a failing database is logged, and the task tried again next time."""
 
     def run() -> None:
         try:
-            chore()
+            task()
         except TuningError as error:
-            log.warning("%s failed: %s", chore.__name__, error)
+            log.warning("%s failed: %s", task.__name__, error)
 
     return run

@@ -58,22 +58,24 @@ def confirming(past: Past, trials: Sequence[Trial]) -> Assign | Move:
     """Return the next step of confirming: a window, or what is held in the end."""
     study = past.study
     if study.plan is None or past.evidence.limits is None:
-        return Move(Phase.BASELINE, "the baseline is not known any more")
+        return Move(Phase.BASELINE, "the baseline is no longer known")
     windows = of_this_phase(study, trials)
-    struck: dict[str, None] = {}
+    rejected: dict[str, None] = {}
     for contender in _contenders(study, study.plan, trials):
         results = [_result(past, contender, row, windows) for row in contender.rows]
-        told = list(zip(contender.rows, results, strict=True))
-        struck |= dict.fromkeys(_line(study, contender, *one) for one in told if one[1].struck)
-        plan = without(study, contender, [k for k, (_, result) in enumerate(told) if result.struck])
+        judged = list(zip(contender.rows, results, strict=True))
+        rejected |= dict.fromkeys(
+            _row_text(study, contender, *one) for one in judged if one[1].lost
+        )
+        plan = without(study, contender, [k for k, (_, result) in enumerate(judged) if result.lost])
         if plan is None:
             continue
-        pending = next((row for row, result in told if not (result.won or result.struck)), None)
+        pending = next((row for row, result in judged if not (result.won or result.lost)), None)
         if pending is not None:
             at = asked(study, contender, pending)
             return _alternate(study, pending.setting, at, windows)
-        return Move(Phase.HOLDING, _reason(study, contender, told, struck), plan)
-    reason = "; ".join(struck) or "nothing was left to confirm"
+        return Move(Phase.HOLDING, _reason(study, contender, judged, rejected), plan)
+    reason = "; ".join(rejected) or "nothing was left to confirm"
     return hold_baseline(study, past.evidence, f"no setting was confirmed ({reason})")
 
 
@@ -98,7 +100,7 @@ class ConfirmResult:
     """How a row stands: confirmed, lost, or neither yet; and why."""
 
     won: bool
-    struck: bool
+    lost: bool
     why: str = ""
 
 
@@ -111,7 +113,7 @@ def _lost(why: str) -> ConfirmResult:
     return ConfirmResult(False, True, why)
 
 
-def _line(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
+def _row_text(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
     """Return how a row stands, in words."""
     at = asked(study, plan, row)
     load = f" at {in_words(at)}" if at else ""
@@ -119,16 +121,21 @@ def _line(study: Study, plan: Plan, row: Row, result: ConfirmResult) -> str:
 
 
 def _reason(
-    study: Study, plan: Plan, told: Sequence[tuple[Row, ConfirmResult]], struck: Mapping[str, None]
+    study: Study,
+    plan: Plan,
+    judged: Sequence[tuple[Row, ConfirmResult]],
+    rejected: Mapping[str, None],
 ) -> str:
-    """Return why a plan is held: what each of its rows won, what was struck, and under which load."""
+    """Return why a plan is held: what each of its rows won, what was rejected, and under which load."""
     if len(plan.rows) == 1:
-        texts = [told[0][1].why]
+        texts = [judged[0][1].why]
     else:
-        texts = list(dict.fromkeys(_line(study, plan, *one) for one in told if one[1].won))
-        texts += [f"the baseline instead of {text}" for text in struck]
+        texts = list(dict.fromkeys(_row_text(study, plan, *one) for one in judged if one[1].won))
+        texts += [f"the baseline is held instead of {text}" for text in rejected]
     if any(row.at is not None and not asked(study, plan, row) for row in plan.rows):
-        texts.append(f"under whatever load ran: a trial cannot ask for {plan.by}")
+        texts.append(
+            f"confirmed under the load that ran: a trial cannot ask for a value of {plan.by}"
+        )
     return "; ".join(texts)
 
 
@@ -157,9 +164,9 @@ def _result(past: Past, plan: Plan, row: Row, windows: Sequence[Trial]) -> Confi
     own = [t for t in windows if t.context == at]
     result = _judged(study, row.setting, own, past.at(at))
     if at and result == PENDING:
-        result = _hopeless(study, own, at)
+        result = _unmeasurable(study, own, at)
     if result == PENDING and len(windows) >= CONFIRM_MOST:
-        return _lost(f"{len(windows)} confirming windows did not settle it")
+        return _lost(f"{len(windows)} confirming windows gave no clear result")
     return result
 
 
@@ -182,27 +189,31 @@ def _judged(
         return _lost(f"trial {bad.number} {bad.state}: {bad.reason}")
     if len(good) < CONFIRM_WINDOWS:
         spent = len(own) >= CONFIRM_TRIES
-        return _lost(f"{len(own)} windows were not enough") if spent else PENDING
+        return (
+            _lost(f"only {len(good)} of {len(own)} confirming windows were completed")
+            if spent
+            else PENDING
+        )
     shown = _pools(study, good)
     if not guard.may_hold(shown, evidence.limits):
         may_be = guard.may_be_shown(shown, evidence.limits or (), study.quantities)
         if len(own) < CONFIRM_TRIES and may_be:
             return PENDING
-        return _lost("its confirming windows do not prove that the limits hold")
+        return _lost("its confirming windows do not prove that it keeps the limits")
     reference = _pools(study, _alternating_with(study, good, windows))
     return _compared(study, evidence, reference, shown)
 
 
-def _hopeless(study: Study, windows: Sequence[Trial], at: Context) -> ConfirmResult:
+def _unmeasurable(study: Study, windows: Sequence[Trial], at: Context) -> ConfirmResult:
     """Return the loss of a row at whose load too little can be measured, of the baseline above all."""
     base = [t for t in windows if t.tries(study.baseline)]
     failed = sum(t.state is TrialState.FAILED for t in base)
-    vain = len(base) >= CONFIRM_TRIES and not any(t.solid for t in base)
-    if failed >= guard.MOST_FAILURES or vain:
-        said = base[-1].reason or "no reason given"
-        return _lost(f"the baseline could not be measured at {in_words(at)}: {said}")
+    none_solid = len(base) >= CONFIRM_TRIES and not any(t.solid for t in base)
+    if failed >= guard.MOST_FAILURES or none_solid:
+        reason = base[-1].reason or "no reason given"
+        return _lost(f"the baseline could not be measured at {in_words(at)}: {reason}")
     if len(windows) >= 2 * CONFIRM_TRIES:
-        return _lost(f"{len(windows)} windows were not enough")
+        return _lost(f"{len(windows)} confirming windows gave no clear result")
     return PENDING
 
 
@@ -227,16 +238,16 @@ def _compared(
         return ConfirmResult(True, False, f"{kept}; {metric} {how} than the baseline{cost}")
     if gain.low <= 0.0:
         return _lost(f"its gain over the baseline is not proven ({percent})")
-    said = f"confirmed: {metric} {percent} better than the baseline{cost}"
-    return ConfirmResult(True, False, said)
+    why = f"confirmed: {metric} {percent} better than the baseline{cost}"
+    return ConfirmResult(True, False, why)
 
 
 def _alternating_with(study: Study, own: Sequence[Trial], windows: Sequence[Trial]) -> list[Trial]:
     """Return the baseline's windows since the setting before this one and up to its last."""
     baseline = [t for t in windows if t.tries(study.baseline) and t.state is TrialState.COMPLETED]
     first, last = own[0].number, own[-1].number
-    strangers = [t.number for t in windows if t.number < first and not t.tries(study.baseline)]
-    since = max(strangers, default=0)
+    others = [t.number for t in windows if t.number < first and not t.tries(study.baseline)]
+    since = max(others, default=0)
     return [t for t in baseline if since < t.number < last]
 
 
@@ -249,5 +260,5 @@ def _alternate(study: Study, setting: Setting, at: Context, windows: Sequence[Tr
     load = f", at {in_words(at)}" if at else ""
     done = [t for t in windows if t.state is TrialState.COMPLETED and t.context == at]
     if not done or not done[-1].tries(study.baseline):
-        return Assign(study.baseline, f"confirming: the baseline's turn{load}", at)
-    return Assign(setting, f"confirming: the proposed setting's turn{load}", at)
+        return Assign(study.baseline, f"confirming: measuring the baseline{load}", at)
+    return Assign(setting, f"confirming: measuring the proposed setting{load}", at)

@@ -54,9 +54,9 @@ def next_step(past: Past, policy: Policy) -> Step:
     """Return the study's next step. Call it only while no trial is running."""
     study = past.study
     trials = tuple(t for t in past.trials if t.state is not TrialState.ABORTED)
-    doubt = _doubt(past, trials)
-    if doubt is not None:
-        return doubt
+    failing = _failing(past, trials)
+    if failing is not None:
+        return failing
     if study.phase is Phase.BASELINE:
         return _baseline(past, trials)
     if study.phase is Phase.TUNING:
@@ -66,7 +66,7 @@ def next_step(past: Past, policy: Policy) -> Step:
     return Rest(f"the study is {study.phase}")
 
 
-def _doubt(past: Past, trials: Sequence[Trial]) -> Step | None:
+def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
     """Return what to do where one trial after the other fails: ask the baseline, then pause.
 
     A device that somebody has to see to (it is lost, or the actuator has paused it) fails at any
@@ -78,11 +78,12 @@ def _doubt(past: Past, trials: Sequence[Trial]) -> Step | None:
         return None
     why = f"{FAILED_IN_A_ROW} trials in a row failed"
     if any(t.tries(study.baseline) for t in latest):
-        said = latest[-1].reason or "no reason given"
-        return Move(Phase.PAUSED, f"{why}, at the baseline too; the last: {said}")
+        reason = latest[-1].reason or "no reason given"
+        then = f"mend that, then run `jouletune study resume {study.id}`"
+        return Move(Phase.PAUSED, f"{why}, at the baseline too; last reason: {reason}; {then}")
     if study.phase is Phase.TUNING and not _continuous(study) and past.left <= 0:
         return None
-    return Assign(study.baseline, f"{why}: does the baseline still work?")
+    return Assign(study.baseline, f"{why}: checking that the baseline still works")
 
 
 def _baseline(past: Past, trials: Sequence[Trial]) -> Step:
@@ -92,11 +93,11 @@ def _baseline(past: Past, trials: Sequence[Trial]) -> Step:
     good = [t for t in windows if t.state is TrialState.COMPLETED and needed <= set(t.shown)]
     if len(good) >= BASELINE_WINDOWS:
         baseline = past.evidence.baseline
-        vain = next((c.metric for c in study.constraints if c.limit(baseline) is None), None)
-        if vain is not None:
-            why = f"{vain} is {baseline[vain].mean:g} at the baseline"
-            return Move(Phase.PAUSED, f"{why}: no limit is relative to that; set an absolute one")
-        return Move(Phase.TUNING, f"the baseline is known from {len(good)} windows")
+        metric = next((c.metric for c in study.constraints if c.limit(baseline) is None), None)
+        if metric is not None:
+            why = f"{metric} is {baseline[metric].mean:g} at the baseline, so no limit can be relative"
+            return Move(Phase.PAUSED, f"{why} to it; set an absolute limit with `constraint set`")
+        return Move(Phase.TUNING, f"the baseline was measured in {len(good)} windows")
     if len(windows) >= BASELINE_TRIES:
         last = windows[-1]
         return hold_baseline(
@@ -115,9 +116,9 @@ def _continuous(study: Study) -> bool:
 def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
     study = past.study
     if past.limits is None:
-        return Move(Phase.BASELINE, "the baseline is not known")
+        return Move(Phase.BASELINE, "the baseline has not been measured")
     if not _continuous(study) and _load_changed(study, trials):
-        return Move(Phase.BASELINE, "the load is not the baseline's any more")
+        return Move(Phase.BASELINE, "the load has changed since the baseline was measured")
     suggestion = policy.suggest(past)
     if isinstance(suggestion, Wait):
         return Rest(suggestion.why)
@@ -126,7 +127,7 @@ def _tuning(past: Past, trials: Sequence[Trial], policy: Policy) -> Step:
     if suggestion.context.keys() - study.askable:
         can = ", ".join(sorted(study.askable)) or "nothing"
         why = f"policy {study.policy} asks for {in_words(suggestion.context)}"
-        return Move(Phase.PAUSED, f"{why}; what a trial can ask for here: {can}")
+        return Move(Phase.PAUSED, f"{why}, and a trial here can ask for: {can}")
     return _attempt(past, trials, suggestion)
 
 
@@ -137,11 +138,11 @@ def _attempt(past: Past, trials: Sequence[Trial], wanted: Try) -> Step:
         study, known, wanted.predicted
     )
     if refusal is not None:
-        why = f"the guard refused {render_setting(wanted.setting)}: {refusal}"
+        why = f"{render_setting(wanted.setting)} was not tried: {refusal}"
         if _continuous(study):
-            return Assign(study.baseline, f"{why}; the baseline instead", wanted.context)
+            return Assign(study.baseline, f"{why}; measuring the baseline instead", wanted.context)
     elif past.left <= 0 and not _continuous(study):
-        why = f"all {study.terms.trials} trials are spent"
+        why = f"all {study.terms.trials} trials are used"
     else:
         return Assign(wanted.setting, wanted.why, wanted.context)
     best = next(iter(rivals(study, past.evidence)), None)
@@ -169,7 +170,7 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
     if all(study.rests(row.setting) for row in plan.rows):
         return hold_baseline(study, evidence, why)
     refused = {
-        number: f"the guard refused the plan's {render_setting(row.setting)}: {refusal}"
+        number: f"{render_setting(row.setting)} cannot be held: {refusal}"
         for number, row in enumerate(plan.rows)
         if (refusal := _objection(past, trials, plan, row)) is not None
     }
@@ -181,11 +182,11 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
         )
     if not refused:
         return Move(Phase.CONFIRMING, why, plan)
-    said = next(iter(refused.values()))
+    why = next(iter(refused.values()))
     best = next(iter(rivals(study, evidence)), None)
     if best is None:
-        return hold_baseline(study, evidence, said)
-    return Move(Phase.CONFIRMING, said, Plan.single(best.setting))
+        return hold_baseline(study, evidence, why)
+    return Move(Phase.CONFIRMING, why, Plan.single(best.setting))
 
 
 def _objection(past: Past, trials: Sequence[Trial], plan: Plan, row: Row) -> str | None:

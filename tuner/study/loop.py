@@ -171,8 +171,8 @@ class Loop:
             late = trial.state.final or not self._in_force(message)
             if late and sum(r.late for r in own) >= MOST_LATE:
                 raise StaleToken(
-                    f"trial {message.trial} has {MOST_LATE} late reports of {message.device} already",
-                    hint="this one was not kept: it would close nothing",
+                    f"trial {message.trial} already has {MOST_LATE} late reports of {message.device}",
+                    hint="this one was not stored",
                 )
             self.store.trials.report(
                 Report(
@@ -216,7 +216,7 @@ class Loop:
             old = study.phase is not Phase.HOLDING or study.revision != message.revision
             if old or self.store.stops.current() is not None:  # who stops all ends no study
                 return Receipt(result="late")
-            self.afresh(study, f"the hold ended: {message.ended}")
+            self.start_over(study, f"the hold ended: {message.ended}")
             return Receipt(result="closed")
 
     def reap(self) -> int:
@@ -239,7 +239,7 @@ class Loop:
                     study.id, trial, leases
                 ):
                     continue
-                why = f"no agent has cared for it for {self.abandon_s:g} s"
+                why = f"no agent worked on it for {self.abandon_s:g} s"
                 self._cancel(study, trial, why)
                 self._despair(study, trial, why)
                 ended += 1
@@ -251,7 +251,7 @@ class Loop:
         if len(latest) == MOST_ABANDONED and all(t.reason == why for t in latest):
             reported = {r.device for r in self.store.trials.reports(study.id, trial.number)}
             silent = ", ".join(d for d in study.devices if d not in reported)
-            said = f"{MOST_ABANDONED} trials in a row were abandoned; the last had no report of {silent}"
+            said = f"{MOST_ABANDONED} trials in a row were abandoned; check the agent of {silent}"
             self.move(self.store.studies.get(study.id), Phase.PAUSED, said)
 
     def _cancel(self, study: Study, trial: Trial, why: str) -> None:
@@ -266,14 +266,14 @@ class Loop:
         for trial in self.store.trials.running(study.id):
             self._cancel(study, trial, reason)
 
-    def afresh(self, study: Study, why: str) -> Study:
+    def start_over(self, study: Study, why: str) -> Study:
         """Start a study's evidence anew from its baseline; nothing is forgotten, it only stops counting."""
         fresh = replace(study, since_trial=self.store.trials.count(study.id) + 1)
         if study.phase is Phase.PAUSED:
             fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
         elif study.phase is not Phase.BASELINE:
             return self.move(fresh, Phase.BASELINE, why)
-        self.note("afresh", why, study.id)
+        self.note("started over", why, study.id)
         return self.store.studies.revise(
             replace(fresh, phase_since=fresh.since_trial), TUNER, why, self.now()
         )
@@ -336,7 +336,7 @@ class Loop:
         if poll.holding and assignments.outgrown(
             study, trials.list(study.id), poll.applied.setting
         ):
-            return Release(why="what was held breaks a limit now; the baseline does not")
+            return Release(why="the held setting breaks a limit now, and the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
         if why := self.presence.unable(study.devices):
@@ -397,7 +397,7 @@ class Loop:
             study = self.store.studies.get(study.id)
             why = f"driver {device.driver}, workload {device.workload_version}: the device changed"
             self.abort(study, why)
-            self.afresh(study, why)
+            self.start_over(study, why)
 
     def _in_force(self, message: TrialReport) -> bool:
         lease = self.store.leases.get(message.device)

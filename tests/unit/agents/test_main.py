@@ -15,7 +15,7 @@ from agents.config import AgentConfig, Attachment
 from agents.devices import catalogue
 from agents.main import device_ids, open_target, refuse_shared, serve
 from agents.target.side import Side
-from tests.unit.agents.test_revert import hold
+from tests.unit.agents.left_behind import hold
 from tuner.core import (
     ConfigError,
     DeviceLost,

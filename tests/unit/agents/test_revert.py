@@ -5,21 +5,17 @@ import json
 import os
 import threading
 import time
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from agents.config import Attachment
 from agents.devices import catalogue
-from agents.holding.holder import Holder
 from agents.holding.journal import Journal
-from agents.host.host import Host, HostClock
 from agents.main import open_target
 from agents.revert import lift, revert, stay
 from agents.tuner_link.spool import Spool
-from tests.builders import START
 from tests.fakes import failing
+from tests.unit.agents.left_behind import A100, DEVICE, HELD, hold
 from tuner import files
 from tuner.core import (
     ActuationError,
@@ -27,45 +23,9 @@ from tuner.core import (
     DeviceLost,
     Level,
     NotFound,
-    Plan,
     Setting,
     StoreError,
 )
-from tuner.wire import HoldOrder
-
-A100 = Attachment("simulated:a100")
-DEVICE = "simulated-a100@host"
-HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
-
-
-def hold(state: Path, at: datetime = START) -> Setting:
-    """Leave a device at a hold, as an agent that was killed does, and return what it was before."""
-    target = open_target(A100, DEVICE, 0, state, Path("/"))
-    before = target.read()
-    keeper = Holder(
-        DEVICE,
-        target,
-        folder=state / "holds",
-        journal=Journal(state / "journal"),
-        attached={"spec": A100.spec, "seed": "0"},
-        host=Host("host", "boot-1", 2),
-        clock=HostClock(),
-        now=lambda: at,
-    )
-    keeper.take(
-        HoldOrder(
-            study="s1",
-            revision=3,
-            plan=Plan.single(HELD),
-            baseline=before,
-            limits=((),),
-            metrics=("energy_j",),
-            valid_for_s=3600.0,
-            observe_s=60.0,
-            window_s=10.0,
-        )
-    )
-    return before
 
 
 def in_force(state: Path) -> Setting:

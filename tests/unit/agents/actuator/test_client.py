@@ -20,7 +20,7 @@ from tests.actuation import DirectHand, actuator_of
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
 from tests.fakes import Rig, steady
-from tests.unit.agents.agent.test_loop import hold, trial
+from tests.unit.agents.agent.orders import hold, trial
 from tuner.core import (
     ActuationError,
     DeviceBusy,
@@ -302,7 +302,7 @@ def test_a_foreign_change_contaminates_the_trial_fails_the_next_and_stays(
     reports = [m["outcome"] for m in rig.tuner.told("/trials/report")]
     assert [report["state"] for report in reports] == ["contaminated", "failed"]
     for report in reports:
-        assert "somebody else set gpu.power_limit_w to 222, we had set 250" in report["reason"]
+        assert "another program set gpu.power_limit_w to 222 instead of 250" in report["reason"]
         assert f"jouletune actuator restore {GPU}" in report["reason"]
     assert house.values == {**FACTORY, LIMIT: 222}
 
@@ -320,6 +320,6 @@ def test_a_hold_that_somebody_else_changed_ends_with_the_actuators_word(
     rig.time.sleep(601.0)
     agent.step()
     ended = [m["ended"] for m in rig.tuner.told("/holds/report") if m["ended"]]
-    assert len(ended) == 1 and "we had set 300" in ended[0]
+    assert len(ended) == 1 and "instead of 300" in ended[0]
     assert f"jouletune actuator restore {GPU}" in ended[0]
     assert house.values == {**FACTORY, LIMIT: 222}

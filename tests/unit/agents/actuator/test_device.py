@@ -53,7 +53,7 @@ def test_a_renewed_trial_goes_on(bench: Bench) -> None:
 def test_a_renewal_that_comes_too_late_is_refused(bench: Bench) -> None:
     bench.trial()
     bench.passes(11.0)
-    with pytest.raises(Conflict, match="over"):
+    with pytest.raises(Conflict, match="has ended"):
         bench.actuator.renew(ME, GPU, 10.0)
 
 

@@ -75,7 +75,7 @@ def test_what_the_driver_says_comes_through(hand: Now, hardware: Path) -> None:
     fault(hardware, **{"*": "lost"})
     with pytest.raises(DeviceLost, match="fell off"):
         hand.now("read", GPU)
-    with pytest.raises(DeviceLost, match="GPU-9 is not there"):
+    with pytest.raises(DeviceLost, match="GPU-9 is gone"):
         hand.now("read", "GPU-9")
 
 
@@ -161,7 +161,7 @@ def test_no_more_children_are_started_for_a_driver_that_holds_them(hand: Now) ->
         ours.setblocking(False)
         hand._left.append(ours)
     assert len(pairs) == MOST_LINGERING
-    with pytest.raises(DeviceLost, match=f"{MOST_LINGERING} processes"):
+    with pytest.raises(DeviceLost, match=f"{MOST_LINGERING} driver processes"):
         hand.now("read", GPU)
     pairs[0][1].close()
     assert hand.now("read", GPU)[1] == "1"

@@ -143,7 +143,7 @@ def test_what_cannot_be_read_is_put_back_all_the_same(bench: Bench) -> None:
 
 def test_a_knob_that_the_driver_leaves_out_is_not_written(bench: Bench) -> None:
     bench.hand.untold = LIMIT
-    with pytest.raises(ActuationError, match=f"does not tell what {LIMIT}"):
+    with pytest.raises(ActuationError, match=f"does not report {LIMIT}"):
         bench.trial()
     assert bench.hand.puts == []
     assert bench.level() == "original"
@@ -205,7 +205,7 @@ def test_root_puts_all_back_and_they_stay_until_that_is_lifted(bench: Bench) -> 
     assert bench.actuator.stay(ROOT) == {"wrong": {}}
     assert bench.values == FACTORY
     for _ in range(2):
-        assert "stay at their originals, says process 3 of user 0" in bench.actuator.status()
+        assert "process 3 of user 0 keeps all devices at their originals" in bench.actuator.status()
         assert bench.actuator.capabilities(ME)["stay"] == "process 3 of user 0"
         for verb in (bench.trial, bench.hold, lambda: bench.actuator.renew(ME, GPU, 5.0)):
             with pytest.raises(Conflict, match="restore --all --lift"):

@@ -191,7 +191,7 @@ def test_a_journal_whose_device_is_not_there_is_told_until_the_device_comes(benc
     bench.hold()
     bench.unplugged.add(GPU)
     told = bench.start().replay()
-    assert told.keys() == {GPU} and "not there" in told[GPU]
+    assert told.keys() == {GPU} and "the device is missing" in told[GPU]
     assert told[GPU] in bench.actuator.status()
     assert bench.actuator.capabilities(ME)["missing"] == told
     bench.unplugged.clear()

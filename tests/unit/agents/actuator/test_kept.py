@@ -28,7 +28,7 @@ def test_a_device_that_answers_later_is_put_back_then(
     away = site.hardware.rename(site.folder / "away")
     site.serve()
     assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
-    assert f"{GPU}: its device is not there" in capsys.readouterr().out
+    assert f"{GPU}: the device is missing" in capsys.readouterr().out
     file = site.folder / "jouletune.prom"
     assert jouletune(["actuator", "metrics", str(file), "--config", str(site.config)]) == 0
     assert f'jouletune_device_wrong{{device="{GPU}"}} 1' in file.read_text()

@@ -161,7 +161,7 @@ def test_an_operator_ends_a_pause_while_it_runs(
     with pytest.raises(Conflict) as refused:
         remote.apply(TRIED)
     said = str(refused.value)
-    assert "somebody else set gpu.power_limit_w to 222, we had set 250" in said
+    assert "another program set gpu.power_limit_w to 222 instead of 250" in said
     assert f"jouletune actuator restore {GPU}" in said
     assert jouletune(["actuator", "restore", GPU, "--config", str(site.config)]) == 0
     assert capsys.readouterr().out == f"{GPU}: original\n"

@@ -14,7 +14,7 @@ import pytest
 
 from agents.holding.journal import Journal
 from tests.fakes import Rig, failing, steady
-from tests.unit.agents.agent.test_loop import HELD, ORIGINAL, cut, ends, hold, trial
+from tests.unit.agents.agent.orders import HELD, ORIGINAL, cut, ends, hold, trial
 from tuner.core import Estimate
 from tuner.wire import Release, Reverted
 
@@ -139,7 +139,7 @@ def test_a_device_that_is_to_stay_is_put_back_and_takes_no_order(rig: Rig) -> No
     assert rig.setting == ORIGINAL
     assert rig.tuner.told("/trials/report") == [] and ends(rig) == []
     why = polled(rig)[-1]
-    assert "host was put back by its operator" in why
+    assert "an operator put every device of host back" in why
     assert "lift with `jouletune agent revert --lift` on host" in why
     again = rig.agent()
     again.begin()
@@ -163,7 +163,7 @@ def test_a_stay_ends_the_trial_under_way(rig: Rig) -> None:
     agent.step()
     (report,) = rig.tuner.told("/trials/report")
     assert report["outcome"]["state"] == "aborted"
-    assert "to stay as it was found" in report["outcome"]["reason"]
+    assert "at its original setting" in report["outcome"]["reason"]
 
 
 def test_a_stay_ends_the_hold_while_the_loop_waits_for_the_tuner(rig: Rig) -> None:

@@ -21,7 +21,7 @@ from agents.load.generator import REQUESTS
 from agents.target.side import SignalSample, WorkloadChanged
 from tests.builders import Time
 from tests.fakes import FakeActuator, Rig, failing, refused
-from tests.unit.agents.holding.test_holder import BUSY, DEVICE, HELD, holder, order
+from tests.unit.agents.holding.orders import BUSY, DEVICE, HELD, holder, order
 from tuner.core import ActuationError, Cost, DeviceLost, Knob, Part, Plan, Row, Setting, Space
 
 PLAN = Plan((Row(8.0, HELD), Row(math.inf, BUSY)), REQUESTS.name, 0.1)

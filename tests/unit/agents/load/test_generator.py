@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from agents.host.host import HostClock
 from agents.load.generator import CUT_OFF, PAUSE_S, STEP_S, UNSENT, HttpCaller, LoadRun, LoadShape
 from tuner.core import InvalidInput
 
@@ -27,14 +28,6 @@ class HandClock:
     def sleep(self, seconds: float) -> None:
         with self._lock:
             self._now += seconds
-
-
-class WallClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 class Scripted:
@@ -72,7 +65,7 @@ def test_closed_loop_keeps_exactly_its_callers_under_way() -> None:
             under_way -= 1
         return ""
 
-    run = LoadRun(lambda: Scripted(together), LoadShape(4), clock=WallClock(), max_requests=80)
+    run = LoadRun(lambda: Scripted(together), LoadShape(4), clock=HostClock(), max_requests=80)
     tally = run.wait()
     assert most == 4
     assert len(tally.latencies_s) == 80
@@ -158,7 +151,7 @@ def test_stop_is_bounded_and_cuts_off_what_hangs() -> None:
         hanging.append(caller)
         return caller
 
-    run = LoadRun(connect, LoadShape(3), clock=WallClock())
+    run = LoadRun(connect, LoadShape(3), clock=HostClock())
     began = time.monotonic()
     tally = run.stop(grace_s=0.1)
     assert time.monotonic() - began < 5.0
@@ -209,7 +202,7 @@ def test_what_is_due_at_the_stop_is_no_failure_while_a_caller_is_free(
 
 
 def test_of_many_idle_callers_one_waits_for_the_next_arrival() -> None:
-    class Counting(WallClock):
+    class Counting(HostClock):
         slept = 0
 
         def sleep(self, seconds: float) -> None:
@@ -232,7 +225,7 @@ def test_a_run_can_be_read_while_it_goes_on() -> None:
             go_on.wait(10)
         return ""
 
-    run = LoadRun(lambda: Scripted(serve), LoadShape(1), clock=WallClock(), max_requests=30)
+    run = LoadRun(lambda: Scripted(serve), LoadShape(1), clock=HostClock(), max_requests=30)
     assert tenth.wait(10)
     assert len(run.read().latencies_s) == 10
     go_on.set()

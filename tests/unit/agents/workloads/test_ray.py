@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.host.host import HostClock
 from agents.target.side import NothingToSet, Side
 from agents.target.target import Target
 from agents.workloads import open_workload
@@ -23,7 +24,6 @@ from agents.workloads.ray.meter import RayProcesses
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import MeterContract
 from tests.unit.agents.workloads.ray_stand_in import CODE, DEMO, OTHER, RayStandIn
-from tests.unit.agents.workloads.served.test_adapter import WallClock
 from tuner.core import (
     ActuationError,
     Clock,
@@ -103,7 +103,7 @@ class TestLoadMeter(MeterContract):
     @pytest.fixture
     def side(self, ray: RayStandIn, tmp_path: Path) -> Side:
         ray.gate.clear()
-        return opened(ray, tmp_path, f"{ray.spec}#callers:2", WallClock())
+        return opened(ray, tmp_path, f"{ray.spec}#callers:2", HostClock())
 
     @pytest.fixture
     def later(self, ray: RayStandIn) -> Callable[[], None]:
@@ -408,7 +408,7 @@ class TestAddresses:
     )
     def test_what_cannot_be_meant_is_refused(self, spec: str, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=r"8265/APPLICATION/DEPLOYMENT"):
-            open_workload(spec, seed=0, state_dir=tmp_path, clock=WallClock())
+            open_workload(spec, seed=0, state_dir=tmp_path, clock=HostClock())
 
     @pytest.mark.parametrize("load", ["callers", "callers:0", "callers:-1", "body:x", "rate:5"])
     def test_a_load_that_cannot_be_meant_is_refused(
@@ -460,7 +460,7 @@ class TestAddresses:
         body = tmp_path / "request.json"
         body.write_text("[1, 2]")
         spec = f"{ray.spec}#callers:1,body:{body}"
-        side = opened(ray, tmp_path, spec, WallClock())
+        side = opened(ray, tmp_path, spec, HostClock())
         assert "closed loop of 1" in side.source
         window = side.meter.start()
         while window.read().totals["items"] < 60:

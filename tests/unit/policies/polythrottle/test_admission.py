@@ -85,11 +85,11 @@ def test_what_the_windows_themselves_doubt_is_not_forgotten() -> None:
     [
         ([], Mix(INFERENCE, 8, JOBS[1]), "no window"),
         (seen()[:5], Mix(INFERENCE, 4, JOBS[1]), "too few: 1 more"),
-        (seen(jobs=JOBS[:1]), Mix(INFERENCE, 8, JOBS[1]), "would be a guess"),
-        (seen(), Mix(INFERENCE, 8, Demand(260.0, 40.0)), "would be a guess"),
-        (seen(), Mix(INFERENCE, 32, JOBS[1]), "would be a guess"),
-        (seen(jobs=JOBS[:2]), Mix(INFERENCE, 8, Demand(60.0, 20.0)), "tell apart"),
-        (seen(), Mix(Demand(14.0, 26.0), 8, JOBS[1]), "would be a guess"),
+        (seen(jobs=JOBS[:1]), Mix(INFERENCE, 8, JOBS[1]), "so large or so small"),
+        (seen(), Mix(INFERENCE, 8, Demand(260.0, 40.0)), "so large or so small"),
+        (seen(), Mix(INFERENCE, 32, JOBS[1]), "so large or so small"),
+        (seen(jobs=JOBS[:2]), Mix(INFERENCE, 8, Demand(60.0, 20.0)), "separate the features"),
+        (seen(), Mix(Demand(14.0, 26.0), 8, JOBS[1]), "so large or so small"),
     ],
 )
 def test_what_no_window_speaks_for_is_not_predicted_and_not_admitted(

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from agents.devices.catalogue import known_truth, open_device
 from tuner.bench import boards
 from tuner.bench.boards import Answer, BoardQuestion, answer, questions, rows
+from tuner.bench.true_score import score
 from tuner.cli.bench_devices import devices
-from tuner.cli.score import score
 from tuner.core import (
     Constraint,
     Done,

@@ -23,7 +23,7 @@ LIMIT = math.log(1.2)
 Belief4 = tuple[float, float, float, float]
 """Energy and its deviation, latency and its deviation: logarithms relative to the baseline."""
 NOTHING: Belief4 = (0.0, 0.001, 0.0, 0.001)
-HOPELESS: Belief4 = (0.3, 0.001, 1.0, 0.001)
+UNPROMISING: Belief4 = (0.3, 0.001, 1.0, 0.001)
 
 
 def ladder(count: int = 20, safety: Safety = Safety.BALANCED, **changes: Any) -> Study:  # noqa: ANN401
@@ -58,14 +58,14 @@ def seen(
     return Search(past(at, trials), evidence.limits, grid, view, within)
 
 
-def told(
+def believing(
     at: Study,
     trials: Sequence[Trial],
     *worlds: Mapping[int, Belief4],
-    rest: Belief4 = HOPELESS,
+    rest: Belief4 = UNPROMISING,
     limited: bool = True,
 ) -> Search:
-    """Return a search that is told what to believe of each clock, in one or more likely worlds."""
+    """Return a search that believes this of each clock, in one or more likely worlds."""
     found = seen(at, trials)
     components = []
     for world in worlds:

@@ -7,7 +7,7 @@ import torch
 
 from tests.builders import asked, knob, setting, trial, window
 from tests.unit.tuner.bo.searches import ladder, seen
-from tuner.bo.beliefs import told
+from tuner.bo.beliefs import baseline_facts
 from tuner.core import Estimate, Measurement, Phase, Space, Value, setting_key, weigh
 
 
@@ -59,7 +59,7 @@ def worlds(**sizes: int) -> int:
     shown = window(2.0, 100.0, rate=80.0)
     trials = [trial(n, at.baseline, shown, phase=Phase.BASELINE) for n in (1, 2)]
     evidence = weigh(at, trials)
-    return len(told(at, evidence, ("energy_j", "latency_p99_ms")).stepwise)
+    return len(baseline_facts(at, evidence, ("energy_j", "latency_p99_ms")).stepwise)
 
 
 def test_only_of_one_batch_size_does_the_baseline_tell_whose_time_a_latency_is() -> None:

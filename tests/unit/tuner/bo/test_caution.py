@@ -10,12 +10,12 @@ from tuner import guard
 from tuner.bo.caution import CAUTION
 from tuner.core import Safety
 
-SHYEST_FIRST = (Safety.STRICT, Safety.BALANCED, Safety.OFF)
+SAFEST_FIRST = (Safety.STRICT, Safety.BALANCED, Safety.OFF)
 
 
 def test_a_shyer_search_is_in_nothing_bolder() -> None:
     assert set(CAUTION) == set(Safety)
-    for shy, bold in pairwise(CAUTION[s] for s in SHYEST_FIRST):
+    for shy, bold in pairwise(CAUTION[s] for s in SAFEST_FIRST):
         assert shy.price >= bold.price
         assert shy.overshoot_price >= bold.overshoot_price
         assert shy.first_trials >= bold.first_trials
@@ -25,7 +25,7 @@ def test_a_shyer_search_is_in_nothing_bolder() -> None:
         assert shy.deploy_chance >= bold.deploy_chance
 
 
-@pytest.mark.parametrize("safety", SHYEST_FIRST)
+@pytest.mark.parametrize("safety", SAFEST_FIRST)
 def test_no_chance_that_a_search_takes_is_one_that_the_guard_refuses(safety: Safety) -> None:
     caution = CAUTION[safety]
     taken = (
@@ -33,6 +33,6 @@ def test_no_chance_that_a_search_takes_is_one_that_the_guard_refuses(safety: Saf
         caution.look_chance,
         caution.first_chance,
         caution.unmoved_chance,
-        caution.dare_chance,
+        caution.risky_chance,
     )
     assert min(taken) > guard.REFUSED[safety]

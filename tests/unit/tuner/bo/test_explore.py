@@ -8,15 +8,15 @@ import pytest
 
 from tests.builders import knob, setting, trial, window
 from tests.unit.tuner.bo.searches import (
-    HOPELESS,
     LADDER,
     NOTHING,
+    UNPROMISING,
     Belief4,
     at_baseline,
+    believing,
     idle,
     ladder,
     measured,
-    told,
 )
 from tuner.bo.acquisition import Edge
 from tuner.bo.explore import explore, worth
@@ -35,14 +35,14 @@ EVEN: Belief4 = (-0.2, 0.01, 0.185, 0.05)
 def after(
     *worlds: dict[int, Belief4],
     safety: Safety = Safety.BALANCED,
-    rest: Belief4 = HOPELESS,
+    rest: Belief4 = UNPROMISING,
     trials: tuple[Trial, ...] = (),
     late: bool = True,
 ) -> Search:
     """Return a search told what to believe; `late` where the look around is over."""
     at = ladder(safety=safety)
     past = [*at_baseline(at), *trials, *(idle(at) if late else ())]
-    return told(at, past, *({1000: NOTHING, **w} for w in worlds), rest=rest)
+    return believing(at, past, *({1000: NOTHING, **w} for w in worlds), rest=rest)
 
 
 def chosen(search: Search) -> object:
@@ -102,7 +102,7 @@ def test_while_nothing_beats_the_baseline_a_search_looks_around_for_longer(
     better: Belief4 = (-0.01, 0.0005, 0.0, 0.001)
     world = {600: (-0.005, 0.01, 0.18, 0.03), **({800: better} if found_j < 10.0 else {})}
     trials = [*at_baseline(at), measured(3, 800, found_j, 100.0), *idle(at, spent - 1)]
-    search = told(at, trials, {1000: NOTHING, **world})
+    search = believing(at, trials, {1000: NOTHING, **world})
     assert (chosen(search) == 600) is looked_at
 
 
@@ -176,18 +176,18 @@ def test_a_shy_search_goes_towards_a_limit_in_strides() -> None:
 def test_while_nothing_keeps_the_limits_the_likeliest_is_measured(safety: Safety) -> None:
     at = ladder(safety=safety)
     broken = -0.4, 0.01, 0.3, 0.001
-    worlds = {1000: HOPELESS, 600: broken, 900: (0.2, 0.01, 0.25, 0.1)}
-    search = told(at, [*at_baseline(at), *idle(at)], worlds)
+    worlds = {1000: UNPROMISING, 600: broken, 900: (0.2, 0.01, 0.25, 0.1)}
+    search = believing(at, [*at_baseline(at), *idle(at)], worlds)
     answer = explore(search)
     assert answer is not None
     assert answer.setting == setting(900)
-    assert "nothing keeps every limit yet" in answer.why
+    assert "no setting keeps every limit yet" in answer.why
 
 
 def test_with_everything_measured_and_nothing_kept_the_search_ends() -> None:
     at = ladder()
     measurements = [measured(n, 400 + 100 * n, 9.0, 119.0) for n in range(1, 6)]
-    search = told(at, [*at_baseline(at), *measurements], {})
+    search = believing(at, [*at_baseline(at), *measurements], {})
     assert explore(search) is None
 
 
@@ -244,7 +244,7 @@ def test_a_safe_window_tells_whether_a_promising_setting_keeps_its_limits() -> N
     answer = explore(search)
     assert answer is not None
     assert answer.setting == setting(900)
-    assert "promising" in answer.why
+    assert "safety probe" in answer.why
     assert explore(after(slow, trials=(measured(3, 600, 11.0),))) is None
 
 
@@ -271,7 +271,7 @@ def test_no_search_ends_before_each_knob_was_moved_where_that_is_safe() -> None:
     answer = explore(after({700: (0.3, 0.1, 0.0, 0.01)}, rest=dull))
     assert answer is not None
     assert answer.setting == setting(700), "it could be the best"
-    assert "no window has shown moved" in answer.why
+    assert "no window has changed" in answer.why
     assert explore(after({}, rest=dull, trials=(measured(3, 600, 11.0),))) is None
 
 
@@ -288,13 +288,15 @@ def test_of_several_new_knobs_one_is_moved_first() -> None:
     at = ladder(space=Space(knobs, (setting(1000, 1), setting(900, 1), setting(800, 2))))
     one, both = (0.2, 0.01, 0.24, 0.05), (0.2, 0.01, 0.2, 0.05)
     worlds = {1000: NOTHING, 900: one, 800: both}
-    assert chosen(told(at, [*at_baseline(at), *idle(at)], worlds)) == 900
+    assert chosen(believing(at, [*at_baseline(at), *idle(at)], worlds)) == 900
 
 
 def test_knobs_that_cannot_be_moved_alone_are_moved_together() -> None:
     knobs = knob("gpu.clock_mhz", (800, 1000), 1000), knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs, (setting(1000, 1), setting(800, 2))))
-    search = told(at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 800: (0.2, 0.01, 0.0, 0.01)})
+    search = believing(
+        at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 800: (0.2, 0.01, 0.0, 0.01)}
+    )
     answer = explore(search)
     assert answer is not None
     assert answer.setting == setting(800, 2)
@@ -309,10 +311,10 @@ def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_
     at = ladder(space=Space(knobs, only))
     dull = 0.2, 0.01, 0.0, 0.01
     trials = [*at_baseline(at), *idle(at), measured(3, 900, 11.0)]
-    answer = explore(told(at, trials, {1000: NOTHING, 900: dull, 800: dull}))
+    answer = explore(believing(at, trials, {1000: NOTHING, 900: dull, 800: dull}))
     assert answer is not None
     assert answer.setting == setting(800, 2)
-    assert "no window has shown moved" in answer.why
+    assert "no window has changed" in answer.why
 
 
 def test_a_knob_that_was_moved_only_together_with_another_is_moved_alone() -> None:
@@ -321,12 +323,12 @@ def test_a_knob_that_was_moved_only_together_with_another_is_moved_alone() -> No
     dull = 0.2, 0.01, 0.0, 0.01
     both = [*at_baseline(at), *idle(at), trial(3, setting(800, 2), window(11.0, 105.0))]
     believed = {1000: NOTHING, 800: dull, 600: dull}
-    answer = explore(told(at, both, believed))
+    answer = explore(believing(at, both, believed))
     assert answer is not None
     assert answer.setting == setting(1000, 2), "it could be the best of those that move one knob"
     assert "together with others" in answer.why
     alone = trial(4, setting(1000, 2), window(10.0, 100.0))
-    assert explore(told(at, [*both, alone], believed)) is None, "so the clock is apart, too"
+    assert explore(believing(at, [*both, alone], believed)) is None, "so the clock is apart, too"
 
 
 def test_a_knob_that_was_moved_only_together_is_moved_alone_even_if_that_is_not_safe() -> None:
@@ -334,7 +336,7 @@ def test_a_knob_that_was_moved_only_together_is_moved_alone_even_if_that_is_not_
     at = ladder(space=Space(knobs))
     both = [*at_baseline(at), *idle(at), trial(3, setting(800, 2), window(11.0, 105.0))]
     unsafe = 0.2, 0.01, 0.16, 0.05
-    answer = explore(told(at, both, {1000: unsafe, 800: unsafe}))
+    answer = explore(believing(at, both, {1000: unsafe, 800: unsafe}))
     assert answer is not None
     assert "together with others" in answer.why
 
@@ -343,12 +345,12 @@ def test_before_it_gives_up_a_search_makes_sure_of_the_baseline() -> None:
     at = ladder(safety=Safety.STRICT)
     lost = idle(at)[1:]
     doubtful = {1000: NOTHING, 800: EVEN}
-    answer = explore(told(at, [*at_baseline(at), *lost], doubtful))
+    answer = explore(believing(at, [*at_baseline(at), *lost], doubtful))
     assert answer is not None
     assert answer.setting == at.baseline
-    assert explore(told(at, [*at_baseline(at), *idle(at)], doubtful)) is None
+    assert explore(believing(at, [*at_baseline(at), *idle(at)], doubtful)) is None
     moved = measured(3, 600, 13.0)
-    free = told(at, [*at_baseline(at), moved, *lost], {1000: NOTHING}, limited=False)
+    free = believing(at, [*at_baseline(at), moved, *lost], {1000: NOTHING}, limited=False)
     assert explore(free) is None, "nothing rests on it where nothing has a limit"
 
 
@@ -361,7 +363,7 @@ def test_a_knob_nobody_needs_to_wait_for_is_turned_first() -> None:
     """The same promise, but one takes a quarter of an hour to come into force."""
     slow = knob("batch_size", (1, 2), 1, cost=Cost(900.0))
     at = ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow)))
-    search = told(at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 700: GREAT})
+    search = believing(at, [*at_baseline(at), *idle(at)], {1000: NOTHING, 700: GREAT})
     answer = explore(search)
     assert answer is not None
     assert answer.setting == setting(700, 1)
@@ -370,7 +372,7 @@ def test_a_knob_nobody_needs_to_wait_for_is_turned_first() -> None:
 def test_equals_are_drawn_by_the_seed() -> None:
     def picked(seed: int) -> object:
         at = ladder(seed=seed)
-        return chosen(told(at, [*at_baseline(at), *idle(at)], {1000: NOTHING}, rest=GREAT))
+        return chosen(believing(at, [*at_baseline(at), *idle(at)], {1000: NOTHING}, rest=GREAT))
 
     assert len({picked(seed) for seed in range(8)}) > 1
     assert picked(3) == picked(3)
@@ -379,7 +381,7 @@ def test_equals_are_drawn_by_the_seed() -> None:
 def test_without_limits_only_the_saving_counts() -> None:
     at = ladder(constraints=(), safety=Safety.STRICT)
     world = {1000: NOTHING, 500: (-0.5, 0.01, 3.0, 2.0), 800: GOOD}
-    search = told(at, [*at_baseline(at), *idle(at)], world, limited=False)
+    search = believing(at, [*at_baseline(at), *idle(at)], world, limited=False)
     assert chosen(search) == 500
 
 

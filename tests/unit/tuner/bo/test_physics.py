@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agents.devices.replay.names import roles_of
 from tuner.bo.physics import (
-    UNTOLD,
+    UNKNOWN_BASELINE,
     BaselineFacts,
     Laws,
     draw_laws,
@@ -31,7 +31,7 @@ SECONDS = {"latency_s": Quantity("s", kind=Kind.TIME)}
 RISING = torch.linspace(0.2, 2.0, 19, dtype=torch.float64)
 
 
-def laws_of(names: Sequence[str], ratios: Tensor, told: BaselineFacts = UNTOLD) -> Laws:
+def laws_of(names: Sequence[str], ratios: Tensor, told: BaselineFacts = UNKNOWN_BASELINE) -> Laws:
     """Return the laws of knobs that do what their names say."""
     roles = roles_of(names)
     return draw_laws([roles[name] for name in names], ratios, told)

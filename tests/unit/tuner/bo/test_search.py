@@ -10,14 +10,14 @@ import pytest
 from tests.builders import knob, setting, trial, window
 from tests.unit.tuner.bo.searches import (
     CLOCKS,
-    HOPELESS,
     LADDER,
     NOTHING,
+    UNPROMISING,
     at_baseline,
+    believing,
     ladder,
     measured,
     seen,
-    told,
 )
 from tuner.bo.search import MOST_CONTAMINATED, MOST_WINDOWS, Search
 from tuner.bo.surrogate import Scale
@@ -137,7 +137,7 @@ def deployable(
     limit: str = "latency_p99_ms <= 1.2x baseline",
 ) -> Sequence[object]:
     at = ladder(safety=safety, constraints=(limit,))
-    search = told(at, [*BASELINE, *trials], {1000: NOTHING, **believed})
+    search = believing(at, [*BASELINE, *trials], {1000: NOTHING, **believed})
     return [search.grid.settings[row]["gpu.clock_mhz"] for row in search.deployable]
 
 
@@ -181,7 +181,7 @@ def test_a_baseline_that_breaks_a_limit_is_not_what_has_to_be_beaten(
 ) -> None:
     at = ladder(constraints=(limit,))
     unsure = {1000: (0.0, 0.01, 0.5, 0.1), 600: (0.3, 0.01, 0.18, 0.1)}
-    search = told(at, [*BASELINE, measured(3, 600, 12.0, 95.0)], unsure)
+    search = believing(at, [*BASELINE, measured(3, 600, 12.0, 95.0)], unsure)
     assert search.grid.settings[search.incumbent]["gpu.clock_mhz"] == beaten
 
 
@@ -223,7 +223,9 @@ def test_a_knob_that_takes_long_to_change_makes_trials_dearer() -> None:
 
 
 def test_what_is_expected_is_told_in_words_and_figures() -> None:
-    search = told(STUDY, BASELINE, {1000: NOTHING, 500: (-0.105, 1e-4, 0.0, 0.001)}, rest=HOPELESS)
+    search = believing(
+        STUDY, BASELINE, {1000: NOTHING, 500: (-0.105, 1e-4, 0.0, 0.001)}, rest=UNPROMISING
+    )
     row = CLOCKS.index(500)
     assert search.outlook(row) == (
         "energy_j should be 10.0 % below the baseline, with a chance of over 99 % to keep every limit"
@@ -240,7 +242,9 @@ def test_what_is_expected_is_told_in_words_and_figures() -> None:
 def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -> None:
     at = ladder() if sign > 0.0 else ladder(objective=Objective("energy_j", "maximize"))
     unsure, surely = (sign * 0.02, 0.05, 0.0, 0.001), (sign * 0.02, 0.001, 0.0, 0.001)
-    search = told(at, at_baseline(at), {1000: NOTHING, 500: unsure, 600: surely}, rest=HOPELESS)
+    search = believing(
+        at, at_baseline(at), {1000: NOTHING, 500: unsure, 600: surely}, rest=UNPROMISING
+    )
     worse, better = ("above", "below") if sign > 0.0 else ("below", "above")
     said = search.outlook(CLOCKS.index(500))
     assert f" % {worse} the baseline, at best " in said and f" % {better} it" in said
@@ -259,7 +263,7 @@ def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -
 def test_the_way_from_the_baseline_is_told_whatever_the_scale(
     scale: Scale, away: float, said: str
 ) -> None:
-    search = told(STUDY, BASELINE, {1000: NOTHING, 500: (away, 1e-4, 0.0, 0.001)})
+    search = believing(STUDY, BASELINE, {1000: NOTHING, 500: (away, 1e-4, 0.0, 0.001)})
     there = replace(search, view=replace(search.view, scales={"energy_j": scale}))
     words = there.outlook(CLOCKS.index(500))
     assert f"{said} the baseline" in words
@@ -267,7 +271,7 @@ def test_the_way_from_the_baseline_is_told_whatever_the_scale(
 
 
 def test_a_failure_is_no_less_likely_to_keep_a_limit_in_words() -> None:
-    failed = told(STUDY, [*BASELINE, *ended(TrialState.FAILED, 3)], {700: NOTHING})
+    failed = believing(STUDY, [*BASELINE, *ended(TrialState.FAILED, 3)], {700: NOTHING})
     row = CLOCKS.index(700)
     assert failed.chance[row] <= 0.5
     assert failed.percent(row) == "over 99 %"

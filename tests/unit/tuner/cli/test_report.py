@@ -12,6 +12,7 @@ from rich.console import Console
 
 from tests.builders import START, device, setting
 from tests.unit.tuner.cli import worlds
+from tuner.bench.true_score import Score, score
 from tuner.cli import results
 from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
@@ -19,7 +20,6 @@ from tuner.cli.output import TABLE_WIDTH
 from tuner.cli.report import billed, next_steps, print_report
 from tuner.cli.results import Result, StudyResult, document
 from tuner.cli.runfile import RunJob
-from tuner.cli.score import Score, score
 from tuner.core import Bill, Constraint, Objective, Phase, Plan, Setting, TrialState
 from tuner.core import Outcome as Ended
 from tuner.wire import Change, Release, StudyDraft
@@ -87,9 +87,9 @@ def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
         "best      gpu.clock_mhz=600 batch_size=1",
         "latency_p99_ms <= 120.0 ms: kept (95 % bound 111.",
         "trials    8 completed (2 baseline, 2 tuning, 4 confirming)",
-        "          0 of 4 windows away from the baseline break today's limits (0.0 %)",
+        "          0 of 4 windows at other settings than the baseline break the limits in force (0.0 %)",
         "origin    measured (energy_j, latency_p99_ms, power_w, throughput_per_s)",
-        "not here  gpu.fan: nobody lets us",
+        "unavailable  gpu.fan: nobody lets us",
         "truth     40.0 % saved, 66.7 % of the best possible",
         "it truly keeps the limits",
         "control   scripted with as many trials: 40.0 % saved",
@@ -114,8 +114,8 @@ def test_every_broken_limit_is_counted_with_its_time() -> None:
     found = result(worlds.steep)
     text = told(found)
     assert (
-        "1 of 4 windows away from the baseline break today's limits (25.0 %), for 1 s in all"
-        in text
+        "1 of 4 windows at other settings than the baseline break "
+        "the limits in force (25.0 %), for 1 s in all" in text
     )
     made = document(found)
     assert (made["violations"], made["violation_rate"]) == (1, 0.25)
@@ -266,7 +266,7 @@ def test_what_was_saved_since_is_on_the_bill() -> None:
 @pytest.mark.parametrize(
     ("saving_w", "won", "words"),
     [
-        (None, True, "nobody knows: no throughput was measured"),
+        (None, True, "payback unknown: no throughput was measured"),
         (-3.0, True, "it is not paid back: the best saves no energy"),
         (None, False, "it is not paid back: nothing beats the baseline"),
     ],

@@ -186,7 +186,7 @@ def test_a_metric_that_nobody_knows_is_refused_by_name_unless_it_is_declared(
     declared = body["device"]["metrics"][0].pop("quantity")
     answer = client.put("/v1/devices/sim", json=body)
     assert problem(answer) == (422, "invalid_input")
-    assert "what the metric frames means" in answer.json()["message"]
+    assert "the metric frames has no declared quantity" in answer.json()["message"]
     body["device"]["metrics"][0]["quantity"] = declared
     assert client.put("/v1/devices/sim", json=body).status_code == 200
     draft = DRAFT.model_copy(update={"objective": "frames", "constraints": ()})

@@ -48,6 +48,16 @@ def asking(verbs: Operations, name: str, at: Setting) -> object:
     return verbs.loop.order("sim", Poll(agent="host", applied=holding, holding=name))
 
 
+def test_a_revision_says_what_the_constraints_were_changed_to() -> None:
+    verbs, name = worlds.held()
+    limited(verbs, name, "latency_p99_ms <= 200")
+    limited(verbs, name)
+    assert [r.why for r in verbs.revisions(name)][-2:] == [
+        "constraints changed to latency_p99_ms <= 200",
+        "constraints removed",
+    ]
+
+
 def test_a_hold_that_breaks_a_tightened_limit_is_released_also_while_tuning_waits() -> None:
     verbs, name = worlds.held()
     assert isinstance(asking(verbs, name, setting(600)), HoldOrder)
@@ -210,7 +220,7 @@ def test_a_bare_throughput_is_maximised() -> None:
 def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None:
     verbs = worlds.operations()
     draft = StudyDraft(devices=("sim",), objective=objective, policy="scripted")
-    with pytest.raises(InvalidInput, match="without any constraint") as refused:
+    with pytest.raises(InvalidInput, match=" needs a constraint") as refused:
         verbs.create(draft)
     assert f'--constraint "{worlds.LIMIT}"' in refused.value.hint
     assert "--no-constraint" in refused.value.hint

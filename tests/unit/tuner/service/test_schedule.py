@@ -12,7 +12,7 @@ import pytest
 from db.memory.log import MemoryObservations
 from db.memory.store import MemoryStudies
 from tests.builders import completed, metric_sample, setting, window
-from tests.unit.tuner.study.test_loop import World, truth
+from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Estimate, Event, MetricSample, Observation, Phase, Setting
 from tuner.service.schedule import Maintenance, drift, start
 

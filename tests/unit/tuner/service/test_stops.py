@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import START, applied, completed, setting
-from tests.unit.tuner.study.test_loop import World, truth
+from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Conflict, FleetStop, Level, TrialState
 from tuner.service.operations import Operations
 from tuner.wire import (

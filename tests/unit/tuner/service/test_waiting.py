@@ -8,7 +8,7 @@ import pytest
 
 from db.memory.store import MemoryTrials
 from tests.builders import setting, window
-from tests.unit.tuner.study.test_loop import World, truth
+from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Constraint, Outcome, Phase, Plan, TrialState
 from tuner.service.operations import Operations
 from tuner.wire import Change, HoldOrder, Idle, Release
@@ -43,7 +43,7 @@ def test_waiting_for_an_operator_or_the_hour_loads_no_trials(
     with monkeypatch.context() as patched:
         patched.delattr(MemoryTrials, "list")
         assert isinstance(world.ask(holding="s1"), Release)
-    world.loop.afresh(world.store.studies.get("s1"), "a new driver")
+    world.loop.start_over(world.store.studies.get("s1"), "a new driver")
     verbs.resume("s1", Change(who="ann"))
     world.loop.hours = lambda _: False
     monkeypatch.delattr(MemoryTrials, "list")

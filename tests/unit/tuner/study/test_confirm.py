@@ -110,7 +110,7 @@ def test_the_same_setting_is_confirmed_at_each_load_and_lost_where_it_gains_noth
     lost = replace(again, setting=setting())
     assert end.plan == Plan((LOW, replace(HIGH, below=12.0), lost), BY)
     assert (
-        "the baseline instead of gpu.clock_mhz=600 batch_size=1 at requests_in_system = 16: "
+        "the baseline is held instead of gpu.clock_mhz=600 batch_size=1 at requests_in_system = 16: "
         "its gain over the baseline is not proven" in end.why
     )
 
@@ -133,7 +133,9 @@ def test_a_load_nobody_can_ask_for_is_whatever_runs_and_that_is_said() -> None:
     asked, end, _ = confirm(at, saves)
     assert asked == [(1000, None), (600, None)] * 2 + [(1000, None), (800, None)] * 2
     assert end.plan == at.plan
-    assert end.why.endswith("under whatever load ran: a trial cannot ask for requests_in_system")
+    assert end.why.endswith(
+        "under the load that ran: a trial cannot ask for a value of requests_in_system"
+    )
 
 
 def test_a_row_at_whose_load_the_baseline_fails_is_lost_and_the_others_stay() -> None:
@@ -162,7 +164,7 @@ def test_a_plan_of_five_rows_is_settled_within_bounds_and_what_was_won_stays() -
     assert len(asked) == CONFIRM_MOST
     assert end.plan is not None
     assert [r.setting for r in end.plan.rows] == [setting(600), setting()]
-    assert "did not settle it" in end.why
+    assert "gave no clear result" in end.why
 
 
 def test_what_was_asked_for_at_other_loads_says_nothing_of_the_one_that_runs() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.builders import completed, device, past, setting, study, trial, window
-from tests.unit.tuner.study.test_loop import World
+from tests.unit.tuner.study.worlds import World
 from tuner.core import (
     Done,
     Mode,
@@ -131,7 +131,7 @@ def test_a_round_that_the_guard_refuses_is_run_at_the_baseline() -> None:
     found = step(study(terms=ROUND), [*BASE, BROKEN], Try(setting(400), "again"))
     assert isinstance(found, Assign)
     assert found.setting == setting()
-    assert "the guard refused gpu.clock_mhz=400" in found.why
+    assert "gpu.clock_mhz=400 batch_size=1 was not tried" in found.why
 
 
 def test_what_the_guard_refuses_of_a_plan_is_not_held_after_rounds_either() -> None:
@@ -164,7 +164,7 @@ def test_a_load_nobody_can_offer_pauses_the_study_and_says_what_can_be_asked_for
     found = step(study(signals=signals), BASE, wanted)
     assert found == Move(
         Phase.PAUSED,
-        "policy scripted asks for requests_in_system = 8; what a trial can ask for here: " + can,
+        "policy scripted asks for requests_in_system = 8, and a trial here can ask for: " + can,
     )
 
 

@@ -59,7 +59,7 @@ def test_the_baseline_is_measured_twice_before_tuning() -> None:
     assert first.setting == fresh.baseline
     assert isinstance(step(fresh, [base(1)]), Assign)
     assert step(fresh, [base(1), base(2)]) == Move(
-        Phase.TUNING, "the baseline is known from 2 windows"
+        Phase.TUNING, "the baseline was measured in 2 windows"
     )
 
 
@@ -137,7 +137,7 @@ def test_what_the_guard_refuses_is_not_tried() -> None:
     trials = [base(1), base(2), trial(3, setting(400), window(4.0, 200.0))]
     move = step(study(), trials, Try(setting(400), "again"))
     assert isinstance(move, Move)
-    assert "the guard refused" in move.why
+    assert "was not tried: its windows show that it breaks a limit" in move.why
 
 
 Surface = Callable[[Setting], Measurement]
@@ -273,8 +273,9 @@ def test_a_limit_relative_to_nothing_pauses_the_study_with_the_reason() -> None:
     end = step(at, seen)
     assert isinstance(end, Move)
     assert end.phase is Phase.PAUSED
-    assert (
-        end.why == "power_w is 0 at the baseline: no limit is relative to that; set an absolute one"
+    assert end.why == (
+        "power_w is 0 at the baseline, so no limit can be relative to it; "
+        "set an absolute limit with `constraint set`"
     )
 
 
@@ -362,7 +363,7 @@ def test_a_plan_the_guard_refuses_is_not_even_confirmed(clock: int) -> None:
     move = step(study(), trials, Done(Plan.single(setting(clock)), "looks cheap"))
     assert isinstance(move, Move)
     assert move.plan == Plan.single(setting(600))
-    assert "the guard refused" in move.why
+    assert "cannot be held" in move.why
 
 
 def test_every_row_of_a_plan_is_confirmed_and_the_whole_plan_held() -> None:
@@ -382,7 +383,7 @@ def test_a_row_that_is_not_confirmed_goes_back_to_the_baseline_and_the_others_st
     assert end.plan == Plan(
         (Row(10.0, setting()), Row(math.inf, setting(800))), by="requests_in_system"
     )
-    assert "the baseline instead of gpu.clock_mhz=600 batch_size=1: its gain" in end.why
+    assert "the baseline is held instead of gpu.clock_mhz=600 batch_size=1: its gain" in end.why
     assert "gpu.clock_mhz=800 batch_size=1: confirmed" in end.why
     assert asked.count(setting(800)) == 2
 

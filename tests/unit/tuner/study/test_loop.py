@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import NoReturn
 
 import pytest
 
-from db.memory.store import MemoryStore, MemoryStudies
-from tests.builders import Descend, Time, applied, completed, device, setting, study, window
+from db.memory.store import MemoryStudies
+from tests.builders import Descend, completed, device, setting, window
+from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
     Conflict,
     InvalidInput,
@@ -20,101 +19,24 @@ from tuner.core import (
     Past,
     Phase,
     Plan,
-    Setting,
     StaleToken,
     StoreError,
-    Study,
     Suggestion,
     TrialState,
 )
 from tuner.service.operations import Operations
 from tuner.study.lifecycle import FAILED_IN_A_ROW
-from tuner.study.loop import MOST_ABANDONED, MOST_LATE, Loop
+from tuner.study.loop import MOST_ABANDONED, MOST_LATE
 from tuner.wire import (
     Assignment,
     Change,
     HoldOrder,
     HoldReport,
     Idle,
-    Poll,
     Release,
     Renewal,
     Reverted,
-    TrialReport,
 )
-
-
-@dataclass
-class World:
-    """A tuner's loop over a memory store, and devices that answer as a surface says."""
-
-    time: Time = field(default_factory=Time)
-    store: MemoryStore = field(default_factory=MemoryStore)
-
-    def __post_init__(self) -> None:
-        self.loop = self.restarted()
-
-    def restarted(self) -> Loop:
-        """Return the loop as another process would have it."""
-        return Loop(self.store, lambda _: Descend(), self.time.now, monotonic=self.time.monotonic)
-
-    def wait(self, seconds: float) -> int:
-        """Let time pass, reaping as the schedule does; return how many trials were given up."""
-        ended = 0
-        for _ in range(math.ceil(seconds / 10.0)):
-            self.time.sleep(10.0)
-            ended += self.loop.reap()
-        return ended
-
-    @property
-    def patience_s(self) -> float:
-        """How long a trial waits for its agent, and a little more."""
-        return self.loop.lease_s + self.loop.abandon_s + 20.0
-
-    def start(self, *names: str) -> Study:
-        for name in names or ("sim",):
-            self.loop.register(device(name))
-        fresh = study(Phase.BASELINE, devices=names or ("sim",))
-        self.store.studies.add(fresh, "test", "created")
-        return fresh
-
-    def ask(
-        self, name: str = "sim", agent: str = "host/1", holding: str = "", unable: str = ""
-    ) -> object:
-        poll = Poll(agent=agent, applied=applied(name), holding=holding, unable=unable)
-        return self.loop.order(name, poll)
-
-    def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
-        order = self.ask(name, agent)
-        assert isinstance(order, Assignment), order
-        return order
-
-    def report(self, order: Assignment, outcome: Outcome, name: str = "sim") -> str:
-        return self.loop.record(
-            TrialReport(
-                device=name,
-                study=order.study,
-                trial=order.trial,
-                attempt=order.attempt,
-                token=order.token,
-                nonce=order.nonce,
-                outcome=outcome,
-            )
-        ).result
-
-    def run(self, surface: Callable[[Setting], Outcome], most: int = 40) -> HoldOrder:
-        for _ in range(most):
-            order = self.ask()
-            if isinstance(order, HoldOrder):
-                return order
-            assert isinstance(order, Assignment), order
-            assert self.report(order, surface(order.setting)) == "closed"
-        raise AssertionError("the study does not come to hold")
-
-
-def truth(at: Setting) -> Outcome:
-    clock = float(at["gpu.clock_mhz"])
-    return completed(clock / 100.0, 100.0 + (1000.0 - clock) / 40.0)
 
 
 @pytest.fixture
@@ -219,7 +141,7 @@ def test_late_reports_beyond_a_few_are_refused_for_good(world: World) -> None:
         late = order.model_copy(update={"token": token})
         assert world.report(late, completed(), "a") == "late"
     noted = len(world.store.events.list("s1"))
-    with pytest.raises(StaleToken, match=f"has {MOST_LATE} late reports of a already"):
+    with pytest.raises(StaleToken, match=f"already has {MOST_LATE} late reports of a"):
         world.report(order.model_copy(update={"token": 99}), completed(), "a")
     assert len(world.store.trials.reports("s1", order.trial)) == MOST_LATE
     assert len(world.store.events.list("s1")) == noted
@@ -244,7 +166,7 @@ def test_a_device_tells_nothing_of_a_study_that_does_not_have_it(world: World) -
         world.loop.observe(told)
     assert world.store.observations.list("s1") == ()
     assert world.store.studies.get("s1").phase is Phase.HOLDING
-    world.loop.afresh(world.store.studies.get("s1"), "again")
+    world.loop.start_over(world.store.studies.get("s1"), "again")
     with pytest.raises(InvalidInput, match="s1 does not have the device other"):
         world.report(world.assigned(), completed(), "other")
     assert world.store.trials.reports("s1", 9) == ()
@@ -423,7 +345,7 @@ def test_a_study_whose_trials_are_abandoned_one_after_another_is_paused(world: W
         world.report(world.assigned("a"), completed(), "a")
         assert world.wait(world.patience_s) == 1
     assert world.store.studies.get("s1").phase is Phase.PAUSED
-    assert world.store.events.list("s1")[-1].text.endswith("the last had no report of b")
+    assert world.store.events.list("s1")[-1].text.endswith("check the agent of b")
     assert isinstance(world.ask("a"), Release)
 
 
@@ -538,7 +460,7 @@ def test_trials_run_only_in_the_hours_allowed_but_holding_always(world: World) -
     world.run(truth)
     world.loop.hours = lambda _: False
     assert isinstance(world.ask(), HoldOrder)
-    world.loop.afresh(world.store.studies.get("s1"), "again")
+    world.loop.start_over(world.store.studies.get("s1"), "again")
     assert isinstance(world.ask(), Idle)
 
 

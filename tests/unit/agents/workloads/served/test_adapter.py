@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from agents.host.host import HostClock
 from agents.load.generator import LoadShape
 from agents.target.side import (
     LiveSignal,
@@ -40,14 +41,6 @@ from tuner.core import (
 )
 
 
-class WallClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
 @pytest.fixture
 def server() -> Iterator[StandIn]:
     server = StandIn()
@@ -57,7 +50,7 @@ def server() -> Iterator[StandIn]:
 
 def attached(server: StandIn, shape: LoadShape | None = None) -> Side:
     return attach(
-        server.url, seed=0, state_dir=Path(), clock=WallClock(), shape=shape or LoadShape(2)
+        server.url, seed=0, state_dir=Path(), clock=HostClock(), shape=shape or LoadShape(2)
     )
 
 
@@ -359,15 +352,15 @@ class TestAttaching:
     )
     def test_addresses_that_cannot_be_meant_are_refused(self, url: str) -> None:
         with pytest.raises(InvalidInput, match=r"http://127\.0\.0\.1:PORT"):
-            open_workload(url, seed=0, state_dir=Path(), clock=WallClock())
+            open_workload(url, seed=0, state_dir=Path(), clock=HostClock())
 
     @pytest.mark.parametrize("spec", ["", "http", "referense", "https://127.0.0.1:1"])
     def test_an_unknown_workload_is_told_what_there_is(self, spec: str) -> None:
         with pytest.raises(InvalidInput, match=r"choose reference, or http://127\.0\.0\.1:PORT"):
-            open_workload(spec, seed=0, state_dir=Path(), clock=WallClock())
+            open_workload(spec, seed=0, state_dir=Path(), clock=HostClock())
 
     def test_a_url_opens_the_server_there(self, server: StandIn) -> None:
-        workload = open_workload(server.url + "/", seed=0, state_dir=Path(), clock=WallClock())
+        workload = open_workload(server.url + "/", seed=0, state_dir=Path(), clock=HostClock())
         assert workload.actuator.read() == {"instances": 1, "batch_size": 1}
         workload.close()
 
@@ -407,19 +400,19 @@ class TestReference:
     ) -> None:
         monkeypatch.setattr(child, "NEEDS", ("torch_of_another_world",))
         with pytest.raises(InvalidInput, match="torch_of_another_world; pip install"):
-            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())
 
     def test_a_server_that_does_not_start_shows_the_end_of_its_log(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(child, "SERVER", "agents.workloads.no_such_server")
         with pytest.raises(DeviceLost, match="No module named") as caught:
-            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())
         assert str(tmp_path / "reference.log") in caught.value.hint
 
     def test_a_model_that_there_is_not_is_bad_input(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="invalid choice: 'resnet5'"):
-            open_workload("reference:resnet5", seed=0, state_dir=tmp_path, clock=WallClock())
+            open_workload("reference:resnet5", seed=0, state_dir=tmp_path, clock=HostClock())
 
     def test_a_server_that_is_never_ready_is_given_up_and_ended(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -430,7 +423,7 @@ class TestReference:
         monkeypatch.setattr(child, "START_S", 0.2)
         began = time.monotonic()
         with pytest.raises(DeviceLost, match="it said nothing"):
-            open_workload("reference", seed=0, state_dir=tmp_path, clock=WallClock())
+            open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())
         assert time.monotonic() - began < 10.0
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from agents.host.host import HostClock
 from agents.load.generator import LoadShape
 from agents.target.side import Side
 from agents.workloads.served import attach
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import Later, MeterContract
-from tests.unit.agents.workloads.served.test_adapter import WallClock
 from tests.unit.agents.workloads.stand_in import StandIn
 from tuner.core import Origin
 
@@ -26,7 +26,7 @@ def server() -> Iterator[StandIn]:
 
 @pytest.fixture
 def side(server: StandIn) -> Iterator[Side]:
-    side = attach(server.url, seed=0, state_dir=Path(), clock=WallClock(), shape=LoadShape(2))
+    side = attach(server.url, seed=0, state_dir=Path(), clock=HostClock(), shape=LoadShape(2))
     yield side
     server.gate.set()
     side.close()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import SPACE, setting
-from tuner.cli.score import score
+from tuner.bench.true_score import score
 from tuner.core import Constraint, Objective, Setting
 
 LIMIT = (Constraint.parse("latency_p99_ms <= 1.2x baseline"),)

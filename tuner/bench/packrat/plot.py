@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tuner.core import ConfigError, InvalidInput, StoreError
 
 if TYPE_CHECKING:
-    from tuner.cli.plans import Asked
+    from tuner.bench.packrat.plans import PlanRequest
 
 
-def draw(path: Path, asked: Asked) -> None:
+def draw(path: Path, request: PlanRequest) -> None:
     """Draw the latency of powers of two of items, up to what was profiled or asked for.
 
     Raises:
@@ -27,17 +27,17 @@ def draw(path: Path, asked: Asked) -> None:
         ) from None
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    profile, threads = asked.measured.profile, asked.threads
-    batches = _batches(asked)
+    profile, threads = request.measured.profile, request.threads
+    batches = _batches(request)
     lines = {
         f"fat: one instance, {threads} threads": lambda b: profile.fat(threads, b),
         "best single instance": lambda b: profile.single(threads, b),
-        "Packrat, predicted": lambda b: _predicted(asked, b),
+        "Packrat, predicted": lambda b: _predicted(request, b),
     }
     for (label, value), marker in zip(lines.items(), "osD", strict=True):
         x, y = _known(batches, value)
         axes.plot(x, y, marker=marker, label=label)
-    best = _measured(asked)
+    best = _measured(request)
     if best:
         axes.scatter(list(best), list(best.values()), marker="x", color="black", zorder=3,
                      label="several instances, measured")  # fmt: skip
@@ -48,7 +48,7 @@ def draw(path: Path, asked: Asked) -> None:
     axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("items in the batch")
     axes.set_ylabel("milliseconds until all are done")
-    axes.set_title(f"{asked.measured.model} on {threads} threads")
+    axes.set_title(f"{request.measured.model} on {threads} threads")
     axes.grid(alpha=0.3)
     axes.legend()
     try:
@@ -61,8 +61,8 @@ def draw(path: Path, asked: Asked) -> None:
         raise ConfigError(f"cannot draw {path}: {error}", hint="name a .png file") from None
 
 
-def _batches(asked: Asked) -> list[int]:
-    most = max(asked.batch, asked.measured.profile.batches[-1])
+def _batches(request: PlanRequest) -> list[int]:
+    most = max(request.batch, request.measured.profile.batches[-1])
     return [2**k for k in range(most.bit_length())]
 
 
@@ -70,22 +70,22 @@ def _known(
     batches: Sequence[int], seconds: Callable[[int], float | None]
 ) -> tuple[list[int], list[float]]:
     """Return the batch sizes for which there is a value, and the values in milliseconds."""
-    found = {b: s for b in batches if (s := seconds(b)) is not None}
-    return list(found), [1000.0 * s for s in found.values()]
+    known = {b: s for b in batches if (s := seconds(b)) is not None}
+    return list(known), [1000.0 * s for s in known.values()]
 
 
-def _predicted(asked: Asked, batch: int) -> float | None:
+def _predicted(request: PlanRequest, batch: int) -> float | None:
     try:
-        return asked.packing(batch).latency_s
+        return request.packing(batch).latency_s
     except InvalidInput:
         return None
 
 
-def _measured(asked: Asked) -> dict[int, float]:
+def _measured(request: PlanRequest) -> dict[int, float]:
     """Return the quickest measured plan of several instances by its items, in milliseconds."""
     best: dict[int, float] = {}
-    for window in asked.measured.windows:
-        if window.instances * window.threads <= asked.threads:
+    for window in request.measured.windows:
+        if window.instances * window.threads <= request.threads:
             items = window.instances * window.batch
             best[items] = min(1000.0 * window.latency_s, best.get(items, float("inf")))
     return dict(sorted(best.items()))

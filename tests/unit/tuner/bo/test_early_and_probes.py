@@ -6,15 +6,15 @@ import pytest
 
 from tests.builders import knob, setting
 from tests.unit.tuner.bo.searches import (
-    HOPELESS,
     LADDER,
     NOTHING,
+    UNPROMISING,
     Belief4,
     at_baseline,
+    believing,
     idle,
     ladder,
     measured,
-    told,
 )
 from tuner.bo.explore import explore, worth
 from tuner.bo.search import Search
@@ -32,7 +32,7 @@ def after(
     """Return a search told what to believe after some trials and so many that showed nothing new."""
     at = ladder(safety=safety)
     past = [*at_baseline(at), *trials, *(idle(at, spent) if spent else ())]
-    return told(at, past, *({1000: NOTHING, **world} for world in worlds), rest=HOPELESS)
+    return believing(at, past, *({1000: NOTHING, **world} for world in worlds), rest=UNPROMISING)
 
 
 def suggested(search: Search) -> Try:
@@ -51,7 +51,7 @@ def test_a_trial_ten_times_as_long_has_to_promise_more_but_not_ten_times_as_much
     only = setting(1000), setting(800), setting(700, 2)
     at = ladder(space=Space((LADDER.knob("gpu.clock_mhz"), slow), only))
     world = {1000: NOTHING, 800: GOOD, 700: (promise, *GOOD[1:])}
-    answer = suggested(told(at, [*at_baseline(at), *idle(at)], world))
+    answer = suggested(believing(at, [*at_baseline(at), *idle(at)], world))
     assert answer.setting["gpu.clock_mhz"] == tried
 
 
@@ -96,12 +96,12 @@ def test_a_setting_that_has_two_windows_gets_no_third_for_what_it_would_teach() 
     assert suggested(twice).setting == setting(800)
 
 
-def test_a_lesson_says_whether_it_is_the_promising_setting_that_it_measures() -> None:
+def test_a_safety_probe_names_the_promising_setting_where_it_measures_another() -> None:
     """Under `strict` 500 MHz is too long a stride to be made for its gain, safe as it is."""
     here = ({500: (-0.08, 0.002, latency, 0.005)} for latency in (0.10, 0.15))
     itself = suggested(after(*here, spent=12, safety=Safety.STRICT))
     assert itself.setting == setting(500)
-    assert "tells whether the most promising setting keeps its limits" in itself.why
+    assert "safety probe: energy_j should be" in itself.why
     beside = suggested(after(SLOW, FAST, spent=12))
     assert beside.setting == setting(900)
-    assert "tells whether a more promising setting keeps its limits" in beside.why
+    assert "safety probe for gpu.clock_mhz=" in beside.why

@@ -28,7 +28,7 @@ LEAST, MOST = 1e-12, 1e15
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a table tells of one model: instances alone, and several side by side."""
+    """What a table holds of one model: instances alone, and several side by side."""
 
     model: str
     profile: Profile

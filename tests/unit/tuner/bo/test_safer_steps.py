@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import setting
-from tests.unit.tuner.bo.searches import NOTHING, Belief4, at_baseline, idle, ladder, told
+from tests.unit.tuner.bo.searches import NOTHING, Belief4, at_baseline, believing, idle, ladder
 from tuner.bo.explore import explore
 from tuner.core import Safety, Try
 
@@ -32,7 +32,7 @@ GOOD, BAD = 0.05, 0.28
 
 def suggested(*worlds: World, safety: Safety = Safety.BALANCED) -> Try:
     at = ladder(safety=safety)
-    answer = explore(told(at, [*at_baseline(at), *idle(at)], *worlds))
+    answer = explore(believing(at, [*at_baseline(at), *idle(at)], *worlds))
     assert answer is not None
     return answer
 
@@ -40,7 +40,7 @@ def suggested(*worlds: World, safety: Safety = Safety.BALANCED) -> Try:
 def test_a_leap_is_made_in_steps() -> None:
     answer = suggested(*[world(GOOD)] * 3, world(BAD))
     assert answer.setting == setting(800)
-    assert answer.why.endswith("a step towards what promises more at more risk")
+    assert answer.why.endswith("a safer step towards a better setting")
 
 
 def test_what_most_likely_keeps_the_limits_is_no_leap() -> None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from policies.packrat.interference import Interference, fit
 from policies.packrat.packing import Aim, Group, Packing, best_packing
 from policies.packrat.policy import PROVEN
-from tuner.cli.profiles import Measured
+from tuner.bench.packrat.profiles import Measured
 from tuner.core import ConfigError, Constraint, Estimate, InvalidInput
 
 
-class Asked:
-    """A question to a measured profile."""
+class PlanRequest:
+    """What is to be planned: a measured profile, the threads, the batch and the memory to use."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedBatch:
     """The answer: the instances and what they are expected to reach beside the fat instance.
 
     `plan_latency_s` is what each entry of `plan` is expected to take. `speedup` is how many times as
@@ -81,7 +81,7 @@ class Planned:
     notes: tuple[str, ...]
 
 
-def planned(asked: Asked, objective: str, constraint: str) -> Planned:
+def plan_batch(request: PlanRequest, objective: str, constraint: str) -> PlannedBatch:
     """Return the best plan. Raises InvalidInput and its kin for what has no answer."""
     try:
         aim = Aim(objective)
@@ -89,63 +89,63 @@ def planned(asked: Asked, objective: str, constraint: str) -> Planned:
         raise ConfigError(
             f"--objective cannot be {objective!r}", hint=f"choose {', '.join(Aim)}"
         ) from None
-    profile = asked.measured.profile
-    fat_s = profile.fat(asked.threads, asked.batch)
-    found = asked.packing(asked.batch, aim, _limit_s(constraint, fat_s))
-    reference = asked.batch / fat_s if fat_s is not None else None
-    reached = asked.batch / found.latency_s
+    profile = request.measured.profile
+    fat_s = profile.fat(request.threads, request.batch)
+    packing = request.packing(request.batch, aim, _limit_s(constraint, fat_s))
+    reference = request.batch / fat_s if fat_s is not None else None
+    reached = request.batch / packing.latency_s
     if aim is Aim.THROUGHPUT:
-        reached = found.throughput_per_s
-    correction = asked.interference
+        reached = packing.throughput_per_s
+    correction = request.interference
     error = correction.error_median
     speedup = reached / reference if reference is not None else None
-    doubt = None if speedup is None else speedup * _doubt(asked, found)
-    return Planned(
-        model=asked.measured.model,
-        threads=asked.threads,
-        batch=asked.batch,
+    doubt = None if speedup is None else speedup * _doubt(request, packing)
+    return PlannedBatch(
+        model=request.measured.model,
+        threads=request.threads,
+        batch=request.batch,
         objective=objective,
-        plan=found.groups,
+        plan=packing.groups,
         plan_latency_s=tuple(
             profile.points[g.threads, g.batch].latency_s
-            * correction.slowdown(g.threads, found.threads)
-            for g in found.groups
+            * correction.slowdown(g.threads, packing.threads)
+            for g in packing.groups
         ),
-        predicted_latency_s=found.latency_s,
+        predicted_latency_s=packing.latency_s,
         fat_latency_s=fat_s,
         speedup=speedup,
         speedup_stderr=doubt,
-        throughput_per_s=found.throughput_per_s,
-        energy_j=found.energy_j,
-        idle_threads=asked.threads - found.threads,
-        room=found.items,
+        throughput_per_s=packing.throughput_per_s,
+        energy_j=packing.energy_j,
+        idle_threads=request.threads - packing.threads,
+        room=packing.items,
         interference_percent=100.0 * correction.share,
         interference_error_percent=None if error is None else 100.0 * error,
-        notes=(*_gain_notes(asked, found, speedup, doubt), *_notes(asked, found, aim)),
+        notes=(*_gain_notes(request, packing, speedup, doubt), *_notes(request, packing, aim)),
     )
 
 
-def _doubt(asked: Asked, found: Packing) -> float:
+def _doubt(request: PlanRequest, packing: Packing) -> float:
     """Return by what share a plan's gain on the fat instance may be off: one standard error."""
-    points, slower = asked.measured.profile.points, asked.interference
-    cell = asked.measured.profile.fat_cell(asked.threads, asked.batch)
-    if cell is None or found.groups == (Group(1, *cell),):
+    points, slower = request.measured.profile.points, request.interference
+    cell = request.measured.profile.fat_cell(request.threads, request.batch)
+    if cell is None or packing.groups == (Group(1, *cell),):
         return 0.0
     fat = points[cell]
     doubts = []
-    for group in found.groups:
+    for group in packing.groups:
         point = points[group.threads, group.batch]
-        slowdown = slower.slowdown(group.threads, found.threads)
-        side_by_side = slower.doubt(group.threads, found.threads) / slowdown
+        slowdown = slower.slowdown(group.threads, packing.threads)
+        side_by_side = slower.doubt(group.threads, packing.threads) / slowdown
         doubts.append(math.hypot(point.stderr_s / point.latency_s, side_by_side))
     return math.hypot(fat.stderr_s / fat.latency_s, max(doubts))
 
 
 def _gain_notes(
-    asked: Asked, found: Packing, speedup: float | None, doubt: float | None
+    request: PlanRequest, packing: Packing, speedup: float | None, doubt: float | None
 ) -> Iterator[str]:
     """Yield how far the gain can be trusted."""
-    if found.instances > 1 and not asked.interference.windows:
+    if packing.instances > 1 and not request.interference.windows:
         yield (
             "the profile has no rows of several instances: how much slower they are side by side is "
             "not known here, and not in the expected times"
@@ -157,32 +157,32 @@ def _gain_notes(
         )
 
 
-def _notes(asked: Asked, found: Packing, aim: Aim) -> Iterator[str]:
+def _notes(request: PlanRequest, packing: Packing, aim: Aim) -> Iterator[str]:
     """Yield what one must know to read the plan rightly."""
-    profile = asked.measured.profile
-    if found.items > asked.batch:
+    profile = request.measured.profile
+    if packing.items > request.batch:
         yield (
-            f"no profiled batch sizes add up to {asked.batch} here: the plan has room for "
-            f"{found.items}, and its instances run fewer items at the cost of their full batch"
+            f"no profiled batch sizes add up to {request.batch} here: the plan has room for "
+            f"{packing.items}, and its instances run fewer items at the cost of their full batch"
         )
-    fat = profile.fat_cell(asked.threads, asked.batch)
+    fat = profile.fat_cell(request.threads, request.batch)
     if fat is None:
         yield (
-            f"the profile has no instance with {asked.threads} threads and {asked.batch} items or "
+            f"the profile has no instance with {request.threads} threads and {request.batch} items or "
             "more: there is nothing to compare with"
         )
-    elif fat[1] > asked.batch:
+    elif fat[1] > request.batch:
         yield (
-            f"the fat instance was not profiled with {asked.batch} items: it is taken to cost as much "
+            f"the fat instance was not profiled with {request.batch} items: it is taken to cost as much "
             f"as with {fat[1]}"
         )
-    rounded = 1 << (asked.batch - 1).bit_length()
-    if aim is Aim.LATENCY and rounded > asked.batch:
+    rounded = 1 << (request.batch - 1).bit_length()
+    if aim is Aim.LATENCY and rounded > request.batch:
         try:
-            larger = asked.packing(rounded)
+            larger = request.packing(rounded)
         except InvalidInput:
             return
-        if larger.latency_s < found.latency_s:
+        if larger.latency_s < packing.latency_s:
             yield (
                 f"{rounded} items would be done in {larger.latency_s:.4g} s: "
                 f"round the batch up (--batch {rounded})"

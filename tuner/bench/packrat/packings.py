@@ -19,11 +19,11 @@ TRIES = 4
 Shapes = Sequence[tuple[int, int]]
 """Threads and items of each instance of a packing."""
 Packing = tuple[Group, ...]
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TimedWindow:
     """One window: seconds of a batch with their standard error, and the share that others took."""
 
     latency_s: float
@@ -31,23 +31,27 @@ class Shown:
     foreign: float
 
 
+Pair = tuple[TimedWindow, TimedWindow]
+"""A window of the fat instance and one of the packing, measured next to each other."""
+
+
 @dataclass(slots=True)
-class Quiet:
+class QuietTimer:
     """Measures windows and throws away those in which others computed.
 
-    After `TRIES` the quietest counts, and `disturbed` counts it: a machine that is never quiet shows
-    something, and says so.
+    After `TRIES` the quietest counts, and `disturbed` counts it: a machine that is never quiet is
+    measured all the same, and reported.
     """
 
-    window: Callable[[Shapes], Shown]
+    window: Callable[[Shapes], TimedWindow]
     most_foreign: float
     rejected: int = 0
     disturbed: int = 0
     worst: float = 0.0
 
-    def __call__(self, shapes: Shapes) -> Shown:
+    def __call__(self, shapes: Shapes) -> TimedWindow:
         """Return a window, of so many tries the first quiet or the quietest one."""
-        seen: list[Shown] = []
+        seen: list[TimedWindow] = []
         while len(seen) < TRIES:
             shown = self.window(shapes)
             seen.append(shown)
@@ -76,7 +80,7 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Comparison:
     """One batch size: the chosen packing against the fat instance.
 
     `candidate` is the packing that promised most, by what it showed side by side, or else by what
@@ -122,8 +126,8 @@ class ModelBench:
     threads: int
     batches: tuple[int, ...]
     windows: int
-    timed: Quiet
-    tell: Tell
+    timed: QuietTimer
+    report: Report
     points: dict[Cell, ProfilePoint] = field(default_factory=dict)
     plans: list[PlanWindow] = field(default_factory=list)
 
@@ -158,16 +162,16 @@ class ModelBench:
                 cell = (group.threads, group.batch)
                 if cell not in self.points:
                     continue
-                self.tell(f"{group.instances} × ⟨{group.threads}, {group.batch}⟩ side by side")
+                self.report(f"{group.instances} × ⟨{group.threads}, {group.batch}⟩ side by side")
                 shown = self._repeated([cell] * group.instances)
                 self.plans.append(
                     PlanWindow(group.instances, *cell, shown.latency_s, shown.stderr_s)
                 )
 
-    def compare(self, batch: int) -> Compared:
+    def compare(self, batch: int) -> Comparison:
         """Choose a packing, confirm it against the fat instance, then measure the two once more.
 
-        The windows that choose are not those that are told: the best of several noisy choices looks
+        The windows that choose are not those reported: the best of several noisy choices looks
         better than it is.
         """
         fat = (Group(1, self.threads, batch),)
@@ -181,8 +185,8 @@ class ModelBench:
         else:
             point = self.points[self.threads, batch]
             plan, gain = fat, Gain(1.0, 0.0)
-            fat_shown = shown = Shown(point.latency_s, point.stderr_s, 0.0)
-        return Compared(
+            fat_shown = shown = TimedWindow(point.latency_s, point.stderr_s, 0.0)
+        return Comparison(
             batch=batch,
             candidate=candidate,
             predicted_latency_s=predicted_s,
@@ -215,13 +219,13 @@ class ModelBench:
         quickest = min(expected, key=lambda groups: expected[groups])
         return quickest, predictions[quickest]
 
-    def _turns(self, groups: Sequence[Group], batch: int, what: str) -> list[tuple[Shown, Shown]]:
+    def _turns(self, groups: Sequence[Group], batch: int, what: str) -> list[Pair]:
         """Return windows of the fat instance and of a packing, in pairs, each first in its turn."""
         fat = [(self.threads, batch)]
         packed = [(g.threads, g.batch) for g in groups for _ in range(g.instances)]
-        pairs: list[tuple[Shown, Shown]] = []
+        pairs: list[Pair] = []
         for turn in range(self.windows):
-            self.tell(f"batch {batch}: {what}, turn {turn + 1} of {self.windows}")
+            self.report(f"batch {batch}: {what}, turn {turn + 1} of {self.windows}")
             if turn % 2 == 0:
                 first = self.timed(fat)
                 pairs.append((first, self.timed(packed)))
@@ -231,15 +235,15 @@ class ModelBench:
         return pairs
 
     def _point(self, cell: Cell) -> None:
-        self.tell(f"⟨{cell[0]} threads, {cell[1]} items⟩ alone")
+        self.report(f"⟨{cell[0]} threads, {cell[1]} items⟩ alone")
         shown = self._repeated([cell])
         self.points[cell] = ProfilePoint(shown.latency_s, shown.stderr_s)
 
-    def _repeated(self, shapes: Shapes) -> Shown:
+    def _repeated(self, shapes: Shapes) -> TimedWindow:
         return _mean([self.timed(shapes) for _ in range(self.windows)])
 
 
-def _mean(windows: Sequence[Shown]) -> Shown:
+def _mean(windows: Sequence[TimedWindow]) -> TimedWindow:
     """Return several windows as one; the standard error is the larger of theirs and their scatter's."""
     count = len(windows)
     inner = math.hypot(*(w.stderr_s for w in windows)) / count
@@ -247,10 +251,10 @@ def _mean(windows: Sequence[Shown]) -> Shown:
         statistics.stdev(w.latency_s for w in windows) / math.sqrt(count) if count > 1 else 0.0
     )
     mean = statistics.fmean(w.latency_s for w in windows)
-    return Shown(mean, max(inner, scatter), max(w.foreign for w in windows))
+    return TimedWindow(mean, max(inner, scatter), max(w.foreign for w in windows))
 
 
-def _gain(pairs: Sequence[tuple[Shown, Shown]]) -> Gain:
+def _gain(pairs: Sequence[Pair]) -> Gain:
     """Return how many times as fast the second ones were."""
     logs = [math.log(fat.latency_s / other.latency_s) for fat, other in pairs]
     inner = math.sqrt(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tuner.cli.profiles import COLUMNS, read_profile
+from tuner.bench.packrat.profiles import COLUMNS, read_profile
 from tuner.core import TuningError
 
 NUMBERS = st.one_of(

@@ -1,0 +1,94 @@
+"""A tuner that gives an order until it has been obeyed, and its orders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tests.fakes import StubTuner
+from tuner.core import Phase, Plan
+from tuner.wire import Assignment, HoldOrder, Idle, Release
+
+FOUND = {"gpu.clock_mhz": 1000, "batch_size": 1}
+HELD = {"gpu.clock_mhz": 800, "batch_size": 2}
+TRIAL = Assignment(
+    study="s1",
+    revision=1,
+    trial=1,
+    attempt=1,
+    token=1,
+    nonce="n1",
+    lease_s=30.0,
+    phase=Phase.TUNING,
+    setting={"gpu.clock_mhz": 600, "batch_size": 4},
+    baseline=FOUND,
+    metrics=("energy_j",),
+    window_s=10.0,
+    max_window_s=10.0,
+)
+HOLD = HoldOrder(
+    study="s1",
+    revision=1,
+    plan=Plan.single(HELD),
+    baseline=FOUND,
+    limits=((),),
+    metrics=("energy_j",),
+    valid_for_s=36000.0,
+    observe_s=15.0,
+    window_s=10.0,
+)
+ORDERS = (
+    TRIAL,
+    HOLD,
+    TRIAL.model_copy(update={"trial": 2, "token": 2, "setting": {**HELD, "batch_size": 4}}),
+    Release(why="the study is over"),
+)
+
+
+@dataclass
+class PatientTuner(StubTuner):
+    """Gives an order until it has been obeyed, as a tuner does whose answers may get lost."""
+
+    script: tuple[Assignment | HoldOrder | Release, ...] = ORDERS
+    given: int = 0
+    held_polls: int = 0
+    released: bool = False
+    reported: set[int] = field(default_factory=set)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        answered = super().answer(request)
+        path, message = self.heard[-1]
+        if path == "/v1/trials/report":
+            self.reported.add(message["trial"])
+        return answered
+
+    @property
+    def believed(self) -> bool:
+        """Whether the tuner takes a hold to be in force, by the last word it had."""
+        for path, message in reversed(self.heard):
+            if path.endswith("/next"):
+                return bool(message["holding"])
+        return False
+
+    def _next(self, message: dict[str, Any]) -> httpx.Response:
+        while self.given < len(self.script) and self._obeyed(self.script[self.given], message):
+            self.given += 1
+        order = self.script[self.given] if self.given < len(self.script) else Idle(why="all done")
+        self.released |= isinstance(order, Release)
+        self.orders = [order]
+        self.time.sleep(min(5.0, message["wait_s"]))
+        return super()._next(message)
+
+    def _obeyed(self, order: Assignment | HoldOrder | Release, poll: dict[str, Any]) -> bool:
+        if isinstance(order, Assignment):
+            return order.trial in self.reported
+        if isinstance(order, Release):
+            return not poll["holding"] and poll["applied"]["level"] == "original"
+        self.held_polls += poll["holding"] == order.study
+        return self.held_polls > 4 or bool(self._ends(order))
+
+    def _ends(self, order: HoldOrder) -> list[dict[str, Any]]:
+        told = self.told("/holds/report")
+        return [m for m in told if m["ended"] and m["revision"] == order.revision]

@@ -1,0 +1,76 @@
+"""An agent whose device is behind the actuator's socket, and its orders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.actuator.client import RemoteKnobs, open_remote
+from agents.host.host import HostClock
+from agents.target.side import Side
+from agents.target.target import Target
+from tests.chaos.theatre import GPU, HELD, TRIED, TRIED_NEXT, Theatre
+from tests.fakes import Rig
+from tuner.core import Metric, Origin, Phase, Plan
+from tuner.wire import Assignment, HoldOrder, Release
+
+TRIAL = Assignment(
+    study="s1",
+    revision=1,
+    trial=1,
+    attempt=1,
+    token=1,
+    nonce="n1",
+    lease_s=30.0,
+    phase=Phase.TUNING,
+    setting=TRIED,
+    baseline={"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400},
+    metrics=("energy_j",),
+    window_s=10.0,
+    max_window_s=10.0,
+)
+Order = Assignment | HoldOrder | Release
+ORDERS: tuple[Order, ...] = (
+    TRIAL,
+    HoldOrder(
+        study="s1",
+        revision=1,
+        plan=Plan.single(HELD),
+        baseline=TRIAL.baseline,
+        limits=((),),
+        metrics=("energy_j",),
+        valid_for_s=3600.0,
+        observe_s=600.0,
+        window_s=10.0,
+    ),
+    TRIAL.model_copy(update={"trial": 2, "token": 2, "setting": TRIED_NEXT}),
+    Release(why="the study is over"),
+)
+
+
+@dataclass
+class RemoteRig(Rig):
+    """An agent whose device is behind the actuator's socket."""
+
+    remote: RemoteKnobs | None = None
+
+    @property
+    def target(self) -> Target:
+        assert self.remote is not None
+        device = Side(
+            name="fake",
+            kind="fake",
+            board=self.remote.board,
+            version="1",
+            space=self.remote.space,
+            metrics=tuple(Metric(name, Origin.SIMULATED) for name in self.listed),
+            actuator=self.remote,
+            meter=self.meter,
+        )
+        return Target((device,))
+
+
+def open_rig(folder: Path, theatre: Theatre) -> RemoteRig:
+    folder.mkdir(exist_ok=True)
+    remote = open_remote(Path(theatre.config.socket), GPU, HostClock())
+    return RemoteRig(folder, workload=False, remote=remote)

@@ -1,0 +1,70 @@
+"""The reference server as a process, and a client of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from agents.host.host import HostClock
+from agents.load.generator import HttpCaller, LoadRun, LoadShape
+
+COMMAND = [sys.executable, "-m", "agents.workloads.reference.serve", "--width", "8"]
+
+
+class Running:
+    """A server process with a small model, and a client of it."""
+
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        ready = json.loads(self.process.stdout.readline())
+        assert ready["ready"] is True
+        self.url: str = ready["url"]
+        self.client = httpx.Client(base_url=self.url, timeout=60.0, trust_env=False)
+
+    def get(self, path: str) -> dict[str, Any]:
+        told: dict[str, Any] = self.client.get(path).raise_for_status().json()
+        return told
+
+    def put(self, **knobs: object) -> httpx.Response:
+        return self.client.put("/knobs", json=knobs)
+
+    def workers(self) -> list[int]:
+        """The processes that serve, or are to."""
+        told = self.get("/stats")
+        return [p for p in told["pids"] if p not in (self.process.pid, *told["spare_pids"])]
+
+    def kill_spares(self) -> None:
+        for pid in self.get("/stats")["spare_pids"]:
+            os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: self.get("/stats")["spare_pids"] == [])
+
+    def load(self, callers: int = 4) -> LoadRun:
+        port = int(self.url.rpartition(":")[2])
+        return LoadRun(
+            lambda: HttpCaller("127.0.0.1", port, "/infer"), LoadShape(callers), clock=HostClock()
+        )
+
+    def close(self) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

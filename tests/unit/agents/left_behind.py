@@ -1,0 +1,52 @@
+"""A device that an agent which was killed left at a hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from agents.config import Attachment
+from agents.holding.holder import Holder
+from agents.holding.journal import Journal
+from agents.host.host import Host, HostClock
+from agents.main import open_target
+from tests.builders import START
+from tuner.core import (
+    Plan,
+    Setting,
+)
+from tuner.wire import HoldOrder
+
+A100 = Attachment("simulated:a100")
+DEVICE = "simulated-a100@host"
+HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
+
+
+def hold(state: Path, at: datetime = START) -> Setting:
+    """Leave a device at a hold, as an agent that was killed does, and return what it was before."""
+    target = open_target(A100, DEVICE, 0, state, Path("/"))
+    before = target.read()
+    keeper = Holder(
+        DEVICE,
+        target,
+        folder=state / "holds",
+        journal=Journal(state / "journal"),
+        attached={"spec": A100.spec, "seed": "0"},
+        host=Host("host", "boot-1", 2),
+        clock=HostClock(),
+        now=lambda: at,
+    )
+    keeper.take(
+        HoldOrder(
+            study="s1",
+            revision=3,
+            plan=Plan.single(HELD),
+            baseline=before,
+            limits=((),),
+            metrics=("energy_j",),
+            valid_for_s=3600.0,
+            observe_s=60.0,
+            window_s=10.0,
+        )
+    )
+    return before

@@ -1,0 +1,96 @@
+"""A tuner's loop over a memory store, and devices that answer as a surface says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from db.memory.store import MemoryStore
+from tests.builders import Descend, Time, applied, completed, device, study
+from tuner.core import (
+    Outcome,
+    Phase,
+    Setting,
+    Study,
+)
+from tuner.study.loop import Loop
+from tuner.wire import (
+    Assignment,
+    HoldOrder,
+    Poll,
+    TrialReport,
+)
+
+
+@dataclass
+class World:
+    """A tuner's loop over a memory store, and devices that answer as a surface says."""
+
+    time: Time = field(default_factory=Time)
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def __post_init__(self) -> None:
+        self.loop = self.restarted()
+
+    def restarted(self) -> Loop:
+        """Return the loop as another process would have it."""
+        return Loop(self.store, lambda _: Descend(), self.time.now, monotonic=self.time.monotonic)
+
+    def wait(self, seconds: float) -> int:
+        """Let time pass, reaping as the schedule does; return how many trials were given up."""
+        ended = 0
+        for _ in range(math.ceil(seconds / 10.0)):
+            self.time.sleep(10.0)
+            ended += self.loop.reap()
+        return ended
+
+    @property
+    def patience_s(self) -> float:
+        """How long a trial waits for its agent, and a little more."""
+        return self.loop.lease_s + self.loop.abandon_s + 20.0
+
+    def start(self, *names: str) -> Study:
+        for name in names or ("sim",):
+            self.loop.register(device(name))
+        fresh = study(Phase.BASELINE, devices=names or ("sim",))
+        self.store.studies.add(fresh, "test", "created")
+        return fresh
+
+    def ask(
+        self, name: str = "sim", agent: str = "host/1", holding: str = "", unable: str = ""
+    ) -> object:
+        poll = Poll(agent=agent, applied=applied(name), holding=holding, unable=unable)
+        return self.loop.order(name, poll)
+
+    def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
+        order = self.ask(name, agent)
+        assert isinstance(order, Assignment), order
+        return order
+
+    def report(self, order: Assignment, outcome: Outcome, name: str = "sim") -> str:
+        return self.loop.record(
+            TrialReport(
+                device=name,
+                study=order.study,
+                trial=order.trial,
+                attempt=order.attempt,
+                token=order.token,
+                nonce=order.nonce,
+                outcome=outcome,
+            )
+        ).result
+
+    def run(self, surface: Callable[[Setting], Outcome], most: int = 40) -> HoldOrder:
+        for _ in range(most):
+            order = self.ask()
+            if isinstance(order, HoldOrder):
+                return order
+            assert isinstance(order, Assignment), order
+            assert self.report(order, surface(order.setting)) == "closed"
+        raise AssertionError("the study does not come to hold")
+
+
+def truth(at: Setting) -> Outcome:
+    clock = float(at["gpu.clock_mhz"])
+    return completed(clock / 100.0, 100.0 + (1000.0 - clock) / 40.0)

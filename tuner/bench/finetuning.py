@@ -1,0 +1,106 @@
+"""Read windows measured beside fine-tuning from a CSV file, for admission.
+
+One row per window, all of one inference at one setting, the batch apart: `batch_size`, the metric of
+the constraint, and, where fine-tuning ran beside it throughout, `finetuning_gflop` and
+`finetuning_flop_per_byte` of one of its steps (empty where nothing did). What
+`jouletune history --study ID --format csv` writes needs only these two columns beside its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from policies.polythrottle.admission import BATCH, Demand, Mix, MixWindow
+from tuner.core import Estimate, InvalidInput
+
+GFLOP, INTENSITY = "finetuning_gflop", "finetuning_flop_per_byte"
+KNOB = "knob:"
+
+Row = Mapping[str, str]
+
+
+def read_windows(path: Path, metric: str) -> list[MixWindow]:
+    """Read what each window showed of a metric. Windows that prove nothing of it are left out.
+
+    These are trials that did not complete or were cut short, and tails without a bound.
+
+    Raises:
+        InvalidInput: no such file, a column is missing, a cell is no usable number, or the windows
+            are of several settings.
+    """
+    windows = []
+    for number, row in enumerate(_rows(path, metric), 2):
+        if not _proves(row, metric):
+            continue
+        where = f"{path}, row {number}"
+        idle = 0.0 if not row[GFLOP] and not row[INTENSITY] else math.nan
+        beside = Demand(_cell(where, row, GFLOP, idle), _cell(where, row, INTENSITY, idle))
+        stderr = _cell(where, row, f"{metric}:stderr", 0.0)
+        shown = Estimate.of_mean(_above(where, row, metric), stderr)
+        batch = _above(where, row, BATCH)
+        if not batch.is_integer():
+            raise InvalidInput(
+                f"{where}: {BATCH} = {row[BATCH]!r} is no count", hint="mend the row"
+            )
+        windows.append(MixWindow(Mix(Demand(), int(batch), beside), shown))
+    return windows
+
+
+def _above(where: str, row: Row, name: str) -> float:
+    """Return a number of a row that has to be above zero. Raises InvalidInput."""
+    value = _cell(where, row, name)
+    if value == 0.0:
+        raise InvalidInput(
+            f"{where}: {name} = {row[name]!r} is not above zero", hint="mend the row"
+        )
+    return value
+
+
+def _cell(where: str, row: Row, name: str, default: float = math.nan) -> float:
+    """Return a number of a row, the default where the cell is empty. Raises InvalidInput."""
+    text = row.get(name, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0.0):
+        raise InvalidInput(f"{where}: {name} = {text!r} is no usable number", hint="mend the row")
+    return value
+
+
+def _rows(path: Path, metric: str) -> Sequence[Row]:
+    """Return the rows, knobs without their prefix. Raises InvalidInput."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            read = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"cannot read {path}: {error}", hint="name a CSV file") from None
+    for number, row in enumerate(read, 2):
+        # DictReader files surplus cells under None and fills missing ones with None.
+        if None in row or None in row.values():
+            raise InvalidInput(
+                f"{path}, row {number}: not as many cells as columns", hint="mend the row"
+            )
+    knobs = {n for row in read for n in row if n and n.startswith(KNOB)} - {KNOB + BATCH}
+    moved = [name for name in sorted(knobs) if len({row[name] for row in read}) > 1]
+    if moved:
+        raise InvalidInput(
+            f"{path} has windows at several values of {', '.join(moved)}",
+            hint="keep those of the setting that is held: interference depends on it",
+        )
+    rows = [{name.removeprefix(KNOB): text for name, text in row.items() if name} for row in read]
+    missing = [n for n in (BATCH, metric, GFLOP, INTENSITY) if not rows or n not in rows[0]]
+    if missing:
+        raise InvalidInput(
+            f"{path} has no column {', '.join(missing)}" if rows else f"{path} has no rows",
+            hint=f"say what ran beside each window in {GFLOP} and {INTENSITY}",
+        )
+    return rows
+
+
+def _proves(row: Row, metric: str) -> bool:
+    whole = row.get("state", "completed") == "completed" and row.get("censored") != "True"
+    return whole and bool(row.get(f"{metric}:high", "bounded")) and bool(row[metric])
