@@ -67,8 +67,8 @@ def known_truth(spec: str) -> Truth | None:
     kind, _, rest = _found(spec)
     if kind not in TRUTHS:
         return None
-    told: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
-    return told
+    truth: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
+    return truth
 
 
 def true_score(objective: Objective, values: Mapping[str, float]) -> float:
