@@ -76,7 +76,7 @@ def true_score(objective: Objective, values: Mapping[str, float]) -> float:
     score = objective.score(values)
     if score is None:
         raise MetricUnavailable(
-            f"nobody knows the true {objective.metric} here",
+            f"the true {objective.metric} is not known here",
             hint=f"aim at one of: {', '.join(values)}",
         )
     return score
