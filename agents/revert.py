@@ -99,7 +99,7 @@ def _put_all_back(state_dir: Path, root: Path, journal: Journal, patience_s: flo
 def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
     done: list[str] = []
     failures: list[str] = []
-    untold: list[str] = []
+    unreported: list[str] = []
     journal, spool = Journal(state_dir / "journal"), Spool(state_dir / "spool")
     for entry in journal.devices():
         try:
@@ -110,12 +110,12 @@ def _revert(state_dir: Path, root: Path, tell: bool) -> list[str]:
             log.info("event=reverted device=%s", entry.device)
             done.append(entry.device)
         if tell and not spool.put(_word(entry.device, root)):
-            untold.append(entry.device)
+            unreported.append(entry.device)
     if failures:
         raise ActuationError("; ".join(failures), hint="mend that, then revert again")
-    if untold:
+    if unreported:
         raise StoreError(
-            f"{', '.join(untold)} is back as it was found, but the disk does not take the word for "
+            f"{', '.join(unreported)} is back as it was found, but the disk does not take the word for "
             "the tuner, which would tune on",
             hint="pause the study before you start the agent",
         )

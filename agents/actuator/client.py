@@ -282,12 +282,12 @@ def open_remote(
         NotFound: it has no such device.
     """
     line = ActuatorClient(path)
-    told = line.ask("capabilities")
-    for about in told["devices"]:
+    answer = line.ask("capabilities")
+    for about in answer["devices"]:
         if about["uuid"] == uuid:
-            return RemoteKnobs(line, about, told, clock, choose, roles)
+            return RemoteKnobs(line, about, answer, clock, choose, roles)
     line.close()
-    known = ", ".join(c["uuid"] for c in told["devices"]) or "none"
+    known = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
     raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
 
 

@@ -69,8 +69,8 @@ def known_truth(spec: str) -> Truth | None:
     kind, _, rest = _found(spec)
     if kind not in TRUTHS:
         return None
-    told: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
-    return told
+    truth: Truth = plugins.load(GROUP, TRUTHS, kind)(rest)
+    return truth
 
 
 def true_score(objective: Objective, values: Mapping[str, float]) -> float:
@@ -78,7 +78,7 @@ def true_score(objective: Objective, values: Mapping[str, float]) -> float:
     score = objective.score(values)
     if score is None:
         raise MetricUnavailable(
-            f"nobody knows the true {objective.metric} here",
+            f"the true {objective.metric} is not known here",
             hint=f"aim at one of: {', '.join(values)}",
         )
     return score

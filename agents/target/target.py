@@ -155,10 +155,10 @@ class Target:
         """Return in words where a metric comes from: the sides that list it, the workload's first."""
         sides = self.sides.values()
         listing = [side for side in sides if any(m.name == metric for m in side.metrics)]
-        told = listing or [self.runs]
-        if self.workload in told:
-            told = [self.runs]
-        return " + ".join(_source(side, metric) for side in told)
+        listed = listing or [self.runs]
+        if self.workload in listed:
+            listed = [self.runs]
+        return " + ".join(_source(side, metric) for side in listed)
 
     def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
         """Return the target as the tuner knows it."""

@@ -187,8 +187,8 @@ class TargetWindow:
         on_device = (self.total("foreign_s") or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
         ours = self._own_s + (used or 0.0)
-        told = used is not None or not self._workload
-        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if told else 0.0
+        known = used is not None or not self._workload
+        on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if known else 0.0
         return min(1.0, max(on_device, on_host))
 
     @property

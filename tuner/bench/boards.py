@@ -126,7 +126,7 @@ def questions(
     for device in devices:
         if known_truth(device) is None:
             raise InvalidInput(
-                f"nobody knows the true values of {device!r}", hint="choose one like simulated:tx2"
+                f"the true values of {device!r} are unknown", hint="choose one like simulated:tx2"
             )
         for seed in range(seeds):
             for policy in policies:
@@ -295,5 +295,5 @@ def _true_limits(study: Study, truth: Truth) -> tuple[Limit, ...]:
 def _truth(device: str) -> Truth:
     truth = known_truth(device)
     if truth is None:
-        raise InvalidInput(f"nobody knows the true values of {device!r}")
+        raise InvalidInput(f"the true values of {device!r} are unknown")
     return truth

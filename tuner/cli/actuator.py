@@ -67,8 +67,8 @@ def restore(
     with closing(_line(config, socket)) as line:
         if device:
             line.ask("restore", device=device)
-            told = line.ask("read", device=device)
-            wrong = {device: told["paused"] or told["trouble"]}
+            answer = line.ask("read", device=device)
+            wrong = {device: answer["paused"] or answer["trouble"]}
         else:
             wrong = line.ask(verb)["wrong"]
     for name, why in wrong.items():
@@ -167,14 +167,14 @@ def _asked(
     from tuner.core import TuningError
 
     line = _line(config, socket)
-    told, devices = line.ask("capabilities"), []
-    for about in told["devices"]:
+    answer, devices = line.ask("capabilities"), []
+    for about in answer["devices"]:
         try:
             devices.append(about | line.ask("read", device=about["uuid"]))
         except TuningError as error:
             devices.append(about | NOTHING | {"trouble": str(error)})
     line.close()
-    return devices, told["missing"], told["stay"]
+    return devices, answer["missing"], answer["stay"]
 
 
 def _answers(config: Path, socket: Path | None) -> bool:

@@ -96,9 +96,9 @@ def revert(
 
     if stay and lift:
         raise ConfigError("--stay and --lift contradict each other", hint="give one of them")
-    told = load_agent_config(config) if config else None
-    folder = state_dir or (told.state_dir if told else STATE_DIR)
-    root = told.root if told else Path("/")
+    configured = load_agent_config(config) if config else None
+    folder = state_dir or (configured.state_dir if configured else STATE_DIR)
+    root = configured.root if configured else Path("/")
     if lift:
         lifted = reverting.lift(folder)
         if as_json:

@@ -45,17 +45,17 @@ class Lines:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told: dict[str, int] = {}
+        self._shown: dict[str, int] = {}
         self._phase: dict[str, Phase] = {}
         self._best: dict[str, str] = {}
 
     def update(self, title: str, view: StudyView, trials: Sequence[TrialView]) -> None:
         """Print what is new since the last look."""
-        if view.id not in self._told:
+        if view.id not in self._shown:
             self.say(title)
         ended = [t for t in trials if t.state.final]
-        new = ended[self._told.get(view.id, 0) :]
-        self._told[view.id] = len(ended)
+        new = ended[self._shown.get(view.id, 0) :]
+        self._shown[view.id] = len(ended)
         for trial in new:
             self._enter(view.id, trial.phase)
             self.say(f"    {line(trial, view)}")

@@ -56,7 +56,7 @@ def stop_all(
     else:
         typer.echo(stopped(view))
         for device in view.devices:
-            typer.echo(_told(device))
+            typer.echo(_state_text(device))
     if any(device.state != "original" for device in view.devices):
         raise typer.Exit(1)
 
@@ -71,16 +71,16 @@ def _waited(api: OperatorApi) -> StopView:
         time.sleep(LOOK_S)
 
 
-def _told(device: StoppedDevice) -> str:
+def _state_text(device: StoppedDevice) -> str:
     """Return what is known of a device, and what to do where that is not enough."""
     from tuner.cli.figures import when
 
     if device.state == "original":
         return f"{device.device} is back at its original setting"
     known = (
-        f"OFFLINE since {when(device.last_seen)}, so nobody knows how it is set"
+        f"OFFLINE since {when(device.last_seen)}, so its setting is unknown"
         if device.state == "offline"
-        else f"has not said within {WAIT_S:g} s that it is back"
+        else f"has not reported within {WAIT_S:g} s that it is back"
     )
     return (
         f"{device.device} {known}; on its host run `jouletune agent revert --stay`, "

@@ -50,9 +50,9 @@ def comparable(context: Context, other: Context) -> bool:
     return unlike(context, other) is None
 
 
-def is_at(told: Context, context: Context) -> bool:
+def is_at(measured_at: Context, context: Context) -> bool:
     """Return whether a window that tells its load was measured at this one: all of it is told."""
-    return context.keys() <= told.keys() and comparable(told, context)
+    return context.keys() <= measured_at.keys() and comparable(measured_at, context)
 
 
 def baseline_context(study: Study, trials: Iterable[Trial]) -> Context:

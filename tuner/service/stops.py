@@ -43,8 +43,8 @@ def stop_view(loop: Loop) -> StopView:
     stop = loop.store.stops.current()
     if stop is None:
         return StopView(in_force=False)
-    told = tuple(_stopped(loop, stop, device) for device in loop.store.devices.list())
-    return StopView(in_force=True, at=stop.at, who=stop.who, why=stop.why, devices=told)
+    states = tuple(_stopped(loop, stop, device) for device in loop.store.devices.list())
+    return StopView(in_force=True, at=stop.at, who=stop.who, why=stop.why, devices=states)
 
 
 def _stopped(loop: Loop, stop: FleetStop, device: Device) -> StoppedDevice:

@@ -41,11 +41,11 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
 
 def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> Side:
-    told = Exposition(http, config)
+    exposition = Exposition(http, config)
     knobs = [HttpKnob(http, calls, clock) for calls in config.knobs]
     actuator = (
-        RestartableHttpKnobs(http, knobs, told.started)
-        if told.tells_start
+        RestartableHttpKnobs(http, knobs, exposition.started)
+        if exposition.tells_start
         else HttpKnobs(http, knobs)
     )
     actuator.read()
@@ -54,12 +54,12 @@ def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> 
         meter = LoadMeter(
             partial(_caller, config.url, config.load),
             config.load.shape,
-            told.counting,
+            exposition.counting,
             clock,
             seed,
         )
     else:
-        meter = PrometheusMeter(told.figures, told.counting, clock, REPORT_S)
+        meter = PrometheusMeter(exposition.figures, exposition.counting, clock, REPORT_S)
 
     return Side(
         name=config.name,
@@ -67,10 +67,12 @@ def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> 
         board=config.url,
         version=config.version,
         space=actuator.space,
-        metrics=_metrics(config, told),
+        metrics=_metrics(config, exposition),
         actuator=actuator,
         meter=meter,
-        cannot={} if told.tells_cpu else {"cpu_time_ms": f"{config.name} does not tell {CPU}"},
+        cannot={}
+        if exposition.tells_cpu
+        else {"cpu_time_ms": f"{config.name} does not tell {CPU}"},
         source=_source(config),
     )
 
@@ -81,11 +83,11 @@ def _caller(url: str, load: OurLoad) -> HttpCaller:
     return HttpCaller(host, port, load.path, method=load.method, body=load.body)
 
 
-def _metrics(config: ServiceConfig, told: Exposition) -> tuple[Metric, ...]:
+def _metrics(config: ServiceConfig, exposition: Exposition) -> tuple[Metric, ...]:
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     names += [] if config.load is None else ["latency_mean_ms"]
     arriving = config.load is None or config.load.shape.rate_per_s is not None
-    cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if told.tells_cpu else []
+    cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if exposition.tells_cpu else []
     return (
         *(Metric(name, scope=Scope.SERVICE) for name in names),
         *([ARRIVALS] if arriving else []),

@@ -42,10 +42,10 @@ class Exposition:
         good, failed = self._latency, self._failures
         names = [series.name for series in (good, failed) if series.name]
         samples = scrape(self._http.client, self.url, names)
-        told = histogram(samples, good.name, good.keep)
-        edges = tuple(edge * good.unit_ms for edge in told.edges)
+        latencies = histogram(samples, good.name, good.keep)
+        edges = tuple(edge * good.unit_ms for edge in latencies.edges)
         count = counter(samples, failed.name, failed.keep) if failed.name else 0.0
-        return Figures(Histogram(edges, told.counts), round(count))
+        return Figures(Histogram(edges, latencies.counts), round(count))
 
     def counting(self) -> Totals:
         """Begin to count the CPU time, where it is told. Raises MeasurementError."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policies.packrat.interference import Interference, PlanWindow, fit
 from policies.packrat.packing import Group, best_packing
 from policies.packrat.profile import Cell, Profile, ProfilePoint
-from policies.packrat.profiling import lower_bound, open_points
+from policies.packrat.profiling import FASTER_PER_HALVING, lower_bound, open_points
 from tuner.core import InvalidInput
 
 THREADS = (1, 2, 4, 8, 16)
@@ -72,8 +72,11 @@ def test_bounds_come_from_fewer_items_fewer_threads_and_more_threads() -> None:
     known = {(4, 2): ProfilePoint(1.0), (1, 1): ProfilePoint(3.0)}
     assert lower_bound(known, (4, 8)) == 1.0, "more items take no less"
     assert lower_bound(known, (2, 2)) == 1.5, "twice the threads are at most twice as fast"
-    assert lower_bound({(4, 2): ProfilePoint(1.0)}, (2, 2)) == 0.8, "a fifth per halving"
-    assert lower_bound({(4, 2): ProfilePoint(1.0)}, (1, 2)) == pytest.approx(0.64)
+    halved = lower_bound({(4, 2): ProfilePoint(1.0)}, (2, 2))
+    assert halved == pytest.approx(1.0 - FASTER_PER_HALVING), (
+        "fewer threads are a little faster at most"
+    )
+    assert lower_bound({(4, 2): ProfilePoint(1.0)}, (1, 2)) == pytest.approx(halved**2)
     assert lower_bound(known, (8, 1)) == 0.375
     assert lower_bound({}, (1, 1)) == 0.0
     assert lower_bound({(1, 1): ProfilePoint(1.0, stderr_s=0.1)}, (1, 1)) == pytest.approx(

@@ -138,7 +138,7 @@ def test_stop_all_waits_for_a_device_that_is_online_but_not_for_ever(
     worlds.operations(store)
     seen_now(store)
     code, out, _ = ask("stop-all")
-    assert (code, "sim has not said within" in out) == (1, True)
+    assert (code, "sim has not reported within" in out) == (1, True)
 
 
 def test_stop_all_is_done_once_every_device_has_said_that_it_is_back(
