@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections import Counter
 from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,13 @@ OURS = ["tuner", "agents", "policies", "db"]
 @pytest.mark.parametrize("name", OURS)
 def test_we_alone_own_our_import_names(name: str) -> None:
     assert set(packages_distributions()[name]) == {"jouletune"}
+
+
+def test_no_two_classes_share_a_name() -> None:
+    top = Path(__file__).parents[1]
+    trees = [ast.parse(p.read_text()) for name in OURS for p in (top / name).rglob("*.py")]
+    classes = Counter(n.name for t in trees for n in ast.walk(t) if isinstance(n, ast.ClassDef))
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
 @pytest.mark.parametrize(

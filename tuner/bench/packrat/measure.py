@@ -14,7 +14,7 @@ from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from policies.packrat.interference import fit
 from policies.packrat.profile import Profile
-from tuner.bench.packrat.packings import Comparison, ModelBench, QuietTimer, Shapes, TimedWindow
+from tuner.bench.packrat.packings import Comparison, ModelBench, PackingWindow, QuietTimer, Shapes
 from tuner.bench.packrat.plans import PlanRequest
 from tuner.bench.packrat.plot import draw
 from tuner.bench.packrat.profiles import Measured
@@ -71,9 +71,9 @@ def measure_model(
     recipe = Recipe(which, seed, which.width, inputs(which, seed), max(batches))
     with timing.Timer(recipe, cores, Path("/proc/stat")) as timer:
 
-        def window(shapes: Shapes) -> TimedWindow:
+        def window(shapes: Shapes) -> PackingWindow:
             sample = timer.window(shapes, windows.seconds)
-            return TimedWindow(sample.latency_s, sample.stderr_s, sample.foreign)
+            return PackingWindow(sample.latency_s, sample.stderr_s, sample.foreign)
 
         def step(what: str) -> None:
             progress(f"{name}: {what}", len(bench.cells) + 2 * windows.count * len(batches))

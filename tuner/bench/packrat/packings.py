@@ -23,7 +23,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class TimedWindow:
+class PackingWindow:
     """One window: seconds of a batch with their standard error, and the share that others took."""
 
     latency_s: float
@@ -31,7 +31,7 @@ class TimedWindow:
     foreign: float
 
 
-Pair = tuple[TimedWindow, TimedWindow]
+Pair = tuple[PackingWindow, PackingWindow]
 """A window of the fat instance and one of the packing, measured next to each other."""
 
 
@@ -43,15 +43,15 @@ class QuietTimer:
     measured all the same, and reported.
     """
 
-    window: Callable[[Shapes], TimedWindow]
+    window: Callable[[Shapes], PackingWindow]
     most_foreign: float
     rejected: int = 0
     disturbed: int = 0
     worst: float = 0.0
 
-    def __call__(self, shapes: Shapes) -> TimedWindow:
+    def __call__(self, shapes: Shapes) -> PackingWindow:
         """Return a window, of so many tries the first quiet or the quietest one."""
-        seen: list[TimedWindow] = []
+        seen: list[PackingWindow] = []
         while len(seen) < TRIES:
             shown = self.window(shapes)
             seen.append(shown)
@@ -185,7 +185,7 @@ class ModelBench:
         else:
             point = self.points[self.threads, batch]
             plan, gain = fat, Gain(1.0, 0.0)
-            fat_shown = shown = TimedWindow(point.latency_s, point.stderr_s, 0.0)
+            fat_shown = shown = PackingWindow(point.latency_s, point.stderr_s, 0.0)
         return Comparison(
             batch=batch,
             candidate=candidate,
@@ -239,11 +239,11 @@ class ModelBench:
         shown = self._repeated([cell])
         self.points[cell] = ProfilePoint(shown.latency_s, shown.stderr_s)
 
-    def _repeated(self, shapes: Shapes) -> TimedWindow:
+    def _repeated(self, shapes: Shapes) -> PackingWindow:
         return _mean([self.timed(shapes) for _ in range(self.windows)])
 
 
-def _mean(windows: Sequence[TimedWindow]) -> TimedWindow:
+def _mean(windows: Sequence[PackingWindow]) -> PackingWindow:
     """Return several windows as one; the standard error is the larger of theirs and their scatter's."""
     count = len(windows)
     inner = math.hypot(*(w.stderr_s for w in windows)) / count
@@ -251,7 +251,7 @@ def _mean(windows: Sequence[TimedWindow]) -> TimedWindow:
         statistics.stdev(w.latency_s for w in windows) / math.sqrt(count) if count > 1 else 0.0
     )
     mean = statistics.fmean(w.latency_s for w in windows)
-    return TimedWindow(mean, max(inner, scatter), max(w.foreign for w in windows))
+    return PackingWindow(mean, max(inner, scatter), max(w.foreign for w in windows))
 
 
 def _gain(pairs: Sequence[Pair]) -> Gain:

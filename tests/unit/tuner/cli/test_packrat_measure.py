@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.tuner.bench.packrat.machine import Machine
-from tuner.bench.packrat.packings import Shapes, TimedWindow
+from tuner.bench.packrat.packings import PackingWindow, Shapes
 from tuner.cli.app import main
 
 
@@ -30,7 +30,7 @@ class FakeTimer:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def window(self, shapes: Shapes, length_s: float) -> TimedWindow:
+    def window(self, shapes: Shapes, length_s: float) -> PackingWindow:
         return self._machine.window(shapes)
 
     def own_bytes(self) -> int:

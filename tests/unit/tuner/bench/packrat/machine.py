@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.bench.packrat.packings import Shapes, TimedWindow
+from tuner.bench.packrat.packings import PackingWindow, Shapes
 
 
 def seconds(shapes: Shapes) -> float:
@@ -24,9 +24,9 @@ class Machine:
         self._foreign = iter(foreign)
         self._luck = iter(luck)
 
-    def window(self, shapes: Shapes) -> TimedWindow:
+    def window(self, shapes: Shapes) -> PackingWindow:
         self.asked.append(list(shapes))
         off = 1.0 + 0.002 * (len(self.asked) % 3 - 1)
         if len(shapes) > 1:
             off *= next(self._luck, 1.0)
-        return TimedWindow(seconds(shapes) * off, 0.00001, next(self._foreign, 0.0))
+        return PackingWindow(seconds(shapes) * off, 0.00001, next(self._foreign, 0.0))
