@@ -247,7 +247,7 @@ class TestRefusing:
 
 def measured_surfaces() -> Path | None:
     """Where the measured surfaces lie: the environment says so, or beside the checkout."""
-    beside = Path(__file__).parents[4].parent / "shared" / "data" / "surfaces"
+    beside = Path(__file__).parents[5].parent / "shared" / "data" / "surfaces"
     folder = Path(os.environ.get("JOULETUNE_SURFACES", beside))
     return folder if folder.is_dir() else None
 
