@@ -17,7 +17,6 @@ from agents.host.host import Host
 from agents.target.target import Target
 from tuner import files
 from tuner.core import (
-    ActuationError,
     Clock,
     Level,
     Limit,
@@ -28,6 +27,7 @@ from tuner.core import (
     Verdict,
     judge,
     render_setting,
+    setting_key,
 )
 from tuner.wire import HoldOrder
 
@@ -145,7 +145,8 @@ class Holder:
                 self._become(self._granted(order, now, monotonic, hold.row, hold.broken))
                 self._confirm()
             return
-        row = order.plan.row({})
+        kept = hold is not None and hold.order.plan == order.plan
+        row = hold.row if hold is not None and kept else order.plan.row({})
         log.info(
             "event=hold device=%s study=%s revision=%d setting=%r",
             self._device,
@@ -224,7 +225,10 @@ class Holder:
                 log.warning("event=plan_lost device=%s", self._device)
                 self.enforce()
                 return
-            row = hold.order.plan.row_of(self._target.read())
+            now = setting_key(self._target.read())
+            if now == setting_key(hold.setting):
+                return
+            row = hold.order.plan.row_of(dict(now))
             if row is not None and row != hold.row:
                 log.info("event=plan_row device=%s row=%d", self._device, row)
                 self._become(hold.model_copy(update={"row": row}))
@@ -264,7 +268,7 @@ class Holder:
             self._become(seen.model_copy(update={"row": row}))
             try:
                 self.enforce()
-            except ActuationError:
+            except TuningError:
                 self._become(seen)
                 raise
             return True

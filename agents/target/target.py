@@ -16,12 +16,14 @@ from tuner.core import (
     Device,
     DeviceLost,
     Metric,
+    OverDevices,
     Part,
     Plan,
     Quantities,
     Setting,
     Space,
     TuningError,
+    quantity_of,
     render_setting,
     weakest,
 )
@@ -153,12 +155,14 @@ class Target:
 
     def source(self, metric: str) -> str:
         """Return in words where a metric comes from: the sides that list it, the workload's first."""
-        sides = self.sides.values()
-        listing = [side for side in sides if any(m.name == metric for m in side.metrics)]
-        listed = listing or [self.runs]
+        listed = [side for side in self.sides.values() if lists(side, metric)] or [self.runs]
         if self.workload in listed:
-            listed = [self.runs]
-        return " + ".join(_source(side, metric) for side in listed)
+            return _source(self.runs, metric)
+        source = " + ".join(_source(side, metric) for side in listed)
+        blind = [side.name for side in self.devices if side not in listed]
+        if not blind or quantity_of(metric, self.quantities).over_devices is not OverDevices.SUM:
+            return source
+        return f"{source}, without {', '.join(blind)}: no meter"
 
     def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
         """Return the target as the tuner knows it."""
@@ -342,6 +346,11 @@ def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
 
 def _of(side: Side, setting: Setting) -> Setting:
     return {knob.name: setting[knob.name] for knob in side.space.knobs}
+
+
+def lists(side: Side, metric: str) -> bool:
+    """Return whether a side lists a metric."""
+    return any(m.name == metric for m in side.metrics)
 
 
 def _source(side: Side, metric: str) -> str:

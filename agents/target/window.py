@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.target.side import OffersLoad
-from agents.target.target import Target
+from agents.target.target import Target, lists
 from tuner.core import (
     ANYWHERE,
     STANDARD,
@@ -30,7 +30,7 @@ from tuner.core import (
 )
 
 SECONDS = "seconds"
-ENERGY = "energy_j"
+ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,13 @@ class TargetWindow:
         self._metrics = {m.name: m for m in target.metrics}
         self._devices, self._declared = len(target.devices), target.quantities
         self._workload = target.workload is not None
+        self._latest: list[dict[str, float]] = [{} for _ in target.sides]
+        self._metered = [n for n, d in enumerate(target.devices) if lists(d, ENERGY)]
         self._windows: list[Window] = []
         meters = [side.meter for side in target.sides.values()]
         if context:
             meters = offering(meters, context)
-        self._sent: dict[str, float] = {}
+        self._sent: dict[str, float] = dict(context)
         for meter in meters:
             self._sent |= meter.context if isinstance(meter, OffersLoad) else {}
         try:
@@ -158,7 +160,8 @@ class TargetWindow:
 
     def context(self) -> Context:
         """Return the load so far as far as no setting changes it: its rate, where somebody offers one."""
-        rate = self._finished.get("arrival_rate_per_s") if self.offered else None
+        told = self.offered or "arrival_rate_per_s" in self._sent
+        rate = self._finished.get("arrival_rate_per_s") if told else None
         return self._sent if rate is None else {**self._sent, "arrival_rate_per_s": rate.mean}
 
     def load(self) -> Load:
@@ -172,7 +175,7 @@ class TargetWindow:
 
     def throttled(self) -> tuple[str, ...]:
         """Return the reasons for which the device was throttled within the window."""
-        prefix = "throttled_"
+        prefix = THROTTLED
         names = {name for mark in self._marks for name in mark if name.startswith(prefix)}
         return tuple(
             sorted(n.removeprefix(prefix).removesuffix("_s") for n in names if self.total(n))
@@ -184,7 +187,7 @@ class TargetWindow:
         Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told. A
         workload that does not tell its CPU time cannot be told from others.
         """
-        on_device = (self.total("foreign_s") or 0.0) / max(self.seconds, 1e-9)
+        on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
         ours = self._own_s + (used or 0.0)
         known = used is not None or not self._workload
@@ -198,10 +201,9 @@ class TargetWindow:
     def _take(self, ask: Sequence[Callable[[], Reading]]) -> dict[str, float]:
         """Read all sides, and return the totals."""
         readings = [one() for one in ask]
-        totals: dict[str, float] = {}
         shown: dict[str, list[Estimate]] = {}
         for number, reading in enumerate(readings):
-            totals |= reading.totals
+            self._latest[number] |= reading.totals
             for name, estimate in reading.estimates.items():
                 alike = shown.setdefault(name, []) if number < self._devices else []
                 shown[name] = [*alike, estimate]
@@ -209,9 +211,24 @@ class TargetWindow:
             name: merged_estimate(found, quantity_of(name, self._declared).over_devices)
             for name, found in shown.items()
         }
-        metered = [r.totals[ENERGY] for r in readings[: self._devices] if ENERGY in r.totals]
-        if metered and not any(ENERGY in r.totals for r in readings[self._devices :]):
-            totals[ENERGY] = math.fsum(metered)
+        devices, others = self._latest[: self._devices], self._latest[self._devices :]
+        return {**self._of_devices(devices), **{k: v for side in others for k, v in side.items()}}
+
+    def _of_devices(self, told: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """Return what the devices told together: their energy adds up, of others' work the most counts.
+
+        Where one that has a meter has not told its energy, or stands still beside another that does
+        not, nobody knows the sum.
+        """
+        totals: dict[str, float] = {}
+        for side in told:
+            for name, value in side.items():
+                most = name == FOREIGN or name.startswith(THROTTLED)
+                totals[name] = max(totals.get(name, 0.0), value) if most else value
+        if len(self._metered) > 1 and totals.pop(ENERGY, None) is not None:
+            known = [told[n][ENERGY] for n in self._metered if ENERGY in told[n]]
+            if len(known) == len(self._metered) and (all(known) or not any(known)):
+                totals[ENERGY] = math.fsum(known)
         return totals
 
     def _ratio(self, ratio: Ratio, metric: Metric) -> Estimate | None:

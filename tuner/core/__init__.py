@@ -227,7 +227,6 @@ __all__ = [
     "MetricSample",
     "Forbidden",
     "GAP_S",
-    "GRAVEST_FIRST",
     "IllegalTransition",
     "InvalidInput",
     "Knob",

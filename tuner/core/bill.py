@@ -78,9 +78,9 @@ def draw_up(
         return shown - there[energy].mean if energy in there else 0.0
 
     overhead = math.fsum(
-        more_j(w.context, w.estimates[energy].mean) * w.load.completed
-        for w in windows
-        if energy in w.estimates
+        more_j(t.ran_at, w.estimates[energy].mean) * w.load.completed
+        for t in trials
+        if (w := t.measurement) is not None and energy in w.estimates
     )
     gain = per_item.mean - best[energy].mean if energy in best else None
     rate = baseline[capacity].mean if capacity in baseline else None

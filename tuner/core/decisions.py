@@ -10,8 +10,8 @@ from functools import cached_property
 from tuner.core.evidence import (
     Evidence,
     baseline_context,
-    comparable,
     counted,
+    is_at,
     trials_spent,
     weigh,
 )
@@ -60,7 +60,7 @@ class Past:
 
     def baseline_at(self, context: Context) -> Mapping[str, Estimate]:
         """Return what the baseline showed at a load that may be compared with this one; nothing else."""
-        if comparable(context, baseline_context(self.study, self.trials)):
+        if is_at(baseline_context(self.study, self.trials), context):
             return self.evidence.baseline
         return self.at(context).baseline
 

@@ -112,8 +112,12 @@ class Holds:
 
 
 def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:
-    """Return whether a held setting is proven to break a limit that the baseline is not."""
-    evidence = weigh(study, trials)
-    known = evidence.of(held)
-    broken = known is not None and known.verdict is Verdict.INFEASIBLE
-    return broken and evidence.broken is None
+    """Return whether a held setting is proven to break a limit that the baseline is not.
+
+    At every load that it was measured at: a row of a plan is held at its own.
+    """
+    past = Past(study=study, trials=tuple(trials))
+    loads = [t.context for t in past.trials if t.tries(held)]
+    known = [found for load in loads if (found := past.at(load).of(held)) is not None]
+    broken = bool(known) and all(one.verdict is Verdict.INFEASIBLE for one in known)
+    return broken and past.evidence.broken is None

@@ -30,7 +30,7 @@ class Memory:
     """
 
     def __init__(self, folder: Path | None, uuid: str, driver: str) -> None:
-        self._path = folder / "nvidia.json" if folder else None
+        self._path = folder / f"nvidia-{uuid}.json" if folder else None
         self.findings = Findings(uuid=uuid, driver=driver)
         try:
             kept = Findings(**json.loads(self._path.read_text("utf-8"))) if self._path else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from agents.load.prometheus import ARRIVALS, PrometheusMeter
 from agents.target.side import Side
 from agents.workloads.http.config import OurLoad, ServiceConfig, load_service_config
 from agents.workloads.http.exposition import CPU, Exposition
-from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableHttpKnobs
+from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableHttpKnobs, UnlistedValue
 from tuner.core import Clock, InvalidInput, Metric, Scope, TuningError
 
 REPORT_S = 1.0
@@ -48,7 +49,8 @@ def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> 
         if exposition.tells_start
         else HttpKnobs(http, knobs)
     )
-    actuator.read()
+    with suppress(UnlistedValue):  # it is told when it is read; putting it back must be possible
+        actuator.read()
     meter: LoadMeter | PrometheusMeter
     if config.load is not None:
         meter = LoadMeter(

@@ -12,6 +12,10 @@ from tuner.core import ActuationError, Clock, DeviceLost, Setting, Space, Value
 LOOK_S = 0.1
 
 
+class UnlistedValue(ActuationError):
+    """A knob is at a value that its file does not list."""
+
+
 class HttpKnob:
     """Sets and reads one knob of a service."""
 
@@ -38,10 +42,17 @@ class HttpKnob:
         for value in self.knob.values:
             if found == value and isinstance(found, bool) == isinstance(value, bool):
                 return value
-        raise ActuationError(
+        raise UnlistedValue(
             f"{name} is at {found!r}, which is not among its values",
             hint="list it in the service's file, or set another",
         )
+
+    def is_at(self, value: Value) -> bool:
+        """Return whether this is the value in force. Raises ActuationError, DeviceLost."""
+        try:
+            return self.read() == value
+        except UnlistedValue:
+            return False
 
     def set(self, value: Value) -> None:
         """Put a value in force and read it back, for as long as a change may take.
@@ -55,7 +66,7 @@ class HttpKnob:
         while True:
             try:
                 now: object = self.read()
-            except DeviceLost as error:  # a change may restart it
+            except (ActuationError, DeviceLost) as error:  # a change may restart it
                 if self._clock.monotonic() >= end:
                     raise
                 now = error.message
@@ -70,7 +81,11 @@ class HttpKnob:
 
 
 class HttpKnobs:
-    """Sets all knobs of a service, those that change, one by one."""
+    """Sets all knobs of a service, those that change, one by one.
+
+    Those that restart it come first, for a restart loses the others. A service that is at a value of its
+    own making is put to a listed one like any other.
+    """
 
     def __init__(self, http: LocalHttp, knobs: Sequence[HttpKnob]) -> None:
         self._knobs = tuple(knobs)
@@ -88,12 +103,13 @@ class HttpKnobs:
             UnknownKnob, OutOfRange: it does not fit; nothing was changed.
             ActuationError, DeviceLost: it was refused, or is not in force.
         """
-        before = self.read()
-        wanted = {**before, **setting}
-        self.space.check(wanted)
-        for one in self._knobs:
-            if wanted[one.knob.name] != before[one.knob.name]:
-                one.set(wanted[one.knob.name])
+        for name, value in setting.items():
+            self.space.knob(name).index(value)
+        wanted = [one for one in self._knobs if one.knob.name in setting]
+        wanted.sort(key=lambda one: not one.knob.cost.restart)
+        for one in wanted:
+            if not one.is_at(setting[one.knob.name]):
+                one.set(setting[one.knob.name])
 
 
 class RestartableHttpKnobs(HttpKnobs):

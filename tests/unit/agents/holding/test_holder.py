@@ -257,3 +257,15 @@ def test_a_dropped_hold_may_be_ordered_again(rig: Rig) -> None:
     assert holder(rig).current is None and keeper.refuses(order()) == "" and keeper.untold is None
     keeper.take(order())
     assert rig.setting == HELD
+
+
+def test_new_limits_for_the_same_plan_leave_its_row_in_force(rig: Rig) -> None:
+    plan = Plan((Row(8.0, HELD), Row(math.inf, BUSY)), "requests_in_system")
+    keeper = holder(rig)
+    keeper.take(order(plan=plan))
+    assert keeper.current is not None and keeper.follow(keeper.current, 0)
+    applied = len(rig.log)
+    tighter = Limit("latency_p99_ms", "<=", 40.0)
+    keeper.take(order(revision=2, plan=plan, limits=((tighter,), (tighter,))))
+    assert keeper.current.row == 0 and rig.setting == HELD
+    assert all(dict(setting).items() <= HELD.items() for _, setting in rig.log[applied:])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,12 @@ from agents.target.side import Side
 from agents.target.target import WORKLOAD, Target, speed_change
 from agents.target.window import TargetWindow, Usage
 from tests.builders import START, Time
-from tests.fakes import BATCH, CLOCK, FakeActuator, FakeMeter, Rig, refused, steady
+from tests.fakes import BATCH, CLOCK, FakeActuator, FakeMeter, Rig, Shows, refused, steady
 from tuner.core import (
     ActuationError,
     ConfigError,
     DeviceLost,
+    Estimate,
     Knob,
     Metric,
     OutOfRange,
@@ -264,3 +266,43 @@ class TestSeveralDevices:
         first, _, work = self.actuators([])
         with pytest.raises(ConfigError, match=r"gpu\.clock_mhz is a knob of two sides"):
             self.target(first, first, work)
+
+    def window(self, target: Target, *shows: Shows) -> TargetWindow:
+        """Return a window of five seconds in which the devices show what is told."""
+        time = Time()
+        for side, shown in zip(target.sides.values(), shows, strict=False):
+            assert isinstance(side.meter, FakeMeter)
+            side.meter.shows = shown
+        for side in target.sides.values():
+            assert isinstance(side.meter, FakeMeter)
+            side.meter.time = time
+        window = TargetWindow(target, time, Usage(2, lambda: 0.0))
+        for _ in range(5):
+            time.sleep(1.0)
+            window.read()
+        return window
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_what_one_device_suffers_another_does_not_hide(self, first: bool) -> None:
+        def calm(began: float, now: float) -> Mapping[str, float | Estimate]:
+            return {"foreign_s": 0.0, "throttled_power_s": 0.0}
+
+        def busy(began: float, now: float) -> Mapping[str, float | Estimate]:
+            return {"foreign_s": now - began, "throttled_power_s": now - began}
+
+        shows = (busy, calm) if first else (calm, busy)
+        window = self.window(self.target(*self.actuators([])), *shows)
+        assert window.throttled() == ("power",) and window.foreign() == 1.0
+
+    @pytest.mark.parametrize("silent", [{}, {"energy_j": 0.0}], ids=["silent", "standing still"])
+    def test_no_sum_is_told_where_one_meter_tells_nothing(self, silent: dict[str, float]) -> None:
+        window = self.window(
+            self.target(*self.actuators([])), steady(watts=50.0), lambda began, now: silent
+        )
+        assert "energy_j" not in window.estimates()
+
+    def test_what_has_no_meter_is_named_beside_the_sum(self) -> None:
+        target = self.target(*self.actuators([]))
+        gpu, cpu = target.devices
+        half = Target((gpu, replace(cpu, metrics=())), target.workload)
+        assert half.source("energy_j") == "the meter of gpu, without cpu: no meter"

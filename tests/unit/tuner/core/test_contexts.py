@@ -148,3 +148,14 @@ def test_a_window_is_compared_with_the_baseline_of_a_like_load_and_with_no_other
         assert shown["energy_j"].mean == pytest.approx(energy_j)
     assert known.baseline_at({"requests_in_system": 16.0}) == {}
     assert known.baseline_at({})["energy_j"].mean == pytest.approx(10.0)
+
+
+def test_a_load_by_another_signal_is_not_taken_for_the_studys() -> None:
+    closed, rate = {"requests_in_system": 4.0}, {"arrival_rate_per_s": 10.0}
+    trials = [
+        trial(1, measurement=window(10.0, context=closed)),
+        trial(2, measurement=window(30.0, context=rate), context=rate),
+    ]
+    known = past(study(), trials)
+    assert known.baseline_at(rate)["energy_j"].mean == pytest.approx(30.0)
+    assert known.baseline_at({"arrival_rate_per_s": 99.0}) == {}

@@ -150,7 +150,7 @@ class TestEnergy:
             opened()
         opened()
         assert nvml.monotonic() > began + 2.0
-        (tmp_path / "nvidia.json").write_text('{"uuid": 3}')
+        (tmp_path / f"nvidia-{A100}.json").write_text('{"uuid": 3}')
         began = nvml.monotonic()
         opened()
         assert nvml.monotonic() > began + 2.0

@@ -80,6 +80,8 @@ class Service(ThreadingHTTPServer):
         self.codec = "fast"
         self.asked: list[tuple[str, str, Any]] = []
         self.refused = self.deaf = self.gone = False
+        self.forgets = False
+        """Whether a change of its workers restarts it with its first codec."""
         self.late = 0
         """How many readings a change takes to show."""
         self.answered, self.failed, self.cpu_s = 0, 0, 1.5
@@ -135,6 +137,8 @@ class Handler(Spoken):
             return self.plain("no room", 409)
         if not self.server.deaf:
             self.server.config = body
+        if self.server.forgets:
+            self.server.codec = "fast"
         self.send_response(204)
         self.end_headers()
         return None
@@ -424,3 +428,34 @@ def test_a_file_without_figures_and_load_is_refused(service: Service, tmp_path: 
 def test_a_file_that_is_not_found_from_everywhere_is_refused(spec: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         open_workload(spec, seed=0, state_dir=Path(), clock=Time())
+
+
+def test_a_service_at_a_value_of_its_own_making_is_put_back_all_the_same(
+    service: Service, tmp_path: Path
+) -> None:
+    """It took what it was sent for something else: undoing, and a new start, must still set it."""
+    side = opened(tmp_path, service)
+    service.config["pool"]["workers"] = 3
+    with pytest.raises(ActuationError, match="not among its values"):
+        side.actuator.read()
+    side.actuator.apply({"workers": 4, "codec": "fast"})
+    assert side.actuator.read() == {"workers": 4, "codec": "fast"}
+    service.config["pool"]["workers"] = 3
+    side.close()
+    again = opened(tmp_path, service)
+    again.actuator.apply({"workers": 4})
+    assert service.config["pool"]["workers"] == 4
+    again.close()
+
+
+def test_what_restarts_a_service_is_set_before_what_a_restart_loses(
+    service: Service, tmp_path: Path
+) -> None:
+    head, workers, rest = FILE.format(url=service.url).split("[[knob]]")
+    codec, latency = rest.split("[latency]")
+    side = reopened(tmp_path, f"{head}[[knob]]{codec}[[knob]]{workers}[latency]{latency}")
+    service.forgets = True
+    side.actuator.apply({"codec": "small", "workers": 2})
+    found = side.actuator.read()
+    side.close()
+    assert found == {"codec": "small", "workers": 2}
