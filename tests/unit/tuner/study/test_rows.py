@@ -147,3 +147,13 @@ def test_a_window_of_another_load_or_of_none_that_is_known_is_no_drift(
     observe(world, ROWS[1], 1.25, context)
     Maintenance(world.loop, keep_days=30).watch_drift()
     assert world.store.studies.get("s1").phase is Phase.HOLDING
+
+
+def test_a_setting_that_is_good_at_its_rows_load_is_not_let_go_for_another() -> None:
+    tuning = replace(
+        study(Phase.TUNING), constraints=(Constraint.parse("latency_p99_ms <= 1.2x baseline"),)
+    )
+    usual = history()
+    too_slow = trial(99, setting(600), window(10.0, 150.0, context={BY: 4.0}))
+    assert not assignments.outgrown(tuning, [*usual, too_slow], setting(600))
+    assert assignments.outgrown(tuning, [*usual[:2], too_slow], setting(600))
