@@ -290,7 +290,7 @@ class HttpCaller:
         ).encode("ascii") + body
 
     def send(self) -> str:
-        """Send once and return what went wrong: empty for an answer with status 200."""
+        """Send once and return what went wrong: empty for an answer with status 2xx."""
         wrong = self._sent()
         return CUT_OFF if wrong and self._closed else wrong
 
@@ -311,7 +311,7 @@ class HttpCaller:
         except ValueError:
             self._drop()
             return "not an HTTP answer whose end is told"
-        return "" if answer == 200 else f"HTTP {answer}"
+        return "" if 200 <= answer < 300 else f"HTTP {answer}"
 
     def close(self) -> None:
         """Cut the connection."""

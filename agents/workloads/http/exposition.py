@@ -9,7 +9,7 @@ from agents.load.exposition import Histogram, counter, declared, histogram, scra
 from agents.load.meter import Totals
 from agents.load.prometheus import Figures
 from agents.workloads.http.config import Series, ServiceConfig
-from tuner.core import InvalidInput, MeasurementError
+from tuner.core import ActuationError, DeviceLost, InvalidInput, MeasurementError
 
 CPU = "process_cpu_seconds_total"
 STARTED = "process_start_time_seconds"
@@ -28,14 +28,20 @@ class Exposition:
         self.url = f"{http.url}{config.metrics}"
         self._http, self._path = http, config.metrics
         self._latency, self._failures = config.latency, config.failures
-        self.tells_cpu = self.tells_start = False
-        if config.latency.name:
+        try:
             text = http.call("GET", config.metrics).text
+        except DeviceLost:
+            raise
+        except ActuationError:
+            if config.latency.name:
+                raise
+            text = ""  # our own load needs no metrics
+        if config.latency.name:
             self._demand(config.latency, "histogram", text)
-            if config.failures.name:
-                self._demand(config.failures, "counter", text)
-            self.tells_cpu = CPU in declared(text, "counter")
-            self.tells_start = STARTED in declared(text, "gauge")
+        if config.failures.name:
+            self._demand(config.failures, "counter", text)
+        self.tells_cpu = CPU in declared(text, "counter")
+        self.tells_start = STARTED in declared(text, "gauge")
 
     def figures(self) -> Figures:
         """Return what is told now. Raises MeasurementError."""
@@ -67,7 +73,14 @@ class Exposition:
     def started(self) -> str:
         """Return when the service was started, in its own words. Raises ActuationError, DeviceLost."""
         text = self._http.call("GET", self._path).text
-        return next((line for line in text.splitlines() if line.startswith(f"{STARTED} ")), "")
+        return next(
+            (
+                line
+                for line in text.splitlines()
+                if line.startswith((f"{STARTED} ", f"{STARTED}{{"))
+            ),
+            "",
+        )
 
     def _cpu_s(self) -> float:
         return counter(scrape(self._http.client, self.url, (CPU,)), CPU, lambda _: True)

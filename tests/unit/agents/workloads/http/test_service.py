@@ -459,3 +459,20 @@ def test_what_restarts_a_service_is_set_before_what_a_restart_loses(
     found = side.actuator.read()
     side.close()
     assert found == {"codec": "small", "workers": 2}
+
+
+def test_under_our_own_load_a_restart_and_cpu_time_are_told_all_the_same(
+    service: Service, tmp_path: Path
+) -> None:
+    text = FILE.format(url=service.url).partition("[latency]")[0] + LOAD
+    side = reopened(tmp_path, text)
+    actuator = side.actuator
+    assert isinstance(actuator, Restartable) and "cpu_time_ms" in {m.name for m in side.metrics}
+    before = actuator.incarnation()
+    service.started += 60.0
+    assert before and actuator.incarnation() != before
+    side.close()
+    service.gone = True
+    without = reopened(tmp_path, text)
+    assert not isinstance(without.actuator, Restartable)
+    without.close()
