@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -358,11 +359,15 @@ def test_a_model_that_does_not_fit_is_refused_at_the_start(stage: Stage) -> None
 
 def test_requests_in_the_server_are_integrated_over_time(stage: Stage) -> None:
     async def scene() -> None:
-        before = stage.fleet.batcher.in_flight_s
+        before, began = stage.fleet.batcher.in_flight_s, time.monotonic()
         asked = [asyncio.create_task(stage.fleet.infer(i)) for i in range(3)]
+        while stage.fleet.batcher.arrived < 3:
+            await moment()
+        all_inside = time.monotonic()
         await asyncio.sleep(0.05)
+        least = 3 * (time.monotonic() - all_inside)
         grown = stage.fleet.batcher.in_flight_s - before
-        assert 3 * 0.05 <= grown < 3 * 1.0
+        assert least <= grown <= 3 * (time.monotonic() - began)
         for _ in asked:
             stage.puppets[0].answer()
             await moment()
