@@ -78,7 +78,10 @@ class PlanRunner:
         return AWAITED_TICK_S if isinstance(self._signal(), WaitingSignal) else ASKED_TICK_S
 
     def tick(self) -> None:
-        """Take one look, and do what it asks for; what goes wrong is logged once and tried again."""
+        """Take one look, and do what it asks for; what goes wrong is logged once and tried again.
+
+        A signal may be somebody else's code: whatever it raises, the hold is kept, row and all.
+        """
         hold = self._holder.current
         if hold is None:
             return
@@ -89,12 +92,17 @@ class PlanRunner:
             self._look(hold)
             self._trouble = ""
         except TuningError as error:
-            self._cost.settle()
             if isinstance(error, WorkloadChanged):
                 self._holder.void(error.message)
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                log.error("event=not_followed device=%s why=%r", self._device, self._trouble)
+            self._not_followed(str(error))
+        except Exception as error:
+            self._not_followed(f"{type(error).__name__}: {error}", unforeseen=True)
+
+    def _not_followed(self, why: str, *, unforeseen: bool = False) -> None:
+        self._cost.settle()
+        if why != self._trouble:
+            self._trouble = why
+            log.error("event=not_followed device=%s why=%r", self._device, why, exc_info=unforeseen)
 
     def observed(self, context: Context) -> None:
         """Follow a plan that goes by what windows show, not by a signal of the moment.
@@ -169,7 +177,8 @@ class PlanRunner:
         if self._holder.is_aside or self._trouble:
             return None
         below = hold.order.plan.rows[hold.row].below
-        return None if math.isinf(below) else math.ceil(QUEUE_FACTOR * below)
+        # Of what is at or below zero (a price, a temperature) there is no queue.
+        return math.ceil(QUEUE_FACTOR * below) if 0.0 < below < math.inf else None
 
     def _move(self, hold: Hold, row: int) -> None:
         change, began = _change(hold, row), self._clock.monotonic()

@@ -53,10 +53,11 @@ class SignalLevel:
         seconds, before = now - last[0], last[1]
         self.latest = self.present = 0.0
         mean = _mean(before, sample, seconds)
-        if mean is None:
+        if mean is None or not math.isfinite(mean):
             return
         self.latest = mean
-        self.present = mean if sample.present is None else sample.present
+        told = sample.present
+        self.present = told if told is not None and math.isfinite(told) else mean
         if self.smoothed is None:
             self.smoothed = mean
         else:

@@ -244,6 +244,36 @@ def test_a_workload_that_was_started_again_gets_the_plan_in_force(scene: Scene) 
     assert scene.rig.setting == HELD
 
 
+def test_a_signal_that_raises_what_nobody_foresaw_costs_no_hold_and_one_line(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.holder.take(order(plan=PLAN))
+
+    def broken() -> str:
+        raise ZeroDivisionError("no price today")
+
+    scene.work.started, known = broken, scene.work.started  # type: ignore[method-assign]
+    scene.pass_s(10)
+    assert scene.rig.setting == BUSY
+    said = [r.message for r in caplog.records if "event=not_followed" in r.message]
+    assert len(said) == 1 and "ZeroDivisionError: no price today" in said[0]
+    scene.work.started = known  # type: ignore[method-assign]
+    scene.work.depth = 2.0
+    scene.until_held(HELD)
+
+
+@pytest.mark.parametrize("below", [-5.0, 0.0])
+def test_of_a_signal_at_or_below_zero_there_is_no_queue(tmp_path: Path, below: float) -> None:
+    scene = Scene(tmp_path, waits=True)
+    plan = Plan((Row(below, HELD), Row(math.inf, BUSY)), REQUESTS.name, 0.1)
+    scene.holder.take(order(plan=plan))
+    hold = scene.holder.current
+    assert hold is not None and scene.holder.follow(hold, 0)
+    scene.runner.tick()
+    assert scene.work.awaited == []
+    assert scene.runner.tick_s == TICK_S
+
+
 def test_one_that_was_started_again_as_another_version_ends_the_hold(scene: Scene) -> None:
     scene.holder.take(order(plan=PLAN))
     scene.pass_s(2)

@@ -72,6 +72,18 @@ def test_no_sequence_of_looks_breaks_it(looks: list[tuple[float, float, str]]) -
     assert level.smoothed is None or (math.isfinite(level.smoothed) and level.smoothed >= 0.0)
 
 
+@pytest.mark.parametrize("present", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_changes_nothing(present: float) -> None:
+    level = SignalLevel(PLAN)
+    level.see(0.0, SignalSample(20.0))
+    level.see(1.0, SignalSample(20.0))
+    level.see(2.0, SignalSample(present))
+    assert level.smoothed == 20.0 and level.row == PLAN.row({PLAN.by: 20.0})
+    level.see(3.0, SignalSample(present, 0.0, "a"))
+    level.see(4.0, SignalSample(present, 30.0, "a"))
+    assert level.present == 30.0
+
+
 def test_nothing_is_known_from_one_look() -> None:
     level = SignalLevel(PLAN)
     level.see(0.0, SignalSample(None, 7.0, "a"))
