@@ -122,7 +122,8 @@ class Watch:
         self.context = context_of(seen.measurement)
         why = self._holder.observed(seen.measurement)
         if seen.foreign:
-            log.warning("event=window_discarded device=%s why=%r", self._device, seen.foreign)
+            # Judged all the same: whoever is at fault, the limit was kept or not.
+            log.warning("event=window_not_reported device=%s why=%r", self._device, seen.foreign)
         else:
             self._link.keep(
                 HoldReport(
