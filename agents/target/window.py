@@ -63,8 +63,8 @@ class TargetWindow:
 
     Totals are differenced between readings and turned into ratios whose standard error comes from
     the scatter between batches, so it covers whatever the meters do within the window. The devices'
-    energy adds up; of anything else that several sides total, the workload's word counts. `context` is
-    a load to be asked for, nothing for whatever load there is.
+    energy adds up, of what disturbs them the most counts; of anything else that several sides total, the
+    workload's word counts. `context` is a load to be asked for, nothing for whatever load there is.
 
     Raises:
         MeasurementError: a meter does not answer.
@@ -78,7 +78,7 @@ class TargetWindow:
         self._metrics = {m.name: m for m in target.metrics}
         self._devices, self._declared = len(target.devices), target.quantities
         self._workload = target.workload is not None
-        self._latest: list[dict[str, float]] = [{} for _ in target.sides]
+        self._disturbed: list[dict[str, float]] = [{} for _ in target.devices]
         self._metered = [n for n, d in enumerate(target.devices) if lists(d, ENERGY)]
         self._windows: list[Window] = []
         meters = [side.meter for side in target.sides.values()]
@@ -201,9 +201,10 @@ class TargetWindow:
     def _take(self, ask: Sequence[Callable[[], Reading]]) -> dict[str, float]:
         """Read all sides, and return the totals."""
         readings = [one() for one in ask]
+        totals: dict[str, float] = {}
         shown: dict[str, list[Estimate]] = {}
         for number, reading in enumerate(readings):
-            self._latest[number] |= reading.totals
+            totals |= reading.totals
             for name, estimate in reading.estimates.items():
                 alike = shown.setdefault(name, []) if number < self._devices else []
                 shown[name] = [*alike, estimate]
@@ -211,22 +212,26 @@ class TargetWindow:
             name: merged_estimate(found, quantity_of(name, self._declared).over_devices)
             for name, found in shown.items()
         }
-        devices, others = self._latest[: self._devices], self._latest[self._devices :]
-        return {**self._of_devices(devices), **{k: v for side in others for k, v in side.items()}}
+        devices = [reading.totals for reading in readings[: self._devices]]
+        for side, so_far in zip(devices, self._disturbed, strict=True):
+            so_far |= {n: v for n, v in side.items() if n == FOREIGN or n.startswith(THROTTLED)}
+        names = {name for so_far in self._disturbed for name in so_far}
+        totals |= {n: max(so_far.get(n, 0.0) for so_far in self._disturbed) for n in names}
+        if any(ENERGY in reading.totals for reading in readings[self._devices :]):
+            return totals
+        return self._with_energy(totals, devices)
 
-    def _of_devices(self, told: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return what the devices told together: their energy adds up, of others' work the most counts.
+    def _with_energy(
+        self, totals: dict[str, float], devices: Sequence[Mapping[str, float]]
+    ) -> dict[str, float]:
+        """Return the totals with the sum of the devices' energy, where several have a meter.
 
-        Where one that has a meter has not told its energy, or stands still beside another that does
-        not, nobody knows the sum.
+        Where one of these has not told it this time, or stands still beside another that does not,
+        nobody knows the sum.
         """
-        totals: dict[str, float] = {}
-        for side in told:
-            for name, value in side.items():
-                most = name == FOREIGN or name.startswith(THROTTLED)
-                totals[name] = max(totals.get(name, 0.0), value) if most else value
-        if len(self._metered) > 1 and totals.pop(ENERGY, None) is not None:
-            known = [told[n][ENERGY] for n in self._metered if ENERGY in told[n]]
+        if len(self._metered) > 1:
+            totals.pop(ENERGY, None)
+            known = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
             if len(known) == len(self._metered) and (all(known) or not any(known)):
                 totals[ENERGY] = math.fsum(known)
         return totals

@@ -301,6 +301,18 @@ class TestSeveralDevices:
         )
         assert "energy_j" not in window.estimates()
 
+    def test_a_sum_is_told_of_the_readings_at_which_all_tell(self) -> None:
+        def seldom(began: float, now: float) -> Mapping[str, float | Estimate]:
+            return steady(watts=50.0)(began, now) if round(now - began) % 2 == 0 else {}
+
+        window = self.window(self.target(*self.actuators([])), steady(watts=100.0), seldom)
+        assert window.estimates()["energy_j"].mean == pytest.approx(150.0 / 50.0)
+
+    def test_the_energy_that_the_workload_tells_counts_for_all(self) -> None:
+        shows = (steady(watts=100.0), steady(watts=100.0), steady(watts=70.0))
+        window = self.window(self.target(*self.actuators([])), *shows)
+        assert window.estimates()["energy_j"].mean == pytest.approx(70.0 / 50.0)
+
     def test_what_has_no_meter_is_named_beside_the_sum(self) -> None:
         target = self.target(*self.actuators([]))
         gpu, cpu = target.devices
