@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
+from pydantic import TypeAdapter, ValidationError
 
 from tuner.core import ActuationError, DeviceLost, InvalidInput
 
 ANSWER_S = 10.0
+ReplyT = TypeVar("ReplyT")
 
 
 def local_url(url: str, hint: str) -> SplitResult:
@@ -62,6 +65,21 @@ class LocalHttp:
                 f"{_reason(response)}"
             )
         return response
+
+    def parsed(
+        self, kind: TypeAdapter[ReplyT], response: httpx.Response, what: str, hint: str
+    ) -> ReplyT:
+        """Return an answer's body as what it should be. Raises ActuationError: it is not `what`."""
+        try:
+            return kind.validate_json(response.content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(step) for step in first["loc"]) or "the body"
+            raise ActuationError(
+                f"the answer of {self.url}{response.request.url.path} is not {what}: "
+                f"{where}: {first['msg']}",
+                hint=hint,
+            ) from None
 
 
 def _reason(response: httpx.Response) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter
 
 from agents.host.local_http import LocalHttp
 from tuner.core import ActuationError
@@ -155,13 +155,4 @@ class Dashboard:
         self._http.call("PUT", "/api/serve/applications/", dict(config))
 
     def _parsed(self, kind: TypeAdapter[ReplyT], response: httpx.Response) -> ReplyT:
-        try:
-            return kind.validate_json(response.content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(step) for step in first["loc"]) or "the body"
-            raise ActuationError(
-                f"the answer of {self.url}{response.request.url.path} is not Ray Serve's: "
-                f"{where}: {first['msg']}",
-                hint="this was written for Ray 2.60",
-            ) from None
+        return self._http.parsed(kind, response, "Ray Serve's", "this was written for Ray 2.60")

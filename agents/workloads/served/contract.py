@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 import httpx
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter
 
 from agents.host.local_http import LocalHttp
-from tuner.core import ActuationError, Cost, Knob, Part, Role, Setting, Space, Value
+from tuner.core import Cost, Knob, Part, Role, Setting, Space, Value
 
 CHANGE_S = 180.0
 """A change may start processes."""
@@ -100,13 +100,5 @@ class Server:
         self._http.call("PUT", "/knobs", dict(setting), CHANGE_S)
 
     def _parsed(self, model: type[ReplyT], response: httpx.Response) -> ReplyT:
-        try:
-            return model.model_validate_json(response.content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(step) for step in first["loc"]) or "the body"
-            raise ActuationError(
-                f"the answer of {self.url}{response.request.url.path} is not in the workload "
-                f"contract: {where}: {first['msg']}",
-                hint="the contract is at the top of agents/workloads/served/__init__.py",
-            ) from None
+        hint = "the contract is at the top of agents/workloads/served/__init__.py"
+        return self._http.parsed(TypeAdapter(model), response, "in the workload contract", hint)
