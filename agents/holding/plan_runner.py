@@ -80,7 +80,7 @@ class PlanRunner:
     def tick(self) -> None:
         """Take one look, and do what it asks for; what goes wrong is logged once and tried again.
 
-        A signal may be somebody else's code: whatever it raises, the hold is kept, row and all.
+        Whatever is raised, the hold is kept, row and all.
         """
         hold = self._holder.current
         if hold is None:
@@ -95,7 +95,7 @@ class PlanRunner:
             if isinstance(error, WorkloadChanged):
                 self._holder.void(error.message)
             self._not_followed(str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  A signal may be somebody else's code.
             self._not_followed(f"{type(error).__name__}: {error}", unforeseen=True)
 
     def _not_followed(self, why: str, *, unforeseen: bool = False) -> None:

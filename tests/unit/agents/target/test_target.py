@@ -302,10 +302,10 @@ class TestSeveralDevices:
         assert "energy_j" not in window.estimates()
 
     def test_a_sum_is_told_of_the_readings_at_which_all_tell(self) -> None:
-        def seldom(began: float, now: float) -> Mapping[str, float | Estimate]:
-            return steady(watts=50.0)(began, now) if round(now - began) % 2 == 0 else {}
+        def falls_silent(began: float, now: float) -> Mapping[str, float | Estimate]:
+            return steady(watts=50.0)(began, now) if now - began < 4.5 else {}
 
-        window = self.window(self.target(*self.actuators([])), steady(watts=100.0), seldom)
+        window = self.window(self.target(*self.actuators([])), steady(watts=100.0), falls_silent)
         assert window.estimates()["energy_j"].mean == pytest.approx(150.0 / 50.0)
 
     def test_the_energy_that_the_workload_tells_counts_for_all(self) -> None:
