@@ -56,11 +56,13 @@ bench-devices: $(VENV)/.installed
 
 # Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
 bench-packrat: $(VENV)/.installed
-	$(BIN)/jouletune packrat measure
+	mkdir -p build/bench && $(BIN)/jouletune packrat measure --json >build/bench/packrat.json
+	$(BIN)/python docs/figures.py packrat build/bench/packrat.json
 
 # What the memory allocator alone brings, four models on this machine: some 15 minutes on two quiet cores.
 bench-allocators: $(VENV)/.installed
-	$(BIN)/jouletune bench allocators
+	mkdir -p build/bench && $(BIN)/jouletune bench allocators --json >build/bench/allocators.json
+	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
 # Lines of code, without blank ones, comments and docstrings; the tests apart.
 lines:
