@@ -1,0 +1,43 @@
+"""Text that every machine has: the source of Python's own standard library."""
+
+from __future__ import annotations
+
+import random
+import sysconfig
+from pathlib import Path
+
+HELD_OUT = 20
+"""Every so many files one is kept for prompts, and trained on by no model."""
+PROMPT_BYTES = 96
+
+
+def files(folder: Path | None = None) -> list[Path]:
+    """Return the library's modules and packages, without tests and installed packages, in order."""
+    root = folder or Path(sysconfig.get_paths()["stdlib"])
+    left_out = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3"}
+    found = (p for p in root.rglob("*.py") if not left_out & set(p.relative_to(root).parts))
+    return sorted(found, key=lambda path: path.relative_to(root).as_posix())
+
+
+def training_bytes(folder: Path | None = None) -> bytes:
+    """Return what models are trained on: all files but those held out."""
+    return b"".join(p.read_bytes() for k, p in enumerate(files(folder)) if k % HELD_OUT)
+
+
+def prompts(count: int, seed: int, folder: Path | None = None) -> list[str]:
+    """Return pieces of held-out files, each from the beginning of a line; the same seed gives the same."""
+    held_out = [p.read_text(errors="ignore") for p in files(folder)[::HELD_OUT]]
+    long_enough = [text for text in held_out if len(text) > 4 * PROMPT_BYTES]
+    rng, found = random.Random(seed), []
+    for _ in range(count):
+        text = rng.choice(long_enough)
+        start = text.rfind("\n", 0, rng.randrange(len(text) - 2 * PROMPT_BYTES)) + 1
+        found.append(text[start : start + PROMPT_BYTES])
+    return found
+
+
+def noise(count: int, seed: int) -> list[str]:
+    """Return prompts of random letters, which no draft foretells the continuation of."""
+    rng = random.Random(seed)
+    letters = [chr(code) for code in range(33, 127)]
+    return ["".join(rng.choices(letters, k=PROMPT_BYTES)) for _ in range(count)]
