@@ -1,8 +1,8 @@
 """A Llama in plain PyTorch, with keys and values kept in slots so that requests come and go.
 
-Architecture: Touvron et al. 2023 (arXiv 2302.13971), §2.2: RMSNorm before each part, rotary embeddings (in
-Hugging Face's half-rotation layout), SwiGLU; grouped queries as in Llama 2 (arXiv 2307.09288, §2.2). Weights
-have Hugging Face's names, so that what converts Llama models converts these.
+Architecture: Touvron et al. 2023 (arXiv 2302.13971), §2.2: RMSNorm before each part, rotary embeddings
+(in Hugging Face's half-rotation layout), SwiGLU; grouped queries as in Llama 2 (arXiv 2307.09288, §2.2).
+Weights have Hugging Face's names, so that what converts Llama models converts these.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ class TextModel(nn.Module):
     ) -> Tensor:
         """Return the logits (rows, n, vocab) of the next n tokens of cached sequences.
 
-        Row k lies in slot `first_slot` + k, its tokens (rows, n) at the places from `starts[k]` on; what the
-        cache has beyond them is overwritten later, and never seen.
+        Row k lies in slot `first_slot` + k, its tokens (rows, n) at the places from `starts[k]` on; what
+        the cache has beyond them is overwritten later, and never seen.
         """
         assert isinstance(self._turn, Tensor)
         places = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)

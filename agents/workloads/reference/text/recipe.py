@@ -34,7 +34,7 @@ class TrainingRecipe:
     drafts differ in depth and width, as Yan et al. 2024 compare them.
     """
 
-    target: TextModelConfig = _config(8, 384)
+    target: TextModelConfig = field(default_factory=lambda: _config(8, 384))
     drafts: Mapping[str, TextModelConfig] = field(
         default_factory=lambda: {
             "wide": _config(1, 256),

@@ -1,0 +1,137 @@
+"""The text server: `python -m agents.workloads.reference.text.serve --port 0`.
+
+Trains its models at first use, which takes minutes, and shows it. When it is ready it writes one line of
+JSON to its standard output: `{"ready": true, "url": ..., "pid": ...}`. Loopback only.
+
+| route | what it does |
+|---|---|
+| `POST /completion`, `/generate` | completes a prompt, streamed where asked |
+| `GET`, `PUT /knobs` | what can be set, and what is in force; setting ends a plan |
+| `GET`, `PUT`, `DELETE /plan` | the table by requests decoding, which every step goes by |
+| `GET /stats`, `/metrics` | what was done since the start, as JSON and for Prometheus |
+| `GET /prompts?count=64&seed=0` | held-out prompts for a load; `kind=noise` for what no draft foretells |
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+import torch
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from agents.host.host import uncollected
+from agents.workloads.reference.text.api import HANDLERS, TextApi
+from agents.workloads.reference.text.decoding import Decoder
+from agents.workloads.reference.text.engine import TextEngine
+from agents.workloads.reference.text.recipe import TARGET, TrainingRecipe, default_cache, load
+from agents.workloads.reference.text.training import ShownProgress, trained
+from tuner import malloc
+from tuner.core import TuningError
+
+LOOPBACK = "127.0.0.1"
+SLOTS = 32
+
+
+def _engine(cache: Path, seed: int) -> tuple[TextEngine, str]:
+    """Return the engine over trained models, and its version."""
+    recipe = TrainingRecipe(seed=seed)
+    folder = trained(recipe, cache, ShownProgress())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    drafts = {name: load(folder, name, device) for name in recipe.drafts}
+    decoder = Decoder(load(folder, TARGET, device), drafts, SLOTS)
+    return TextEngine(decoder), f"models {recipe.key}, {device.type}, torch {torch.__version__}"
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return max(time.process_time(), used.ru_utime + used.ru_stime)
+
+
+async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
+    engine, version = await asyncio.to_thread(_engine, options.cache, options.seed)
+    api = TextApi(engine, version, _cpu_s)
+    guard = Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])
+    server = uvicorn.Server(
+        uvicorn.Config(
+            Starlette(routes=api.routes(), middleware=[guard], exception_handlers=HANDLERS),
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=5,
+        )
+    )
+    if options.while_stdin_open:
+        threading.Thread(target=_stop_at_eof, args=(server,), daemon=True).start()
+    engine.start()
+    try:
+        url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+        sys.stdout.write(json.dumps({"ready": True, "url": url, "pid": os.getpid()}) + "\n")
+        sys.stdout.flush()
+        with uncollected():
+            await server.serve(sockets=[listener])
+    finally:
+        await asyncio.to_thread(engine.close)
+
+
+def _stop_at_eof(server: uvicorn.Server) -> None:
+    while os.read(0, 4096):
+        pass
+    server.should_exit = True
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def main() -> int:
+    """Serve until SIGTERM, SIGINT or, where asked, the end of standard input."""
+    parser = argparse.ArgumentParser(description="A small language model behind HTTP, to be tuned.")
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--seed", type=int, default=0, help="of what is trained")
+    parser.add_argument("--cache", type=Path, default=default_cache(), help="of trained models")
+    parser.add_argument(
+        "--while-stdin-open", action="store_true", help="end with whoever holds the other end"
+    )
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    malloc.keep()
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, options.port))
+        listener.listen()
+    except (OSError, OverflowError) as error:
+        sys.stderr.write(f"cannot listen on {LOOPBACK}:{options.port}: {error}\n")
+        return 2
+    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGINT, _exit)
+    try:
+        with listener:
+            asyncio.run(_serve(options, listener))
+    except TuningError as error:
+        sys.stderr.write(f"cannot serve text: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
