@@ -65,6 +65,7 @@ class Decoder:
         self.drafts: dict[str, Draft] = {**models, NGRAM: NgramDraft()}
         self.sequences: list[DecodingSequence] = []
         self.slots = slots
+        self._undelivered: list[tuple[DecodingSequence, list[int]]] = []
         self._now = now
 
     @property
@@ -86,7 +87,7 @@ class Decoder:
             if sequence.temperature > 0.0
             else int(logits.argmax())
         )
-        self._deliver(sequence, [token])
+        self._take(sequence, [token])
         self._leave()
 
     @torch.inference_mode()
@@ -95,7 +96,7 @@ class Decoder:
         began = self._now()
         sequences = list(self.sequences)
         longest = max(len(s.tokens) for s in sequences)
-        length = max(0, min(length, self.context - longest))
+        length = max(0, min(length, self.context - longest - 1))
         drafted, chances = self._propose(sequences, length, draft)
         verified = self._now()
         last = torch.tensor([[s.tokens[-1]] for s in sequences], device=self._device)
@@ -105,7 +106,7 @@ class Decoder:
         verify_s = self._now() - verified
         rows = drafted.tolist()
         tokens = sum(
-            self._deliver(sequence, [*row[: one.count], one.following])
+            self._take(sequence, [*row[: one.count], one.following])
             for sequence, row, one in zip(sequences, rows, decided, strict=True)
         )
         self._leave()
@@ -145,12 +146,23 @@ class Decoder:
                 decided[row] = sampled(wanted, drafted[row], proposed, sequence.random)
         return decided
 
-    def _deliver(self, sequence: DecodingSequence, tokens: list[int]) -> int:
+    def deliver(self) -> None:
+        """Hand out what was written since the last time."""
+        written, self._undelivered = self._undelivered, []
+        for sequence, tokens in written:
+            sequence.deliver(tokens, sequence.ended)
+
+    @property
+    def ended(self) -> int:
+        """How many requests have ended since the last delivery."""
+        return sum(sequence.ended for sequence, _ in self._undelivered)
+
+    def _take(self, sequence: DecodingSequence, tokens: list[int]) -> int:
         """Give a sequence its tokens, end it where it is at its end, and return how many it took."""
         taken = sequence.take(tokens)
         if len(sequence.tokens) >= self.context:
             sequence.ended = True
-        sequence.deliver(taken, sequence.ended)
+        self._undelivered.append((sequence, taken))
         return len(taken)
 
     def _leave(self) -> None:

@@ -179,6 +179,8 @@ class TextEngine:
                     self._decoder.join(sequence)
                     with self._changed:
                         self._totals.tokens += 1
+                        self._totals.requests += self._decoder.ended
+                    self._decoder.deliver()
                 if self._decoder.sequences:
                     self._step()
             except Exception:
@@ -206,13 +208,13 @@ class TextEngine:
         length, draft = int(setting[LENGTH]), str(setting[DRAFT])
         if plan is not None:
             length = self._fallback.length(decoding, length, draft)
-        before = len(self._decoder.sequences)
         step = self._decoder.step(length, draft)
         if plan is not None:
             self._fallback.count(counts_of(step))
         with self._changed:
             self._totals.add(step)
-            self._totals.requests += before - len(self._decoder.sequences)
+            self._totals.requests += self._decoder.ended
+        self._decoder.deliver()
 
     def _fail(self) -> None:
         """End every request at hand, undelivered."""
