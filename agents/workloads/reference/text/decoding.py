@@ -65,7 +65,7 @@ class Decoder:
         self.drafts: dict[str, Draft] = {**models, NGRAM: NgramDraft()}
         self.sequences: list[DecodingSequence] = []
         self.slots = slots
-        self._undelivered: list[tuple[DecodingSequence, list[int]]] = []
+        self._undelivered: list[tuple[DecodingSequence, list[int], bool]] = []
         self._now = now
 
     @property
@@ -149,20 +149,20 @@ class Decoder:
     def deliver(self) -> None:
         """Hand out what was written since the last time."""
         written, self._undelivered = self._undelivered, []
-        for sequence, tokens in written:
-            sequence.deliver(tokens, sequence.ended)
+        for sequence, tokens, ended in written:
+            sequence.deliver(tokens, ended)
 
     @property
     def ended(self) -> int:
         """How many requests have ended since the last delivery."""
-        return sum(sequence.ended for sequence, _ in self._undelivered)
+        return sum(ended for _, _, ended in self._undelivered)
 
     def _take(self, sequence: DecodingSequence, tokens: list[int]) -> int:
         """Give a sequence its tokens, end it where it is at its end, and return how many it took."""
         taken = sequence.take(tokens)
         if len(sequence.tokens) >= self.context:
             sequence.ended = True
-        self._undelivered.append((sequence, taken))
+        self._undelivered.append((sequence, taken, sequence.ended))
         return len(taken)
 
     def _leave(self) -> None:
