@@ -69,6 +69,11 @@ class Decoder:
         self._now = now
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._device
+
+    @property
     def context(self) -> int:
         """How many tokens a sequence may have."""
         return self._target.config.context

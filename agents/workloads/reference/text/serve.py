@@ -28,7 +28,6 @@ import time
 from pathlib import Path
 from types import FrameType
 
-import torch
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -36,25 +35,14 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from agents.host.host import uncollected
 from agents.workloads.reference.text.api import HANDLERS, TextApi
-from agents.workloads.reference.text.decoding import Decoder
 from agents.workloads.reference.text.engine import TextEngine
-from agents.workloads.reference.text.recipe import TARGET, TrainingRecipe, default_cache, load
-from agents.workloads.reference.text.training import ShownProgress, trained
+from agents.workloads.reference.text.opening import open_decoder, version
+from agents.workloads.reference.text.recipe import TrainingRecipe, default_cache
+from agents.workloads.reference.text.training import ShownProgress
 from tuner import malloc
 from tuner.core import TuningError
 
 LOOPBACK = "127.0.0.1"
-SLOTS = 32
-
-
-def _engine(cache: Path, seed: int) -> tuple[TextEngine, str]:
-    """Return the engine over trained models, and its version."""
-    recipe = TrainingRecipe(seed=seed)
-    folder = trained(recipe, cache, ShownProgress())
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    drafts = {name: load(folder, name, device) for name in recipe.drafts}
-    decoder = Decoder(load(folder, TARGET, device), drafts, SLOTS)
-    return TextEngine(decoder), f"models {recipe.key}, {device.type}, torch {torch.__version__}"
 
 
 def _cpu_s() -> float:
@@ -63,8 +51,10 @@ def _cpu_s() -> float:
 
 
 async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
-    engine, version = await asyncio.to_thread(_engine, options.cache, options.seed)
-    api = TextApi(engine, version, _cpu_s)
+    recipe = TrainingRecipe(seed=options.seed)
+    decoder = await asyncio.to_thread(open_decoder, recipe, options.cache, ShownProgress())
+    engine = TextEngine(decoder)
+    api = TextApi(engine, version(recipe, decoder), _cpu_s)
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])
     server = uvicorn.Server(
         uvicorn.Config(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from agents.workloads.reference.text.decoding import DecodingStep
 
@@ -33,6 +33,17 @@ class EngineTotals:
     step_s: float = 0.0
     decoding_s: float = 0.0
     near_ties: int = 0
+
+    def since(self, before: EngineTotals) -> EngineTotals:
+        """Return what was done since an earlier look."""
+        longer = [*before.by_position, *([0] * len(self.by_position))]
+        counts = {
+            field.name: getattr(self, field.name) - getattr(before, field.name)
+            for field in fields(self)
+            if field.name != "by_position"
+        }
+        positions = [now - then for now, then in zip(self.by_position, longer, strict=False)]
+        return EngineTotals(**counts, by_position=positions)
 
     def add(self, step: DecodingStep) -> None:
         """Take in a step."""
