@@ -30,14 +30,12 @@ class Best:
     doubt: float
 
 
-def step_cost(verify: float, draft: float, length: int) -> float:
-    """Return what a step costs: one verifying pass, and each drafted position."""
-    return verify + length * draft
-
-
 def cost_per_token(verify: float, draft: float, length: int, accepted: float) -> float:
-    """Return what a token of a sequence costs; both times in one unit, `accepted` is l(length)."""
-    return step_cost(verify, draft, length) / (accepted + 1.0)
+    """Return what a token costs one sequence: (t_verify + s · t_draft) / (l(s) + 1).
+
+    `verify` and `draft` are in one unit, of time or energy; `accepted` is l(length).
+    """
+    return (verify + length * draft) / (accepted + 1.0)
 
 
 def best_at(outlook: Outlook, batch: int, out: Collection[Cell] = ()) -> Best:

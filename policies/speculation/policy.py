@@ -10,7 +10,7 @@ from functools import cached_property
 from policies.speculation.choice import Best, best_at, next_cell
 from policies.speculation.grid import Cell, Choice, choices, chosen
 from policies.speculation.surface import Outlook, Surface
-from policies.speculation.windows import Window, believable, observations
+from policies.speculation.windows import Window, believable, observations, shared
 from tuner.core import (
     Context,
     Done,
@@ -139,7 +139,7 @@ class _Search:
             if (choice := chosen(self.settings, candidate.setting)) is not None
             for trial in candidate.trials
         ]
-        return believable(pairs, self.past.study.objective)
+        return believable(pairs, self.past.study)
 
     @cached_property
     def measured(self) -> frozenset[Cell]:
@@ -204,7 +204,9 @@ class _Search:
         fit = incumbent(study, evidence)
         if not self.profiled:
             setting = study.baseline if fit is None else fit.setting
-            return Done(Plan.single(setting), f"the best measured for this load, from {self._account}")
+            return Done(
+                Plan.single(setting), f"the best measured for this load, from {self._account}"
+            )
         if evidence.broken is not None and fit is not None:
             kept = f"the best that keeps {evidence.broken.in_short}, which the baseline breaks"
             return Done(Plan.single(fit.setting), f"{kept}, from {self._account}")
@@ -281,7 +283,9 @@ class _Search:
         predicted: dict[str, Prediction] = {}
         if self.windows:
             place = self.outlook.index[cell]
-            mean = math.exp(objective.sign * float(self.outlook.mean[place]))
+            alone = shared(objective.metric, self.past.study.quantities)
+            cost = float(self.outlook.mean[place]) - (math.log(cell.batch) if alone else 0.0)
+            mean = math.exp(objective.sign * cost)
             sd = math.sqrt(max(0.0, float(self.outlook.cov[place, place])))
             predicted[objective.metric] = Prediction(mean, mean * min(1.0, sd))
         return Try(self.settings[cell.choice], why, predicted, self.context(cell.batch))

@@ -3,16 +3,16 @@
 A step costs t_verify(b, s) + s · t_draft(b) and brings l(s) + 1 tokens (Su et al., arXiv 2310.18813;
 Yan et al., arXiv 2402.01528). Here that is one model of all cells at once, in logarithms:
 
-- t_verify(b, s) = t(b) · (1 + c(b) · s^g): what each batch takes without drafting, and how much more
-  a longer step takes there. One g for all batches: a machine bends alike everywhere;
-- t_draft(b) = t(b) · d(draft) · e(b); l(s) = p + p² + … + p^s for each draft;
+- t_verify(b, s) depends on the tokens of the pass, b · (s + 1), on the requests, and on whether it
+  verifies at all: so a plain step at 16 requests tells much of a longer one at 2;
+- t_draft(b) = t_verify(b, 0) · d(draft) · e(b); l(s) = p + p² + … + p^s for each draft;
 - what these forms miss: a little for each cell, alike in neighbouring ones.
 
 The parameters have a wide normal prior and those of neighbouring batches and like drafts go
 together. The posterior is that of the linearised model about its most likely parameters (iterated
-Gauss–Newton), so that the costs of all cells are jointly normal. Energy per step is modelled the same way as
-time. Form and prior are our own choice; they were chosen on made-up machines, never on the sweep that
-`tuner.bench.speculation` replays.
+Gauss–Newton), so that the costs of all cells are jointly normal. Energy per step is modelled the
+same way as time. Form and prior are our own choice; they were chosen on made-up machines, never on
+the sweep that `tuner.bench.speculation` replays.
 """
 
 from __future__ import annotations
@@ -33,23 +33,28 @@ Array = NDArray[np.float64]
 Terms = dict[Hashable, float]
 """A function's slope along some parameters, by their names."""
 
-BASE_SD = 3.0
-SLOPE, SLOPE_SD = -2.0, 1.2
-"""Each drafted token makes a pass longer by e^-2, about an eighth, at the prior's middle."""
+LEVEL_SD = 3.0
 RISE, RISE_SD = 0.4, 0.35
-"""By how much the logarithm of that share rises with every doubling of the batch."""
-BEND_SD = 0.25
+"""By how much the logarithm of a pass's time rises with every doubling of its tokens: by nothing
+while memory is the limit, by log 2 once computing is."""
+BENDS_SD, BENDS_REACH = 0.5, 2.5
+"""How far it strays from that line, and over how many doublings."""
+REQUESTS_RISE_SD, REQUESTS_SD = 0.1, 0.05
+JUMP, JUMP_SD, JUMPS_SD = 0.05, 0.15, 0.05
+"""What verifying takes beyond a plain pass of as many tokens; and by how much that differs by batch."""
 DRAFTING, DRAFTING_SD = -2.5, 1.2
 """One drafted token takes e^-2.5, a twelfth, of a plain step."""
+PACE_RISE_SD, PACE_SD = 0.15, 0.2
 ACCEPTS, ACCEPTS_SD = 0.8, 1.2
 """Log-odds of a drafted token to be accepted."""
 SCATTER_SD, SCATTER_REACH = 0.04, 2.0
 MISS_SD, MISS_REACH, MISS_DOUBLINGS = 0.03, 2.0, 1.5
-REACH_DOUBLINGS = 1.5
+REQUESTS_REACH = 1.5
 DRAFT_REACH = 2.0
 STEPS = 40
 CONVERGED = 1e-6
 
+Block = tuple[list[Hashable], float | Array, Array]
 What = Literal["cost", "step", "tokens", "drafting"]
 
 
@@ -101,37 +106,39 @@ class Surface:
         return Outlook(self._cells, values, slopes @ cov @ slopes.T)
 
     def _fit(self, prior: Array, seen: Sequence[Observation]) -> tuple[Array, Array]:
-        """Return the most likely parameters and their covariance about them."""
+        """Return the most likely parameters and their covariance about them.
+
+        They are kept as `prior + P w`: the prior's covariance P is nearly singular.
+        """
         values = np.array([o.value for o in seen])
         noise = np.array([o.sd**2 for o in seen])
-        precision = np.linalg.inv(self._prior)
 
-        def loss(at: Array) -> float:
-            misses, away = values - self._linear(seen, at)[0], at - prior
-            return float(misses**2 @ (1.0 / noise) + away @ precision @ away)
+        def loss(w: Array) -> float:
+            away = self._prior @ w
+            misses = values - self._linear(seen, prior + away)[0]
+            return float(misses**2 @ (1.0 / noise) + w @ away)
 
-        at, best = prior, loss(prior)
+        w = np.zeros(len(prior))
+        best = loss(w)
         for _ in range(STEPS):
-            found, slopes = self._linear(seen, at)
-            gain = self._gain(slopes, noise)
-            step = prior + gain @ (values - found + slopes @ (at - prior)) - at
-            at, before, best = *_downhill(loss, at, step, best), best
+            away = self._prior @ w
+            found, slopes = self._linear(seen, prior + away)
+            inner = slopes @ self._prior @ slopes.T + np.diag(noise)
+            aim = slopes.T @ np.linalg.solve(inner, values - found + slopes @ away)
+            before = best
+            w, best = _downhill(loss, w, aim - w, best)
             if before - best < CONVERGED * (1.0 + best):
                 break
+        at = prior + self._prior @ w
         slopes = self._linear(seen, at)[1]
-        cov = self._prior - self._gain(slopes, noise) @ slopes @ self._prior
-        return at, (cov + cov.T) / 2.0
-
-    def _gain(self, slopes: Array, noise: Array) -> Array:
         between = slopes @ self._prior
         inner = between @ slopes.T + np.diag(noise)
-        return np.asarray(np.linalg.solve(inner, between).T, dtype=np.float64)
+        cov = self._prior - between.T @ np.linalg.solve(inner, between)
+        return at, (cov + cov.T) / 2.0
 
     def _levelled(self, level: float) -> Array:
         mean = self._mean.copy()
-        for name, place in self._place.items():
-            if isinstance(name, tuple) and name[0] == "base":
-                mean[place] = level
+        mean[self._place[("level",)]] = level
         return mean
 
     def _linear(self, wanted: Sequence[Observation], at: Array) -> tuple[Array, Array]:
@@ -149,43 +156,10 @@ class Surface:
 
     def _parameters(self) -> tuple[Array, Array]:
         """Return the prior's mean and covariance, and note the place of each parameter."""
-        batches = sorted({c.batch for c in self._cells})
-        drafted = [c for c in self._cells if c.choice.length]
-        drafts = list(dict.fromkeys(c.choice.draft for c in drafted))
-        choices = list(dict.fromkeys(c.choice for c in drafted))
-        doublings = [math.log2(b) for b in batches]
-        middle = (doublings[0] + doublings[-1]) / 2.0
-        rises = [RISE * (u - middle) for u in doublings]
-        like = _likeness(drafts)
-        near = _matrix(doublings, lambda u, v: _near(u - v, REACH_DOUBLINGS))
-        tilt = np.outer(*(2 * (np.array([u - middle for u in doublings]),)))
-        once = np.ones((len(batches), len(batches)))
-        blocks: list[tuple[list[Hashable], Sequence[float], Array]] = [
-            ([("base", b) for b in batches], [0.0] * len(batches), BASE_SD**2 * np.eye(len(batches))),
-            (
-                [("slope", b) for b in batches],
-                [SLOPE + rise for rise in rises],
-                SLOPE_SD**2 * once + RISE_SD**2 * tilt + 0.5**2 * near,
-            ),
-            ([("bend",)], [0.0], BEND_SD**2 * np.eye(1)),
-            (
-                [("pace", b) for b in batches],
-                [0.0] * len(batches),
-                0.2**2 * tilt + 0.3**2 * near,
-            ),
-            ([("draft", d) for d in drafts], [DRAFTING] * len(drafts), DRAFTING_SD**2 * like),
-            ([("accepts", d) for d in drafts], [ACCEPTS] * len(drafts), ACCEPTS_SD**2 * like),
-            (
-                [("scatter", c) for c in choices],
-                [0.0] * len(choices),
-                SCATTER_SD**2 * _matrix(choices, _scattered(drafts, like)),
-            ),
-            (
-                [("miss", c) for c in self._cells],
-                [0.0] * len(self._cells),
-                MISS_SD**2 * _matrix(self._cells, _missed),
-            ),
-        ]  # fmt: skip
+        blocks = [([("level",)], 0.0, LEVEL_SD**2 * np.eye(1)), *_timing(self._cells)]
+        blocks += _proposing([c for c in self._cells if c.choice.length])
+        misses: list[Hashable] = [("miss", c) for c in self._cells]
+        blocks.append((misses, 0.0, MISS_SD**2 * _matrix(self._cells, _missed)))
         size = sum(len(names) for names, _, _ in blocks)
         mean, cov = np.zeros(size), 1e-9 * np.eye(size)
         start = 0
@@ -196,6 +170,51 @@ class Surface:
             cov[span, span] += block
             start = span.stop
         return mean, cov
+
+
+def _timing(cells: Sequence[Cell]) -> list[Block]:
+    """Return the prior of what passes take: by their tokens, by requests, by verifying."""
+    tokens = sorted({_tokens_of(c) for c in cells} | {c.batch for c in cells})
+    batches = sorted({c.batch for c in cells})
+    sizes, doublings = [math.log2(n) for n in tokens], [math.log2(b) for b in batches]
+    near = _matrix(doublings, lambda u, v: _near(u - v, REQUESTS_REACH))
+    rising = np.outer(doublings, doublings)
+    return [
+        (
+            [("pass", n) for n in tokens],
+            RISE * np.array(sizes),
+            RISE_SD**2 * np.outer(sizes, sizes)
+            + BENDS_SD**2 * _matrix(sizes, lambda u, v: _bent(u - v, BENDS_REACH)),
+        ),
+        (
+            [("requests", b) for b in batches],
+            0.0,
+            REQUESTS_RISE_SD**2 * rising + REQUESTS_SD**2 * near,
+        ),
+        ([("jump", b) for b in batches], JUMP, JUMP_SD**2 + JUMPS_SD**2 * near),
+        ([("pace", b) for b in batches], 0.0, PACE_RISE_SD**2 * rising + PACE_SD**2 * near),
+    ]
+
+
+def _proposing(drafted: Sequence[Cell]) -> list[Block]:
+    """Return the prior of the drafts: what they take, and how much of theirs is accepted."""
+    drafts = list(dict.fromkeys(c.choice.draft for c in drafted))
+    choices = list(dict.fromkeys(c.choice for c in drafted))
+    like = _likeness(drafts)
+    return [
+        ([("draft", d) for d in drafts], DRAFTING, DRAFTING_SD**2 * like),
+        ([("accepts", d) for d in drafts], ACCEPTS, ACCEPTS_SD**2 * like),
+        (
+            [("scatter", c) for c in choices],
+            0.0,
+            SCATTER_SD**2 * _matrix(choices, _scattered(drafts, like)),
+        ),
+    ]
+
+
+def _tokens_of(cell: Cell) -> int:
+    """Return how many tokens a verifying pass has."""
+    return cell.batch * (cell.choice.length + 1)
 
 
 def _function(what: What, cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
@@ -212,39 +231,30 @@ def _function(what: What, cell: Cell, read: Callable[..., float]) -> tuple[float
 
 
 def _step(cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
-    """Return the logarithm of what a step costs."""
-    batch, length, draft = cell.batch, cell.choice.length, cell.choice.draft
-    value = read("base", batch) + read("miss", cell)
-    terms: Terms = {("base", batch): 1.0, ("miss", cell): 1.0}
+    """Return the logarithm of what a step costs: t_verify(b, s) + s · t_draft(b)."""
+    batch, length = cell.batch, cell.choice.length
+    rest = read("level") + read("requests", batch) + read("miss", cell)
+    terms: Terms = {("level",): 1.0, ("requests", batch): 1.0, ("miss", cell): 1.0}
     if not length:
-        return value, terms
-    longer = _longer(cell, read)
-    drafting = length * math.exp(read("draft", draft) + read("pace", batch))
-    whole = 1.0 + longer + drafting
-    terms[("slope", batch)] = longer / whole
-    terms[("bend",)] = longer * math.log(length) / whole
-    terms[("draft", draft)] = terms[("pace", batch)] = drafting / whole
-    return value + math.log(whole), terms
-
-
-def _longer(cell: Cell, read: Callable[..., float]) -> float:
-    """Return by what share of a plain step verifying takes longer: c(b) · s^g."""
-    bend = 1.0 + read("bend")
-    return math.exp(min(20.0, read("slope", cell.batch) + bend * math.log(cell.choice.length)))
+        return rest + read("pass", batch), {**terms, ("pass", batch): 1.0}
+    longer, parts = _drafting(cell, read)
+    share = 1.0 / (1.0 + math.exp(-longer))
+    terms |= {name: share * slope for name, slope in parts.items()}
+    size = ("pass", _tokens_of(cell))
+    terms[size] = terms.get(size, 0.0) + 1.0
+    terms[("jump", batch)] = terms.get(("jump", batch), 0.0) + 1.0
+    verify = read(*size) + read("jump", batch)
+    return rest + verify + math.log1p(math.exp(longer)), terms
 
 
 def _drafting(cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
     """Return the logarithm of drafting over verifying."""
-    batch, draft, longer = cell.batch, cell.choice.draft, _longer(cell, read)
-    share = longer / (1.0 + longer)
-    value = read("draft", draft) + read("pace", batch) + math.log(cell.choice.length)
-    terms: Terms = {
-        ("draft", draft): 1.0,
-        ("pace", batch): 1.0,
-        ("slope", batch): -share,
-        ("bend",): -share * math.log(cell.choice.length),
-    }
-    return value - math.log1p(longer), terms
+    batch, draft, size = cell.batch, cell.choice.draft, _tokens_of(cell)
+    value = math.log(cell.choice.length) + read("draft", draft) + read("pace", batch)
+    value += read("pass", batch) - read("pass", size) - read("jump", batch)
+    terms: Terms = {("draft", draft): 1.0, ("pace", batch): 1.0, ("pass", batch): 1.0}
+    terms |= {("pass", size): -1.0, ("jump", batch): -1.0}
+    return min(value, 20.0), terms
 
 
 def _tokens(choice: Choice, read: Callable[..., float]) -> tuple[float, Terms]:
@@ -260,7 +270,7 @@ def _tokens(choice: Choice, read: Callable[..., float]) -> tuple[float, Terms]:
 def _downhill(
     loss: Callable[[Array], float], at: Array, step: Array, best: float
 ) -> tuple[Array, float]:
-    """Return the next parameters along a step, shortened until they are better; else the same."""
+    """Return the next point along a step, shortened until it is better; else the same."""
     for shorter in (1.0, 0.5, 0.25, 0.1, 0.02):
         further = at + shorter * step
         found = loss(further)
@@ -271,6 +281,12 @@ def _downhill(
 
 def _near(apart: float, reach: float) -> float:
     return math.exp(-0.5 * (apart / reach) ** 2)
+
+
+def _bent(apart: float, reach: float) -> float:
+    """Return a likeness that allows for kinks (Matérn 3/2)."""
+    far = math.sqrt(3.0) * abs(apart) / reach
+    return (1.0 + far) * math.exp(-far)
 
 
 def _matrix(items: Sequence[ItemT], likeness: Callable[[ItemT, ItemT], float]) -> Array:

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from policies.speculation.acceptance import Lengths, pooled, told
 from policies.speculation.grid import Cell, Choice, Draft
 from policies.speculation.surface import Observation
-from tuner.core import Estimate, InvalidInput, Objective, Trial
+from tuner.core import (
+    Estimate,
+    InvalidInput,
+    Kind,
+    OverDevices,
+    Quantities,
+    Study,
+    Trial,
+    quantity_of,
+)
 
 LEAST_SD = 0.005
 """No window is believed more exactly than to half a percent: our choice."""
@@ -20,7 +29,7 @@ TOKENS_SD = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one window showed at a cell: the logarithm of a token's cost, and what goes into it."""
+    """What one window showed at a cell: the logarithm of a token's cost to one sequence, and its parts."""
 
     cell: Cell
     cost: float
@@ -29,32 +38,42 @@ class Window:
     drafting: float | None
 
 
-def window(trial: Trial, cell: Cell, objective: Objective) -> Window | None:
+def shared(metric: str, declared: Quantities) -> bool:
+    """Return whether a metric shares a step among all its sequences: a rate, an energy, a CPU's time.
+
+    A latency does not: every sequence waits for the whole step.
+    """
+    meaning = quantity_of(metric, declared)
+    return meaning.kind in (Kind.RATE, Kind.ENERGY) or meaning.over_devices is OverDevices.SUM
+
+
+def window(trial: Trial, cell: Cell, study: Study) -> Window | None:
     """Return what a trial's window tells, None where it does not show the objective.
 
     Raises:
         InvalidInput: acceptance that cannot be.
     """
-    shown = trial.shown
+    shown, objective = trial.shown, study.objective
     score = objective.score(shown, trial.ran_at)
     broke = trial.broke is not None and trial.broke.metric == objective.metric
     if score is None or score.mean <= 0.0 or broke:
         return None
     return Window(
         cell,
-        objective.sign * math.log(score.mean),
+        objective.sign * math.log(score.mean)
+        + (math.log(cell.batch) if shared(objective.metric, study.quantities) else 0.0),
         math.hypot(LEAST_SD, score.stderr / score.mean),
         told(shown, cell.choice.length),
         _drafting(shown, cell.choice.length),
     )
 
 
-def believable(trials: Iterable[tuple[Trial, Cell]], objective: Objective) -> list[Window]:
+def believable(trials: Iterable[tuple[Trial, Cell]], study: Study) -> list[Window]:
     """Return the windows of trials in their order, without those that tell what cannot be."""
     found: list[Window] = []
     for trial, cell in sorted(trials, key=lambda pair: pair[0].number):
         try:
-            seen = window(trial, cell, objective)
+            seen = window(trial, cell, study)
         except InvalidInput:
             continue
         if seen is not None:

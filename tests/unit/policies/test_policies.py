@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from policies import POLICIES, load_policy
 from policies.packrat import Packrat
 from policies.polythrottle.policy import Polythrottle, TwoPhase
 from policies.sobol import Sobol
+from policies.speculation.policy import Speculation
 from tests.builders import CLOCKS, SPACE, asked, baseline, past
 from tests.contracts.policy import PolicyContract
-from tuner.core import InvalidInput, Policy, Try, setting_key
+from tuner.core import InvalidInput, Past, Policy, Role, Space, Suggestion, Try, setting_key
 
 
 class TestPolythrottle(PolicyContract):
@@ -23,6 +26,23 @@ class TestPackrat(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return Packrat()
+
+
+class WithItsRoles:
+    """Speculation, for whom the contract's knobs are a length and a draft."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        roles = {"gpu.clock_mhz": Role.SPECULATION_LENGTH, "batch_size": Role.DRAFT}
+        within = past.study.space
+        knobs = (replace(k, role=roles.get(k.name, Role.UNKNOWN)) for k in within.knobs)
+        at = replace(past.study, space=Space(tuple(knobs), within.only))
+        return Speculation().suggest(replace(past, study=at))
+
+
+class TestSpeculation(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return WithItsRoles()
 
 
 class TestHillclimb(PolicyContract):
