@@ -156,7 +156,8 @@ class Surface:
 
     def _parameters(self) -> tuple[Array, Array]:
         """Return the prior's mean and covariance, and note the place of each parameter."""
-        blocks = [([("level",)], 0.0, LEVEL_SD**2 * np.eye(1)), *_timing(self._cells)]
+        blocks: list[Block] = [([("level",)], 0.0, LEVEL_SD**2 * np.eye(1))]
+        blocks += _timing(self._cells)
         blocks += _proposing([c for c in self._cells if c.choice.length])
         misses: list[Hashable] = [("miss", c) for c in self._cells]
         blocks.append((misses, 0.0, MISS_SD**2 * _matrix(self._cells, _missed)))

@@ -92,9 +92,9 @@ def observations(windows: Iterable[Window], grid: Collection[Cell]) -> list[Obse
     shares: dict[Cell, list[float]] = {}
     for one in seen:
         length = one.cell.choice.length
-        tokens = one.accepted[-1].mean if one.accepted else 0.0
+        accepted = one.accepted[-1].mean if one.accepted else 0.0
         by_step = len(one.accepted) == length
-        cost = one.cost + (math.log1p(tokens) if by_step else 0.0)
+        cost = one.cost + (math.log1p(accepted) if by_step else 0.0)
         whole.setdefault((by_step, one.cell), []).append((cost, one.sd))
         if one.drafting is not None:
             shares.setdefault(one.cell, []).append(one.drafting)

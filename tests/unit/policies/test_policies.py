@@ -13,7 +13,7 @@ from policies.sobol import Sobol
 from policies.speculation.policy import Speculation
 from tests.builders import CLOCKS, SPACE, asked, baseline, past
 from tests.contracts.policy import PolicyContract
-from tuner.core import InvalidInput, Past, Policy, Role, Space, Suggestion, Try, setting_key
+from tuner.core import InvalidInput, Past, Policy, Role, Space, Study, Suggestion, Try, setting_key
 
 
 class TestPolythrottle(PolicyContract):
@@ -28,15 +28,18 @@ class TestPackrat(PolicyContract):
         return Packrat()
 
 
+def drafting(at: Study) -> Study:
+    """Return a study whose clock is a speculation length, and its batch size a draft."""
+    roles = {"gpu.clock_mhz": Role.SPECULATION_LENGTH, "batch_size": Role.DRAFT}
+    knobs = (replace(k, role=roles.get(k.name, Role.UNKNOWN)) for k in at.space.knobs)
+    return replace(at, space=Space(tuple(knobs), at.space.only))
+
+
 class WithItsRoles:
     """Speculation, for whom the contract's knobs are a length and a draft."""
 
     def suggest(self, past: Past) -> Suggestion:
-        roles = {"gpu.clock_mhz": Role.SPECULATION_LENGTH, "batch_size": Role.DRAFT}
-        within = past.study.space
-        knobs = (replace(k, role=roles.get(k.name, Role.UNKNOWN)) for k in within.knobs)
-        at = replace(past.study, space=Space(tuple(knobs), within.only))
-        return Speculation().suggest(replace(past, study=at))
+        return Speculation().suggest(replace(past, study=drafting(past.study)))
 
 
 class TestSpeculation(PolicyContract):
@@ -101,6 +104,7 @@ class TestSobol(PolicyContract):
 @pytest.mark.parametrize("name", list(POLICIES))
 def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
     at = asked(4)
+    at = drafting(at) if name == "speculation" else at
     assert isinstance(load_policy(name).suggest(past(at, baseline(at))), Try)
 
 
