@@ -49,6 +49,10 @@ class Role(StrEnum):
     """Cores of a CPU that only feeds a GPU."""
     PARALLEL = "parallel"
     """How much works side by side: threads, cores, instances, GPUs."""
+    SPECULATION_LENGTH = "speculation_length"
+    """How many tokens a draft proposes per step; 0 is off."""
+    DRAFT = "draft"
+    """Which draft proposes them."""
     UNKNOWN = "unknown"
 
     @property

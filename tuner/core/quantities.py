@@ -83,6 +83,8 @@ STANDARD: Quantities = {
     "cpu_time_ms": Quantity("ms", Better.LESS, Kind.TIME, OverDevices.SUM),
     "latency_ms": _LATENCY,
     "latency_mean_ms": _LATENCY,
+    "inter_token_ms": _LATENCY,
+    "time_to_first_token_ms": _LATENCY,
     CAPACITY: Quantity("1/s", Better.MORE, Kind.RATE, OverDevices.LEAST),
     "arrival_rate_per_s": Quantity("1/s", None, Kind.RATE, OverDevices.LEAST),
 }
