@@ -22,6 +22,7 @@ from tuner.cli import (
     history,
     packrat,
     run,
+    speculation,
     stop_all,
     study,
     token,
@@ -60,6 +61,7 @@ app.add_typer(token.commands, name="token")
 app.command("stop-all")(stop_all.stop_all)
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")
+app.add_typer(speculation.commands, name="speculation")
 app.add_typer(bench.commands, name="bench")
 bench.commands.command("devices")(bench_devices.devices)
 app.command("doctor")(doctor.doctor)
