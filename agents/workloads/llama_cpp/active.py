@@ -81,6 +81,7 @@ class ActivePassive:
             began = time.monotonic()
             fresh = await self._start(wanted)
             former = self._active
+            self._draining = former
             await self._activate(fresh)
             self.switch_s = time.monotonic() - began
             if former is not None:
@@ -94,12 +95,13 @@ class ActivePassive:
 
     async def counters(self) -> SpeculationCounters:
         """Return the counters of all servers so far. Raises MeasurementError."""
-        found = self._gone
+        found, active = self._gone, self._active
         if self._draining is not None:
-            with suppress(MeasurementError):
-                await self._draining.counters()
             found = found.plus(self._draining.last_counters)
-        return found if self._active is None else found.plus(await self._active.counters())
+        if active is None:
+            return found
+        async with active.serving():
+            return found.plus(await active.counters())
 
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of all servers so far, None where they are not ours."""
@@ -148,16 +150,15 @@ class ActivePassive:
             self._watch = asyncio.create_task(self._keep_up(server))
 
     async def _retire(self, server: LlamaServer) -> None:
-        self._draining = server
         await server.wait_idle()
-        await self._end(server)
-        self._draining = None
-
-    async def _end(self, server: LlamaServer) -> None:
-        """End a server and keep what it has counted."""
         with suppress(MeasurementError):
             await server.counters()
+        self._account(server)
+        self._draining = None
         await server.end()
+
+    def _account(self, server: LlamaServer) -> None:
+        """Keep what a server has counted, at the moment in which it is no server of ours any more."""
         self._gone = self._gone.plus(server.last_counters)
         self._gone_cpu_s += server.cpu_s() or 0.0
 
@@ -166,9 +167,9 @@ class ActivePassive:
         assert server.process is not None
         status = await server.process.wait()
         log.error("event=server_ended url=%s status=%d", server.url, status)
-        async with self._ready:
-            self._active = None
-        await self._end(server)
+        self._account(server)
+        self._active = None
+        await server.end()
         for attempt in itertools.count():
             async with self._changing:
                 try:

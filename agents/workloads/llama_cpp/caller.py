@@ -78,6 +78,7 @@ class PromptCaller:
         if connection is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+        self._connection.close()
 
     def _exchange(self) -> str:
         if self._closed:

@@ -80,11 +80,12 @@ class LlamaProcess:
             await self._process.wait()
 
 
-async def help_of(program: str) -> str:
-    """Return what a program's `--help` prints. Raises InvalidInput."""
+async def help_of(command: Sequence[str]) -> str:
+    """Return what a command prints with `--help`. Raises InvalidInput."""
+    program = command[0]
     try:
         process = await asyncio.create_subprocess_exec(
-            program,
+            *command,
             "--help",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

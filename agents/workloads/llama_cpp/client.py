@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter
@@ -49,7 +50,8 @@ class ProxyClient:
 
     def follow(self, plan: Plan) -> None:
         """Have it follow a plan."""
-        self._http.call("PUT", "/plan", PlanMessage(plan=plan).model_dump(mode="json"))
+        body = json.loads(PlanMessage(plan=plan).model_dump_json())  # infinity as a string
+        self._http.call("PUT", "/plan", body)
 
     def _asked(self, kind: type[MessageT], path: str) -> MessageT:
         return self._http.parsed(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.host.local_http import local_url
 from agents.workloads.llama_cpp.child import LlamaProcess, help_of
 from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH, Dialect, dialect_of, owned
 from agents.workloads.llama_cpp.figures import Timings
@@ -45,7 +46,7 @@ class Launcher:
             if not path.is_file():
                 raise InvalidInput(f"the draft {name!r} is not there: {path}")
         folder.mkdir(parents=True, exist_ok=True)
-        dialect = dialect_of(await help_of(command[0]), command[0])
+        dialect = dialect_of(await help_of(command), command[0])
         return cls(tuple(command), dialect, dict(drafts), folder)
 
     async def __call__(self, setting: ServerSetting) -> LlamaServer:
@@ -120,7 +121,8 @@ async def attached(url: str, longest: int) -> LlamaServer:
         InvalidInput: it does not speculate, or ignores the length of a request.
         ActuationError, DeviceLost: it does not answer, or is no llama-server.
     """
-    server = LlamaServer(url, ServerSetting(longest, ""))
+    parts = local_url(url, "write http://127.0.0.1:8080")
+    server = LlamaServer(f"http://{parts.netloc}", ServerSetting(longest, ""))
     try:
         await server.props()
         if not await heeds_requests(server, longest):

@@ -66,6 +66,7 @@ class ProxyStats(BaseModel):
     `decoding_busy_s` counts those in which any did. `passes` of the target and `generating_s` are those
     of finished answers; `steps`, `steps_accepted` and `accepted_by_position` are the server's own
     counters of verified drafts, and stay empty where it tells none (`metrics_missing` says why).
+    `server_url` is the llama-server that requests go to now.
     """
 
     incarnation: str = Field(min_length=1)
@@ -90,6 +91,7 @@ class ProxyStats(BaseModel):
     steps_accepted: int = Field(ge=0)
     accepted_by_position: tuple[int, ...] = ()
     metrics_missing: str = ""
+    server_url: str = ""
     switches: int = Field(ge=0)
     switch_s: float = Field(ge=0.0, allow_inf_nan=False)
     restarts: int = Field(ge=0)

@@ -140,6 +140,7 @@ class ProxyApi:
                 "steps_accepted": self._counters.accepted,
                 "accepted_by_position": self._counters.by_position,
                 "metrics_missing": metrics,
+                "server_url": "" if servers.active is None else servers.active.url,
                 "switches": servers.switches,
                 "switch_s": servers.switch_s,
                 "restarts": servers.restarts,
