@@ -49,11 +49,8 @@ class RunningProxy:
 
 
 def command_of(arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-c", "import sys; from tuner.cli.app import main; sys.exit(main())"] + [
-        "speculation",
-        "proxy",
-        *arguments,
-    ]
+    program = "import sys; from tuner.cli.app import main; sys.exit(main())"
+    return [sys.executable, "-c", program, "speculation", "proxy", *arguments]
 
 
 @contextmanager

@@ -131,7 +131,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, vocabulary: ByteVocabulary) -> None
     writer.add_token_merges(pairs or [NEVER_MERGED])
     writer.add_bos_token_id(vocabulary.bos)
     writer.add_eos_token_id(vocabulary.eos)
-    writer.add_add_bos_token(False)
+    writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
 
 

@@ -1,9 +1,9 @@
 """A stand-in for llama-server, started as a process in its place.
 
-It speaks the API in the shapes recorded from the llama.cpp of llama-cpp-python 0.3.36 and 0.3.16 (`--build`):
-start options, `/health`, `/props`, `/completion` (whole and streamed, with timings), `/metrics`. It
-accepts 0, 1, … up to the length of the drafted tokens, in turn. A model file whose text differs
-from the draft's has another vocabulary. `POST /stand-in` breaks it.
+It speaks the API in the shapes recorded from the llama.cpp of llama-cpp-python 0.3.36 and 0.3.16
+(`--build`): start options, `/health`, `/props`, `/completion` (whole and streamed, with timings) and
+`/metrics`. Of what it drafts it accepts 0, 1, … up to the length, in turn. A model file whose text
+differs from the draft's has another vocabulary. `POST /stand-in` breaks it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
             if self.path == "/health":
                 self.answer({"status": "ok"})
             elif self.path == "/props":
-                self.answer({"total_slots": state.options.parallel, "model_path": state.options.model})
+                self.answer(
+                    {"total_slots": state.options.parallel, "model_path": state.options.model}
+                )
             elif self.path == "/metrics" and state.metrics:
                 self.send(200, state.text().encode(), "text/plain; version=0.0.4")
             elif self.path.startswith("/echo"):

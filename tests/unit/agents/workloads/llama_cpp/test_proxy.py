@@ -75,7 +75,10 @@ def test_an_answer_passes_through_byte_for_byte(by_restart: RunningProxy) -> Non
     body = bytes(range(256)) * 300
     response = by_restart.client.post("/anything?a=%2F&b", content=body)
     assert response.content == body
-    assert [name for name in response.headers if name in ("date", "server", "via")] == ["server", "date"]
+    assert [name for name in response.headers if name in ("date", "server", "via")] == [
+        "server",
+        "date",
+    ]
     assert response.headers["server"].startswith("BaseHTTP")
     seen = by_restart.client.get("/echo/%2e%2E?q=%20", headers={"X-One": "1", "Connection": "x"})
     assert seen.json()["path"] == "/echo/%2e%2E?q=%20"
@@ -113,7 +116,11 @@ def test_setting_a_length_ends_a_plan(per_request: RunningProxy) -> None:
     [
         ({**PLAN, "by": "price"}, 409, "goes by decoding_requests"),
         ({**PLAN, "rows": []}, 422, "ascend and end at infinity"),
-        ({**PLAN, "rows": [{"below": "Infinity", "setting": {"speculation_length": 99}}]}, 422, "99"),
+        (
+            {**PLAN, "rows": [{"below": "Infinity", "setting": {"speculation_length": 99}}]},
+            422,
+            "99",
+        ),
         ({**PLAN, "rows": [{"below": "Infinity", "setting": {}}]}, 422, "speculation_length"),
         (None, 422, "no plan in the body"),
     ],
@@ -289,7 +296,10 @@ def test_a_model_that_cannot_be_read_is_told_with_the_servers_own_words(tmp_path
         (["--draft", "{draft}", "--", "/no/llama-server"], "give the path of llama-server"),
         (["--draft", "{draft}", "--draft", "{draft}", "--", "llama-server"], "called 'draft'"),
         (["--draft", "{draft}", "--", "llama-server", "--port", "1"], "--port is set by the proxy"),
-        (["--draft", "{draft}", "--", "{python}", "{stand_in}", "--build", "0.2.0"], "tells neither"),
+        (
+            ["--draft", "{draft}", "--", "{python}", "{stand_in}", "--build", "0.2.0"],
+            "tells neither",
+        ),
         (["--attach", "http://192.0.2.1:80"], "is not on this machine"),
         (["--attach", "http://127.0.0.1:9"], "does not answer"),
     ],
@@ -350,7 +360,7 @@ def refused(folder: Path, arguments: list[str]) -> str:
     return done.stderr
 
 
-class server_of:  # noqa: N801  used like a function
+class server_of:
     """A stand-in that somebody else has started."""
 
     def __init__(self, build: str, folder: Path) -> None:
