@@ -91,6 +91,48 @@ def proxy(
     run_proxy(options, HostClock(), ready)
 
 
+@commands.command()
+def overhead(
+    url: Annotated[str, typer.Argument(help="The proxy: http://127.0.0.1:8090.")],
+    requests: Annotated[int, typer.Option(min=10, help="Requests of each kind.")] = 1000,
+    callers: Annotated[int, typer.Option(min=1, help="How many send side by side.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what the proxy adds to a request: the same ones past it and through it, in turns."""
+    from dataclasses import asdict
+
+    from agents.host.host import HostClock
+    from agents.workloads.llama_cpp.overhead import proxy_cost
+    from tuner.cli.output import console, echo_json, table
+
+    costs = proxy_cost(url, requests, callers, HostClock())
+    if as_json:
+        echo_json([asdict(cost) | {"p50_ms": cost.p50_ms, "p99_ms": cost.p99_ms} for cost in costs])
+        return
+    heads = (
+        "request",
+        ">callers",
+        ">n",
+        ">p50 past it",
+        ">through it",
+        ">p99 past it",
+        ">through it",
+    )
+    rows = [
+        (
+            cost.what,
+            str(cost.callers),
+            str(cost.requests),
+            f"{cost.direct_p50_ms:.2f} ms",
+            f"{cost.through_p50_ms:.2f} ms ({cost.p50_ms:+.2f})",
+            f"{cost.direct_p99_ms:.2f} ms",
+            f"{cost.through_p99_ms:.2f} ms ({cost.p99_ms:+.2f})",
+        )
+        for cost in costs
+    ]
+    console().print(table(*heads, rows=rows))
+
+
 def _drafts(given: list[str]) -> dict[str, Path]:
     """Return draft models by name, a file's own name where none is given. Raises ConfigError."""
     from tuner.core import ConfigError

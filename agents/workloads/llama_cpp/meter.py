@@ -34,6 +34,8 @@ from tuner.core import (
 SHARE = Quantity("1")
 MILLISECONDS = Quantity("ms", Better.LESS, Kind.TIME)
 THROUGHPUT = Metric("throughput_per_s", scope=Scope.SERVICE)
+STEP = Metric("step_ms", scope=Scope.SERVICE, quantity=MILLISECONDS)
+LOAD = Metric(SIGNAL, scope=Scope.SERVICE, quantity=SHARE)
 PARTS = 20
 """Of a window, for the standard error of its rate."""
 
@@ -41,9 +43,9 @@ PARTS = 20
 def accepted_metrics(longest: int) -> tuple[Metric, ...]:
     """Return the metrics of speculation that a window may show, up to a length."""
     positions = [f"accepted_at_{i}" for i in range(1, longest + 1)]
-    names = [*positions, "accepted_per_step", SIGNAL]
+    names = [*positions, "accepted_per_step"]
     shares = [Metric(name, scope=Scope.SERVICE, quantity=SHARE) for name in names]
-    return (*shares, Metric("step_ms", scope=Scope.SERVICE, quantity=MILLISECONDS))
+    return (*shares, LOAD, STEP)
 
 
 def speculation_shown(before: ProxyStats, now: ProxyStats, length: int) -> dict[str, Estimate]:
@@ -104,7 +106,7 @@ class DecodingWindow:
         self._clock = clock
         self._before = self._stats()
         self._length = self._in_force()
-        self._looks = [(clock.monotonic(), self._before.items)]
+        self._looks = [(clock.monotonic(), self._before)]
         self._final: Reading | None = None
 
     def read(self) -> Reading:
@@ -122,22 +124,38 @@ class DecodingWindow:
             raise MeasurementError("the proxy was restarted", hint="measure again")
         if now.restarts != before.restarts:
             raise MeasurementError("llama-server ended within the window", hint="measure again")
-        self._looks.append((self._clock.monotonic(), now.items))
+        self._looks.append((self._clock.monotonic(), now))
         totals = {
             "items": float(now.items - before.items),
             "failed": float(now.failed - before.failed),
         }
         if now.cpu_s is not None and before.cpu_s is not None:
             totals["cpu_s"] = max(0.0, now.cpu_s - before.cpu_s)
-        estimates = self._rate()
+        shown = {}
         if self._length is not None:
-            estimates |= speculation_shown(before, now, self._length)
-        return Reading(totals, estimates)
+            shown = speculation_shown(before, now, self._length)
+        ratios = self._ratios()
+        sure = {name: ratios[name] for name in ratios if name in shown or name == THROUGHPUT.name}
+        return Reading(totals, shown | sure)
 
-    def _rate(self) -> dict[str, Estimate]:
-        steps = [(float(b[1] - a[1]), b[0] - a[0]) for a, b in pairwise(self._looks) if b[0] > a[0]]
-        rate = ratio_estimate(steps, 1.0, THROUGHPUT)
-        return {} if rate is None else {THROUGHPUT.name: rate}
+    def _ratios(self) -> dict[str, Estimate]:
+        """Return what the looks within the window tell together, where they were enough."""
+        pairs = [(a, b) for a, b in pairwise(self._looks) if b[0] > a[0]]
+        tokens = [(float(b.items - a.items), then - now) for (now, a), (then, b) in pairs]
+        passes = [
+            (b.generating_s - a.generating_s, float(b.passes - a.passes))
+            for (_, a), (_, b) in pairs
+        ]
+        load = [
+            (b.decoding_s - a.decoding_s, b.decoding_busy_s - a.decoding_busy_s)
+            for (_, a), (_, b) in pairs
+        ]
+        found = {
+            THROUGHPUT.name: ratio_estimate(tokens, 1.0, THROUGHPUT),
+            STEP.name: ratio_estimate(passes, 1000.0, STEP),
+            SIGNAL: ratio_estimate(load, 1.0, LOAD),
+        }
+        return {name: estimate for name, estimate in found.items() if estimate is not None}
 
     def _stats(self) -> ProxyStats:
         try:
