@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from agents.host.host import HostClock
+from agents.speculation.fallback import PLAIN_STEPS
 from agents.target.side import FollowsPlans, OffersLoad
 from agents.workloads import open_workload
 from agents.workloads.llama_cpp.child import free_port
@@ -205,6 +206,8 @@ def test_a_plan_is_followed_where_the_effect_is_proved(
     taken = side.actuator.follow(Plan(rows, by="decoding_requests"))
     assert taken is HONOURS_REQUESTS[real.version]
     if taken:
+        for seed in range(PLAIN_STEPS):  # what plain decoding takes is measured first
+            assert "draft_n" not in completed(proxy, 500 + seed)["timings"]
         assert completed(proxy, 31)["timings"]["draft_n"] > 0
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(completed, proxy, 32, 900)

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 from agents.host.local_http import local_url
 from agents.load.generator import LoadShape
+from agents.speculation.messages import ProxyStats
 from agents.target.side import Side
 from agents.workloads.llama_cpp.caller import PromptDeck
 from agents.workloads.llama_cpp.client import DecodingSignal, ProxyActuator, ProxyClient
-from agents.workloads.llama_cpp.messages import ProxyStats
 from agents.workloads.llama_cpp.meter import (
     THROUGHPUT,
     DecodingMeter,

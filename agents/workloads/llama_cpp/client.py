@@ -8,8 +8,8 @@ from typing import TypeVar
 from pydantic import BaseModel, TypeAdapter
 
 from agents.host.local_http import LocalHttp
+from agents.speculation.messages import PlanMessage, ProxyKnobs, ProxyStats
 from agents.target.side import SignalSample, WorkloadChanged
-from agents.workloads.llama_cpp.messages import PlanMessage, ProxyKnobs, ProxyStats
 from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_setting, setting_key
 
 CHANGE_S = 900.0

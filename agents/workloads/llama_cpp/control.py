@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
+from agents.speculation.fallback import SpeculationFallback, StepCounts
 from agents.workloads.llama_cpp.active import ActivePassive
 from agents.workloads.llama_cpp.decoding import DecodingLoad
+from agents.workloads.llama_cpp.figures import Timings
 from agents.workloads.llama_cpp.launch import Launcher, attached, heeds_requests
 from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
 from tuner.core import (
@@ -56,6 +59,7 @@ class LengthControl:
         self._setting: dict[str, int | str] = {LENGTH: 0, DRAFT: drafts[0]}
         self._plan: Plan | None = None
         self._row: int | None = None
+        self._fallback = SpeculationFallback()
 
     @property
     def setting(self) -> Setting:
@@ -105,6 +109,7 @@ class LengthControl:
             if row.setting.get(DRAFT, self._setting[DRAFT]) != self._setting[DRAFT]:
                 raise Conflict("another draft takes a restart", hint="keep one draft in a plan")
         self._plan, self._row = plan, None
+        self._fallback = SpeculationFallback()
         self._to_row(self.load.decoding)
 
     def unfollow(self) -> None:
@@ -112,11 +117,31 @@ class LengthControl:
         self._plan = self._row = None
 
     def request_length(self) -> int | None:
-        """Return the length for a request that comes now, None where it is the server's own."""
+        """Return the length for a request that comes now, None where it is the server's own.
+
+        A plan's length is given up for 0 where what was accepted of late does not make up for it.
+        """
         if not self.per_request:
             return None
-        self._to_row(self.load.decoding + 1)
-        return int(self._setting[LENGTH])
+        decoding = self.load.decoding + 1
+        self._to_row(decoding)
+        length = int(self._setting[LENGTH])
+        return length if self._plan is None else self._fallback.length(decoding, length)
+
+    def request_showed(self, length: int, timings: Timings) -> None:
+        """Take in what a request's answer told that was given a length, while it is still counted."""
+        if self._plan is None or timings.passes == 0 or timings.generating_s <= 0.0:
+            return
+        with suppress(InvalidInput):  # of a server that drafts more than it was asked to
+            step = StepCounts(
+                requests=max(1, self.load.decoding),
+                length=length,
+                drafted=timings.drafted,
+                accepted=timings.accepted,
+                seconds=timings.generating_s / timings.passes,
+                sequence_steps=timings.passes,
+            )
+            self._fallback.count(step)
 
     def _to_row(self, decoding: int) -> None:
         plan = self._plan

@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 from agents.load.generator import REQUESTS, LoadRun, LoadShape
 from agents.load.stats import shown_by
+from agents.speculation.messages import ProxyStats
 from agents.workloads.llama_cpp.caller import PromptCaller, PromptDeck, TokenTimes
 from agents.workloads.llama_cpp.client import SIGNAL, ProxyClient
-from agents.workloads.llama_cpp.messages import ProxyStats
 from tuner.core import (
     Better,
     Clock,

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
+from agents.speculation.messages import PlanMessage
 from agents.workloads.llama_cpp.control import LengthControl
 from agents.workloads.llama_cpp.figures import SpeculationCounters
 from agents.workloads.llama_cpp.forward import Forwarder
-from agents.workloads.llama_cpp.messages import PlanMessage
 from tuner.core import (
     ActuationError,
     Conflict,

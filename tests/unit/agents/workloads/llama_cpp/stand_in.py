@@ -2,7 +2,8 @@
 
 It speaks the API in the shapes recorded from the llama.cpp of llama-cpp-python 0.3.36 and 0.3.16
 (`--build`): start options, `/health`, `/props`, `/completion` (whole and streamed, with timings) and
-`/metrics`. Of what it drafts it accepts 0, 1, … up to the length, in turn. A model file whose text
+`/metrics`. Of what it drafts it accepts 0, 1, … up to the length, in turn; a drafted token takes an
+eighth of a step. A model file whose text
 differs from the draft's has another vocabulary. `POST /stand-in` breaks it.
 """
 
@@ -36,6 +37,7 @@ class State:
         self.lock = threading.Lock()
         self.gate = threading.Semaphore(options.parallel)
         self.metrics = True
+        self.accepts = True
         self.reset()
 
     def reset(self) -> None:
@@ -98,6 +100,7 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
             if asked.get("reset"):
                 state.reset()
             state.metrics = asked.get("metrics", state.metrics)
+            state.accepts = asked.get("accepts", state.accepts)
             self.answer({})
 
         def complete(self, asked: dict[str, Any]) -> None:
@@ -117,7 +120,8 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                 draft = min(length, wanted - made - 1)
                 if turn % 2 and state.options.build == "0.3.16":
                     draft = 0  # its every second pass is a plain one
-                taken = min(draft, turn % (length + 1))
+                time.sleep(draft * state.options.step_ms / 8000.0)
+                taken = min(draft, turn % (length + 1)) if state.accepts else 0
                 turn += 1
                 with state.lock:
                     if draft:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents.workloads.llama_cpp.messages import ProxyStats
+from agents.speculation.messages import ProxyStats
 from agents.workloads.llama_cpp.meter import accepted_metrics, speculation_shown
 
 ZERO = dict.fromkeys(
