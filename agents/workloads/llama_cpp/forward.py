@@ -186,10 +186,13 @@ def with_length(body: bytes, length: int | None) -> bytes:
 def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
     """Return the request as it is sent on."""
     path, query = request.scope["raw_path"], request.scope["query_string"]
+    headers = [*_kept(request.scope["headers"], b"content-length")]
+    if STREAMED.search(body):  # after a stream it closes the connection, without saying so
+        headers.append((b"connection", b"close"))
     return httpx.Request(
         request.method,
         httpx.URL(server.url).copy_with(raw_path=path + b"?" + query if query else path),
-        headers=[*_kept(request.scope["headers"], b"content-length")],
+        headers=headers,
         content=body if body or request.method in ("POST", "PUT", "PATCH") else None,
         extensions={"timeout": TIMEOUT},
     )
