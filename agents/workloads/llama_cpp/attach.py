@@ -55,25 +55,22 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     load = prompt_load(fragment) if fragment else None
     client = ProxyClient(f"http://{parts.netloc}")
     try:
-        knobs, stats = client.knobs(), client.stats()
-        space = knobs.space()
+        return _attached(client, (parts.hostname or "", parts.port or 80), load, clock, seed)
     except TuningError:
         client.close()
         raise
+
+
+def _attached(
+    client: ProxyClient, address: tuple[str, int], load: PromptLoad | None, clock: Clock, seed: int
+) -> Side:
+    knobs, stats = client.knobs(), client.stats()
+    space = knobs.space()
     actuator = ProxyActuator(client, space, knobs.version, per_request=knobs.per_request)
-    where = (parts.hostname or "", parts.port or 80)
-    meter = (
-        DecodingMeter(client, clock)
-        if load is None
-        else PromptMeter(
-            client,
-            where,
-            PromptDeck(load.prompts, load.tokens),
-            LoadShape(load.callers),
-            clock,
-            seed,
-        )
-    )
+    meter: DecodingMeter | PromptMeter = DecodingMeter(client, clock)
+    if load is not None:
+        deck = PromptDeck(load.prompts, load.tokens)
+        meter = PromptMeter(client, address, deck, LoadShape(load.callers), clock, seed)
     longest = max(int(value) for value in space.knob("speculation_length").values)
     return Side(
         name=knobs.name,

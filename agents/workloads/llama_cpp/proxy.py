@@ -109,14 +109,12 @@ class ProxyApi:
 
     async def stats(self, request: Request) -> Response:
         """Say what was done, and what it took."""
-        control, totals = self._control, self._forwarder.totals
-        servers, load = control.servers, control.load
+        servers = self._control.servers
         metrics = ""
         try:
             self._counters = await servers.counters()
         except MeasurementError as error:
             metrics = str(error)
-        inside_s, decoding_s, busy_s = load.seconds
         cpu_s = servers.cpu_s()
         return JSONResponse(
             {
@@ -124,21 +122,7 @@ class ProxyApi:
                 # What the proxy takes belongs to what serving costs.
                 "cpu_s": None if cpu_s is None else cpu_s + time.process_time(),
                 "pids": servers.pids,
-                "items": totals.tokens,
-                "failed": load.failed,
-                "arrived": load.arrived,
-                "inside": load.inside,
-                "in_flight_s": inside_s,
-                "decoding": load.decoding,
-                "decoding_s": decoding_s,
-                "decoding_busy_s": busy_s,
-                "slots": load.slots,
-                "requests": totals.requests,
-                "untold": totals.untold,
-                "passes": totals.passes,
-                "generating_s": totals.generating_s,
-                "drafted": totals.drafted,
-                "accepted": totals.accepted,
+                **self._requests(),
                 "steps": self._counters.steps,
                 "steps_accepted": self._counters.accepted,
                 "accepted_by_position": self._counters.by_position,
@@ -150,6 +134,28 @@ class ProxyApi:
                 "repeated": self._forwarder.repeated,
             }
         )
+
+    def _requests(self) -> dict[str, Any]:
+        """Return what is known of requests and their answers."""
+        load, totals = self._control.load, self._forwarder.totals
+        inside_s, decoding_s, busy_s = load.seconds
+        return {
+            "items": totals.tokens,
+            "failed": load.failed,
+            "arrived": load.arrived,
+            "inside": load.inside,
+            "in_flight_s": inside_s,
+            "decoding": load.decoding,
+            "decoding_s": decoding_s,
+            "decoding_busy_s": busy_s,
+            "slots": load.slots,
+            "requests": totals.requests,
+            "untold": totals.untold,
+            "passes": totals.passes,
+            "generating_s": totals.generating_s,
+            "drafted": totals.drafted,
+            "accepted": totals.accepted,
+        }
 
     def _plan(self) -> Response:
         message = PlanMessage(plan=self._control.plan, row=self._control.row)
