@@ -6,7 +6,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-packrat test-lowest test-long test-hardware test-systemd test-ray test-llama lines lint types layers fmt docs pictures clean
+.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators test-lowest test-long test-hardware test-systemd test-ray test-llama lines lint types layers fmt docs pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -62,7 +62,13 @@ bench-devices: $(VENV)/.installed
 
 # Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
 bench-packrat: $(VENV)/.installed
-	$(BIN)/jouletune packrat measure
+	mkdir -p build/bench && $(BIN)/jouletune packrat measure --json >build/bench/packrat.json
+	$(BIN)/python docs/figures.py packrat build/bench/packrat.json
+
+# What the memory allocator alone brings, four models on this machine: some 15 minutes on two quiet cores.
+bench-allocators: $(VENV)/.installed
+	mkdir -p build/bench && $(BIN)/jouletune bench allocators --json >build/bench/allocators.json
+	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
 # Lines of code, without blank ones, comments and docstrings; the tests apart.
 lines:

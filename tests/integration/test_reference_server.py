@@ -17,13 +17,15 @@ from agents.host.host import HostClock
 from agents.load.generator import LoadRun
 from agents.target.side import Restartable
 from agents.workloads import open_workload
+from agents.workloads.reference.allocators import allocators
 from tests.integration.reference import COMMAND, Running, eventually
 from tuner.core import MeasurementError
 
 pytest.importorskip("torch", reason="the reference workload needs torch")
 
 CORES = sorted(os.sched_getaffinity(0))
-DEFAULT = {"instances": 1, "threads": len(CORES), "batch_size": 1}
+KEEPS: dict[str, object] = {"allocator": "glibc-keep"} if allocators() else {}
+DEFAULT = {"instances": 1, "threads": len(CORES), "batch_size": 1, **KEEPS}
 two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 
@@ -68,7 +70,7 @@ def test_instances_are_processes_on_cores_of_their_own(server: Running) -> None:
     (first,) = server.workers()
     before = server.get("/stats")["cpu_s"]
     told = server.put(instances=2, threads=1).json()
-    assert told["setting"] == {"instances": 2, "threads": 1, "batch_size": 1}
+    assert told["setting"] == {"instances": 2, "threads": 1, "batch_size": 1, **KEEPS}
     assert told["switch"]["starting_s"] > told["switch"]["draining_s"] > 0.0
     assert server.get("/stats")["switch"] == told["switch"]
     workers = server.workers()
@@ -96,6 +98,22 @@ def test_a_change_to_where_it_was_needs_no_new_process(server: Running) -> None:
     (worker,) = server.workers()
     tasks = [int(task.name) for task in Path(f"/proc/{worker}/task").iterdir()]
     assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset(CORES)}
+
+
+@pytest.mark.skipif(not KEEPS, reason="the C library is not glibc")
+def test_another_allocator_takes_over_without_a_lost_request_and_memory_is_told(
+    server: Running,
+) -> None:
+    run = server.load()
+    assert gets_on(run)
+    (first,) = server.workers()
+    switch = server.put(allocator="glibc").json()["switch"]
+    assert switch["failed"] == 0 and switch["setting"] == {**DEFAULT, "allocator": "glibc"}
+    (other,) = server.workers()
+    assert other != first
+    assert gets_on(run)
+    assert run.stop(grace_s=30.0).failures == {}
+    assert server.get("/stats")["resident_bytes"] > 1 << 20
 
 
 @two_cores

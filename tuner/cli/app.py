@@ -13,6 +13,7 @@ from tuner.cli import (
     actuator,
     agent,
     bench,
+    bench_allocators,
     bench_devices,
     best,
     constraint,
@@ -64,6 +65,7 @@ app.add_typer(finetune.commands, name="finetune")
 app.add_typer(speculation.commands, name="speculation")
 app.add_typer(bench.commands, name="bench")
 bench.commands.command("devices")(bench_devices.devices)
+bench.commands.command("allocators")(bench_allocators.allocators)
 app.command("doctor")(doctor.doctor)
 
 

@@ -131,7 +131,7 @@ def measure(
     from tuner.cli.output import echo_json
 
     limits = Windows(windows, window_s, most_foreign)
-    results = _measured(_names(models), _sizes(batches), _cores(threads), limits, seed)
+    results = _measured(model_names(models), sizes(batches), _cores(threads), limits, seed)
     if out is not None:
         write_profile(out, results)
     if plot is not None:
@@ -248,14 +248,14 @@ def _measured(
     return results
 
 
-def _names(models: str) -> list[str]:
+def model_names(models: str) -> list[str]:
     """Return the models asked for. Raises InvalidInput where there is no such model."""
     from agents.workloads.reference.catalogue import model
 
     return [model(name.strip()).name for name in models.split(",")]
 
 
-def _sizes(batches: str) -> tuple[int, ...]:
+def sizes(batches: str) -> tuple[int, ...]:
     """Return the batch sizes, ascending. Raises ConfigError where they are no such numbers."""
     from tuner.core import ConfigError
 
@@ -298,10 +298,13 @@ def _show_results(results: Sequence[ModelResult]) -> None:
         f"speed-up  mean {statistics.fmean(speedups):.2f}, at most {max(speedups):.2f}; "
         f"{slower or 'none'} of {len(comparisons)} slower than the fat instance beyond noise"
     ]
-    errors = [e for result in results if (e := result.error_median) is not None]
+    errors = [100.0 * e for result in results for e in result.prediction_errors]
     if errors:
-        error = 100.0 * statistics.median(errors)
-        lines.append(f"predicted median error {error:.1f} % on plans left out of the fit")
+        lines.append(
+            f"predicted  median error {statistics.median(map(abs, errors)):.1f} % of the {len(errors)} "
+            f"chosen plans, from {min(errors):+.1f} to {max(errors):+.1f} %; their own windows were "
+            "left out of the prediction"
+        )
     lines += [line for result in results for line in _doubts(result)]
     for line in lines:
         out.print(f"  {line}", soft_wrap=True)

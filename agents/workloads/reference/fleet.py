@@ -61,9 +61,10 @@ class Fleet:
         self,
         cores: tuple[int, ...],
         recipe: Recipe,
+        allocators: Sequence[str] = (),
         available: Callable[[], int | None] = available_bytes,
     ) -> None:
-        self.space = knob_space(len(cores))
+        self.space = knob_space(len(cores), allocators)
         self.setting: Setting = self.space.default
         self.batcher = Batcher()
         self.switches = 0
@@ -82,6 +83,11 @@ class Fleet:
     def pids(self) -> list[int]:
         """The processes of the workload: this one and every worker."""
         return [os.getpid(), *sorted(i.pid for i in self._processes)]
+
+    @property
+    def resident_bytes(self) -> int:
+        """The memory of the workers that is their own, spares included."""
+        return sum(i.own_bytes() for i in self._processes)
 
     @property
     def spare_pids(self) -> list[int]:
@@ -187,7 +193,7 @@ class Fleet:
 
     async def _launch(self, placement: Placement, batch_size: int) -> Instance:
         """Return an instance at a place, warm: a spare, or a new process where none is fit."""
-        while fit := self._fit_spares(placement[1]):
+        while fit := self._fit_spares(placement):
             spare = next((i for i in fit if i.placed == placement), fit[-1])
             self._spares.remove(spare)
             try:
@@ -196,7 +202,7 @@ class Fleet:
             except ActuationError as error:
                 LOG.warning("event=spare_lost pid=%d why=%r", spare.pid, str(error))
                 await spare.leave(CLOSE_S)
-        instance = await launch(self._recipe, self._ended)
+        instance = await launch(self._recipe, placement.allocator, self._ended)
         self._processes.add(instance)
         try:
             await instance.ready
@@ -221,17 +227,19 @@ class Fleet:
         fits = available is None or takes <= SPARE_MEMORY * available
         return fits and len(self._spares) <= len(self._cores)
 
-    def _fit_spares(self, threads: int) -> list[Instance]:
-        """Return the spares that computed on so many threads.
+    def _fit_spares(self, like: Placement) -> list[Instance]:
+        """Return the spares that have the allocator and computed on as many threads.
 
         Others could be told to, but are slower than a new process: on two cores, one that had served on
         one thread did 56 to 84 batches a second on two, against 94 to 108.
         """
-        return [i for i in self._spares if i.placed is not None and i.placed[1] == threads]
+        wanted = (like.threads, like.allocator)
+        placed = [(i, i.placed) for i in self._spares if i.placed is not None]
+        return [i for i, at in placed if (at.threads, at.allocator) == wanted]
 
     async def _make_room(self, wanted: Setting) -> None:
         """Refuse what takes more memory than there is, other spares given up. Raises OutOfRange."""
-        fit = self._fit_spares(int(wanted["threads"]))
+        fit = self._fit_spares(_placements(self._cores, wanted)[0])
         others = [i for i in self._spares if i not in fit]
         try:
             self._check_memory(wanted, len(fit))
@@ -281,9 +289,12 @@ class Fleet:
 
 
 def _placements(cores: tuple[int, ...], wanted: Setting) -> list[Placement]:
-    """Return the cores and threads of each instance; no core is given twice."""
+    """Return where each instance computes; no core is given twice."""
     count, threads = int(wanted["instances"]), int(wanted["threads"])
-    return [(cores[k * threads : (k + 1) * threads], threads) for k in range(count)]
+    allocator = str(wanted.get("allocator", ""))
+    return [
+        Placement(cores[k * threads : (k + 1) * threads], threads, allocator) for k in range(count)
+    ]
 
 
 def _kept(

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+from agents.workloads.reference.allocators import GLIBC_KEEP, allocators
 from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.knobs import BATCH_SIZES
 from agents.workloads.reference.memory import own_bytes
@@ -23,8 +24,18 @@ from agents.workloads.reference.slab import Inputs, Slab
 from tuner.core import ActuationError, DeviceLost
 
 Reply = Mapping[str, Any]
-Placement = tuple[tuple[int, ...], int]
-"""The cores of an instance, and how many threads compute on them."""
+
+
+class Placement(NamedTuple):
+    """The cores of an instance, how many threads compute on them, and its process's allocator.
+
+    An allocator is one of those at hand; empty: the C library's, as it comes.
+    """
+
+    cores: tuple[int, ...]
+    threads: int
+    allocator: str = ""
+
 
 START_S = 120.0
 PLACE_S = 60.0
@@ -124,10 +135,10 @@ class Instance(asyncio.Protocol):
             ActuationError: it says that it is otherwise.
             DeviceLost: it ended meanwhile.
         """
-        cores, threads = placement
+        cores, threads = sorted(placement.cores), placement.threads
         asked = {"cores": cores, "threads": threads, "batch_size": batch_size}
         reply = await self.ask(asked, PLACE_S)
-        if reply != {"cores": sorted(cores), "threads": threads}:
+        if reply != {"cores": cores, "threads": threads}:
             raise ActuationError(f"worker process {self.pid} is at {reply}, not at {asked}")
         self.placed = placement
 
@@ -199,8 +210,8 @@ class Instance(asyncio.Protocol):
         self._on_end(self)
 
 
-async def launch(recipe: Recipe, on_end: Callable[[Instance], None]) -> Instance:
-    """Start a worker process; await its `ready` before asking it anything.
+async def launch(recipe: Recipe, allocator: str, on_end: Callable[[Instance], None]) -> Instance:
+    """Start a worker process with an allocator; await its `ready` before asking it anything.
 
     Raises:
         ActuationError: the system does not give one more process.
@@ -211,11 +222,14 @@ async def launch(recipe: Recipe, on_end: Callable[[Instance], None]) -> Instance
     files = {"--fd": theirs.fileno(), "--slab": slab.file}
     about = {"--items": recipe.items, "--seed": recipe.seed, "--width": recipe.width}
     options: dict[str, object] = {**files, **about, "--model": recipe.model.name}
+    command += [str(word) for option in options.items() for word in option]
+    if allocator == GLIBC_KEEP:
+        command.append("--keep-memory")
     try:
         process = subprocess.Popen(
-            command + [str(word) for option in options.items() for word in option],
+            command,
             pass_fds=list(files.values()),
-            env={**SPIN, **os.environ},
+            env={**SPIN, **os.environ, **allocators().get(allocator, {})},
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
         )

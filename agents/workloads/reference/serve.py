@@ -36,12 +36,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agents.host.host import uncollected
+from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.batcher import Unserved
 from agents.workloads.reference.catalogue import DEFAULT, MODELS, model
 from agents.workloads.reference.fleet import Fleet, Switch
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
+from tuner import malloc
 from tuner.core import ActuationError, InvalidInput, Knob, OutOfRange, Setting, TuningError, Value
+
+LOG = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 LONGEST_BODY = 65536
@@ -102,6 +106,7 @@ class Api:
                 "failed": batcher.failed,
                 "pids": fleet.pids,
                 "spare_pids": fleet.spare_pids,
+                "resident_bytes": fleet.resident_bytes,
                 "serving": len(batcher.instances),
                 "incarnation": self._incarnation,
                 "arrived": batcher.arrived,
@@ -212,7 +217,9 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
     which = model(options.model)
     width = options.width or which.width
     recipe = Recipe(which, options.seed, width, inputs(which, options.seed))
-    fleet = Fleet(tuple(sorted(os.sched_getaffinity(0))), recipe)
+    at_hand = tuple(allocators())
+    LOG.info("event=allocators at_hand=%s most_kept_bytes=%d", at_hand, malloc.MOST_KEPT_BYTES)
+    fleet = Fleet(tuple(sorted(os.sched_getaffinity(0))), recipe, at_hand)
     name = DEFAULT if which.name == DEFAULT else f"{DEFAULT}:{which.name}"
     revision = f"width {width}, seed {options.seed}, torch {version('torch')}"
     server = uvicorn.Server(

@@ -70,24 +70,24 @@ class Timer:
         self._runner.run(self._close())
         self._runner.close()
 
-    def window(self, shapes: Sequence[Shape], seconds: float) -> TimedWindow:
+    def window(self, shapes: Sequence[Shape], seconds: float, allocator: str) -> TimedWindow:
         """Return what batches split in these shapes take, over at least so many seconds."""
-        return self._runner.run(self._window(shapes, seconds))
+        return self._runner.run(self._window(shapes, seconds, allocator))
 
-    def own_bytes(self) -> int:
-        """Return the memory of the largest instance, in bytes; 0 before any was started."""
-        return max((i.own_bytes() for i in self._instances.values()), default=0)
+    def own_bytes(self, allocator: str) -> int:
+        """Return the memory of an allocator's largest instance, in bytes; 0 before any was started."""
+        own = (i.own_bytes() for at, i in self._instances.items() if at.allocator == allocator)
+        return max(own, default=0)
 
-    async def _window(self, shapes: Sequence[Shape], seconds: float) -> TimedWindow:
+    async def _window(self, shapes: Sequence[Shape], seconds: float, allocator: str) -> TimedWindow:
         parts: list[tuple[Instance, range]] = []
         used = first = 0
         for threads, items in shapes:
             cores = self._cores[used : used + threads]
             if len(cores) < threads:
                 raise InvalidInput(f"{list(shapes)} need more than {len(self._cores)} cores")
-            parts.append(
-                (await self._instance((cores, threads), items), range(first, first + items))
-            )
+            instance = await self._instance(Placement(cores, threads, allocator), items)
+            parts.append((instance, range(first, first + items)))
             used, first = used + threads, first + items
         await asyncio.sleep(QUIET_MOST_S)
         busy_s, own_s, began = self._busy_s(), self._own_s(), time.perf_counter()
@@ -105,7 +105,7 @@ class Timer:
     async def _instance(self, placement: Placement, items: int) -> Instance:
         """Return the instance at a place, started and warmed up for so many items if need be."""
         if placement not in self._instances:
-            instance = await launch(self._recipe, lambda gone: None)
+            instance = await launch(self._recipe, placement.allocator, lambda gone: None)
             self._instances[placement] = instance
             self._warm[placement] = set()
             await instance.ready

@@ -2,29 +2,38 @@
 
 `{"run": 2}` labels the first two inputs of the shared memory and is answered with `{"done": 2}`;
 `{"cores": [0, 1], "threads": 2, "batch_size": 4}` with what is then in force. The end of the stream
-ends the process, so that it cannot outlive the server, however that died.
+ends the process, so that it cannot outlive the server, however that died. What passes have freed is kept
+for the next one (where it is told so), and given back once nothing was asked for a while.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agents.host.host import uncollected
 from agents.workloads.reference.catalogue import model
+from agents.workloads.reference.memory import own_bytes
+from tuner import malloc
 
 if TYPE_CHECKING:
     from agents.workloads.reference.engine import Engine
 
+LOG = logging.getLogger(__name__)
+
 LOADING_NICE = 5
 """More than who serves meanwhile: a third of its share. Loading takes seconds of CPU."""
+IDLE_S = 60.0
+"""How long nothing is asked before memory is given back: longer than any pause of a study."""
 
 
 def load(options: argparse.Namespace, loaded: Future[Engine]) -> None:
@@ -45,22 +54,56 @@ def load(options: argparse.Namespace, loaded: Future[Engine]) -> None:
         loaded.set_exception(error)
 
 
+def questions(channel: socket.socket, idle_s: float, idle: Callable[[], None]) -> Iterator[bytes]:
+    """Yield each line until the stream ends; `idle` is called once for a silence of `idle_s`."""
+    unread, idled = b"", False
+    while True:
+        channel.settimeout(None if idled else idle_s)
+        try:
+            received = channel.recv(65536)
+        except TimeoutError:
+            idle()
+            idled = True
+            continue
+        if not received:
+            return
+        idled = False
+        *lines, unread = (unread + received).split(b"\n")
+        yield from lines
+
+
+def give_back() -> None:
+    """Give freed memory back to the system, and log how much there was and is."""
+    before = own_bytes(os.getpid())
+    malloc.trim()
+    LOG.info(
+        "event=memory_given_back pid=%d before_bytes=%d after_bytes=%d",
+        os.getpid(),
+        before,
+        own_bytes(os.getpid()),
+    )
+
+
 def main() -> None:
     """Serve until the other end of the socket closes."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in ("--fd", "--slab", "--items", "--seed", "--width"):
         parser.add_argument(option, type=int, required=True)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--keep-memory", action="store_true")
     options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if options.keep_memory:
+        malloc.keep()
     # A Ctrl-C reaches the whole terminal; the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=options.fd)
     loaded: Future[Engine] = Future()
     threading.Thread(target=load, args=(options, loaded), daemon=True).start()
     engine = loaded.result()
-    with uncollected(), suppress(ConnectionError), channel.makefile("rb") as lines:
+    with uncollected(), suppress(ConnectionError):
         channel.sendall(b'{"ready": true}\n')
-        for line in lines:
+        for line in questions(channel, IDLE_S, give_back):
             channel.sendall(json.dumps(engine.answer(json.loads(line))).encode() + b"\n")
     os._exit(0)  # The interpreter's own end takes torch some 100 ms.
 

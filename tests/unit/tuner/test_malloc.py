@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,7 +40,69 @@ def test_threads_share_two_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [(-8, 2)]
 
 
-def test_a_c_library_that_has_neither_is_left_alone(
+def test_what_a_pass_has_freed_is_kept_and_mapped_by_itself_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[int, int] = {}
+    library = SimpleNamespace(mallopt=lambda what, value: asked.update({what: value}) or 1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    assert malloc.keep()
+    assert asked == {
+        malloc.M_MMAP_THRESHOLD: malloc.LARGEST_PIECE_BYTES,
+        malloc.M_TRIM_THRESHOLD: malloc.MOST_KEPT_BYTES,
+        malloc.M_TOP_PAD: malloc.STEP_BYTES,
+    }
+
+
+@pytest.mark.parametrize("without", [True, False], ids=["maps none", "refuses all"])
+def test_an_older_glibc_is_told_to_map_nothing_by_itself(
+    monkeypatch: pytest.MonkeyPatch, without: bool
+) -> None:
+    def mallopt(what: int, value: int) -> int:
+        return what != malloc.M_MMAP_THRESHOLD and without
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    assert malloc.keep() is without
+
+
+FAULTS = """
+import resource, sys
+from tuner import malloc
+if sys.argv[1] == "keep":
+    assert malloc.keep()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        bytearray(8 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+kept = faults()
+malloc.trim()
+print(kept, faults())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+def test_memory_that_is_kept_is_not_faulted_in_again_until_it_was_given_back() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FAULTS, "keep"], capture_output=True, text=True, check=True
+    )
+    kept, after_trim = map(int, ran.stdout.split())
+    assert kept < 100 < 1000 < after_trim
+
+
+def test_a_preloaded_allocator_is_asked_to_give_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    library = SimpleNamespace(
+        MallocExtension_ReleaseFreeMemory=lambda: asked.append("tcmalloc"),
+        mallctl=lambda name, *_: asked.append(name),
+    )
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    malloc.trim()
+    assert asked == ["tcmalloc", b"arena.4096.purge"]
+
+
+def test_a_c_library_that_has_none_of_it_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
@@ -50,5 +114,6 @@ def test_a_c_library_that_has_neither_is_left_alone(
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Musl())
     malloc.share()
+    assert not malloc.keep()
     malloc.trim()
-    assert asked == ["mallopt", "malloc_trim"]
+    assert {"mallopt", "malloc_trim"} < set(asked)

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.workloads.reference import timing
+from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.catalogue import model
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
-from policies.packrat.interference import fit
 from policies.packrat.profile import Profile
-from tuner.bench.packrat.packings import Comparison, ModelBench, PackingWindow, QuietTimer, Shapes
+from tuner.bench.packrat.packings import Comparison, ModelBench, Shapes
 from tuner.bench.packrat.plans import PlanRequest
 from tuner.bench.packrat.plot import draw
 from tuner.bench.packrat.profiles import Measured
+from tuner.bench.turns import QuietTimer, TimedBatches
 from tuner.core import StoreError
 
 COLUMNS = (
@@ -45,10 +46,12 @@ class ModelResult:
     memory_bytes: int
 
     @property
-    def error_median(self) -> float | None:
-        """The median error of predicting plans that were left out of the fit, None for under two."""
-        bench = self.bench
-        return fit(Profile(dict(bench.points)), bench.plans, bench.threads).error_median
+    def prediction_errors(self) -> list[float]:
+        """By what share each chosen plan's prediction was above what was then measured of it.
+
+        Its own windows had no part in the prediction.
+        """
+        return [e for c in self.comparisons if (e := c.prediction_error) is not None]
 
 
 def measure_model(
@@ -69,11 +72,12 @@ def measure_model(
     """
     which = model(name)
     recipe = Recipe(which, seed, which.width, inputs(which, seed), max(batches))
+    allocator = next(iter(allocators()), "")
     with timing.Timer(recipe, cores, Path("/proc/stat")) as timer:
 
-        def window(shapes: Shapes) -> PackingWindow:
-            sample = timer.window(shapes, windows.seconds)
-            return PackingWindow(sample.latency_s, sample.stderr_s, sample.foreign)
+        def window(shapes: Shapes) -> TimedBatches:
+            sample = timer.window(shapes, windows.seconds, allocator)
+            return TimedBatches(sample.latency_s, sample.stderr_s, sample.foreign)
 
         def step(what: str) -> None:
             progress(f"{name}: {what}", len(bench.cells) + 2 * windows.count * len(batches))
@@ -84,26 +88,29 @@ def measure_model(
         bench.side_by_side()
         comparisons = tuple(bench.compare(batch) for batch in batches)
         return ModelResult(
-            model=name, bench=bench, comparisons=comparisons, memory_bytes=timer.own_bytes()
+            model=name,
+            bench=bench,
+            comparisons=comparisons,
+            memory_bytes=timer.own_bytes(allocator),
         )
 
 
 def summary(results: Sequence[ModelResult]) -> dict[str, object]:
     """Return everything that was measured, as one JSON object."""
     speedups = [c.speedup for result in results for c in result.comparisons]
-    errors = [e for result in results if (e := result.error_median) is not None]
+    errors = [e for result in results for e in result.prediction_errors]
     return {
         "threads": results[0].bench.threads,
         "speedup_mean": statistics.fmean(speedups),
         "speedup_max": max(speedups),
         "slower_than_fat": sum(c.is_slower for result in results for c in result.comparisons),
-        "prediction_error_median_percent": 100.0 * statistics.median(errors) if errors else None,
+        **_error_percents(errors),
         "models": [
             {
                 "model": result.model,
                 "points": len(result.bench.points),
                 "points_of_full_profile": len(result.bench.cells),
-                "prediction_error_median_percent": _percent(result.error_median),
+                **_error_percents(result.prediction_errors),
                 "rejected_windows": result.bench.timed.rejected,
                 "disturbed_windows": result.bench.timed.disturbed,
                 "foreign_worst": result.bench.timed.worst,
@@ -145,5 +152,13 @@ def _csv_rows(result: ModelResult) -> Iterator[tuple[object, ...]]:
         yield (result.model, w.instances, w.threads, w.batch, w.latency_s, w.stderr_s, last)
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100.0 * share
+def _error_percents(errors: Sequence[float]) -> dict[str, float | None]:
+    """Return the median size of prediction errors and their range, nothing where nothing was chosen."""
+    percents = [100.0 * error for error in errors]
+    return {
+        "prediction_error_median_percent": statistics.median(map(abs, percents))
+        if percents
+        else None,
+        "prediction_error_least_percent": min(percents, default=None),
+        "prediction_error_most_percent": max(percents, default=None),
+    }

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from policies.packrat.interference import PlanWindow, fit, predicted
+from policies.packrat.interference import PlanWindow, fit
 from policies.packrat.packing import Group, best_packing
-from policies.packrat.policy import PROVEN
 from policies.packrat.profile import Cell, Profile, ProfilePoint
 from policies.packrat.profiling import open_points
-
-TRIES = 4
-"""How often a window that others disturbed is measured again before the quietest one is taken."""
+from tuner.bench.turns import (
+    PROVEN,
+    Gain,
+    Pair,
+    QuietTimer,
+    TimedBatches,
+    gain_of,
+    in_turns,
+    mean_of,
+)
 
 Shapes = Sequence[tuple[int, int]]
 """Threads and items of each instance of a packing."""
@@ -22,72 +26,15 @@ Packing = tuple[Group, ...]
 Report = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class PackingWindow:
-    """One window: seconds of a batch with their standard error, and the share that others took."""
-
-    latency_s: float
-    stderr_s: float
-    foreign: float
-
-
-Pair = tuple[PackingWindow, PackingWindow]
-"""A window of the fat instance and one of the packing, measured next to each other."""
-
-
-@dataclass(slots=True)
-class QuietTimer:
-    """Measures windows and throws away those in which others computed.
-
-    After `TRIES` the quietest counts, and `disturbed` counts it: a machine that is never quiet is
-    measured all the same, and reported.
-    """
-
-    window: Callable[[Shapes], PackingWindow]
-    most_foreign: float
-    rejected: int = 0
-    disturbed: int = 0
-    worst: float = 0.0
-
-    def __call__(self, shapes: Shapes) -> PackingWindow:
-        """Return a window, of so many tries the first quiet or the quietest one."""
-        seen: list[PackingWindow] = []
-        while len(seen) < TRIES:
-            shown = self.window(shapes)
-            seen.append(shown)
-            if shown.foreign <= self.most_foreign:
-                break
-            self.rejected += 1
-        best = min(seen, key=lambda s: s.foreign)
-        if best.foreign > self.most_foreign:
-            self.rejected -= 1
-            self.disturbed += 1
-        self.worst = max(self.worst, best.foreign)
-        return best
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """How many times as fast as the fat instance, with its standard error, by windows in turns."""
-
-    speedup: float
-    stderr: float
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether it is faster beyond noise."""
-        return self.speedup - PROVEN * self.stderr > 1.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """One batch size: the chosen packing against the fat instance.
 
     `candidate` is the packing that promised most, by what it showed side by side, or else by what
-    profile and interference predict; `predicted_latency_s` is what these predict of it. Where it is not
-    the fat instance, it is confirmed against that in turns; `confirming` is what these windows showed,
-    None where there was nothing to confirm. What was not faster beyond noise is not chosen: the fat
-    instance is.
+    profile and interference predict; `predicted_latency_s` is what these predict of it, its own windows
+    left out. Where it is not the fat instance, it is confirmed against that in turns; `confirming` is
+    what these windows showed, None where there was nothing to confirm. What was not faster beyond noise
+    is not chosen: the fat instance is.
 
     Everything below is of the windows after that, none of which had a part in the choice: fat and
     chosen in turns, `speedup` the geometric mean of the pairs' ratios, `foreign` the most that others
@@ -118,6 +65,11 @@ class Comparison:
         """Whether the choice was slower than the fat instance beyond noise."""
         return self.speedup + PROVEN * self.speedup_stderr < 1.0
 
+    @property
+    def prediction_error(self) -> float | None:
+        """By what share the prediction was above what was measured; None where the fat one is kept."""
+        return None if self.is_fat else self.predicted_latency_s / self.latency_s - 1.0
+
 
 @dataclass(slots=True)
 class ModelBench:
@@ -126,7 +78,7 @@ class ModelBench:
     threads: int
     batches: tuple[int, ...]
     windows: int
-    timed: QuietTimer
+    timed: QuietTimer[Shapes]
     report: Report
     points: dict[Cell, ProfilePoint] = field(default_factory=dict)
     plans: list[PlanWindow] = field(default_factory=list)
@@ -178,14 +130,14 @@ class ModelBench:
         candidate, predicted_s = self._promising(batch)
         confirming = None
         if candidate != fat:
-            confirming = _gain(self._turns(candidate, batch, "confirming"))
+            confirming = gain_of(self._turns(candidate, batch, "confirming"))
         if confirming is not None and confirming.is_proven:
             plan, pairs = candidate, self._turns(candidate, batch, "fat against chosen")
-            gain, fat_shown, shown = _gain(pairs), *(_mean(w) for w in zip(*pairs, strict=True))
+            gain, fat_shown, shown = gain_of(pairs), *(mean_of(w) for w in zip(*pairs, strict=True))
         else:
             point = self.points[self.threads, batch]
             plan, gain = fat, Gain(1.0, 0.0)
-            fat_shown = shown = PackingWindow(point.latency_s, point.stderr_s, 0.0)
+            fat_shown = shown = TimedBatches(point.latency_s, point.stderr_s, 0.0)
         return Comparison(
             batch=batch,
             candidate=candidate,
@@ -210,59 +162,40 @@ class ModelBench:
         correction = fit(profile, self.plans, self.threads)
         best = best_packing(profile, self.threads, batch, interference=correction)
         expected: dict[Packing, float] = {best.groups: best.latency_s}
-        predictions = dict(expected)
         for plan in self.plans:
             if plan.instances * plan.batch == batch:
-                groups = (Group(plan.instances, plan.threads, plan.batch),)
-                expected[groups] = plan.latency_s
-                predictions[groups] = predicted(profile, correction, plan)
+                expected[(Group(plan.instances, plan.threads, plan.batch),)] = plan.latency_s
         quickest = min(expected, key=lambda groups: expected[groups])
-        return quickest, predictions[quickest]
+        return quickest, self._predicted(profile, quickest)
+
+    def _predicted(self, profile: Profile, groups: Packing) -> float:
+        """Return what the profile and the other plans' windows predict of a packing, in seconds."""
+        others = [p for p in self.plans if (Group(p.instances, p.threads, p.batch),) != groups]
+        correction = fit(profile, others, self.threads)
+        busy = sum(g.instances * g.threads for g in groups)
+        return max(
+            profile.points[g.threads, g.batch].latency_s * correction.slowdown(g.threads, busy)
+            for g in groups
+        )
 
     def _turns(self, groups: Sequence[Group], batch: int, what: str) -> list[Pair]:
         """Return windows of the fat instance and of a packing, in pairs, each first in its turn."""
         fat = [(self.threads, batch)]
         packed = [(g.threads, g.batch) for g in groups for _ in range(g.instances)]
-        pairs: list[Pair] = []
-        for turn in range(self.windows):
-            self.report(f"batch {batch}: {what}, turn {turn + 1} of {self.windows}")
-            if turn % 2 == 0:
-                first = self.timed(fat)
-                pairs.append((first, self.timed(packed)))
-            else:
-                first = self.timed(packed)
-                pairs.append((self.timed(fat), first))
-        return pairs
+        return in_turns(
+            lambda: self.timed(fat),
+            lambda: self.timed(packed),
+            self.windows,
+            lambda turn: self.report(f"batch {batch}: {what}, turn {turn} of {self.windows}"),
+        )
 
     def _point(self, cell: Cell) -> None:
         self.report(f"⟨{cell[0]} threads, {cell[1]} items⟩ alone")
         shown = self._repeated([cell])
         self.points[cell] = ProfilePoint(shown.latency_s, shown.stderr_s)
 
-    def _repeated(self, shapes: Shapes) -> PackingWindow:
-        return _mean([self.timed(shapes) for _ in range(self.windows)])
-
-
-def _mean(windows: Sequence[PackingWindow]) -> PackingWindow:
-    """Return several windows as one; the standard error is the larger of theirs and their scatter's."""
-    count = len(windows)
-    inner = math.hypot(*(w.stderr_s for w in windows)) / count
-    scatter = (
-        statistics.stdev(w.latency_s for w in windows) / math.sqrt(count) if count > 1 else 0.0
-    )
-    mean = statistics.fmean(w.latency_s for w in windows)
-    return PackingWindow(mean, max(inner, scatter), max(w.foreign for w in windows))
-
-
-def _gain(pairs: Sequence[Pair]) -> Gain:
-    """Return how many times as fast the second ones were."""
-    logs = [math.log(fat.latency_s / other.latency_s) for fat, other in pairs]
-    inner = math.sqrt(
-        math.fsum((w.stderr_s / w.latency_s) ** 2 for pair in pairs for w in pair)
-    ) / len(pairs)
-    scatter = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
-    speedup = math.exp(statistics.fmean(logs))
-    return Gain(speedup, speedup * max(inner, scatter))
+    def _repeated(self, shapes: Shapes) -> TimedBatches:
+        return mean_of([self.timed(shapes) for _ in range(self.windows)])
 
 
 def _powers(most: int) -> Iterator[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.unit.tuner.bench.packrat.machine import Machine
-from tuner.bench.packrat.packings import PackingWindow, Shapes
+from tuner.bench.packrat.packings import Shapes
+from tuner.bench.turns import TimedBatches
 from tuner.cli.app import main
 
 
@@ -30,10 +32,10 @@ class FakeTimer:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def window(self, shapes: Shapes, length_s: float) -> PackingWindow:
+    def window(self, shapes: Shapes, length_s: float, allocator: str) -> TimedBatches:
         return self._machine.window(shapes)
 
-    def own_bytes(self) -> int:
+    def own_bytes(self, allocator: str) -> int:
         return 1 << 20
 
 
@@ -59,7 +61,17 @@ def test_the_command_tells_every_batch_and_what_it_comes_to(
     batches = [b for m in told["models"] for b in m["batches"]]
     assert [b["batch"] for b in batches] == [1, 2, 4, 8, 16] * 2
     assert told["speedup_max"] == max(b["speedup"] for b in batches) > 1.0
-    assert told["prediction_error_median_percent"] < 5.0
+    errors = [
+        100.0 * (b["predicted_latency_s"] / b["latency_s"] - 1.0)
+        for b in batches
+        if b["plan"] == b["candidate"] and b["confirming"] is not None
+    ]
+    assert len(errors) >= 4
+    assert told["prediction_error_median_percent"] == pytest.approx(
+        statistics.median(map(abs, errors))
+    )
+    assert told["prediction_error_least_percent"] == pytest.approx(min(errors))
+    assert told["prediction_error_most_percent"] == pytest.approx(max(errors))
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert {r["model"] for r in rows} == {"mobilenet", "bert"}
     # What was measured is what `packrat plan` reads.
@@ -67,14 +79,15 @@ def test_the_command_tells_every_batch_and_what_it_comes_to(
     assert main([*plan, "--threads", "2", "--batch", "8"]) == 0
     planned = json.loads(capsys.readouterr().out)
     shown = next(b for b in batches[5:] if b["batch"] == 8)
-    assert planned["predicted_latency_s"] == pytest.approx(shown["predicted_latency_s"])
+    # What is told beside a measurement leaves that plan's own windows out.
+    assert planned["predicted_latency_s"] == pytest.approx(shown["predicted_latency_s"], rel=0.05)
 
 
 def test_the_command_prints_a_table(timed: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(asked()) == 0
     text = capsys.readouterr().out
     assert "2×⟨1,8⟩" in text and "the fat one" in text
-    assert "speed-up  mean" in text and "plans left out of the fit" in text
+    assert "speed-up  mean" in text and "predicted  median error" in text
     assert "none of 10 slower than the fat instance beyond noise" in text
 
 

@@ -25,6 +25,7 @@ class Puppet:
         self.pid = pid
         self.leaving = False
         self.placed: Placement | None = None
+        self.allocator = ""
         self.warm_at = 0
         self.batches: list[tuple[list[int], asyncio.Future[list[int]]]] = []
         self.lying = False
@@ -94,11 +95,12 @@ class Stage:
         self.held = False
         self.available = 1000 * MIB
 
-        async def launch(recipe: Recipe, on_end: Callable[[Any], None]) -> Puppet:
+        async def launch(recipe: Recipe, allocator: str, on_end: Callable[[Any], None]) -> Puppet:
             if self.refusals:
                 self.refusals -= 1
                 raise DeviceLost("no process to be had")
             puppet = Puppet(on_end, pid=1000 + len(self.puppets))
+            puppet.allocator = allocator
             puppet.lying = self.lying
             if not self.held:
                 puppet.ready.set_result(None)
@@ -108,7 +110,7 @@ class Stage:
         monkeypatch.setattr(module, "launch", launch)
         which = model("reference")
         recipe = Recipe(which, 0, 8, inputs(which, 0))
-        self.fleet = Fleet((0, 1, 2, 3), recipe, lambda: self.available)
+        self.fleet = Fleet((0, 1, 2, 3), recipe, ("kept", "given"), lambda: self.available)
 
     @property
     def serving(self) -> list[Puppet]:
@@ -183,13 +185,16 @@ def test_instances_share_the_queue(stage: Stage) -> None:
 def test_placements_use_each_core_once_and_what_is_in_place_serves_on(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 4, "threads": 1})
-        assert [w.placed for w in stage.serving] == [((k,), 1) for k in range(4)]
+        assert [w.placed for w in stage.serving] == [Placement((k,), 1, "kept") for k in range(4)]
         first, second = stage.serving[:2]
         assert await stage.fleet.change({"instances": 2, "batch_size": 4}) is not None
         assert stage.serving == [first, second]
         assert await stage.fleet.change({"batch_size": 2}) is None
         await stage.fleet.change({"threads": 2})
-        assert {w.placed for w in stage.serving} == {((0, 1), 2), ((2, 3), 2)}
+        assert {w.placed for w in stage.serving} == {
+            Placement((0, 1), 2, "kept"),
+            Placement((2, 3), 2, "kept"),
+        }
         assert all(w.warm_at == 2 for w in stage.serving)
 
     stage.play(scene)
@@ -281,7 +286,9 @@ def test_an_old_instance_is_a_new_one_again_where_its_threads_are_wanted(stage: 
         assert first.warm_at == 8
         first.die()
         await moment()
-        assert stage.serving == [second] and second.placed == ((0,), 1), "not pinned anew"
+        assert stage.serving == [second] and second.placed == Placement((0,), 1, "kept"), (
+            "not pinned anew"
+        )
         await stage.fleet.change({"threads": 4})
         assert stage.serving == [wide] and len(stage.puppets) == 4
 
@@ -434,7 +441,7 @@ def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: St
         stage.puppets[-1].ready.set_result(None)
         await moment()
         places = [instance.placed for instance in stage.fleet.batcher.instances]
-        assert places == [((2, 3), 2), ((0, 1), 2)]
+        assert places == [Placement((2, 3), 2, "kept"), Placement((0, 1), 2, "kept")]
 
     stage.play(scene)
 
@@ -490,11 +497,27 @@ def test_a_worker_that_is_not_where_it_was_told_does_not_serve(stage: Stage) -> 
     stage.play(scene)
 
 
+def test_another_allocator_means_new_processes_and_the_way_back_spares(stage: Stage) -> None:
+    async def scene() -> None:
+        (first,) = stage.puppets
+        assert first.allocator == "kept"
+        assert await stage.fleet.change({"allocator": "given"}) is not None
+        (other,) = stage.serving
+        assert (other.allocator, other.placed) == ("given", Placement((0, 1, 2, 3), 4, "given"))
+        assert stage.spares == [first]
+        await stage.fleet.change({"instances": 2, "threads": 2, "allocator": "given"})
+        assert all(p.allocator == "given" for p in stage.serving)
+        await stage.fleet.change({"instances": 1, "threads": 4, "allocator": "kept"})
+        assert stage.serving == [first], "a spare with the allocator asked for serves again"
+
+    stage.play(scene)
+
+
 def test_a_setting_that_does_not_fit_touches_nothing(stage: Stage) -> None:
     async def scene() -> None:
         with pytest.raises(OutOfRange):
             await stage.fleet.change({"instances": 2})
         assert len(stage.puppets) == 1
-        assert stage.puppets[0].placed == ((0, 1, 2, 3), 4)
+        assert stage.puppets[0].placed == Placement((0, 1, 2, 3), 4, "kept")
 
     stage.play(scene)

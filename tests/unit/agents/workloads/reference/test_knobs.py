@@ -25,3 +25,13 @@ def test_two_cores_have_two_ways_to_use_both() -> None:
         if s["batch_size"] == 1 and int(s["instances"]) * int(s["threads"]) == 2
     ]
     assert both == [(1, 2), (2, 1)]
+
+
+def test_of_several_allocators_the_first_is_the_default_and_any_goes_with_all() -> None:
+    space = knob_space(2, ("glibc-keep", "glibc", "tcmalloc"))
+    assert space.default["allocator"] == "glibc-keep"
+    assert space.size == 3 * knob_space(2).size
+
+
+def test_one_allocator_is_no_choice() -> None:
+    assert knob_space(2, ("glibc",)) == knob_space(2)

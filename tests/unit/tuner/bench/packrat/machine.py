@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.bench.packrat.packings import PackingWindow, Shapes
+from tuner.bench.packrat.packings import Shapes
+from tuner.bench.turns import TimedBatches
 
 
 def seconds(shapes: Shapes) -> float:
@@ -24,9 +25,9 @@ class Machine:
         self._foreign = iter(foreign)
         self._luck = iter(luck)
 
-    def window(self, shapes: Shapes) -> PackingWindow:
+    def window(self, shapes: Shapes) -> TimedBatches:
         self.asked.append(list(shapes))
         off = 1.0 + 0.002 * (len(self.asked) % 3 - 1)
         if len(shapes) > 1:
             off *= next(self._luck, 1.0)
-        return PackingWindow(seconds(shapes) * off, 0.00001, next(self._foreign, 0.0))
+        return TimedBatches(seconds(shapes) * off, 0.00001, next(self._foreign, 0.0))

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.tuner.bench.packrat.machine import Machine, seconds
-from tuner.bench.packrat.packings import TRIES, ModelBench, QuietTimer
+from tuner.bench.packrat.packings import ModelBench
+from tuner.bench.turns import TRIES, QuietTimer
 
 
 def bench(

@@ -1,0 +1,135 @@
+"""Write a bench's figures into docs/figures.md: `figures.py NAME RESULT.json [PAGE.md]`.
+
+A bench owns what lies between its two markers, `<!-- figures: NAME -->` and `<!-- end: NAME -->`; all else
+on the page stays. The machine, the date and the commit are added here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).with_name("figures.md")
+Told = dict[str, Any]
+
+
+def main(name: str, result: Path, page: Path = PAGE) -> None:
+    """Replace the section of a bench by what its result says. Exits where there is no such section."""
+    section = re.compile(rf"(<!-- figures: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
+    text = page.read_text(encoding="utf-8")
+    if name not in SECTIONS or not section.search(text):
+        sys.exit(f"{page} has no section for {name!r}; there are: {', '.join(sorted(SECTIONS))}")
+    lines = SECTIONS[name](json.loads(result.read_text(encoding="utf-8")))
+    body = "\n".join(
+        [*lines, "", f"Measured on {machine()}, {datetime.now(UTC):%Y-%m-%d}, {commit()}."]
+    )
+    page.write_text(section.sub(lambda m: f"{m[1]}{body}\n{m[2]}", text), encoding="utf-8")
+
+
+def machine(root: Path = Path("/")) -> str:
+    """Return the processor's name, and how many cores this process may use."""
+    cores = len(os.sched_getaffinity(0))
+    found = re.search(r"^model name\s*: (.*)$", (root / "proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{cores} cores of {found[1].strip() if found else platform.machine()}"
+
+
+def commit() -> str:
+    """Return the commit that was measured, and whether something was changed since."""
+    told = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        capture_output=True, text=True, check=False, cwd=PAGE.parent,
+    )  # fmt: skip
+    return f"commit {told.stdout.strip()}" if told.returncode == 0 else "an unknown commit"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a Markdown table."""
+    return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
+def allocators(told: Told) -> list[str]:
+    """Return each model's row per allocator: speed-up by batch, and the memory at the end."""
+    gains = told["gains"]
+    batches = sorted({g["batch"] for g in gains})
+    rows = []
+    for model in unique(g["model"] for g in gains):
+        for allocator in unique(g["allocator"] for g in gains if g["model"] == model):
+            own = {
+                g["batch"]: g for g in gains if (g["model"], g["allocator"]) == (model, allocator)
+            }
+            last = own[max(own)]
+            mean = math.exp(statistics.fmean(math.log(g["speedup"]) for g in own.values()))
+            cells = [
+                f"{g['speedup']:.2f} ± {g['speedup_stderr']:.2f}" for _, g in sorted(own.items())
+            ]
+            memory = f"{last['glibc_bytes'] / 2**20:.0f} → {last['own_bytes'] / 2**20:.0f} MiB"
+            rows.append((model, f"`{allocator}`", *cells, f"{mean:.2f}", memory))
+    heads = ("model", "allocator", *(f"batch {b}" for b in batches), "mean", "memory of its own")
+    worst = max(g["foreign"] for g in gains)
+    return [
+        "Speed-up of one instance with every core over the same on glibc as it comes, in turns:",
+        "",
+        *table(heads, rows),
+        "",
+        f"Others used {worst:.0%} of the cores at most in a window that counts.",
+    ]
+
+
+def packrat(told: Told) -> list[str]:
+    """Return each model's speed-ups, what was chosen, and by how much predictions were off."""
+    batches = [b["batch"] for b in told["models"][0]["batches"]]
+    rows = [(model["model"], *map(packing, model["batches"])) for model in told["models"]]
+    median, least, most = (
+        told[f"prediction_error_{what}_percent"] for what in ("median", "least", "most")
+    )
+    predicted = (
+        "no packing was chosen, so none was predicted"
+        if median is None
+        else f"the chosen plans were predicted with a median error of {median:.1f} % "
+        f"(from {least:+.1f} to {most:+.1f} %), their own windows left out"
+    )
+    rejected = sum(m["rejected_windows"] for m in told["models"])
+    disturbed = sum(m["disturbed_windows"] for m in told["models"])
+    return [
+        "Speed-up over the fat instance, both with the default allocator, in windows after the choice:",
+        "",
+        *table(("model", *(f"B = {b}" for b in batches)), rows),
+        "",
+        f"Mean {told['speedup_mean']:.2f} (the fat instance counting as 1), most "
+        f"{told['speedup_max']:.2f}; {told['slower_than_fat'] or 'none'} slower than the fat instance "
+        f"beyond noise; {predicted}. {rejected} windows were thrown away for foreign load, {disturbed} "
+        "kept in spite of it.",
+    ]
+
+
+def packing(batch: Told) -> str:
+    """Return a cell: the speed-up, the instances with their threads and items, or that fat stays."""
+    confirming, groups = batch["confirming"], batch["plan"]
+    if confirming is None:
+        return "1"
+    if batch["plan"] != batch["candidate"]:
+        return f"1 ({confirming['speedup']:.2f} ± {confirming['stderr']:.2f}: fat stays)"
+    chosen = " + ".join(f"{g['instances']} × ⟨{g['threads']}, {g['batch']}⟩" for g in groups)
+    return f"{batch['speedup']:.2f} ± {batch['speedup_stderr']:.2f}: {chosen}"
+
+
+def unique(names: Iterable[str]) -> list[str]:
+    """Return the names once each, in their order."""
+    return list(dict.fromkeys(names))
+
+
+SECTIONS: dict[str, Callable[[Told], list[str]]] = {"allocators": allocators, "packrat": packrat}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), *map(Path, sys.argv[3:4]))

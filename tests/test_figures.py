@@ -1,0 +1,101 @@
+"""docs/figures.md is written by the benches, each its own section."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+SCRIPT = TOP / "docs/figures.py"
+GAIN = {
+    "model": "mobilenet",
+    "batch": 1,
+    "allocator": "glibc-keep",
+    "speedup": 1.4,
+    "speedup_stderr": 0.02,
+    "glibc_bytes": 100 << 20,
+    "own_bytes": 120 << 20,
+    "foreign": 0.03,
+}
+FAT = {"instances": 1, "threads": 2, "batch": 2}
+THIN = {"instances": 2, "threads": 1, "batch": 1}
+GAINED = {"speedup": 1.25, "stderr": 0.04}
+RESULTS: dict[str, dict[str, Any]] = {
+    "allocators": {"gains": [GAIN, {**GAIN, "batch": 2, "speedup": 1.6}]},
+    "packrat": {
+        "speedup_mean": 1.1,
+        "speedup_max": 1.3,
+        "slower_than_fat": 0,
+        "prediction_error_median_percent": 4.2,
+        "prediction_error_least_percent": -3.0,
+        "prediction_error_most_percent": 6.1,
+        "models": [
+            {
+                "model": "bert",
+                "rejected_windows": 2,
+                "disturbed_windows": 1,
+                "batches": [
+                    {"batch": 1, "confirming": None, "plan": [FAT], "candidate": [FAT]},
+                    {
+                        "batch": 2,
+                        "confirming": GAINED,
+                        "plan": [THIN],
+                        "candidate": [THIN],
+                        "speedup": 1.3,
+                        "speedup_stderr": 0.03,
+                    },
+                    {"batch": 4, "confirming": GAINED, "plan": [FAT], "candidate": [THIN]},
+                ],
+            }
+        ],
+    },
+}
+SHOWN = {
+    "allocators": "| mobilenet | `glibc-keep` | 1.40 ± 0.02 | 1.60 ± 0.02 | 1.50 | 100 → 120 MiB |",
+    "packrat": "| bert | 1 | 1.30 ± 0.03: 2 × ⟨1, 1⟩ | 1 (1.25 ± 0.04: fat stays) |",
+}
+
+
+def written(page: Path, name: str, result: object) -> subprocess.CompletedProcess[str]:
+    told = page.with_suffix(".json")
+    told.write_text(json.dumps(result))
+    return subprocess.run(
+        [sys.executable, SCRIPT, name, told, page], capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_bench_replaces_its_own_section_and_nothing_else(tmp_path: Path, name: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n<!-- figures: {name} -->\nold\n<!-- end: {name} -->\n\nafter\n")
+    assert written(page, name, RESULTS[name]).returncode == 0
+    text = page.read_text()
+    assert text.startswith(f"before\n\n<!-- figures: {name} -->\n") and text.endswith("\n\nafter\n")
+    assert SHOWN[name] in text and "old" not in text and "Measured on" in text
+    assert written(page, name, RESULTS[name]).returncode == 0
+    assert page.read_text() == text
+
+
+def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing here\n")
+    ran = written(page, "packrat", RESULTS["packrat"])
+    assert ran.returncode != 0 and "has no section for 'packrat'" in ran.stderr
+    assert page.read_text() == "nothing here\n"
+
+
+def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:
+    spec = importlib.util.spec_from_file_location("figures", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    figures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    page = (TOP / "docs/figures.md").read_text()
+    assert set(figures.SECTIONS) == set(RESULTS)
+    for name in figures.SECTIONS:
+        assert page.count(f"<!-- figures: {name} -->") == page.count(f"<!-- end: {name} -->") == 1
