@@ -109,6 +109,8 @@ class Decoder:
         logits = self._target.extend(torch.cat((last, drafted), 1), starts, self._cache)
         decided = self._decide(sequences, logits, drafted, chances)
         verify_s = self._now() - verified
+        if length:
+            _remember(sequences, draft, length, decided)
         rows = drafted.tolist()
         tokens = sum(
             self._take(sequence, [*row[: one.count], one.following])
@@ -180,6 +182,15 @@ class Decoder:
                     draft.move(last.slot, sequence.slot, len(last.tokens))
                 last.slot = sequence.slot
                 self.sequences[last.slot] = last
+
+
+def _remember(
+    sequences: list[DecodingSequence], draft: str, length: int, decided: list[Accepted]
+) -> None:
+    """Note which of its own tokens a draft has read: those that stood, but for the last drafted."""
+    for sequence, one in zip(sequences, decided, strict=True):
+        if draft in sequence.seen:
+            sequence.seen[draft] += min(one.count, length - 1)
 
 
 def _check_draft(name: str, draft: TextModel, target: TextModel) -> None:

@@ -77,12 +77,29 @@ def test_a_draft_that_is_right_saves_steps() -> None:
     assert steps < PLAIN_STEPS / 4
 
 
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_draft_reads_each_token_once_however_many_stand(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    itself, passes = tiny(2, 64, 0), []
+    run = Decoder(TARGET, {"itself": itself}, 8)
+    for prompt in PROMPTS[:3]:
+        run.join(Request(prompt, 60).sequence)
+    advance(run, length, "itself")
+    extend = itself.extend
+    monkeypatch.setattr(itself, "extend", lambda *given: (passes.append(1), extend(*given))[1])
+    for _ in range(3):
+        assert advance(run, length, "itself").accepted == (length,) * 3
+    assert len(passes) == 3 * length
+
+
 def test_drafts_and_lengths_change_from_step_to_step() -> None:
     run, request = decoder(), Request(PROMPTS[0], 60)
     run.join(request.sequence)
     for length, draft in 20 * ((3, "itself"), (0, ""), (2, "small"), (4, "ngram"), (5, "itself")):
         if run.sequences:
-            advance(run, length, draft or "small")
+            step = advance(run, length, draft or "small")
+            assert draft != "itself" or step.accepted == (length,), "its cache is as if never away"
     alone = decoder()
     plain = Request(PROMPTS[0], 60)
     alone.join(plain.sequence)
