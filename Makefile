@@ -6,7 +6,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators test-lowest test-long test-hardware test-systemd test-ray lines lint types layers fmt docs pictures clean
+.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators test-lowest test-long test-hardware test-systemd test-ray test-llama lines lint types layers fmt docs pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -49,6 +49,12 @@ test-systemd: $(VENV)/.installed-dev
 # The Ray Serve adapter on a real Ray, started and ended here: minutes.
 test-ray: $(VENV)/.installed-ray
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/rayserve
+
+# The real llama-server, built from llama-cpp-python's sources into the user's cache: a quarter of an hour
+# the first time, a minute then. Skips with a reason where it cannot be built.
+test-llama: $(VENV)/.installed-llama
+	$(BIN)/python -m tests.llama.build || true
+	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
 
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed
@@ -101,6 +107,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-ray: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev,ray]'
+	touch $@
+
+$(VENV)/.installed-llama: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev,llama]'
 	touch $@
 
 build/docs/.installed: pyproject.toml constraints.txt

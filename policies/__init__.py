@@ -13,6 +13,7 @@ from tuner.core import InvalidInput, Policy
 GROUP = "jouletune.policies"
 POLICIES: Mapping[str, str] = {
     "packrat": "policies.packrat:Packrat",
+    "speculation": "policies.speculation.policy:Speculation",
     "polythrottle": "policies.polythrottle.policy:Polythrottle",
     "polythrottle-two-phase": "policies.polythrottle.policy:TwoPhase",
     "sobol": "policies.sobol:Sobol",

@@ -45,6 +45,7 @@ ONLY_READ = {
     "agent revert": "works on the host's own state folder",
     "actuator": "root's, on the host's own hardware",
     "packrat measure": "takes minutes",
+    "speculation proxy": "serves until it is ended",
     "bench": "takes minutes, or measured tables",
 }
 """What is not run though a page has it in a block, and why; everything else there is."""

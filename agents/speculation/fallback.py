@@ -127,8 +127,8 @@ class SpeculationFallback:
 
     Feed it every step. A length is used while its accepted tokens make up for its time against that
     of plain steps at this batch (a power of two); else 0, with drafting tried again for about a
-    hundredth of the time. Plain steps are timed for a hundredth of the time, too. No clock, no state but
-    the counts. All constants are our own choice, for a loss under 5 % and a collapse seen within 10 s.
+    hundredth of the time. Meanwhile plain steps are timed for no more than that. All constants are
+    our own choice, for a loss under 5 % and a collapse seen within 10 s.
     """
 
     def __init__(self) -> None:

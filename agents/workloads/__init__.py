@@ -13,6 +13,7 @@ GROUP = "jouletune.workloads"
 WORKLOADS = MappingProxyType(
     {
         "http": "agents.workloads.served:attach",
+        "llama_cpp": "agents.workloads.llama_cpp:attach",
         "ray": "agents.workloads.ray:attach",
         "reference": "agents.workloads.served:start_reference",
         "service": "agents.workloads.http:attach",

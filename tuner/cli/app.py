@@ -23,6 +23,7 @@ from tuner.cli import (
     history,
     packrat,
     run,
+    speculation,
     stop_all,
     study,
     token,
@@ -61,6 +62,7 @@ app.add_typer(token.commands, name="token")
 app.command("stop-all")(stop_all.stop_all)
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")
+app.add_typer(speculation.commands, name="speculation")
 app.add_typer(bench.commands, name="bench")
 bench.commands.command("devices")(bench_devices.devices)
 bench.commands.command("allocators")(bench_allocators.allocators)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from policies import POLICIES, load_policy
 from policies.packrat import Packrat
 from policies.polythrottle.policy import Polythrottle, TwoPhase
 from policies.sobol import Sobol
+from policies.speculation.policy import Speculation
 from tests.builders import CLOCKS, SPACE, asked, baseline, past
 from tests.contracts.policy import PolicyContract
-from tuner.core import InvalidInput, Policy, Try, setting_key
+from tuner.core import InvalidInput, Past, Policy, Role, Space, Study, Suggestion, Try, setting_key
 
 
 class TestPolythrottle(PolicyContract):
@@ -23,6 +26,26 @@ class TestPackrat(PolicyContract):
     @pytest.fixture
     def policy(self) -> Policy:
         return Packrat()
+
+
+def drafting(at: Study) -> Study:
+    """Return a study whose clock is a speculation length, and its batch size a draft."""
+    roles = {"gpu.clock_mhz": Role.SPECULATION_LENGTH, "batch_size": Role.DRAFT}
+    knobs = (replace(k, role=roles.get(k.name, Role.UNKNOWN)) for k in at.space.knobs)
+    return replace(at, space=Space(tuple(knobs), at.space.only))
+
+
+class WithItsRoles:
+    """Speculation, for whom the contract's knobs are a length and a draft."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        return Speculation().suggest(replace(past, study=drafting(past.study)))
+
+
+class TestSpeculation(PolicyContract):
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return WithItsRoles()
 
 
 class TestHillclimb(PolicyContract):
@@ -81,6 +104,7 @@ class TestSobol(PolicyContract):
 @pytest.mark.parametrize("name", list(POLICIES))
 def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
     at = asked(4)
+    at = drafting(at) if name == "speculation" else at
     assert isinstance(load_policy(name).suggest(past(at, baseline(at))), Try)
 
 

@@ -1,0 +1,185 @@
+"""The server that requests go to, and its exchange for another one without losing a request."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from agents.workloads.llama_cpp.figures import SpeculationCounters
+from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
+from tuner.core import ActuationError, DeviceLost, MeasurementError, TuningError
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 120.0
+"""How long a change waits for what the server before last still has."""
+RETRY_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Before each further attempt to start a server again that has ended."""
+
+StartServer = Callable[[ServerSetting], Awaitable[LlamaServer]]
+
+
+class ActivePassive:
+    """One active server; during a change a second, which takes over once it is ready and proved.
+
+    The former one gets no new request, finishes what it has, and is ended then. A server that ends
+    unasked is started again at the same setting; requests wait for it.
+    """
+
+    def __init__(self, start: StartServer) -> None:
+        self._start = start
+        self._active: LlamaServer | None = None
+        self._ready = asyncio.Condition()
+        self._changing = asyncio.Lock()
+        self._former: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._gone = SpeculationCounters()
+        self._gone_cpu_s = 0.0
+        self._draining: LlamaServer | None = None
+        self.switches = 0
+        self.restarts = 0
+        self.switch_s = 0.0
+        """What the last change took, until the new server was active."""
+
+    @property
+    def active(self) -> LlamaServer | None:
+        """The server that requests go to, None while there is none."""
+        return self._active
+
+    async def acquire(self, within_s: float, other_than: LlamaServer | None = None) -> LlamaServer:
+        """Return the active server, waiting for it. Raises DeviceLost: there is none in time."""
+
+        def there() -> bool:
+            return self._active is not None and self._active is not other_than
+
+        if self._active is not None and there():
+            return self._active
+        async with self._ready:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ready.wait_for(there), within_s)
+            if self._active is None:
+                raise DeviceLost(
+                    "no llama-server is ready", hint="it is being started again; see its log"
+                )
+            return self._active
+
+    async def change(self, wanted: ServerSetting) -> None:
+        """Have a server at another setting take over.
+
+        Raises:
+            ActuationError, DeviceLost: it does not start, or its length has no effect; the former one
+                serves on.
+        """
+        async with self._changing:
+            if self._active is not None and self._active.setting == wanted:
+                return
+            await self._two_at_most()
+            began = time.monotonic()
+            fresh = await self._start(wanted)
+            former = self._active
+            self._draining = former
+            await self._activate(fresh)
+            self.switch_s = time.monotonic() - began
+            if former is not None:
+                self.switches += 1
+                self._former = asyncio.create_task(self._retire(former))
+
+    async def adopt(self, server: LlamaServer) -> None:
+        """Take a server that runs already."""
+        async with self._changing:
+            await self._activate(server)
+
+    async def counters(self) -> SpeculationCounters:
+        """Return the counters of all servers so far. Raises MeasurementError."""
+        found, active = self._gone, self._active
+        if self._draining is not None:
+            found = found.plus(self._draining.last_counters)
+        if active is None:
+            return found
+        async with active.serving():
+            return found.plus(await active.counters())
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU seconds of all servers so far, None where they are not ours."""
+        there = [server for server in (self._active, self._draining) if server is not None]
+        seconds = [server.cpu_s() for server in there]
+        if any(s is None for s in seconds):
+            return None
+        return self._gone_cpu_s + sum(s for s in seconds if s is not None)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes of the servers that are ours."""
+        there = (self._active, self._draining)
+        return [s.process.pid for s in there if s is not None and s.process is not None]
+
+    async def close(self) -> None:
+        """End all servers, with what they have."""
+        tasks = [task for task in (self._watch, self._former) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for server in (self._active, self._draining):
+            if server is not None:
+                await server.end()
+        self._active = self._draining = None
+
+    async def _two_at_most(self) -> None:
+        """Wait for the server before the active one to be done. Raises ActuationError."""
+        if self._former is None:
+            return
+        done, _ = await asyncio.wait({self._former}, timeout=DRAIN_S)
+        if not done:
+            waiting = self._draining.inside if self._draining is not None else 0
+            raise ActuationError(
+                f"the former llama-server still has {waiting} requests after {DRAIN_S:g} s",
+                hint="ask again once they are answered",
+            )
+
+    async def _activate(self, server: LlamaServer) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        async with self._ready:
+            self._active = server
+            self._ready.notify_all()
+        if server.process is not None:
+            self._watch = asyncio.create_task(self._keep_up(server))
+
+    async def _retire(self, server: LlamaServer) -> None:
+        await server.wait_idle()
+        with suppress(MeasurementError):
+            await server.counters()
+        self._account(server)
+        self._draining = None
+        await server.end()
+
+    def _account(self, server: LlamaServer) -> None:
+        """Keep what a server has counted, at the moment in which it is no server of ours any more."""
+        self._gone = self._gone.plus(server.last_counters)
+        self._gone_cpu_s += server.cpu_s() or 0.0
+
+    async def _keep_up(self, server: LlamaServer) -> None:
+        """Start a server again once it has ended unasked, however long that takes."""
+        assert server.process is not None
+        status = await server.process.wait()
+        log.error("event=server_ended url=%s status=%d", server.url, status)
+        self._account(server)
+        self._active = None
+        await server.end()
+        for attempt in itertools.count():
+            async with self._changing:
+                try:
+                    fresh = await self._start(server.setting)
+                except TuningError as error:
+                    wait_s = RETRY_S[min(attempt, len(RETRY_S) - 1)]
+                    log.error("event=not_restarted why=%r again_in_s=%g", str(error), wait_s)
+                else:
+                    self.restarts += 1
+                    self._watch = None  # this very task
+                    await self._activate(fresh)
+                    return
+            await asyncio.sleep(wait_s)

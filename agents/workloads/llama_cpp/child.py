@@ -1,0 +1,113 @@
+"""A llama-server as a process of the proxy's."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.core import DeviceLost, InvalidInput
+
+LOOPBACK = "127.0.0.1"
+END_S = 10.0
+LOG_LINES = 3
+HELP_S = 30.0
+
+
+class LlamaProcess:
+    """The process. It also ends when the proxy does, however that happens, where `setpriv` is there."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+        self._process = process
+        self.url = url
+        self.log = log
+
+    @classmethod
+    async def start(cls, command: Sequence[str], options: Sequence[str], log: Path) -> LlamaProcess:
+        """Start a command with options, on a free port of loopback. Raises InvalidInput."""
+        port = free_port()
+        own = ["--host", LOOPBACK, "--port", str(port), "--metrics", "--slots"]
+        guard = shutil.which("setpriv")
+        dying = [guard, "--pdeathsig", "KILL", "--"] if guard else []
+        try:
+            with log.open("ab") as out:
+                process = await asyncio.create_subprocess_exec(
+                    *dying,
+                    *command,
+                    *options,
+                    *own,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                )
+        except OSError as error:
+            raise InvalidInput(
+                f"cannot start {command[0]}: {error.strerror}", hint="give the path of llama-server"
+            ) from None
+        return cls(process, f"http://{LOOPBACK}:{port}", log)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._process.returncode is not None
+
+    def lost(self, what: str) -> DeviceLost:
+        """Return the error for what happened to it, with the end of its log."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()[-LOG_LINES:]
+        told = "; its log ends: " + " | ".join(line.strip() for line in lines) if lines else ""
+        return DeviceLost(f"llama-server {what}{told}", hint=f"its log is {self.log}")
+
+    async def wait(self) -> int:
+        """Return its exit status once it has ended."""
+        return await self._process.wait()
+
+    async def end(self) -> None:
+        """End it, by force where it takes too long."""
+        if self.ended:
+            return
+        self._process.terminate()
+        try:
+            await asyncio.wait_for(self._process.wait(), END_S)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+async def help_of(command: Sequence[str]) -> str:
+    """Return what a command prints with `--help`. Raises InvalidInput."""
+    program = command[0]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            "--help",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot start {program}: {error.strerror}", hint="give the path of llama-server"
+        ) from None
+    try:
+        text, _ = await asyncio.wait_for(process.communicate(), HELP_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise InvalidInput(
+            f"{program} --help did not end within {HELP_S:g} s",
+            hint="give the path of llama-server",
+        ) from None
+    return text.decode(errors="replace")
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        return int(listener.getsockname()[1])

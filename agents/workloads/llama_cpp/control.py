@@ -1,0 +1,233 @@
+"""Which draft length is in force: per request or by restart, fixed or by a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+
+from agents.speculation.fallback import SpeculationFallback, StepCounts
+from agents.workloads.llama_cpp.active import ActivePassive
+from agents.workloads.llama_cpp.decoding import DecodingLoad
+from agents.workloads.llama_cpp.figures import Timings
+from agents.workloads.llama_cpp.launch import Launcher, attached, heeds_requests
+from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
+from tuner.core import (
+    ActuationError,
+    Conflict,
+    Cost,
+    InvalidInput,
+    Knob,
+    Part,
+    Plan,
+    Role,
+    Setting,
+    Space,
+)
+
+LENGTH, DRAFT = "speculation_length", "draft"
+SIGNAL = "decoding_requests"
+BY_RESTART = "this llama-server ignores a request's length, so that another one takes a restart"
+
+
+class LengthControl:
+    """The knobs of a llama-server behind the proxy.
+
+    Where requests can set their length it is started once, at the longest, and each request is given
+    the length in force; else a change of it is a change of servers.
+    """
+
+    def __init__(
+        self,
+        servers: ActivePassive,
+        load: DecodingLoad,
+        *,
+        longest: int,
+        drafts: Sequence[str],
+        per_request: bool,
+        name: str,
+        version: str,
+        start_s: float,
+    ) -> None:
+        self.servers = servers
+        self.load = load
+        self.per_request = per_request
+        self.name = name
+        self.version = version
+        self._longest = longest
+        self.space = _space(longest, drafts, per_request, start_s)
+        self._setting: dict[str, int | str] = {LENGTH: 0, DRAFT: drafts[0]}
+        self._plan: Plan | None = None
+        self._row: int | None = None
+        self._fallback = SpeculationFallback()
+
+    @property
+    def setting(self) -> Setting:
+        """What is in force; while a plan is followed, its row of the moment."""
+        return {knob.name: self._setting[knob.name] for knob in self.space.knobs}
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that is followed, None where a setting is in force."""
+        return self._plan
+
+    @property
+    def row(self) -> int | None:
+        """Its row of the moment."""
+        return self._row
+
+    async def apply(self, setting: Setting) -> None:
+        """Put a setting in force, which ends a plan; knobs that are not named stay.
+
+        Raises:
+            UnknownKnob, OutOfRange: it does not fit; nothing was changed.
+            ActuationError: the server for it does not start, or shows no effect; nothing was changed.
+        """
+        for name, value in setting.items():
+            self.space.knob(name).index(value)
+            if isinstance(value, bool):
+                raise InvalidInput(f"knob {name!r} cannot be {value!r}")
+        wanted = {**self._setting, **setting}
+        length = self._longest if self.per_request else int(wanted[LENGTH])
+        await self.servers.change(ServerSetting(length, str(wanted[DRAFT])))
+        self._plan = self._row = None
+        self._setting = {LENGTH: int(wanted[LENGTH]), DRAFT: str(wanted[DRAFT])}
+
+    def follow(self, plan: Plan) -> None:
+        """Go by a plan from now on.
+
+        Raises:
+            Conflict: the length cannot follow, or the plan goes by another signal or changes the draft.
+            InvalidInput: its settings do not fit.
+        """
+        if not self.per_request:
+            raise Conflict(BY_RESTART, hint="set it by PUT /knobs as the load changes")
+        if plan.by != SIGNAL:
+            raise Conflict(f"the proxy goes by {SIGNAL}, not by {plan.by!r}")
+        for row in plan.rows:
+            self.space.check(row.setting)
+            if row.setting.get(DRAFT, self._setting[DRAFT]) != self._setting[DRAFT]:
+                raise Conflict("another draft takes a restart", hint="keep one draft in a plan")
+        self._plan, self._row = plan, None
+        self._fallback = SpeculationFallback()
+        self._to_row(self.load.decoding)
+
+    def unfollow(self) -> None:
+        """End the plan; the length stays at what it is."""
+        self._plan = self._row = None
+
+    def request_length(self) -> int | None:
+        """Return the length for a request that comes now, None where it is the server's own.
+
+        A plan's length is given up for 0 where what was accepted of late does not make up for it.
+        """
+        if not self.per_request:
+            return None
+        decoding = self.load.decoding + 1
+        self._to_row(decoding)
+        length = int(self._setting[LENGTH])
+        return length if self._plan is None else self._fallback.length(decoding, length)
+
+    def request_showed(self, length: int, timings: Timings) -> None:
+        """Take in what a request's answer told that was given a length, while it is still counted."""
+        if self._plan is None or timings.passes == 0 or timings.generating_s <= 0.0:
+            return
+        with suppress(InvalidInput):  # of a server that drafts more than it was asked to
+            step = StepCounts(
+                requests=max(1, self.load.decoding),
+                length=length,
+                drafted=timings.drafted,
+                accepted=timings.accepted,
+                seconds=timings.generating_s / timings.passes,
+                sequence_steps=timings.passes,
+            )
+            self._fallback.count(step)
+
+    def _to_row(self, decoding: int) -> None:
+        plan = self._plan
+        if plan is None:
+            return
+        self._row = plan.row({SIGNAL: float(decoding)}, self._row)
+        self._setting[LENGTH] = int(plan.rows[self._row].setting[LENGTH])
+
+
+async def launched(
+    launcher: Launcher, load: DecodingLoad, longest: int, length: int
+) -> LengthControl:
+    """Start an operator's command; find out how its length is set; put the first one in force.
+
+    Raises:
+        InvalidInput: the draft has another vocabulary, or no length from 0 to the longest is asked for.
+        ActuationError, DeviceLost: it does not start.
+    """
+    servers = ActivePassive(launcher)
+    drafts = list(launcher.drafts)
+    try:
+        await servers.change(ServerSetting(longest, drafts[0]))
+        active = await servers.acquire(0.0)
+        props = await active.props()
+        per_request = await heeds_requests(active, longest)
+        load.slots = props.total_slots
+        control = LengthControl(
+            servers,
+            load,
+            longest=longest,
+            drafts=drafts,
+            per_request=per_request,
+            name="llama_cpp",
+            version=_version(props.model_path, props.build_info, launcher.dialect.name),
+            start_s=servers.switch_s,
+        )
+        await control.apply({LENGTH: length})
+    except BaseException:
+        await servers.close()
+        raise
+    return control
+
+
+async def attached_control(
+    url: str, load: DecodingLoad, longest: int, length: int
+) -> LengthControl:
+    """Attach to a running server whose requests can set their length.
+
+    Raises:
+        InvalidInput: it ignores them, or does not speculate.
+        ActuationError, DeviceLost: it does not answer, or is no llama-server.
+    """
+    server = await attached(url, longest)
+    props = await server.props()
+    load.slots = props.total_slots
+    servers = ActivePassive(_no_other)
+    await servers.adopt(server)
+    control = LengthControl(
+        servers,
+        load,
+        longest=longest,
+        drafts=[""],
+        per_request=True,
+        name="llama_cpp",
+        version=_version(props.model_path, props.build_info, "attached"),
+        start_s=0.0,
+    )
+    await control.apply({LENGTH: length})
+    return control
+
+
+async def _no_other(setting: ServerSetting) -> LlamaServer:
+    raise ActuationError(
+        "the llama-server was not started by the proxy, which cannot start another"
+    )
+
+
+def _version(model: str, build: str, options: str) -> str:
+    return ", ".join(part for part in (model.rpartition("/")[2], build, options) if part)
+
+
+def _space(longest: int, drafts: Sequence[str], per_request: bool, start_s: float) -> Space:
+    restart = Cost(seconds=math.ceil(10.0 * start_s) / 10.0, restart=True)
+    cost = Cost() if per_request else restart
+    lengths = tuple(range(longest + 1))
+    knobs = [Knob(LENGTH, lengths, 0, Part.WORKLOAD, cost, Role.SPECULATION_LENGTH)]
+    if len(drafts) > 1:
+        knobs.append(Knob(DRAFT, tuple(drafts), drafts[0], Part.WORKLOAD, restart, Role.DRAFT))
+    return Space(tuple(knobs))

@@ -1,0 +1,62 @@
+"""How many requests are decoding, now and over time."""
+
+from __future__ import annotations
+
+from tuner.core import Clock
+
+
+class DecodingLoad:
+    """Counts the requests in the servers, and those of them that make tokens.
+
+    A streamed request decodes from its first byte on; one that is not streamed does not tell, and counts
+    from its arrival. More than `slots` cannot decode at once: the server has the others wait.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._at = clock.monotonic()
+        self._decoding = 0
+        self.slots = 0
+        """Of the server that requests go to; 0 where it is not known."""
+        self.arrived = 0
+        self.failed = 0
+        self.inside = 0
+        self._inside_s = 0.0
+        self._decoding_s = 0.0
+        self._busy_s = 0.0
+
+    @property
+    def decoding(self) -> int:
+        """The requests that decode now."""
+        return min(self._decoding, self.slots or self._decoding)
+
+    def arrive(self) -> None:
+        """Note a request."""
+        self._advance()
+        self.arrived += 1
+        self.inside += 1
+
+    def begin(self) -> None:
+        """Note that one of them decodes."""
+        self._advance()
+        self._decoding += 1
+
+    def leave(self, *, decoding: bool, failed: bool) -> None:
+        """Note that one is done, whether it had begun to decode, and whether it went wrong."""
+        self._advance()
+        self.inside -= 1
+        self._decoding -= decoding
+        self.failed += failed
+
+    @property
+    def seconds(self) -> tuple[float, float, float]:
+        """Seconds inside and seconds decoding, added up over requests, and those in which any decoded."""
+        self._advance()
+        return self._inside_s, self._decoding_s, self._busy_s
+
+    def _advance(self) -> None:
+        now = self._clock.monotonic()
+        passed, self._at = now - self._at, now
+        self._inside_s += passed * self.inside
+        self._decoding_s += passed * self.decoding
+        self._busy_s += passed * (self.decoding > 0)

@@ -1,0 +1,170 @@
+"""What llama-server tells of its decoding: the timings of an answer, and its counters."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.load.exposition import parse
+from tuner.core import MeasurementError
+
+TIMINGS = re.compile(rb'"timings":\s*(\{[^{}]*\})')
+"""Within a text the quotes would be escaped: only the answer's own field looks like this."""
+LONGEST_TIMINGS = 4096
+
+DRAFTS = "llamacpp:spec_decode_num_drafts"
+ACCEPTED = "llamacpp:spec_decode_num_accepted_tokens"
+BY_POSITION = "llamacpp:spec_decode_num_accepted_tokens_per_pos"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """What one answer tells: tokens made, how long that took, and what was drafted for it.
+
+    `generating_s` runs from the first token, which comes from the prompt's own pass. Field names of
+    the server: `predicted_n`, `predicted_ms`, `draft_n`, `draft_n_accepted`; the last two are left out
+    where nothing was drafted.
+    """
+
+    tokens: int
+    generating_s: float
+    prompt_tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+    @property
+    def passes(self) -> int:
+        """Passes of the target: each made a token, beside those it accepted; not the prompt's."""
+        return max(0, self.tokens - 1 - self.accepted)
+
+
+def timings_of(table: object) -> Timings | None:
+    """Return an answer's timings, None where they are none that we know."""
+    if not isinstance(table, Mapping):
+        return None
+    counts = [
+        table.get(name, 0) for name in ("predicted_n", "prompt_n", "draft_n", "draft_n_accepted")
+    ]
+    milliseconds = table.get("predicted_ms")
+    if not all(_is_count(count) for count in counts):
+        return None
+    if not isinstance(milliseconds, int | float) or not 0.0 <= milliseconds < math.inf:
+        return None
+    tokens, prompt_tokens, drafted, accepted = (int(count) for count in counts)
+    if accepted > drafted:
+        return None
+    return Timings(tokens, float(milliseconds) / 1000.0, prompt_tokens, drafted, accepted)
+
+
+def _is_count(value: Any) -> bool:  # noqa: ANN401  JSON
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+class TimingsReader:
+    """Finds the timings in an answer that passes by in pieces, streamed or whole; changes nothing."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._found = b""
+
+    def see(self, chunk: bytes) -> None:
+        """Take in the next piece."""
+        text = self._tail + chunk
+        end = 0
+        for match in TIMINGS.finditer(text):
+            self._found, end = match.group(1), match.end()
+        self._tail = text[max(end, len(text) - LONGEST_TIMINGS) :]
+
+    @property
+    def timings(self) -> Timings | None:
+        """The last timings seen, None where none were."""
+        try:
+            return timings_of(json.loads(self._found)) if self._found else None
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationCounters:
+    """What a server has counted since its start, of answers that are finished.
+
+    `steps` are verifications of a draft, `by_position[i]` those of them that accepted more than i
+    tokens. All are zero where the build does not tell them.
+    """
+
+    steps: int = 0
+    accepted: int = 0
+    by_position: tuple[int, ...] = ()
+
+    def plus(self, other: SpeculationCounters) -> SpeculationCounters:
+        """Return both together."""
+        return SpeculationCounters(
+            self.steps + other.steps,
+            self.accepted + other.accepted,
+            _added(self.by_position, other.by_position),
+        )
+
+    def before(self, other: SpeculationCounters) -> bool:
+        """Return whether these are fewer in any way, so that they were reset since `other`."""
+        pairs = zip(self.by_position, other.by_position, strict=False)
+        fewer = len(self.by_position) < len(other.by_position) or any(a < b for a, b in pairs)
+        return fewer or self.steps < other.steps or self.accepted < other.accepted
+
+
+def counters_in(text: str, where: str) -> SpeculationCounters:
+    """Read the counters of a server's `/metrics`. Raises MeasurementError: it is no such text."""
+    samples = parse(text, (DRAFTS, ACCEPTED, BY_POSITION), where)
+    singles = {s.name.removesuffix("_total"): s.value for s in samples if not s.labels}
+    positions = {
+        int(s.labels["position"]): s.value
+        for s in samples
+        if s.labels.get("position", "").isdigit()
+    }
+    counts = [*singles.values(), *positions.values()]
+    if not all(math.isfinite(c) and c >= 0.0 for c in counts) or set(positions) != {
+        *range(len(positions))
+    }:
+        raise MeasurementError(f"{where} tells counters of speculation that cannot be")
+    return SpeculationCounters(
+        round(singles.get(DRAFTS, 0.0)),
+        round(singles.get(ACCEPTED, 0.0)),
+        tuple(round(positions[i]) for i in range(len(positions))),
+    )
+
+
+@dataclass(slots=True)
+class DecodingTotals:
+    """What finished answers add up to since a start."""
+
+    requests: int = 0
+    tokens: int = 0
+    prompt_tokens: int = 0
+    generating_s: float = 0.0
+    passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    untold: int = field(default=0)
+    """Answers that told no timings."""
+
+    def add(self, timings: Timings | None) -> None:
+        """Take in one answer."""
+        self.requests += 1
+        if timings is None:
+            self.untold += 1
+            return
+        self.tokens += timings.tokens
+        self.prompt_tokens += timings.prompt_tokens
+        self.generating_s += timings.generating_s
+        self.passes += timings.passes
+        self.drafted += timings.drafted
+        self.accepted += timings.accepted
+
+
+def _added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    padded = (*shorter, *(0 for _ in range(len(longer) - len(shorter))))
+    return tuple(a + b for a, b in zip(longer, padded, strict=True))

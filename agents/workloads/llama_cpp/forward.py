@@ -1,0 +1,241 @@
+"""Forwards requests to the active llama-server; what it answers passes through byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+
+import httpx
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from agents.workloads.llama_cpp.control import LengthControl
+from agents.workloads.llama_cpp.decoding import DecodingLoad
+from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH
+from agents.workloads.llama_cpp.figures import DecodingTotals, Timings, TimingsReader
+from agents.workloads.llama_cpp.server import LlamaServer
+from tuner.core import DeviceLost
+
+log = logging.getLogger(__name__)
+
+GENERATING = frozenset(
+    {
+        *("/completion", "/completions", "/v1/completions", "/infill"),
+        *(
+            "/chat/completions",
+            "/v1/chat/completions",
+            "/api/chat",
+            "/v1/messages",
+            "/v1/responses",
+        ),
+    }
+)
+"""The routes that make tokens, of both READMEs (tools/server)."""
+HOP_BY_HOP = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
+        *(b"trailer", b"transfer-encoding", b"upgrade"),
+    }
+)
+"""RFC 9110, §7.6.1: they are about one connection, not about the message."""
+WAIT_S = 60.0
+"""How long a request waits for a server that is being started again."""
+LONGEST_BODY = 100 << 20
+TIMEOUT = {"connect": 5.0, "read": None, "write": None, "pool": None}
+"""A completion may take as long as it takes."""
+
+ATTEMPTS = 3
+"""On a kept connection that has just been closed, on a new one, and at the server that takes over."""
+STREAMED = re.compile(rb'"stream"\s*:\s*true')
+"""Within a text the quotes would be escaped."""
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Forwarder:
+    """The ASGI application behind all routes that are not the proxy's own.
+
+    A request whose server ends before the answer's first byte is sent once more: nobody has seen
+    anything of it. Where a caller goes, its request ends at the server, too.
+    """
+
+    def __init__(self, control: LengthControl) -> None:
+        self._control = control
+        self._load = control.load
+        self.totals = DecodingTotals()
+        self.repeated = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive)
+        try:
+            body = await _body(request)
+        except ClientDisconnect:
+            return
+        if body is None:
+            await _refuse(send, 413, f"a request may have {LONGEST_BODY} bytes")
+            return
+        work = asyncio.ensure_future(self._answer(request, body, send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            if not work.done():
+                work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+
+    async def _answer(self, request: Request, body: bytes, send: Send) -> None:
+        if request.method != "POST" or request.url.path not in GENERATING:
+            await self._relay(request, body, send, None)
+            return
+        length = self._control.request_length()
+        asked = with_length(body, length)
+        seen = GenerationSeen(self._load, streamed=STREAMED.search(body) is not None)
+        try:
+            if await self._relay(request, asked, send, seen):
+                timings = seen.timings
+                self.totals.add(timings)
+                seen.failed = False
+                if length is not None and timings is not None and asked is not body:
+                    self._control.request_showed(length, timings)
+        finally:
+            seen.end()
+
+    async def _relay(
+        self, request: Request, body: bytes, send: Send, seen: GenerationSeen | None
+    ) -> bool:
+        """Send a request on, and its answer back; return whether that was a good one."""
+        server: LlamaServer | None = None
+        for attempt in range(ATTEMPTS):
+            try:
+                server = await self._control.servers.acquire(
+                    WAIT_S, other_than=server if attempt == ATTEMPTS - 1 else None
+                )
+            except DeviceLost as error:
+                await _refuse(send, 503, str(error))
+                return False
+            async with server.serving():
+                try:
+                    response = await server.client.send(_sent(server, request, body), stream=True)
+                except httpx.HTTPError as error:
+                    log.warning("event=unanswered path=%s why=%r", request.url.path, str(error))
+                    self.repeated += 1
+                    if server.process is None and attempt > 0:
+                        break
+                    continue
+                try:
+                    await _pass(response, send, seen)
+                finally:
+                    await response.aclose()
+                return response.is_success
+        await _refuse(send, 502, "llama-server did not answer; is it running?")
+        return False
+
+
+class GenerationSeen:
+    """What is seen of a request that makes tokens, from its arrival to its end."""
+
+    def __init__(self, load: DecodingLoad, *, streamed: bool) -> None:
+        self._load = load
+        self._reader = TimingsReader()
+        self._decoding = False
+        self.failed = True
+        load.arrive()
+        if not streamed:
+            self._begin()
+
+    @property
+    def timings(self) -> Timings | None:
+        """What its answer told."""
+        return self._reader.timings
+
+    def see(self, chunk: bytes) -> None:
+        """Take in a piece of its answer."""
+        if not self._decoding:
+            self._begin()
+        self._reader.see(chunk)
+
+    def end(self) -> None:
+        """Note its end."""
+        self._load.leave(decoding=self._decoding, failed=self.failed)
+
+    def _begin(self) -> None:
+        self._decoding = True
+        self._load.begin()
+
+
+def with_length(body: bytes, length: int | None) -> bytes:
+    """Return a request's body asking for a draft length, unless it asks for one itself.
+
+    All else stays byte for byte.
+    """
+    text = body.lstrip()
+    if length is None or not text.startswith(b"{") or f'"{REQUEST_LENGTH}"'.encode() in text:
+        return body
+    rest = text[1:].lstrip()
+    comma = b"" if rest.startswith(b"}") else b", "
+    return b'{"%s": %d%s%s' % (REQUEST_LENGTH.encode(), length, comma, rest)
+
+
+def _sent(server: LlamaServer, request: Request, body: bytes) -> httpx.Request:
+    """Return the request as it is sent on."""
+    path, query = request.scope["raw_path"], request.scope["query_string"]
+    headers = [*_kept(request.scope["headers"], b"content-length")]
+    if STREAMED.search(body):  # after a stream it closes the connection, without saying so
+        headers.append((b"connection", b"close"))
+    return httpx.Request(
+        request.method,
+        httpx.URL(server.url).copy_with(raw_path=path + b"?" + query if query else path),
+        headers=headers,
+        content=body if body or request.method in ("POST", "PUT", "PATCH") else None,
+        extensions={"timeout": TIMEOUT},
+    )
+
+
+async def _pass(response: httpx.Response, send: Send, seen: GenerationSeen | None) -> None:
+    """Pass an answer on as it comes. Raises httpx.HTTPError where it is cut off: its caller sees that."""
+    headers = [*_kept(response.headers.raw)]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    async for chunk in response.aiter_raw():
+        if seen is not None:
+            seen.see(chunk)
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _kept(headers: Headers, *without: bytes) -> Headers:
+    """Yield the headers that are about the message."""
+    return ((k, v) for k, v in headers if k.lower() not in HOP_BY_HOP and k.lower() not in without)
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return a request's body, None where it is too long."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LONGEST_BODY:
+            return None
+    return body
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse(send: Send, status: int, message: str) -> None:
+    """Answer in the shape of llama-server's own errors."""
+    error = {"code": status, "message": message, "type": "unavailable_error"}
+    content = json.dumps({"error": error}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(content)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

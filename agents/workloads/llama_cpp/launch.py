@@ -1,0 +1,137 @@
+"""Starts llama-servers at a length, and proves by what they draft that it has effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.host.local_http import local_url
+from agents.workloads.llama_cpp.child import LlamaProcess, help_of
+from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH, Dialect, dialect_of, owned
+from agents.workloads.llama_cpp.figures import Timings
+from agents.workloads.llama_cpp.server import LlamaServer, ServerSetting
+from tuner.core import ActuationError, InvalidInput, TuningError
+
+START_S = 600.0
+"""A model of many gigabytes is read from a disk."""
+LOG = "llama-server.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Starts an operator's command, with the options for speculation added.
+
+    `drafts` are draft models by name.
+    """
+
+    command: tuple[str, ...]
+    dialect: Dialect
+    drafts: Mapping[str, Path]
+    folder: Path
+
+    @classmethod
+    async def of(cls, command: Sequence[str], drafts: Mapping[str, Path], folder: Path) -> Launcher:
+        """Return the launcher of a command.
+
+        Raises:
+            InvalidInput: it names options that are set here, is no llama-server that can speculate, or
+                a draft is not there.
+        """
+        if doubled := owned(command[1:]):
+            raise InvalidInput(
+                f"{' '.join(doubled)} is set by the proxy", hint="leave it out of the command"
+            )
+        for name, path in drafts.items():
+            if not path.is_file():
+                raise InvalidInput(f"the draft {name!r} is not there: {path}")
+        folder.mkdir(parents=True, exist_ok=True)
+        dialect = dialect_of(await help_of(command), command[0])
+        return cls(tuple(command), dialect, dict(drafts), folder)
+
+    async def __call__(self, setting: ServerSetting) -> LlamaServer:
+        """Start a server that is ready, and whose length has effect.
+
+        Raises:
+            DeviceLost: it ends, or does not get ready.
+            ActuationError: it drafts, or does not, otherwise than it was asked to.
+        """
+        draft = str(self.drafts[setting.draft])
+        log = self.folder / LOG
+        process = await LlamaProcess.start(
+            self.command, self.dialect.options(setting.length, draft), log
+        )
+        server = LlamaServer(process.url, setting, process)
+        try:
+            await server.wait_ready(START_S)
+            await self._prove(server)
+        except BaseException:  # a start that is given up leaves no process
+            await server.end()
+            raise
+        return server
+
+    async def _prove(self, server: LlamaServer) -> None:
+        setting = server.setting
+        shown = await server.probe()
+        if has_length(shown, setting.length, self.dialect):
+            return
+        assert server.process is not None
+        raise ActuationError(
+            f"llama-server was started at length {setting.length} with the draft {setting.draft!r}, but "
+            f"drafted {shown.drafted} tokens in {shown.passes} passes",
+            hint=f"do the models share a vocabulary? its log is {server.process.log}",
+        )
+
+
+def has_length(shown: Timings, length: int, dialect: Dialect) -> bool:
+    """Return whether an answer's timings fit a length.
+
+    The last drafts of an answer are cut to what it may still have, and in some builds every second pass
+    drafts nothing: more than half of the length in the mean is enough; ours.
+    """
+    if length == 0 or shown.drafted == 0:
+        return length == shown.drafted == 0
+    drafting = (shown.passes + 1) // 2 if dialect.plain_between else shown.passes
+    return length * drafting / 2.0 < shown.drafted <= length * max(1, drafting)
+
+
+async def heeds_requests(server: LlamaServer, longest: int) -> bool:
+    """Return whether a running server goes by the length of a request, as its answers show.
+
+    Raises:
+        InvalidInput: it does not speculate at all.
+        ActuationError, DeviceLost: it does not answer.
+    """
+    without, off = await server.probe(), await server.probe(0)
+    one, most = await server.probe(1), await server.probe(longest)
+    if not any(shown.drafted for shown in (without, off, one, most)):
+        raise InvalidInput(
+            f"llama-server at {server.url} drafts nothing, whatever a request asks for",
+            hint="start it with a draft model of the same vocabulary, and with --draft-p-min 0",
+        )
+    if off.drafted or not one.drafted or one.drafted > one.passes:
+        return False
+    return longest == 1 or most.drafted * one.passes > one.drafted * most.passes
+
+
+async def attached(url: str, longest: int) -> LlamaServer:
+    """Attach to a server that somebody else has started; its length must go by the request.
+
+    Raises:
+        InvalidInput: it does not speculate, or ignores the length of a request.
+        ActuationError, DeviceLost: it does not answer, or is no llama-server.
+    """
+    parts = local_url(url, "write http://127.0.0.1:8080")
+    server = LlamaServer(f"http://{parts.netloc}", ServerSetting(longest, ""))
+    try:
+        await server.props()
+        if not await heeds_requests(server, longest):
+            raise InvalidInput(
+                f"llama-server at {url} ignores {REQUEST_LENGTH}: its answers draft the same whatever a "
+                "request asks for",
+                hint="give its command after --, so that the proxy can restart it at another length",
+            )
+    except TuningError:
+        await server.end()
+        raise
+    return server

@@ -1,0 +1,294 @@
+"""What a window shows of llama-server: tokens, latencies, and how many drafted tokens were accepted."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from weakref import WeakSet
+
+from agents.load.generator import REQUESTS, LoadRun, LoadShape
+from agents.load.stats import shown_by
+from agents.speculation.messages import ProxyStats
+from agents.workloads.llama_cpp.caller import PromptCaller, PromptDeck, TokenTimes
+from agents.workloads.llama_cpp.client import SIGNAL, ProxyClient
+from tuner.core import (
+    Better,
+    Clock,
+    Context,
+    Estimate,
+    InvalidInput,
+    Kind,
+    MeasurementError,
+    Metric,
+    Quantity,
+    Reading,
+    Scope,
+    TuningError,
+    Window,
+    quantile_estimate,
+    ratio_estimate,
+)
+
+SHARE = Quantity("1")
+MILLISECONDS = Quantity("ms", Better.LESS, Kind.TIME)
+THROUGHPUT = Metric("throughput_per_s", scope=Scope.SERVICE)
+STEP = Metric("step_ms", scope=Scope.SERVICE, quantity=MILLISECONDS)
+LOAD = Metric(SIGNAL, scope=Scope.SERVICE, quantity=SHARE)
+PARTS = 20
+"""Of a window, for the standard error of its rate."""
+
+
+def accepted_metrics(longest: int) -> tuple[Metric, ...]:
+    """Return the metrics of speculation that a window may show, up to a length."""
+    positions = [f"accepted_at_{i}" for i in range(1, longest + 1)]
+    names = [*positions, "accepted_per_step"]
+    shares = [Metric(name, scope=Scope.SERVICE, quantity=SHARE) for name in names]
+    return (*shares, LOAD, STEP)
+
+
+def speculation_shown(before: ProxyStats, now: ProxyStats, length: int) -> dict[str, Estimate]:
+    """Return what the proxy's figures show of a window at one draft length.
+
+    By position where the server counts them (0.3.36). Else the steps are what was drafted over the
+    length; a build that tells none also has a plain pass between two steps, so that it tells no
+    `step_ms`. Standard errors take steps as independent; where only the mean is told, its variance is
+    at most l·(s - l) (Bhatia and Davis 2000).
+    """
+    shown: dict[str, Estimate] = {}
+    busy_s = now.decoding_busy_s - before.decoding_busy_s
+    if busy_s > 0.0:
+        shown[SIGNAL] = _mean((now.decoding_s - before.decoding_s) / busy_s, 0.0, 1)
+    steps, passes = now.steps - before.steps, now.passes - before.passes
+    told = now.steps > 0 or length == 0
+    if told and passes > 0:
+        step_ms = 1000.0 * (now.generating_s - before.generating_s) / passes
+        shown["step_ms"] = _mean(step_ms, 0.0, passes)
+    if length == 0:
+        return shown
+    if steps > 0:
+        counts = _since(now.accepted_by_position, before.accepted_by_position)[:length]
+        shares = [min(1.0, count / steps) for count in counts]
+        for i, share in enumerate(shares, 1):
+            spread = math.sqrt(share * (1.0 - share) / steps)
+            shown[f"accepted_at_{i}"] = _mean(share, spread, steps)
+        mean = (now.steps_accepted - before.steps_accepted) / steps
+        square = math.fsum((2 * i - 1) * share for i, share in enumerate(shares, 1))
+        shown["accepted_per_step"] = _mean(
+            mean, math.sqrt(max(0.0, square - mean**2) / steps), steps
+        )
+    elif not told and now.drafted > before.drafted:
+        steps = max(1, round((now.drafted - before.drafted) / length))
+        mean = min(float(length), (now.accepted - before.accepted) / steps)
+        spread = math.sqrt(mean * (length - mean) / steps)
+        shown["accepted_per_step"] = _mean(mean, spread, steps)
+    return shown
+
+
+class DecodingMeter:
+    """Measures whatever requests come, by the proxy's figures; sends none."""
+
+    def __init__(self, client: ProxyClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+
+    def start(self) -> Window:
+        """Open a window. Raises MeasurementError."""
+        return DecodingWindow(self._client, self._clock)
+
+
+class DecodingWindow:
+    """What the proxy has told since the window was opened."""
+
+    def __init__(self, client: ProxyClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._before = self._stats()
+        self._length = self._in_force()
+        self._looks = [(clock.monotonic(), self._before)]
+        self._final: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return what the window shows so far. Raises MeasurementError."""
+        return self._look() if self._final is None else self._final
+
+    def stop(self) -> Reading:
+        """Close the window and return what it showed. Raises MeasurementError."""
+        self._final = self.read()
+        return self._final
+
+    def _look(self) -> Reading:
+        before, now = self._before, self._stats()
+        if now.incarnation != before.incarnation or now.items < before.items:
+            raise MeasurementError("the proxy was restarted", hint="measure again")
+        if now.restarts != before.restarts:
+            raise MeasurementError("llama-server ended within the window", hint="measure again")
+        self._looks.append((self._clock.monotonic(), now))
+        totals = {
+            "items": float(now.items - before.items),
+            "failed": float(now.failed - before.failed),
+        }
+        if now.cpu_s is not None and before.cpu_s is not None:
+            totals["cpu_s"] = max(0.0, now.cpu_s - before.cpu_s)
+        shown = {}
+        if self._length is not None:
+            shown = speculation_shown(before, now, self._length)
+        ratios = self._ratios()
+        sure = {name: ratios[name] for name in ratios if name in shown or name == THROUGHPUT.name}
+        return Reading(totals, shown | sure)
+
+    def _ratios(self) -> dict[str, Estimate]:
+        """Return what the looks within the window tell together, where they were enough."""
+        pairs = [(a, b) for a, b in pairwise(self._looks) if b[0] > a[0]]
+        tokens = [(float(b.items - a.items), then - now) for (now, a), (then, b) in pairs]
+        passes = [
+            (b.generating_s - a.generating_s, float(b.passes - a.passes))
+            for (_, a), (_, b) in pairs
+        ]
+        load = [
+            (b.decoding_s - a.decoding_s, b.decoding_busy_s - a.decoding_busy_s)
+            for (_, a), (_, b) in pairs
+        ]
+        found = {
+            THROUGHPUT.name: ratio_estimate(tokens, 1.0, THROUGHPUT),
+            STEP.name: ratio_estimate(passes, 1000.0, STEP),
+            SIGNAL: ratio_estimate(load, 1.0, LOAD),
+        }
+        return {name: estimate for name, estimate in found.items() if estimate is not None}
+
+    def _stats(self) -> ProxyStats:
+        try:
+            return self._client.stats()
+        except TuningError as error:
+            raise MeasurementError(error.message, hint=error.hint) from error
+
+    def _in_force(self) -> int | None:
+        """Return the length of the window, None where a plan changes it."""
+        try:
+            followed = self._client.plan()
+            found = self._client.knobs().setting["speculation_length"]
+        except TuningError as error:
+            raise MeasurementError(error.message, hint=error.hint) from error
+        return int(found) if followed is None or len(followed.rows) == 1 else None
+
+
+class PromptMeter:
+    """Measures under our own load: callers that stream completions of given prompts."""
+
+    def __init__(
+        self,
+        client: ProxyClient,
+        address: tuple[str, int],
+        deck: PromptDeck,
+        shape: LoadShape,
+        clock: Clock,
+        seed: int,
+    ) -> None:
+        self._client, self._address, self._deck = client, address, deck
+        self._shape, self._clock, self._seed = shape, clock, seed
+        self._runs: WeakSet[LoadRun] = WeakSet()
+
+    @property
+    def context(self) -> Context:
+        """The load that is sent."""
+        return {SIGNAL: self._shape.context[REQUESTS.name]} if self._shape.context else {}
+
+    def offering(self, context: Context) -> PromptMeter:
+        """Return the meter at another load. Raises InvalidInput where none is asked for."""
+        asked = {
+            REQUESTS.name if name == SIGNAL else name: value for name, value in context.items()
+        }
+        if len(asked) != len(context):
+            raise InvalidInput(f"{SIGNAL} and {REQUESTS.name} are the same load: ask for one")
+        other = PromptMeter(
+            self._client,
+            self._address,
+            self._deck,
+            LoadShape.asked(asked),
+            self._clock,
+            self._seed,
+        )
+        other._runs = self._runs
+        return other
+
+    def start(self) -> Window:
+        """Start the load. Raises MeasurementError."""
+        told = DecodingWindow(self._client, self._clock)
+        times = TokenTimes()
+
+        def connect() -> PromptCaller:
+            return PromptCaller(*self._address, self._deck, times, self._clock)
+
+        began_s = self._clock.monotonic()
+        run = LoadRun(connect, self._shape, clock=self._clock, seed=self._seed)
+        self._runs.add(run)
+        return PromptWindow(run, told, times, began_s)
+
+    def close(self) -> None:
+        """End the load of windows that are still open."""
+        for run in list(self._runs):
+            run.stop(grace_s=0.0)
+
+
+class PromptWindow:
+    """An open window under our load. Tokens and latencies are what our callers saw."""
+
+    def __init__(
+        self, run: LoadRun, told: DecodingWindow, times: TokenTimes, began_s: float
+    ) -> None:
+        self._run, self._told, self._times, self._began_s = run, told, times, began_s
+        self._final: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return what the window shows so far. Raises MeasurementError."""
+        return self._reading(closing=False) if self._final is None else self._final
+
+    def stop(self) -> Reading:
+        """End the load and return what it showed. Raises MeasurementError."""
+        if self._final is None:
+            self._final = self._reading(closing=True)
+        return self._final
+
+    def _reading(self, *, closing: bool) -> Reading:
+        told = self._told.stop() if closing else self._told.read()
+        tally = self._run.stop() if closing else self._run.read()
+        seen = [(t - self._began_s, n) for t, n in list(self._times.tokens)]
+        within = [(t, n) for t, n in seen if t < tally.seconds]
+        latencies = {k: v for k, v in shown_by(tally).items() if k.startswith("latency_")}
+        totals = {**told.totals, "items": float(sum(n for _, n in within))}
+        totals["failed"] = float(tally.failed)
+        times = _token_times(self._times) | _rate(within, tally.seconds)
+        return Reading(totals, {**told.estimates, **latencies, **times})
+
+
+def _token_times(times: TokenTimes) -> dict[str, Estimate]:
+    gaps, first = [1000.0 * s for s in times.gaps_s], [1000.0 * s for s in times.first_s]
+    shown = {}
+    for name, values in (("inter_token", gaps), ("time_to_first_token", first)):
+        if values:
+            shown[f"{name}_p50_ms"] = quantile_estimate(values, 0.50)
+            shown[f"{name}_p99_ms"] = quantile_estimate(values, 0.99)
+    return shown
+
+
+def _rate(tokens: Sequence[tuple[float, int]], seconds: float) -> dict[str, Estimate]:
+    """Return tokens per second, with the standard error of batch means."""
+    if not tokens or seconds <= 0.0:
+        return {}
+    width = seconds / PARTS
+    counts = [0] * PARTS
+    for moment, n in tokens:
+        counts[min(PARTS - 1, int(moment / width))] += n
+    rates = [count / width for count in counts]
+    spread = statistics.stdev(rates) / math.sqrt(PARTS)
+    return {THROUGHPUT.name: _mean(statistics.fmean(rates), spread, sum(counts))}
+
+
+def _since(now: Sequence[int], before: Sequence[int]) -> list[int]:
+    padded = [*before, *(0 for _ in range(len(now) - len(before)))]
+    return [max(0, a - b) for a, b in zip(now, padded, strict=False)]
+
+
+def _mean(mean: float, stderr: float, n: int) -> Estimate:
+    return Estimate.of_mean(mean, stderr, n, scope=Scope.SERVICE)

@@ -1,0 +1,225 @@
+"""The proxy's own routes beside llama-server's: knobs, plan and figures."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from agents.speculation.messages import PlanMessage
+from agents.workloads.llama_cpp.control import LengthControl
+from agents.workloads.llama_cpp.figures import SpeculationCounters
+from agents.workloads.llama_cpp.forward import Forwarder
+from tuner.core import (
+    ActuationError,
+    Conflict,
+    InvalidInput,
+    Knob,
+    MeasurementError,
+    Setting,
+    TuningError,
+)
+
+LONGEST_BODY = 65536
+
+
+class ProxyApi:
+    """The routes `/knobs`, `/plan` and `/stats`.
+
+    `GET` and `PUT /knobs` are as in the workload contract. `PUT /plan` takes `{"plan": …}`, a plan by
+    `decoding_requests` as `tuner.core.Plan` is written in JSON (`{"by": …, "rows": [{"below": 2.5,
+    "setting": {…}}, …]}`, infinity as a string); `GET /plan` tells it, and its row of the moment; `DELETE
+    /plan` ends it. `GET /stats` tells what was done since the proxy's start; none of it ever decreases,
+    but for `inside` and `decoding`.
+    """
+
+    def __init__(self, control: LengthControl, forwarder: Forwarder) -> None:
+        self._control = control
+        self._forwarder = forwarder
+        self._incarnation = secrets.token_hex(4)
+        self._counters = SpeculationCounters()
+
+    def routes(self) -> list[Route]:
+        """Return the routes; a page in a browser must not reach them under a name of its own."""
+        guard = [
+            Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
+        ]
+        return [
+            Route("/knobs", self.knobs, methods=["GET"], middleware=guard),
+            Route("/knobs", self.change, methods=["PUT"], middleware=guard),
+            Route("/plan", self.plan, methods=["GET"], middleware=guard),
+            Route("/plan", self.follow, methods=["PUT"], middleware=guard),
+            Route("/plan", self.unfollow, methods=["DELETE"], middleware=guard),
+            Route("/stats", self.stats, methods=["GET"], middleware=guard),
+        ]
+
+    async def knobs(self, request: Request) -> Response:
+        """Say what can be set, and what is in force."""
+        control = self._control
+        return JSONResponse(
+            {
+                "name": control.name,
+                "version": control.version,
+                "knobs": [_knob(knob) for knob in control.space.knobs],
+                "setting": dict(control.setting),
+                "per_request": control.per_request,
+            }
+        )
+
+    async def change(self, request: Request) -> Response:
+        """Put knobs in force."""
+        asked = await _json(request)
+        if not isinstance(asked, dict):
+            raise InvalidInput("the body must be a JSON object of knobs and values")
+        setting: Setting = asked
+        await self._control.apply(setting)
+        return JSONResponse({"setting": dict(self._control.setting)})
+
+    async def plan(self, request: Request) -> Response:
+        """Say what plan is followed, if any, and its row of the moment."""
+        return self._plan()
+
+    async def follow(self, request: Request) -> Response:
+        """Follow a plan."""
+        try:
+            asked = PlanMessage.model_validate(await _json(request))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(step) for step in first["loc"]) or "the body"
+            raise InvalidInput(f"this is no plan: {where}: {first['msg']}") from None
+        if asked.plan is None:
+            raise InvalidInput("there is no plan in the body", hint='send {"plan": {…}}')
+        self._control.follow(asked.plan)
+        return self._plan()
+
+    async def unfollow(self, request: Request) -> Response:
+        """End the plan."""
+        self._control.unfollow()
+        return self._plan()
+
+    async def stats(self, request: Request) -> Response:
+        """Say what was done, and what it took."""
+        servers = self._control.servers
+        metrics = ""
+        try:
+            self._counters = await servers.counters()
+        except MeasurementError as error:
+            metrics = str(error)
+        cpu_s = servers.cpu_s()
+        return JSONResponse(
+            {
+                "incarnation": self._incarnation,
+                # What the proxy takes belongs to what serving costs.
+                "cpu_s": None if cpu_s is None else cpu_s + time.process_time(),
+                "pids": servers.pids,
+                **self._requests(),
+                "steps": self._counters.steps,
+                "steps_accepted": self._counters.accepted,
+                "accepted_by_position": self._counters.by_position,
+                "metrics_missing": metrics,
+                "server_url": "" if servers.active is None else servers.active.url,
+                "switches": servers.switches,
+                "switch_s": servers.switch_s,
+                "restarts": servers.restarts,
+                "repeated": self._forwarder.repeated,
+            }
+        )
+
+    def _requests(self) -> dict[str, Any]:
+        """Return what is known of requests and their answers."""
+        load, totals = self._control.load, self._forwarder.totals
+        inside_s, decoding_s, busy_s = load.seconds
+        return {
+            "items": totals.tokens,
+            "failed": load.failed,
+            "arrived": load.arrived,
+            "inside": load.inside,
+            "in_flight_s": inside_s,
+            "decoding": load.decoding,
+            "decoding_s": decoding_s,
+            "decoding_busy_s": busy_s,
+            "slots": load.slots,
+            "requests": totals.requests,
+            "untold": totals.untold,
+            "passes": totals.passes,
+            "generating_s": totals.generating_s,
+            "drafted": totals.drafted,
+            "accepted": totals.accepted,
+        }
+
+    def _plan(self) -> Response:
+        message = PlanMessage(plan=self._control.plan, row=self._control.row)
+        return Response(message.model_dump_json(), media_type="application/json")
+
+
+def application(control: LengthControl) -> Starlette:
+    """Return the proxy over a llama-server's lengths."""
+    forwarder = Forwarder(control)
+    return Starlette(
+        routes=[*ProxyApi(control, forwarder).routes(), Mount("/", app=forwarder)],
+        exception_handlers={
+            InvalidInput: _invalid,
+            Conflict: _conflict,
+            ActuationError: _unreachable,
+            HTTPException: _refused,
+        },
+    )
+
+
+def _knob(knob: Knob) -> dict[str, Any]:
+    cost = {"seconds": knob.cost.seconds, "restart": knob.cost.restart}
+    about = {"name": knob.name, "values": knob.values, "default": knob.default}
+    return {**about, "cost": cost, "role": knob.role}
+
+
+async def _json(request: Request) -> object:
+    """Return the body's JSON. Raises HTTPException."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LONGEST_BODY:
+            raise HTTPException(413, f"a body may have {LONGEST_BODY} bytes")
+    try:
+        found: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the body is not JSON: {error}") from None
+    return found
+
+
+def _problem(status: int, error: TuningError) -> Response:
+    return _error(status, error.code, str(error))
+
+
+def _error(status: int, code: str, message: str) -> Response:
+    return JSONResponse({"error": {"code": code, "message": message}}, status)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, InvalidInput)
+    return _problem(422, error)
+
+
+async def _conflict(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Conflict)
+    return _problem(409, error)
+
+
+async def _unreachable(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ActuationError)
+    return _problem(503, error)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    codes = {400: "malformed_json", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+    return _error(error.status_code, codes.get(error.status_code, "http"), error.detail)

@@ -1,0 +1,205 @@
+"""One running llama-server as the proxy sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+import psutil
+from pydantic import BaseModel, Field, ValidationError
+
+from agents.workloads.llama_cpp.child import LlamaProcess
+from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH
+from agents.workloads.llama_cpp.figures import (
+    SpeculationCounters,
+    Timings,
+    counters_in,
+    timings_of,
+)
+from tuner.core import ActuationError, DeviceLost, MeasurementError
+
+PROBE_TOKENS = 40
+PROBE_S = 120.0
+ANSWER_S = 10.0
+LOOK_S = 0.05
+KEPT_S = 2.0
+"""Of an idle connection: less than the 5 s after which the server's own library closes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSetting:
+    """How a server is started: its draft length, and the name of its draft."""
+
+    length: int
+    draft: str
+
+
+class Props(BaseModel):
+    """What `GET /props` tells of a server."""
+
+    total_slots: int = Field(ge=1)
+    model_path: str = ""
+    build_info: str = ""
+
+
+class LlamaServer:
+    """A llama-server on loopback; `process` where it is ours.
+
+    Raises DeviceLost where it does not answer, and ActuationError where it answers otherwise than
+    documented.
+    """
+
+    def __init__(
+        self, url: str, setting: ServerSetting, process: LlamaProcess | None = None
+    ) -> None:
+        self.url = url
+        self.setting = setting
+        self.process = process
+        # As many connections as requests: the server itself says how many it serves at once.
+        self.client = httpx.AsyncClient(
+            base_url=url,
+            trust_env=False,
+            timeout=ANSWER_S,
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=KEPT_S),
+        )
+        self._inside = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._gone = SpeculationCounters()
+        self._last = SpeculationCounters()
+        self._cpu_s = 0.0
+
+    @property
+    def inside(self) -> int:
+        """The requests that it has."""
+        return self._inside
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Keep it from being ended within the block."""
+        self._inside += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if self._inside == 0:
+                self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Return once it has no request any more."""
+        await self._idle.wait()
+
+    async def wait_ready(self, within_s: float) -> None:
+        """Return once it has its models. Raises DeviceLost where it ends, or takes longer."""
+        deadline = asyncio.get_running_loop().time() + within_s
+        while True:
+            if self.process is not None and self.process.ended:
+                raise self.process.lost("ended before it was ready")
+            try:
+                if (await self.client.get("/health")).is_success:
+                    return
+            except httpx.HTTPError:
+                pass
+            if asyncio.get_running_loop().time() > deadline:
+                raise DeviceLost(
+                    f"llama-server at {self.url} is not ready after {within_s:g} s",
+                    hint="see its log" if self.process is None else f"see {self.process.log}",
+                )
+            await asyncio.sleep(LOOK_S)
+
+    async def props(self) -> Props:
+        """Return its model, its build and its slots."""
+        response = await self._ask("GET", "/props")
+        try:
+            return Props.model_validate_json(response.content)
+        except ValidationError as error:
+            raise ActuationError(
+                f"the answer of {self.url}/props is not llama-server's: {error.errors()[0]['msg']}",
+                hint="is it a llama-server?",
+            ) from None
+
+    async def probe(self, length: int | None = None) -> Timings:
+        """Have it make a few tokens, at a length of the request where one is given.
+
+        No two prompts are alike: some builds replay what they made for the same prompt before.
+        """
+        body = {
+            "prompt": f"# {secrets.token_hex(16)}\ndef ",
+            "n_predict": PROBE_TOKENS,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": False,
+        }
+        if length is not None:
+            body[REQUEST_LENGTH] = length
+        response = await self._ask("POST", "/completion", body, PROBE_S)
+        try:
+            found = timings_of(response.json()["timings"])
+        except (ValueError, LookupError, TypeError):
+            found = None
+        if found is None:
+            raise ActuationError(
+                f"the answer of {self.url}/completion tells no timings",
+                hint="is it a llama-server?",
+            )
+        return found
+
+    async def counters(self) -> SpeculationCounters:
+        """Return its counters since its first start, also over a restart. Raises MeasurementError."""
+        try:
+            text = (await self._ask("GET", "/metrics")).text
+        except ActuationError as error:
+            raise MeasurementError(error.message, hint="start it with --metrics") from None
+        now = counters_in(text, f"{self.url}/metrics")
+        if now.before(self._last):
+            self._gone = self._gone.plus(self._last)
+        self._last = now
+        return self._gone.plus(now)
+
+    @property
+    def last_counters(self) -> SpeculationCounters:
+        """The counters as they were read last."""
+        return self._gone.plus(self._last)
+
+    def cpu_s(self) -> float | None:
+        """Return its CPU seconds, as last known once it has ended; None where it is not ours."""
+        if self.process is None:
+            return None
+        try:
+            times = psutil.Process(self.process.pid).cpu_times()
+            self._cpu_s = times.user + times.system
+        except psutil.Error:
+            pass  # it has ended
+        return self._cpu_s
+
+    async def end(self) -> None:
+        """Let go of it; what is ours is ended."""
+        self.cpu_s()
+        await self.client.aclose()
+        if self.process is not None:
+            await self.process.end()
+
+    async def _ask(
+        self, method: str, path: str, body: object = None, within_s: float = ANSWER_S
+    ) -> httpx.Response:
+        try:
+            response = await self.client.request(method, path, json=body, timeout=within_s)
+        except httpx.TimeoutException:
+            raise ActuationError(
+                f"llama-server at {self.url} did not answer {method} {path} within {within_s:g} s"
+            ) from None
+        except httpx.HTTPError as error:
+            raise DeviceLost(
+                f"llama-server at {self.url} does not answer: {error}", hint="is it running?"
+            ) from None
+        if not response.is_success:
+            raise ActuationError(
+                f"llama-server at {self.url} refused {method} {path} with HTTP "
+                f"{response.status_code}: {response.text[:200]}"
+            )
+        return response

@@ -1,0 +1,1 @@
+"""Speculation: how many tokens to draft, and with which draft, by how many requests decode together."""

@@ -1,0 +1,159 @@
+"""How many drafted tokens a step accepts: l(s) for every s, from the counts of few windows.
+
+One window at length s shows l(s') for every s' up to s, since a token is accepted only where all
+before it were. Whether counts are of the same text is tested, as they tell of the workload alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.core import Estimate, InvalidInput
+
+PER_STEP = "accepted_per_step"
+"""Accepted tokens of a sequence in a step, where the engine does not tell them by position."""
+CONTRADICTION = 3.3
+"""Standard errors by which a window must differ from those before it to replace them: our choice."""
+SCATTER = 0.03
+"""The share by which the same workload differs from window to window beyond its counts: ours."""
+GEOMETRIC_SD = 0.05
+"""By what share a geometric acceptance misses at another length than the one measured: ours."""
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Mean accepted tokens per sequence and step for one length, and the standard error of it."""
+
+    mean: float
+    stderr: float
+
+
+Lengths = tuple[Accepted, ...]
+"""What is accepted for the lengths 1, 2, … as far as they were measured."""
+
+
+def position(i: int) -> str:
+    """Return the metric that tells in what share of steps the first `i` tokens were accepted."""
+    return f"accepted_at_{i}"
+
+
+def told(shown: Mapping[str, Estimate], length: int) -> Lengths:
+    """Return what a window at a length tells of acceptance; empty where the engine does not say.
+
+    Raises:
+        InvalidInput: shares that cannot be, as after a reset of the engine's counters.
+    """
+    if length and position(1) in shown:
+        names = itertools.takewhile(shown.__contains__, map(position, range(1, length + 1)))
+        return by_position([shown[name] for name in names])
+    if length and PER_STEP in shown:
+        return by_mean(shown[PER_STEP], length)
+    return ()
+
+
+def by_position(shares: Sequence[Estimate]) -> Lengths:
+    """Return l(1), l(2), … from the shares of steps in which the first i tokens were accepted.
+
+    l(s) is the sum of the first s shares; the variance of what a step accepts follows from them:
+    E[A²] = Σ (2i - 1) P(A ≥ i).
+
+    Raises:
+        InvalidInput: a share outside 0 … 1, or above the one of the position before.
+    """
+    found: list[Accepted] = []
+    total = squares = 0.0
+    before = 1.0
+    steps = _sequence_steps(shares)
+    for i, share in enumerate(shares, start=1):
+        # Positions are counted apart, so that each may exceed the one before by its own doubt.
+        slack = ROUNDING + CONTRADICTION * share.stderr
+        if not (-ROUNDING <= share.mean <= min(1.0 + ROUNDING, before + slack)):
+            raise InvalidInput(
+                f"{position(i)} is {share.mean:g} after {before:g} at the position before",
+                hint="the engine's counters were reset, or count something else; measure again",
+            )
+        before = min(before, max(0.0, share.mean))
+        total += before
+        squares += (2 * i - 1) * before
+        spread = math.sqrt(max(0.0, squares - total**2) / steps)
+        found.append(Accepted(total, max(spread, 1.0 / (steps + 1.0))))
+    return tuple(found)
+
+
+def by_mean(mean: Estimate, length: int) -> Lengths:
+    """Return l(1), l(2), … of the geometric acceptance that accepts so many tokens at a length.
+
+    Position-independent acceptance is the usual assumption (Leviathan et al., arXiv 2211.17192,
+    section 3.1); it is doubted the more, the further a length is from the one measured.
+
+    Raises:
+        InvalidInput: more tokens accepted than drafted, or less than none.
+    """
+    if not -ROUNDING <= mean.mean <= length + ROUNDING:
+        raise InvalidInput(
+            f"{PER_STEP} is {mean.mean:g} at a length of {length}",
+            hint="the engine's counters were reset, or count something else; measure again",
+        )
+    rate = acceptance_rate(min(max(mean.mean, 0.0), float(length)), length)
+    relative = mean.stderr / mean.mean if mean.mean > 0.0 else 0.0
+    found = []
+    for s in range(1, length + 1):
+        value = geometric(rate, s)
+        model = GEOMETRIC_SD * (1.0 + value) * (length - s) / length
+        found.append(Accepted(value, max(math.hypot(relative * value, model), 1.0 / (mean.n + 1))))
+    return tuple(found)
+
+
+def geometric(rate: float, length: int) -> float:
+    """Return the accepted tokens of a step where each is accepted at a rate: Σ rate^i."""
+    return math.fsum(rate**i for i in range(1, length + 1))
+
+
+def acceptance_rate(accepted: float, length: int) -> float:
+    """Return the rate at which each token is accepted, so that a step accepts so many in the mean."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if geometric(middle, length) < accepted else (low, middle)
+    return (low + high) / 2.0
+
+
+def pooled(windows: Iterable[Lengths]) -> Lengths:
+    """Return what several windows show together, in their order; those before a drift are forgotten.
+
+    A window that contradicts the pool by more than chance starts it anew.
+    """
+    pool: Lengths = ()
+    for window in windows:
+        common = list(zip(pool, window, strict=False))
+        if any(_contradict(a, b) for a, b in common):
+            pool = window
+            continue
+        rest = pool[len(common) :] or window[len(common) :]
+        pool = (*(_mean(a, b) for a, b in common), *rest)
+    return pool
+
+
+def _contradict(a: Accepted, b: Accepted) -> bool:
+    doubt = math.hypot(a.stderr, b.stderr, SCATTER * (1.0 + max(a.mean, b.mean)))
+    return abs(a.mean - b.mean) > CONTRADICTION * doubt
+
+
+def _mean(a: Accepted, b: Accepted) -> Accepted:
+    """Return two values as one, each weighed by its precision."""
+    one, other = a.stderr**-2, b.stderr**-2
+    return Accepted((one * a.mean + other * b.mean) / (one + other), (one + other) ** -0.5)
+
+
+def _sequence_steps(shares: Sequence[Estimate]) -> float:
+    """Return how many sequence-steps are behind shares, going by the doubt that they are told with."""
+    known = [
+        max(1.0, s.mean * (1.0 - s.mean) / s.stderr**2)
+        for s in shares
+        if s.stderr > 0.0 and 0.0 < s.mean < 1.0
+    ]
+    return min(known, default=float(max((s.n for s in shares), default=1)))

@@ -1,0 +1,109 @@
+"""Which length and draft is best at each batch, and which cell is worth a window.
+
+s*(b) = argmin over s ≥ 0 of [t_verify(b, s) + s · t_draft(b)] / (l(s) + 1), jointly with the draft: the
+highest TAR / (K · t_draft + t_verify) (Su et al., arXiv 2310.18813; Yan et al., arXiv 2402.01528).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.speculation.grid import Cell, Draft
+from policies.speculation.surface import Array, Outlook
+
+NODES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best cell of a batch: its expected cost's logarithm, and what another may still gain.
+
+    `doubt` is the share by which the best other cell is expected to be cheaper, where it is.
+    """
+
+    cell: Cell
+    mean: float
+    doubt: float
+
+
+def cost_per_token(verify: float, draft: float, length: int, accepted: float) -> float:
+    """Return what a token costs one sequence: (t_verify + s · t_draft) / (l(s) + 1).
+
+    `verify` and `draft` are in one unit, of time or energy; `accepted` is l(length).
+    """
+    return (verify + length * draft) / (accepted + 1.0)
+
+
+def best_at(outlook: Outlook, batch: int, out: Collection[Cell] = ()) -> Best:
+    """Return the best cell of a batch, without those that are out.
+
+    Raises:
+        ValueError: all of them are out.
+    """
+    cells = [c for c in outlook.cells if c.batch == batch and c not in out]
+    cell = min(cells, key=lambda c: outlook.mean[outlook.index[c]])
+    own = outlook.index[cell]
+    others = [outlook.index[c] for c in cells if c != cell]
+    doubt = max((_improvement(outlook, own, other) for other in others), default=0.0)
+    return Best(cell, float(outlook.mean[own]), doubt)
+
+
+def ranked_drafts(outlook: Outlook, batch: int) -> list[tuple[Draft, Cell]]:
+    """Return each draft with its best length at a batch, the best draft first."""
+    best: dict[Draft, Cell] = {}
+    cells = [c for c in outlook.cells if c.batch == batch and c.choice.length]
+    for cell in sorted(cells, key=lambda c: outlook.mean[outlook.index[c]]):
+        best.setdefault(cell.choice.draft, cell)
+    return list(best.items())
+
+
+def next_cell(
+    outlook: Outlook, wanted: Iterable[Cell], noise: float, out: Collection[Cell] = ()
+) -> tuple[Cell, float] | None:
+    """Return the cell whose window is expected to gain most, and by what share over the batches.
+
+    The knowledge gradient (Frazier et al. 2009): how much cheaper the best cells are expected to be
+    once a window of that noise was seen, summed over the batches, each of which counts alike. None
+    where nothing is left.
+    """
+    batches: dict[int, list[int]] = {}
+    for cell in outlook.cells:
+        if cell not in out:
+            batches.setdefault(cell.batch, []).append(outlook.index[cell])
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    weights = weights / weights.sum()
+    gains: list[tuple[float, Cell]] = []
+    for cell in wanted:
+        at = outlook.index[cell]
+        spread = outlook.cov[:, at] / math.sqrt(outlook.cov[at, at] + noise**2)
+        gains.append((_gained(outlook.mean, spread, batches, nodes, weights), cell))
+    if not gains:
+        return None
+    gain, cell = max(gains, key=lambda g: g[0])
+    return cell, gain
+
+
+def _gained(
+    mean: Array, spread: Array, batches: Mapping[int, Sequence[int]], nodes: Array, weights: Array
+) -> float:
+    total = 0.0
+    for rows in batches.values():
+        seen = (mean[rows][:, None] + spread[rows][:, None] * nodes).min(axis=0)
+        total += float(mean[rows].min() - weights @ seen)
+    return total
+
+
+def _improvement(outlook: Outlook, best: int, other: int) -> float:
+    """Return by how much another cell is expected to be better than the best, counting where it is."""
+    cov = outlook.cov
+    sd = math.sqrt(max(0.0, cov[best, best] + cov[other, other] - 2.0 * cov[best, other]))
+    gap = float(outlook.mean[other] - outlook.mean[best])
+    if sd <= 0.0:
+        return max(0.0, -gap)
+    z = gap / sd
+    density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    return sd * (density - z * 0.5 * math.erfc(z / math.sqrt(2.0)))

@@ -1,0 +1,73 @@
+"""What may be chosen, by the roles of the knobs: a length, and the draft that proposes so many tokens."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.core import InvalidInput, Knob, Role, Setting, Space, Value, setting_key
+
+Draft = tuple[Value, ...]
+"""The values of the knobs that say which draft proposes, and how; empty where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A length and its draft. Without drafting every draft is the same: the default one."""
+
+    length: int
+    draft: Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One point of the grid: a choice at a number of requests that decode together."""
+
+    batch: int
+    choice: Choice
+
+
+def choices(space: Space) -> dict[Choice, Setting]:
+    """Return the settings that may be chosen, shortest length first; other knobs keep their default.
+
+    Raises:
+        InvalidInput: the space has no knob, or several, for the length, or one with values that are
+            no lengths.
+    """
+    length, drafts = _length(space), [k for k in space.knobs if k.role is Role.DRAFT]
+    listed = {setting_key(s) for s in space.only}
+    usual = tuple(knob.default for knob in drafts)
+    found: dict[Choice, Setting] = {}
+    # The default draft first: it stands for all of them where nothing is drafted.
+    combinations = sorted(itertools.product(*(k.values for k in drafts)), key=lambda d: d != usual)
+    for value, draft in itertools.product(sorted(map(int, length.values)), combinations):
+        named = {k.name: v for k, v in zip(drafts, draft, strict=True)}
+        setting = {**space.default, length.name: value, **named}
+        if not listed or setting_key(setting) in listed:
+            choice = Choice(value, draft if value else usual)
+            found.setdefault(choice, setting)
+    return found
+
+
+def chosen(settings: Mapping[Choice, Setting], setting: Setting) -> Choice | None:
+    """Return the choice that a setting is, None where it turns other knobs, too."""
+    key = setting_key(setting)
+    return next((c for c, s in settings.items() if setting_key(s) == key), None)
+
+
+def _length(space: Space) -> Knob:
+    knobs = [k for k in space.knobs if k.role is Role.SPECULATION_LENGTH]
+    if len(knobs) != 1:
+        raise InvalidInput(
+            f"speculation sets one knob of the role {Role.SPECULATION_LENGTH}, and the space has "
+            f"{len(knobs)}",
+            hint="choose another policy, or a workload that decodes speculatively",
+        )
+    values = knobs[0].values
+    if not all(isinstance(v, int) and not isinstance(v, bool) and v >= 0 for v in values):
+        raise InvalidInput(
+            f"{knobs[0].name} is a length, and cannot be one of {values}",
+            hint="give the knob whole numbers from 0 on",
+        )
+    return knobs[0]

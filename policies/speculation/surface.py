@@ -1,0 +1,334 @@
+"""What a token costs at every batch, length and draft, with its doubt, from few windows.
+
+A step costs t_verify(b, s) + s · t_draft(b) and brings l(s) + 1 tokens (Su et al., arXiv 2310.18813;
+Yan et al., arXiv 2402.01528). Here that is one model of all cells at once, in logarithms:
+
+- t_verify(b, s) depends on the tokens of the pass, b · (s + 1), on the requests, and on whether it
+  verifies at all: so a plain step at 16 requests tells much of a longer one at 2;
+- t_draft(b) = t_verify(b, 0) · d(draft) · e(b); l(s) = p + p² + … + p^s for each draft;
+- what these forms miss: a little for each cell, alike in neighbouring ones.
+
+The parameters have a wide normal prior and those of neighbouring batches and like drafts go
+together. The posterior is that of the linearised model about its most likely parameters (iterated
+Gauss–Newton), so that the costs of all cells are jointly normal. Energy per step is modelled the
+same way as time. Form and prior are our own choice; they were chosen on made-up machines, never on
+the sweep that `tuner.bench.speculation` replays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.speculation.grid import Cell, Choice, Draft
+
+ItemT = TypeVar("ItemT")
+Array = NDArray[np.float64]
+Terms = dict[Hashable, float]
+"""A function's slope along some parameters, by their names."""
+
+LEVEL_SD = 3.0
+RISE, RISE_SD = 0.4, 0.35
+"""By how much the logarithm of a pass's time rises with every doubling of its tokens: by nothing
+while memory is the limit, by log 2 once computing is."""
+BENDS_SD, BENDS_REACH = 0.5, 2.5
+"""How far it strays from that line, and over how many doublings."""
+REQUESTS_RISE_SD, REQUESTS_SD = 0.1, 0.05
+JUMP, JUMP_SD, JUMPS_SD = 0.05, 0.15, 0.05
+"""What verifying takes beyond a plain pass of as many tokens; and by how much that differs by batch."""
+DRAFTING, DRAFTING_SD = -2.5, 1.2
+"""One drafted token takes e^-2.5, a twelfth, of a plain step."""
+PACE_RISE_SD, PACE_SD = 0.15, 0.2
+ACCEPTS, ACCEPTS_SD = 0.8, 1.2
+"""Log-odds of a drafted token to be accepted."""
+SCATTER_SD, SCATTER_REACH = 0.04, 2.0
+MISS_SD, MISS_REACH, MISS_DOUBLINGS = 0.03, 2.0, 1.5
+REQUESTS_REACH = 1.5
+DRAFT_REACH = 2.0
+STEPS = 40
+CONVERGED = 1e-6
+
+Block = tuple[list[Hashable], float | Array, Array]
+What = Literal["cost", "step", "tokens", "drafting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The logarithm of something measured at a cell, and its standard error.
+
+    `cost`: of a token. `step`: of a step. `tokens`: of the tokens of a sequence in a step. `drafting`:
+    of all drafting over the verifying pass.
+    """
+
+    what: What
+    cell: Cell
+    value: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The joint normal distribution of the logarithm of each cell's cost per token."""
+
+    cells: tuple[Cell, ...]
+    mean: Array
+    cov: Array
+
+    @cached_property
+    def index(self) -> dict[Cell, int]:
+        """The place of each cell."""
+        return {cell: i for i, cell in enumerate(self.cells)}
+
+
+class Surface:
+    """The model of some cells, to be told observations of them."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self._cells = tuple(cells)
+        self._place: dict[Hashable, int] = {}
+        self._mean, self._prior = self._parameters()
+
+    def outlook(self, seen: Sequence[Observation]) -> Outlook:
+        """Return what is expected of every cell once these were seen; without any, the prior."""
+        at, cov = self._mean.copy(), self._prior
+        if seen:
+            # The level of costs is nobody's guess: the prior's is that of what was seen.
+            level = math.fsum(o.value for o in seen if o.what in ("cost", "step"))
+            count = sum(o.what in ("cost", "step") for o in seen)
+            at, cov = self._fit(self._levelled(level / count if count else 0.0), seen)
+        values, slopes = self._linear([Observation("cost", c, 0.0, 1.0) for c in self._cells], at)
+        return Outlook(self._cells, values, slopes @ cov @ slopes.T)
+
+    def _fit(self, prior: Array, seen: Sequence[Observation]) -> tuple[Array, Array]:
+        """Return the most likely parameters and their covariance about them.
+
+        They are kept as `prior + P w`: the prior's covariance P is nearly singular.
+        """
+        values = np.array([o.value for o in seen])
+        noise = np.array([o.sd**2 for o in seen])
+
+        def loss(w: Array) -> float:
+            away = self._prior @ w
+            misses = values - self._linear(seen, prior + away)[0]
+            return float(misses**2 @ (1.0 / noise) + w @ away)
+
+        w = np.zeros(len(prior))
+        best = loss(w)
+        for _ in range(STEPS):
+            away = self._prior @ w
+            found, slopes = self._linear(seen, prior + away)
+            inner = slopes @ self._prior @ slopes.T + np.diag(noise)
+            aim = slopes.T @ np.linalg.solve(inner, values - found + slopes @ away)
+            before = best
+            w, best = _downhill(loss, w, aim - w, best)
+            if before - best < CONVERGED * (1.0 + best):
+                break
+        at = prior + self._prior @ w
+        slopes = self._linear(seen, at)[1]
+        between = slopes @ self._prior
+        inner = between @ slopes.T + np.diag(noise)
+        cov = self._prior - between.T @ np.linalg.solve(inner, between)
+        return at, (cov + cov.T) / 2.0
+
+    def _levelled(self, level: float) -> Array:
+        mean = self._mean.copy()
+        mean[self._place[("level",)]] = level
+        return mean
+
+    def _linear(self, wanted: Sequence[Observation], at: Array) -> tuple[Array, Array]:
+        """Return the values of some functions at these parameters, and their slopes."""
+        values, slopes = np.zeros(len(wanted)), np.zeros((len(wanted), len(at)))
+
+        def read(*name: Hashable) -> float:
+            return float(at[self._place[name]])
+
+        for row, one in enumerate(wanted):
+            values[row], terms = _function(one.what, one.cell, read)
+            for name, slope in terms.items():
+                slopes[row, self._place[name]] += slope
+        return values, slopes
+
+    def _parameters(self) -> tuple[Array, Array]:
+        """Return the prior's mean and covariance, and note the place of each parameter."""
+        blocks: list[Block] = [([("level",)], 0.0, LEVEL_SD**2 * np.eye(1))]
+        blocks += _timing(self._cells)
+        blocks += _proposing([c for c in self._cells if c.choice.length])
+        misses: list[Hashable] = [("miss", c) for c in self._cells]
+        blocks.append((misses, 0.0, MISS_SD**2 * _matrix(self._cells, _missed)))
+        size = sum(len(names) for names, _, _ in blocks)
+        mean, cov = np.zeros(size), 1e-9 * np.eye(size)
+        start = 0
+        for names, means, block in blocks:
+            span = slice(start, start + len(names))
+            self._place.update((name, start + i) for i, name in enumerate(names))
+            mean[span] = means
+            cov[span, span] += block
+            start = span.stop
+        return mean, cov
+
+
+def _timing(cells: Sequence[Cell]) -> list[Block]:
+    """Return the prior of what passes take: by their tokens, by requests, by verifying."""
+    tokens = sorted({_tokens_of(c) for c in cells} | {c.batch for c in cells})
+    batches = sorted({c.batch for c in cells})
+    sizes, doublings = [math.log2(n) for n in tokens], [math.log2(b) for b in batches]
+    near = _matrix(doublings, lambda u, v: _near(u - v, REQUESTS_REACH))
+    rising = np.outer(doublings, doublings)
+    return [
+        (
+            [("pass", n) for n in tokens],
+            RISE * np.array(sizes),
+            RISE_SD**2 * np.outer(sizes, sizes)
+            + BENDS_SD**2 * _matrix(sizes, lambda u, v: _bent(u - v, BENDS_REACH)),
+        ),
+        (
+            [("requests", b) for b in batches],
+            0.0,
+            REQUESTS_RISE_SD**2 * rising + REQUESTS_SD**2 * near,
+        ),
+        ([("jump", b) for b in batches], JUMP, JUMP_SD**2 + JUMPS_SD**2 * near),
+        ([("pace", b) for b in batches], 0.0, PACE_RISE_SD**2 * rising + PACE_SD**2 * near),
+    ]
+
+
+def _proposing(drafted: Sequence[Cell]) -> list[Block]:
+    """Return the prior of the drafts: what they take, and how much of theirs is accepted."""
+    drafts = list(dict.fromkeys(c.choice.draft for c in drafted))
+    choices = list(dict.fromkeys(c.choice for c in drafted))
+    like = _likeness(drafts)
+    return [
+        ([("draft", d) for d in drafts], DRAFTING, DRAFTING_SD**2 * like),
+        ([("accepts", d) for d in drafts], ACCEPTS, ACCEPTS_SD**2 * like),
+        (
+            [("scatter", c) for c in choices],
+            0.0,
+            SCATTER_SD**2 * _matrix(choices, _scattered(drafts, like)),
+        ),
+    ]
+
+
+def _tokens_of(cell: Cell) -> int:
+    """Return how many tokens a verifying pass has."""
+    return cell.batch * (cell.choice.length + 1)
+
+
+def _function(what: What, cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
+    """Return one function's value, and its slopes along the parameters."""
+    if what == "tokens":
+        return _tokens(cell.choice, read)
+    if what == "drafting":
+        return _drafting(cell, read)
+    value, terms = _step(cell, read)
+    if what == "step" or not cell.choice.length:
+        return value, terms
+    tokens, less = _tokens(cell.choice, read)
+    return value - tokens, {**terms, **{name: -slope for name, slope in less.items()}}
+
+
+def _step(cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
+    """Return the logarithm of what a step costs: t_verify(b, s) + s · t_draft(b)."""
+    batch, length = cell.batch, cell.choice.length
+    rest = read("level") + read("requests", batch) + read("miss", cell)
+    terms: Terms = {("level",): 1.0, ("requests", batch): 1.0, ("miss", cell): 1.0}
+    if not length:
+        return rest + read("pass", batch), {**terms, ("pass", batch): 1.0}
+    longer, parts = _drafting(cell, read)
+    share = 1.0 / (1.0 + math.exp(-longer))
+    terms |= {name: share * slope for name, slope in parts.items()}
+    size = ("pass", _tokens_of(cell))
+    terms[size] = terms.get(size, 0.0) + 1.0
+    terms[("jump", batch)] = terms.get(("jump", batch), 0.0) + 1.0
+    verify = read(*size) + read("jump", batch)
+    return rest + verify + math.log1p(math.exp(longer)), terms
+
+
+def _drafting(cell: Cell, read: Callable[..., float]) -> tuple[float, Terms]:
+    """Return the logarithm of drafting over verifying."""
+    batch, draft, size = cell.batch, cell.choice.draft, _tokens_of(cell)
+    value = math.log(cell.choice.length) + read("draft", draft) + read("pace", batch)
+    value += read("pass", batch) - read("pass", size) - read("jump", batch)
+    terms: Terms = {("draft", draft): 1.0, ("pace", batch): 1.0, ("pass", batch): 1.0}
+    terms |= {("pass", size): -1.0, ("jump", batch): -1.0}
+    return min(value, 20.0), terms
+
+
+def _tokens(choice: Choice, read: Callable[..., float]) -> tuple[float, Terms]:
+    """Return the logarithm of the tokens that a sequence gets in a step."""
+    rate = 1.0 / (1.0 + math.exp(-min(30.0, max(-30.0, read("accepts", choice.draft)))))
+    powers = [rate**i for i in range(1, choice.length + 1)]
+    tokens = 1.0 + math.fsum(powers)
+    slope = (1.0 - rate) * math.fsum(i * power for i, power in enumerate(powers, start=1)) / tokens
+    value = math.log(tokens) + read("scatter", choice)
+    return value, {("accepts", choice.draft): slope, ("scatter", choice): 1.0}
+
+
+def _downhill(
+    loss: Callable[[Array], float], at: Array, step: Array, best: float
+) -> tuple[Array, float]:
+    """Return the next point along a step, shortened until it is better; else the same."""
+    for shorter in (1.0, 0.5, 0.25, 0.1, 0.02):
+        further = at + shorter * step
+        found = loss(further)
+        if found < best:
+            return further, found
+    return at, best
+
+
+def _near(apart: float, reach: float) -> float:
+    return math.exp(-0.5 * (apart / reach) ** 2)
+
+
+def _bent(apart: float, reach: float) -> float:
+    """Return a likeness that allows for kinks (Matérn 3/2)."""
+    far = math.sqrt(3.0) * abs(apart) / reach
+    return (1.0 + far) * math.exp(-far)
+
+
+def _matrix(items: Sequence[ItemT], likeness: Callable[[ItemT, ItemT], float]) -> Array:
+    return np.array([[likeness(a, b) for b in items] for a in items], dtype=np.float64).reshape(
+        len(items), len(items)
+    )
+
+
+def _likeness(drafts: Sequence[Draft]) -> Array:
+    """Return how alike drafts are: in what all have in common, in each of their knobs, and in all.
+
+    Numbers are the more alike the fewer other values lie between, names are alike or not.
+    """
+    knobs = list(zip(*drafts, strict=True))
+    if not knobs:
+        return np.ones((len(drafts), len(drafts)))
+    ones = [_matrix(column, _alike(column)) for column in knobs]
+    whole = np.prod(ones, axis=0)
+    return np.asarray(0.25 + 0.6 * np.mean(ones, axis=0) + 0.15 * whole, dtype=np.float64)
+
+
+def _alike(column: Iterable[object]) -> Callable[[object, object], float]:
+    values = set(column)
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return lambda a, b: float(a == b)
+    rank = {value: i for i, value in enumerate(sorted(values, key=lambda v: float(str(v))))}
+    return lambda a, b: _near(rank[a] - rank[b], DRAFT_REACH)
+
+
+def _scattered(drafts: Sequence[Draft], like: Array) -> Callable[[Choice, Choice], float]:
+    place = {draft: i for i, draft in enumerate(drafts)}
+    return lambda a, b: (
+        float(like[place[a.draft], place[b.draft]]) * _near(a.length - b.length, SCATTER_REACH)
+    )
+
+
+def _missed(a: Cell, b: Cell) -> float:
+    """Return how alike the forms miss at two cells: plain steps have nothing in common with drafted."""
+    if not (a.choice.length and b.choice.length):
+        return float(a == b)
+    doublings = math.log2(a.batch) - math.log2(b.batch)
+    lengths = _near(a.choice.length - b.choice.length, MISS_REACH)
+    drafts = 1.0 if a.choice.draft == b.choice.draft else 0.7
+    return 0.7 * _near(doublings, MISS_DOUBLINGS) * lengths * drafts + 0.3 * float(a == b)

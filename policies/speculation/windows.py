@@ -1,0 +1,138 @@
+"""What a study's windows tell the model: costs of tokens and steps, acceptance, drafting's share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from policies.speculation.acceptance import Lengths, pooled, told
+from policies.speculation.grid import Cell, Choice, Draft
+from policies.speculation.surface import Observation
+from tuner.core import (
+    Estimate,
+    InvalidInput,
+    Kind,
+    OverDevices,
+    Quantities,
+    Study,
+    Trial,
+    quantity_of,
+)
+
+LEAST_SD = 0.005
+"""No window is believed more exactly than to half a percent: our choice."""
+TIMING_SD = 0.1
+"""By what share timings of parts miss those of the whole step."""
+TOKENS_SD = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one window showed at a cell: the logarithm of a token's cost to one sequence, and its parts."""
+
+    cell: Cell
+    cost: float
+    sd: float
+    accepted: Lengths
+    drafting: float | None
+
+
+def shared(metric: str, declared: Quantities) -> bool:
+    """Return whether a metric shares a step among all its sequences: a rate, an energy, a CPU's time.
+
+    A latency does not: every sequence waits for the whole step.
+    """
+    meaning = quantity_of(metric, declared)
+    return meaning.kind in (Kind.RATE, Kind.ENERGY) or meaning.over_devices is OverDevices.SUM
+
+
+def window(trial: Trial, cell: Cell, study: Study) -> Window | None:
+    """Return what a trial's window tells, None where it does not show the objective.
+
+    Raises:
+        InvalidInput: acceptance that cannot be.
+    """
+    shown, objective = trial.shown, study.objective
+    score = objective.score(shown, trial.ran_at)
+    broke = trial.broke is not None and trial.broke.metric == objective.metric
+    if score is None or score.mean <= 0.0 or broke:
+        return None
+    return Window(
+        cell,
+        objective.sign * math.log(score.mean)
+        + (math.log(cell.batch) if shared(objective.metric, study.quantities) else 0.0),
+        math.hypot(LEAST_SD, score.stderr / score.mean),
+        told(shown, cell.choice.length),
+        _drafting(shown, cell.choice.length),
+    )
+
+
+def believable(trials: Iterable[tuple[Trial, Cell]], study: Study) -> list[Window]:
+    """Return the windows of trials in their order, without those that tell what cannot be."""
+    found: list[Window] = []
+    for trial, cell in sorted(trials, key=lambda pair: pair[0].number):
+        try:
+            seen = window(trial, cell, study)
+        except InvalidInput:
+            continue
+        if seen is not None:
+            found.append(seen)
+    return found
+
+
+def observations(windows: Iterable[Window], grid: Collection[Cell]) -> list[Observation]:
+    """Return what the model of a grid is told: a value of each cell, and l(s) of each draft.
+
+    Where a window tells its acceptance, its step's cost is taken instead of its tokens': timings
+    belong to the machine and the model, acceptance to the text, which may have changed since.
+    """
+    seen = list(windows)
+    whole: dict[tuple[bool, Cell], list[tuple[float, float]]] = {}
+    shares: dict[Cell, list[float]] = {}
+    for one in seen:
+        length = one.cell.choice.length
+        accepted = one.accepted[-1].mean if one.accepted else 0.0
+        by_step = len(one.accepted) == length
+        cost = one.cost + (math.log1p(accepted) if by_step else 0.0)
+        whole.setdefault((by_step, one.cell), []).append((cost, one.sd))
+        if one.drafting is not None:
+            shares.setdefault(one.cell, []).append(one.drafting)
+    costs = [
+        Observation("step" if by_step else "cost", cell, *_pooled(values))
+        for (by_step, cell), values in whole.items()
+    ]
+    parts = [
+        Observation("drafting", cell, math.fsum(values) / len(values), TIMING_SD)
+        for cell, values in shares.items()
+    ]
+    tokens = [one for one in _tokens(seen) if one.cell in grid]
+    return [*costs, *parts, *tokens]
+
+
+def _tokens(windows: Iterable[Window]) -> Iterator[Observation]:
+    """Yield what is accepted at each length of each draft: it does not depend on the batch."""
+    drafts: dict[Draft, list[Window]] = {}
+    for one in windows:
+        if one.accepted:
+            drafts.setdefault(one.cell.choice.draft, []).append(one)
+    for draft, seen in drafts.items():
+        batch = seen[0].cell.batch
+        for length, accepted in enumerate(pooled(w.accepted for w in seen), start=1):
+            sd = math.hypot(TOKENS_SD, accepted.stderr / (1.0 + accepted.mean))
+            cell = Cell(batch, Choice(length, draft))
+            yield Observation("tokens", cell, math.log1p(accepted.mean), sd)
+
+
+def _drafting(shown: Mapping[str, Estimate], length: int) -> float | None:
+    """Return the logarithm of drafting's time over verifying's, where the engine tells both."""
+    verify, draft = shown.get("verify_ms"), shown.get("draft_ms")
+    if not length or verify is None or draft is None or min(verify.mean, draft.mean) <= 0.0:
+        return None
+    return math.log(length * draft.mean / verify.mean)
+
+
+def _pooled(values: list[tuple[float, float]]) -> tuple[float, float]:
+    weights = [sd**-2 for _, sd in values]
+    mean = math.fsum(w * v for w, (v, _) in zip(weights, values, strict=True)) / math.fsum(weights)
+    return mean, max(LEAST_SD, math.fsum(weights) ** -0.5)

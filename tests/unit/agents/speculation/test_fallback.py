@@ -1,0 +1,170 @@
+"""An engine that asks the fallback at every step, on a machine whose step times are known."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.speculation.fallback import SpeculationFallback, StepCounts
+from tuner.core import InvalidInput
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Sequences that decode together; each drafted token is accepted with a probability."""
+
+    requests: int
+    planned: int
+    plain_s: float
+    drafted_s: float
+    noise: float = 0.05
+
+    def run(
+        self, accepts: Callable[[float], float], seconds: float, seed: int = 0
+    ) -> list[tuple[float, int, int]]:
+        """Return the end, the length and the tokens of every step."""
+        rng, fallback, now, before = random.Random(seed), SpeculationFallback(), 0.0, 0
+        steps: list[tuple[float, int, int]] = []
+        while now < seconds:
+            length = fallback.length(self.requests, self.planned)
+            accepted = sum(self._accepted(length, accepts(now), rng) for _ in range(self.requests))
+            took = (self.drafted_s if length else self.plain_s) * rng.lognormvariate(0, self.noise)
+            took *= 1.5 if length and not before else 1.0
+            fallback.count(
+                StepCounts(self.requests, length, length * self.requests, accepted, took)
+            )
+            now, before = now + took, length
+            steps.append((now, length, self.requests + accepted))
+        return steps
+
+    def against_off(self, steps: list[tuple[float, int, int]]) -> float:
+        """Return tokens per second over those of plain decoding."""
+        return sum(n for _, _, n in steps) / steps[-1][0] * self.plain_s / self.requests
+
+    def gain(self, accepts: float) -> float:
+        """Return what the planned length truly gains over plain decoding."""
+        tokens = sum(accepts**i for i in range(self.planned + 1))
+        return tokens * self.plain_s / self.drafted_s
+
+    def _accepted(self, length: int, accepts: float, rng: random.Random) -> int:
+        return next((k for k in range(length) if rng.random() >= accepts), length)
+
+
+ENGINES = st.builds(
+    Engine,
+    requests=st.sampled_from([1, 2, 5, 16, 32]),
+    planned=st.integers(1, 8),
+    plain_s=st.sampled_from([0.01, 0.05, 0.2]),
+    drafted_s=st.just(0.0),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(ENGINES, st.floats(1.05, 4.0), st.floats(0.0, 1.0), st.integers(0, 99))
+def test_it_never_loses_more_than_a_twentieth_to_plain_decoding(
+    engine: Engine, slower: float, accepts: float, seed: int
+) -> None:
+    slow = Engine(engine.requests, engine.planned, engine.plain_s, slower * engine.plain_s)
+    steps = slow.run(lambda _: accepts, 60.0, seed)
+    noise = 3.0 * slow.noise / math.sqrt(len(steps))
+    assert slow.against_off(steps) >= 0.95 - noise
+
+
+@pytest.mark.parametrize("accepts", [0.7, 0.9, 1.0])
+@pytest.mark.parametrize("requests", [1, 4, 32])
+def test_a_length_that_gains_is_used_nearly_always(requests: int, accepts: float) -> None:
+    engine = Engine(requests, 4, 0.04, 0.07)
+    steps = engine.run(lambda _: accepts, 60.0)
+    assert engine.against_off(steps) >= 0.97 * engine.gain(accepts)
+
+
+@pytest.mark.parametrize(
+    "engine", [Engine(1, 6, 0.02, 0.03), Engine(1, 8, 0.1, 0.25), Engine(32, 4, 0.2, 0.4)]
+)
+def test_a_collapse_of_acceptance_ends_drafting_within_ten_seconds(engine: Engine) -> None:
+    steps = engine.run(lambda at: 0.9 if at < 60.0 else 0.0, 120.0)
+    late = [length for end, length, _ in steps if end > 70.0]
+    assert sum(length > 0 for length in late) < 0.1 * len(late)
+    first, after = (
+        [length for end, length, _ in steps if low < end < low + 20.0] for low in (30.0, 70.0)
+    )
+    assert sum(first) > 0.9 * engine.planned * len(first)
+    assert engine.against_off(steps) > 1.0
+    assert len(after) > 0
+
+
+def test_drafting_comes_back_when_acceptance_does() -> None:
+    engine = Engine(4, 6, 0.02, 0.04)
+    steps = engine.run(lambda at: 0.0 if 20.0 < at < 60.0 else 0.9, 120.0)
+    late = [length for end, length, _ in steps if end > 90.0]
+    assert sum(length > 0 for length in late) > 0.95 * len(late)
+
+
+def test_a_plan_without_drafting_is_followed_without_any_trial_of_it() -> None:
+    fallback = SpeculationFallback()
+    for _ in range(500):
+        assert fallback.length(3, 0) == 0
+        fallback.count(StepCounts(3, 0, 0, 0, 0.1))
+
+
+def test_a_batch_that_changes_at_every_step_is_judged_all_the_same() -> None:
+    fallback = SpeculationFallback()
+    lengths = []
+    for step in range(4000):
+        requests = (3, 5)[step % 2]
+        length = fallback.length(requests, 4)
+        fallback.count(StepCounts(requests, length, length * requests, 0, 0.04 if length else 0.02))
+        lengths.append(length)
+    assert sum(n > 0 for n in lengths[500:]) < 0.05 * 3500
+
+
+def test_what_another_draft_showed_is_not_held_against_this_one() -> None:
+    fallback = SpeculationFallback()
+    for _ in range(300):
+        length = fallback.length(4, 4, "bad")
+        fallback.count(StepCounts(4, length, 4 * length, 0, 0.04 if length else 0.02, "bad"))
+    assert fallback.length(4, 4, "bad") == 0
+    assert fallback.length(4, 4, "good") == 4
+
+
+def test_a_finished_request_counts_for_all_its_steps() -> None:
+    fallback = SpeculationFallback()
+    for _ in range(10):
+        length = fallback.length(2, 4)
+        drafted = 50 * length
+        fallback.count(
+            StepCounts(2, length, drafted, 0, 0.04 if length else 0.02, sequence_steps=50)
+        )
+    assert fallback.length(2, 4) == 0
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (0, 4, 0, 0, 0.1),
+        (1, -1, 0, 0, 0.1),
+        (1, 4, 5, 0, 0.1),
+        (1, 4, 4, 5, 0.1),
+        (1, 4, 4, -3, 0.1),
+        (1, 4, 4, 2, 0.0),
+        (1, 4, 4, 2, math.nan),
+        (1, 4, 4, 2, math.inf),
+    ],
+)
+def test_counts_that_no_step_can_have_are_refused(
+    counts: tuple[int, int, int, int, float],
+) -> None:
+    with pytest.raises(InvalidInput, match="no step of"):
+        StepCounts(*counts)
+
+
+@pytest.mark.parametrize(("requests", "planned"), [(0, 4), (3, -1)])
+def test_a_step_that_cannot_be_is_not_answered(requests: int, planned: int) -> None:
+    with pytest.raises(InvalidInput, match="cannot decode"):
+        SpeculationFallback().length(requests, planned)

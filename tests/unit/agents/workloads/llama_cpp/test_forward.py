@@ -1,0 +1,27 @@
+"""What the proxy changes in a request: its draft length, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agents.workloads.llama_cpp.forward import with_length
+
+
+@pytest.mark.parametrize("body", [b'{"prompt": "a  b",\n "n": 1}', b"{}", b' \n{ "prompt": "{" }'])
+def test_a_request_is_given_a_length_and_keeps_the_rest(body: bytes) -> None:
+    changed = with_length(body, 3)
+    assert json.loads(changed) == {**json.loads(body), "speculative.n_max": 3}
+    assert changed.endswith(body.lstrip()[1:].lstrip())
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[1]", b"not JSON", b'{"prompt": "x", "speculative.n_max": 1}']
+)
+def test_what_is_no_object_or_asks_for_a_length_itself_stays(body: bytes) -> None:
+    assert with_length(body, 3) == body
+
+
+def test_nothing_is_changed_where_the_length_is_the_servers() -> None:
+    assert with_length(b'{"prompt": "x"}', None) == b'{"prompt": "x"}'

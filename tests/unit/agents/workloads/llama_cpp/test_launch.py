@@ -1,0 +1,29 @@
+"""Whether a length has the effect that was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.workloads.llama_cpp.dialect import DRAFT, SPEC, Dialect
+from agents.workloads.llama_cpp.figures import Timings
+from agents.workloads.llama_cpp.launch import has_length
+
+
+@pytest.mark.parametrize(
+    ("shown", "length", "dialect", "fits"),
+    [
+        (Timings(24, 1.0, drafted=54, accepted=8), 4, SPEC, True),  # recorded, 0.3.36
+        (Timings(24, 1.0, drafted=36, accepted=3), 4, DRAFT, True),  # recorded, 0.3.16
+        (Timings(24, 1.0), 0, SPEC, True),
+        (Timings(24, 1.0), 4, SPEC, False),
+        (Timings(24, 1.0, drafted=1), 0, SPEC, False),
+        (Timings(24, 1.0, drafted=54, accepted=8), 3, SPEC, False),
+        (Timings(24, 1.0, drafted=54, accepted=8), 8, SPEC, False),
+        (Timings(36, 1.0, drafted=32, accepted=31), 8, SPEC, True),  # accepts nearly all
+        (Timings(1, 1.0, drafted=0), 4, SPEC, False),
+    ],
+)
+def test_a_length_is_believed_by_what_was_drafted(
+    shown: Timings, length: int, dialect: Dialect, fits: bool
+) -> None:
+    assert has_length(shown, length, dialect) is fits
