@@ -17,6 +17,7 @@ from torch import Tensor
 from agents.workloads.reference.text.acceptance import Accepted, chances, draw, greedy, sampled
 from agents.workloads.reference.text.drafts import Draft, ModelDraft, NgramDraft
 from agents.workloads.reference.text.model import KeyValueCache, TextModel
+from agents.workloads.reference.text.recipe import TARGET
 from agents.workloads.reference.text.sequence import DecodingSequence
 from tuner.core import InvalidInput
 
@@ -58,6 +59,7 @@ class Decoder:
         for name, model in drafts.items():
             _check_draft(name, model, target)
         self._target = target
+        self.models = {TARGET: target, **drafts}
         weight = target.lm_head.weight
         self._device = weight.device
         self._cache = KeyValueCache(target.config, slots, weight.device, weight.dtype)
