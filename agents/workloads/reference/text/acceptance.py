@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+COLDEST = 1e-6
+"""Below this a temperature counts as this: single precision would divide by zero."""
 TIE = 1e-4
 """Where the target's first two logits are nearer than this, rounding may decide between them."""
 
@@ -64,6 +66,11 @@ def sampled(
             left = (wanted - draft[place]).clamp_min(0.0)
         return Accepted(place, draw(left if float(left.sum()) > 0.0 else wanted, random))
     return Accepted(count, draw(target[count], random))
+
+
+def chances(logits: Tensor, temperature: float) -> Tensor:
+    """Return each token's chance at a temperature above 0; the lowest take the first choice alone."""
+    return ((logits - logits.amax(-1, keepdim=True)) / max(temperature, COLDEST)).softmax(-1)
 
 
 def draw(weights: Tensor, random: torch.Generator) -> int:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agents.workloads.reference.text.acceptance import Accepted, draw, greedy, sampled
+from agents.workloads.reference.text.acceptance import Accepted, chances, draw, greedy, sampled
 from agents.workloads.reference.text.drafts import Draft, ModelDraft, NgramDraft
 from agents.workloads.reference.text.model import KeyValueCache, TextModel
+from agents.workloads.reference.text.recipe import TARGET
 from agents.workloads.reference.text.sequence import DecodingSequence
 from tuner.core import InvalidInput
 
@@ -58,6 +59,7 @@ class Decoder:
         for name, model in drafts.items():
             _check_draft(name, model, target)
         self._target = target
+        self.models = {TARGET: target, **drafts}
         weight = target.lm_head.weight
         self._device = weight.device
         self._cache = KeyValueCache(target.config, slots, weight.device, weight.dtype)
@@ -88,7 +90,7 @@ class Decoder:
         sequence.slot = slot
         self.sequences.append(sequence)
         token = (
-            draw((logits / sequence.temperature).softmax(-1), sequence.random)
+            draw(chances(logits, sequence.temperature), sequence.random)
             if sequence.temperature > 0.0
             else int(logits.argmax())
         )
@@ -102,13 +104,15 @@ class Decoder:
         sequences = list(self.sequences)
         longest = max(len(s.tokens) for s in sequences)
         length = max(0, min(length, self.context - longest - 1))
-        drafted, chances = self._propose(sequences, length, draft)
+        drafted, drawn_with = self._propose(sequences, length, draft)
         verified = self._now()
         last = torch.tensor([[s.tokens[-1]] for s in sequences], device=self._device)
         starts = torch.tensor([len(s.tokens) - 1 for s in sequences], device=self._device)
         logits = self._target.extend(torch.cat((last, drafted), 1), starts, self._cache)
-        decided = self._decide(sequences, logits, drafted, chances)
+        decided = self._decide(sequences, logits, drafted, drawn_with)
         verify_s = self._now() - verified
+        if length:
+            _remember(sequences, draft, length, decided)
         rows = drafted.tolist()
         tokens = sum(
             self._take(sequence, [*row[: one.count], one.following])
@@ -133,21 +137,21 @@ class Decoder:
         if length == 0:
             nothing = torch.empty((len(sequences), 0), dtype=torch.long, device=self._device)
             return nothing, None
-        drafted, chances = self.drafts[draft].propose(sequences, length)
-        return drafted.to(self._device), chances
+        drafted, drawn_with = self.drafts[draft].propose(sequences, length)
+        return drafted.to(self._device), drawn_with
 
     def _decide(
         self,
         sequences: list[DecodingSequence],
         logits: Tensor,
         drafted: Tensor,
-        chances: Tensor | None,
+        drawn_with: Tensor | None,
     ) -> list[Accepted]:
         decided = greedy(logits, drafted)
         for row, sequence in enumerate(sequences):
             if sequence.temperature > 0.0:
-                wanted = (logits[row] / sequence.temperature).softmax(-1)
-                proposed = None if chances is None else chances[row]
+                wanted = chances(logits[row], sequence.temperature)
+                proposed = None if drawn_with is None else drawn_with[row]
                 decided[row] = sampled(wanted, drafted[row], proposed, sequence.random)
         return decided
 
@@ -180,6 +184,15 @@ class Decoder:
                     draft.move(last.slot, sequence.slot, len(last.tokens))
                 last.slot = sequence.slot
                 self.sequences[last.slot] = last
+
+
+def _remember(
+    sequences: list[DecodingSequence], draft: str, length: int, decided: list[Accepted]
+) -> None:
+    """Note which of its own tokens a draft has read: those that stood, but for the last drafted."""
+    for sequence, one in zip(sequences, decided, strict=True):
+        if draft in sequence.seen:
+            sequence.seen[draft] += min(one.count, length - 1)
 
 
 def _check_draft(name: str, draft: TextModel, target: TextModel) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from agents.workloads.reference.text.acceptance import draw
+from agents.workloads.reference.text.acceptance import chances, draw
 from agents.workloads.reference.text.model import KeyValueCache, TextModel
 from agents.workloads.reference.text.ngram import lookup
 from agents.workloads.reference.text.sequence import DecodingSequence
@@ -64,11 +64,11 @@ class ModelDraft:
         places = torch.tensor([len(s.tokens) for s in sequences], device=self._device)
         logits = self._model.extend(pair, places - 2, self._cache)[:, -1]
         sampling = any(s.temperature > 0.0 for s in sequences)
-        tokens, chances = [], []
+        tokens, drawn_with = [], []
         for k in range(count):
             if sampling:
                 chosen, weights = _chosen(logits, sequences)
-                chances.append(weights)
+                drawn_with.append(weights)
             else:
                 chosen = logits.argmax(-1)
             tokens.append(chosen)
@@ -76,7 +76,7 @@ class ModelDraft:
                 logits = self._model.extend(chosen[:, None], places + k, self._cache)[:, -1]
         for sequence in sequences:
             sequence.seen[self._name] = len(sequence.tokens)
-        return torch.stack(tokens, 1), torch.stack(chances, 1) if chances else None
+        return torch.stack(tokens, 1), torch.stack(drawn_with, 1) if drawn_with else None
 
     def move(self, source: int, slot: int, tokens: int) -> None:
         """Move what is cached of a sequence."""
@@ -97,6 +97,6 @@ def _chosen(logits: Tensor, sequences: Sequence[DecodingSequence]) -> tuple[Tens
     chosen = logits.argmax(-1)
     for row, sequence in enumerate(sequences):
         if sequence.temperature > 0.0:
-            weights[row] = (logits[row] / sequence.temperature).softmax(-1)
+            weights[row] = chances(logits[row], sequence.temperature)
             chosen[row] = draw(weights[row], sequence.random)
     return chosen, weights

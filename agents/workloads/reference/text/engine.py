@@ -172,7 +172,7 @@ class TextEngine:
         while True:
             joining = self._next()
             if joining is None:
-                self._fail()
+                self._fail([])
                 return
             try:
                 for sequence in joining:
@@ -185,7 +185,7 @@ class TextEngine:
                     self._step()
             except Exception:
                 LOG.exception("event=step_failed")
-                self._fail()
+                self._fail([sequence for sequence in joining if sequence.slot < 0])
 
     def _next(self) -> list[DecodingSequence] | None:
         """Return who joins now, once there is anything to do; None at the end."""
@@ -216,10 +216,10 @@ class TextEngine:
             self._totals.requests += self._decoder.ended
         self._decoder.deliver()
 
-    def _fail(self) -> None:
-        """End every request at hand, undelivered."""
+    def _fail(self, joining: list[DecodingSequence]) -> None:
+        """End every request at hand, undelivered; those that were joining are in no list."""
         with self._changed:
-            ended = [*self._decoder.sequences, *self._waiting]
+            ended = [*self._decoder.sequences, *joining, *self._waiting]
             self._decoder.sequences.clear()
             self._waiting.clear()
             self._totals.failed += len(ended)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -20,12 +22,28 @@ def open_decoder(recipe: TrainingRecipe, cache: Path, progress: Progress) -> Dec
     Raises:
         InvalidInput: a trained model cannot be read.
     """
-    folder = trained(recipe, cache, progress)
+    return open_models(trained(recipe, cache, progress), recipe.drafts)
+
+
+def open_models(folder: Path, drafts: Iterable[str] | None = None) -> Decoder:
+    """Return the models of a folder; where no drafts are named, whatever is there beside the target.
+
+    Raises:
+        InvalidInput: a model cannot be read, or a draft does not go with the target.
+    """
+    found = sorted(path.stem for path in folder.glob("*.pt") if path.stem != TARGET)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    drafts = {name: load(folder, name, device) for name in recipe.drafts}
-    return Decoder(load(folder, TARGET, device), drafts, SLOTS)
+    target = load(folder, TARGET, device)
+    names = found if drafts is None else drafts
+    return Decoder(target, {name: load(folder, name, device) for name in names}, SLOTS)
 
 
-def version(recipe: TrainingRecipe, decoder: Decoder) -> str:
+def version(decoder: Decoder) -> str:
     """Return what former measurements were made with: another word makes them void."""
-    return f"models {recipe.key}, {decoder.device.type}, torch {torch.__version__}"
+    digest = hashlib.sha256()
+    for name, model in decoder.models.items():
+        digest.update(f"{name} {model.config}".encode())
+        for weight in model.state_dict().values():
+            digest.update(weight.cpu().numpy().tobytes())
+    models = digest.hexdigest()[:16]
+    return f"models {models}, {decoder.device.type}, torch {torch.__version__}"

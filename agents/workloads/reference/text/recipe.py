@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -80,6 +81,9 @@ def load(folder: Path, name: str, device: torch.device) -> TextModel:
         InvalidInput: it is not there, or damaged.
     """
     try:
+        # Of what is no archive torch reads older formats, which fail in many ways.
+        if not zipfile.is_zipfile(folder / f"{name}.pt"):
+            raise ValueError("its weights are damaged or not there")
         sizes = json.loads((folder / f"{name}.json").read_text())
         weights = torch.load(folder / f"{name}.pt", map_location=device, weights_only=True)
         model = TextModel(TextModelConfig(**sizes))

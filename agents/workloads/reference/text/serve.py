@@ -35,8 +35,9 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from agents.host.host import uncollected
 from agents.workloads.reference.text.api import HANDLERS, TextApi
+from agents.workloads.reference.text.decoding import Decoder
 from agents.workloads.reference.text.engine import TextEngine
-from agents.workloads.reference.text.opening import open_decoder, version
+from agents.workloads.reference.text.opening import open_decoder, open_models, version
 from agents.workloads.reference.text.recipe import TrainingRecipe, default_cache
 from agents.workloads.reference.text.training import ShownProgress
 from tuner import malloc
@@ -50,11 +51,9 @@ def _cpu_s() -> float:
     return max(time.process_time(), used.ru_utime + used.ru_stime)
 
 
-async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
-    recipe = TrainingRecipe(seed=options.seed)
-    decoder = await asyncio.to_thread(open_decoder, recipe, options.cache, ShownProgress())
+async def _serve(decoder: Decoder, listener: socket.socket) -> None:
     engine = TextEngine(decoder)
-    api = TextApi(engine, version(recipe, decoder), _cpu_s)
+    api = TextApi(engine, version(decoder), _cpu_s)
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])
     server = uvicorn.Server(
         uvicorn.Config(
@@ -69,8 +68,6 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
             timeout_graceful_shutdown=5,
         )
     )
-    if options.while_stdin_open:
-        threading.Thread(target=_stop_at_eof, args=(server,), daemon=True).start()
     engine.start()
     try:
         url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
@@ -82,10 +79,16 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
         await asyncio.to_thread(engine.close)
 
 
-def _stop_at_eof(server: uvicorn.Server) -> None:
+def _opened(options: argparse.Namespace) -> Decoder:
+    if options.models is not None:
+        return open_models(options.models)
+    return open_decoder(TrainingRecipe(seed=options.seed), options.cache, ShownProgress())
+
+
+def _end_at_eof() -> None:
     while os.read(0, 4096):
         pass
-    server.should_exit = True
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
@@ -98,6 +101,9 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--seed", type=int, default=0, help="of what is trained")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="of trained models")
+    parser.add_argument(
+        "--models", type=Path, help="a folder of trained models, which are served as they are"
+    )
     parser.add_argument(
         "--while-stdin-open", action="store_true", help="end with whoever holds the other end"
     )
@@ -112,11 +118,16 @@ def main() -> int:
     except (OSError, OverflowError) as error:
         sys.stderr.write(f"cannot listen on {LOOPBACK}:{options.port}: {error}\n")
         return 2
-    signal.signal(signal.SIGTERM, _exit)
-    signal.signal(signal.SIGINT, _exit)
+    if options.while_stdin_open:
+        threading.Thread(target=_end_at_eof, daemon=True).start()
     try:
+        # A signal ends the training at once: what has been written is whole.
+        decoder = _opened(options)
+        # uvicorn ends gracefully at a signal and then raises it again for the handlers set here.
+        signal.signal(signal.SIGTERM, _exit)
+        signal.signal(signal.SIGINT, _exit)
         with listener:
-            asyncio.run(_serve(options, listener))
+            asyncio.run(_serve(decoder, listener))
     except TuningError as error:
         sys.stderr.write(f"cannot serve text: {error}\n")
         return 2

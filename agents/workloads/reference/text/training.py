@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from agents.workloads.reference.text import corpus
 from agents.workloads.reference.text.model import TextModel, TextModelConfig
-from agents.workloads.reference.text.recipe import TARGET, TrainingRecipe, default_cache, save
+from agents.workloads.reference.text.recipe import TARGET, TrainingRecipe, default_cache, load, save
 from tuner import malloc
 
 LOG = logging.getLogger(__name__)
@@ -49,9 +49,7 @@ def trained(
         data = torch.frombuffer(bytearray(text or corpus.training_bytes()), dtype=torch.uint8)
         if TARGET in names:
             save(_target(recipe, data, progress), folder, TARGET)
-        target = TextModel(recipe.target)
-        target.load_state_dict(torch.load(folder / f"{TARGET}.pt", weights_only=True))
-        target.eval().requires_grad_(False)
+        target = load(folder, TARGET, torch.device("cpu"))
         for name in names:
             if name != TARGET:
                 config = recipe.drafts[name]

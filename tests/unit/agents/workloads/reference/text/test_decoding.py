@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -77,12 +78,29 @@ def test_a_draft_that_is_right_saves_steps() -> None:
     assert steps < PLAIN_STEPS / 4
 
 
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_draft_reads_each_token_once_however_many_stand(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    itself = tiny(2, 64, 0)
+    run = Decoder(TARGET, {"itself": itself}, 8)
+    for prompt in PROMPTS[:3]:
+        run.join(Request(prompt, 60).sequence)
+    advance(run, length, "itself")
+    extend = Mock(wraps=itself.extend)
+    monkeypatch.setattr(itself, "extend", extend)
+    for _ in range(3):
+        assert advance(run, length, "itself").accepted == (length,) * 3
+    assert extend.call_count == 3 * length
+
+
 def test_drafts_and_lengths_change_from_step_to_step() -> None:
     run, request = decoder(), Request(PROMPTS[0], 60)
     run.join(request.sequence)
     for length, draft in 20 * ((3, "itself"), (0, ""), (2, "small"), (4, "ngram"), (5, "itself")):
         if run.sequences:
-            advance(run, length, draft or "small")
+            step = advance(run, length, draft or "small")
+            assert draft != "itself" or step.accepted == (length,), "its cache is as if never away"
     alone = decoder()
     plain = Request(PROMPTS[0], 60)
     alone.join(plain.sequence)
@@ -102,6 +120,11 @@ def test_a_step_tells_what_it_did() -> None:
     assert step.draft_s + step.verify_s <= step.step_s
     plain = advance(run, 0, "itself")
     assert (plain.length, plain.draft, plain.accepted, plain.tokens) == (0, "", (0, 0, 0), 3)
+
+
+def test_the_coldest_sampling_writes_what_plain_decoding_does() -> None:
+    requests, _ = written(3, "small", temperature=5e-324)
+    assert [r.tokens for r in requests] == [r.tokens for r in PLAIN]
 
 
 def test_at_the_end_of_the_context_less_is_drafted_and_nothing_overflows() -> None:

@@ -140,6 +140,17 @@ def test_a_failure_ends_the_requests_at_hand_and_no_more(engine: TextEngine) -> 
     assert len(asked(engine, 1)[0].tokens) == 30
 
 
+def test_a_prompt_that_cannot_be_read_leaves_nobody_waiting(engine: TextEngine) -> None:
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(Decoder, "join", lambda *_: 1 / 0)
+        requests = [Asked() for _ in range(3)]
+        for request in requests:
+            engine.submit(request.sequence)
+        assert all(request.wait().sequence.failed for request in requests)
+    assert engine.totals.failed == 3 and engine.inside == (0, 0)
+    assert len(asked(engine, 1)[0].tokens) == 30
+
+
 def test_closing_ends_who_waits() -> None:
     engine = TextEngine(Decoder(TARGET, {"small": SMALL}, 1))
     requests = [Asked(100) for _ in range(3)]
