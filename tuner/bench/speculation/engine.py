@@ -10,30 +10,23 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 
 from agents.workloads.reference.text.engine import DRAFT, LENGTH, LONGEST, SIGNAL
 from agents.workloads.reference.text.timing import DecodingWindow, TextTimer
 from agents.workloads.reference.text.totals import EngineTotals
 from policies import load_policy
+from tuner.bench.speculation.profiles import profiling_study, profiling_trial
 from tuner.bench.turns import QuietTimer, TimedBatches, mean_of
 from tuner.core import (
     Done,
     Estimate,
-    Load,
-    Measurement,
-    Objective,
     Past,
     Phase,
     Plan,
     Setting,
-    Signal,
     Space,
-    Study,
-    Terms,
     Trial,
-    TrialState,
     Try,
     TuningError,
     Wait,
@@ -41,7 +34,6 @@ from tuner.core import (
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 ADAPTIVE = "adaptive"
-START = datetime(2000, 1, 1, tzinfo=UTC)
 Arm = tuple[int, int | str]
 """Requests that decode, and a length; or the plan."""
 Report = Callable[[str], None]
@@ -64,6 +56,7 @@ class ProfiledTable:
     points: int
     of: int
     why: str
+    windows: tuple[Trial, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +100,7 @@ class EngineBench:
             for k in self._timer.engine.space.knobs
         ]
         space = Space(tuple(knobs))
-        study = Study(
-            id="bench",
-            devices=("cpu",),
-            workload="text",
-            space=space,
-            objective=Objective("throughput_per_s", "maximize"),
-            signals=(Signal(SIGNAL, askable=True),),
-            policy="speculation",
-            terms=Terms(trials=(LONGEST + 1) * len(BATCHES)),
-            phase=Phase.TUNING,
-            created_at=START,
-        )
+        study = profiling_study(space, (LONGEST + 1) * len(BATCHES))
         policy = load_policy("speculation")
         trials = [self._trial(n, study.baseline, 4, Phase.BASELINE) for n in (1, 2)]
         while True:
@@ -162,37 +144,22 @@ class EngineBench:
 
     def _asked(self, number: int, asked: Try) -> Trial:
         batch = int(asked.context.get(SIGNAL, 4.0))
-        return self._trial(number, asked.setting, batch, Phase.TUNING, asked)
+        return self._trial(number, asked.setting, batch, Phase.TUNING)
 
-    def _trial(
-        self, number: int, setting: Setting, batch: int, phase: Phase, asked: Try | None = None
-    ) -> Trial:
+    def _trial(self, number: int, setting: Setting, batch: int, phase: Phase) -> Trial:
         self._timer.engine.apply(setting)
         self._timer.settle(batch)
         shown = [
             self._timer.window(self._terms.seconds / 2.0) for _ in range(2 * self._terms.rounds)
         ]
-        context = {} if asked is None else asked.context
-        return Trial(
-            number=number,
-            setting=setting,
-            phase=phase,
-            context=context,
-            state=TrialState.COMPLETED,
-            started_at=START,
-            ended_at=START,
-            measurement=Measurement(
-                estimates=estimates(shown, int(setting[LENGTH])),
-                started_at=START,
-                seconds=sum(w.seconds for w in shown),
-                load=Load(1000),
-                context={SIGNAL: float(batch)},
-            ),
-        )
+        found = estimates(shown, int(setting[LENGTH]))
+        return profiling_trial(number, setting, float(batch), found, phase)
 
     def _profiled(self, done: Done, trials: Sequence[Trial]) -> ProfiledTable:
         cells = {(t.context[SIGNAL], t.setting[LENGTH]) for t in trials if SIGNAL in t.context}
-        return ProfiledTable(done.plan, len(cells), (LONGEST + 1) * len(BATCHES), done.why)
+        return ProfiledTable(
+            done.plan, len(cells), (LONGEST + 1) * len(BATCHES), done.why, tuple(trials)
+        )
 
 
 def estimates(windows: Sequence[DecodingWindow], length: int) -> dict[str, Estimate]:

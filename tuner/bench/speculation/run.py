@@ -6,7 +6,7 @@ import csv
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from agents.workloads.reference.text.recipe import default_cache
@@ -65,8 +65,10 @@ class SpeculationResult:
         ]
         fixed = self.moving.fixed
         single = max(fixed, key=lambda length: fixed[length])
+        table = self.table
         return {
-            **asdict(self),
+            **{f.name: getattr(self, f.name) for f in fields(self)},
+            "table": {"plan": table.plan, "points": table.points, "of": table.of, "why": table.why},
             "batches": rows,
             "moving": {
                 "loads": self.moving.loads,
@@ -82,10 +84,8 @@ class SpeculationResult:
         }
 
 
-def judge(
-    terms: WindowTerms, arrivals_s: Sequence[float], report: Callable[[str], None]
-) -> SpeculationResult:
-    """Compare drafts, profile by the policy, and judge its plan.
+def open_timer(report: Callable[[str], None]) -> TextTimer:
+    """Return the engine, trained first where need be; `report` is told how far that is.
 
     Raises:
         InvalidInput: a trained model cannot be read.
@@ -94,7 +94,18 @@ def judge(
     def progress(name: str, step: int, steps: int, bits: float) -> None:
         report(f"training {name}: step {step} of {steps}, {bits:.2f} bits a byte")
 
-    timer = TextTimer(default_cache(), progress, Path("/proc/stat"))
+    return TextTimer(default_cache(), progress, Path("/proc/stat"))
+
+
+def judge(
+    terms: WindowTerms, arrivals_s: Sequence[float], report: Callable[[str], None]
+) -> SpeculationResult:
+    """Compare drafts, profile by the policy, and judge its plan.
+
+    Raises:
+        InvalidInput: a trained model cannot be read.
+    """
+    timer = open_timer(report)
     with timer.running():
         bench = EngineBench(timer, terms, report)
         report("comparing drafts")
