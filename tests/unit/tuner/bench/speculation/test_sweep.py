@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from statistics import median
@@ -17,8 +18,8 @@ DEPTHS, BRANCHES, THRESHOLDS = range(3, 9), (2, 3, 4), (0.01, 0.02, 0.03, 0.05, 
 def tokens_per_s(depth: int, branch: int, threshold: float) -> float:
     """Return a shape like a tree's: more branches accept more and take longer to verify."""
     rate = 0.6 + 0.05 * branch - 1.5 * threshold
-    accepted = sum(rate**i for i in range(1, depth + 1))
-    nodes = depth * branch * (0.1 / threshold) ** 0.5
+    accepted = math.fsum(rate**i for i in range(1, depth + 1))
+    nodes = depth * branch * math.sqrt(0.1 / threshold)
     return 100.0 * (1.0 + accepted) / (1.0 + 0.08 * depth + 0.012 * nodes)
 
 
