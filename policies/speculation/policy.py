@@ -9,7 +9,7 @@ from functools import cached_property
 
 from policies.speculation.choice import Best, best_at, next_cell
 from policies.speculation.grid import Cell, Choice, choices, chosen
-from policies.speculation.surface import Outlook, Surface
+from policies.speculation.surface import Outlook, outlook
 from policies.speculation.windows import Window, believable, observations, shared
 from tuner.core import (
     Context,
@@ -164,7 +164,7 @@ class _Search:
     @cached_property
     def outlook(self) -> Outlook:
         """What every cell is expected to cost."""
-        return Surface(self.cells).outlook(observations(self.windows, set(self.cells)))
+        return outlook(self.cells, observations(self.windows, set(self.cells)))
 
     @property
     def noise(self) -> float:

@@ -49,6 +49,8 @@ ACCEPTS, ACCEPTS_SD = 0.8, 1.2
 """Log-odds of a drafted token to be accepted."""
 SCATTER_SD, SCATTER_REACH = 0.04, 2.0
 MISS_SD, MISS_REACH, MISS_DOUBLINGS = 0.03, 2.0, 1.5
+ROUGHNESS = (0.5, 1.0, 2.0, 4.0)
+"""How rough a machine may be: multiples of the usual miss."""
 REQUESTS_REACH = 1.5
 DRAFT_REACH = 2.0
 STEPS = 40
@@ -86,27 +88,39 @@ class Outlook:
         return {cell: i for i, cell in enumerate(self.cells)}
 
 
-class Surface:
-    """The model of some cells, to be told observations of them."""
+def outlook(cells: Sequence[Cell], seen: Sequence[Observation]) -> Outlook:
+    """Return what is expected of every cell once these were seen; without any, the prior.
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self._cells = tuple(cells)
+    How rough the machine is, by how much single cells stray from the forms, is not known beforehand: of
+    a few degrees the most likely one is taken.
+    """
+    if not seen:
+        return _Surface(cells, 1.0).outlook(())[0]
+    fits = [_Surface(cells, roughness).outlook(seen) for roughness in ROUGHNESS]
+    return max(fits, key=lambda fit: fit[1])[0]
+
+
+class _Surface:
+    """The model of some cells at one roughness."""
+
+    def __init__(self, cells: Sequence[Cell], roughness: float) -> None:
+        self._cells, self._roughness = tuple(cells), roughness
         self._place: dict[Hashable, int] = {}
         self._mean, self._prior = self._parameters()
 
-    def outlook(self, seen: Sequence[Observation]) -> Outlook:
-        """Return what is expected of every cell once these were seen; without any, the prior."""
-        at, cov = self._mean.copy(), self._prior
+    def outlook(self, seen: Sequence[Observation]) -> tuple[Outlook, float]:
+        """Return what is expected of every cell, and the logarithm of how likely what was seen is."""
+        at, cov, likely = self._mean.copy(), self._prior, 0.0
         if seen:
             # The level of costs is nobody's guess: the prior's is that of what was seen.
-            level = math.fsum(o.value for o in seen if o.what in ("cost", "step"))
-            count = sum(o.what in ("cost", "step") for o in seen)
-            at, cov = self._fit(self._levelled(level / count if count else 0.0), seen)
+            costs = [o.value for o in seen if o.what in ("cost", "step")]
+            level = math.fsum(costs) / len(costs) if costs else 0.0
+            at, cov, likely = self._fit(self._levelled(level), seen)
         values, slopes = self._linear([Observation("cost", c, 0.0, 1.0) for c in self._cells], at)
-        return Outlook(self._cells, values, slopes @ cov @ slopes.T)
+        return Outlook(self._cells, values, slopes @ cov @ slopes.T), likely
 
-    def _fit(self, prior: Array, seen: Sequence[Observation]) -> tuple[Array, Array]:
-        """Return the most likely parameters and their covariance about them.
+    def _fit(self, prior: Array, seen: Sequence[Observation]) -> tuple[Array, Array, float]:
+        """Return the most likely parameters, their covariance about them, and the evidence.
 
         They are kept as `prior + P w`: the prior's covariance P is nearly singular.
         """
@@ -134,7 +148,8 @@ class Surface:
         between = slopes @ self._prior
         inner = between @ slopes.T + np.diag(noise)
         cov = self._prior - between.T @ np.linalg.solve(inner, between)
-        return at, (cov + cov.T) / 2.0
+        evidence = -0.5 * (best + float(np.linalg.slogdet(inner)[1]))
+        return at, (cov + cov.T) / 2.0, evidence
 
     def _levelled(self, level: float) -> Array:
         mean = self._mean.copy()
@@ -160,7 +175,8 @@ class Surface:
         blocks += _timing(self._cells)
         blocks += _proposing([c for c in self._cells if c.choice.length])
         misses: list[Hashable] = [("miss", c) for c in self._cells]
-        blocks.append((misses, 0.0, MISS_SD**2 * _matrix(self._cells, _missed)))
+        rough = (self._roughness * MISS_SD) ** 2
+        blocks.append((misses, 0.0, rough * _matrix(self._cells, _missed(self._cells))))
         size = sum(len(names) for names, _, _ in blocks)
         mean, cov = np.zeros(size), 1e-9 * np.eye(size)
         start = 0
@@ -324,11 +340,17 @@ def _scattered(drafts: Sequence[Draft], like: Array) -> Callable[[Choice, Choice
     )
 
 
-def _missed(a: Cell, b: Cell) -> float:
-    """Return how alike the forms miss at two cells: plain steps have nothing in common with drafted."""
-    if not (a.choice.length and b.choice.length):
-        return float(a == b)
-    doublings = math.log2(a.batch) - math.log2(b.batch)
-    lengths = _near(a.choice.length - b.choice.length, MISS_REACH)
-    drafts = 1.0 if a.choice.draft == b.choice.draft else 0.7
-    return 0.7 * _near(doublings, MISS_DOUBLINGS) * lengths * drafts + 0.3 * float(a == b)
+def _missed(cells: Sequence[Cell]) -> Callable[[Cell, Cell], float]:
+    """Return how alike the forms miss at two cells: at plain ones as at no other."""
+    drafts = list(dict.fromkeys(c.choice.draft for c in cells))
+    like, place = _likeness(drafts), {draft: i for i, draft in enumerate(drafts)}
+
+    def alike(a: Cell, b: Cell) -> float:
+        if not (a.choice.length and b.choice.length):
+            return float(a == b)
+        doublings = _near(math.log2(a.batch / b.batch), MISS_DOUBLINGS)
+        lengths = _near(a.choice.length - b.choice.length, MISS_REACH)
+        both = float(like[place[a.choice.draft], place[b.choice.draft]])
+        return 0.7 * doublings * lengths * both + 0.3 * float(a == b)
+
+    return alike
