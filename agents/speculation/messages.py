@@ -16,29 +16,29 @@ class PlanMessage(BaseModel):
     row: int | None = None
 
 
-class ProxyCost(BaseModel):
+class SpeculationCost(BaseModel):
     """What changing a knob takes."""
 
     seconds: float = Field(ge=0.0, allow_inf_nan=False)
     restart: bool
 
 
-class ProxyKnob(BaseModel):
+class SpeculationKnob(BaseModel):
     """One knob."""
 
     name: str
     values: tuple[Value, ...]
     default: Value
-    cost: ProxyCost
+    cost: SpeculationCost
     role: Role
 
 
-class ProxyKnobs(BaseModel):
+class SpeculationKnobs(BaseModel):
     """What can be set, what is in force, and whether a request can be given its length."""
 
     name: str
     version: str
-    knobs: tuple[ProxyKnob, ...] = Field(min_length=1)
+    knobs: tuple[SpeculationKnob, ...] = Field(min_length=1)
     setting: dict[str, Value]
     per_request: bool
 
@@ -59,7 +59,7 @@ class ProxyKnobs(BaseModel):
         )
 
 
-class ProxyStats(BaseModel):
+class SpeculationStats(BaseModel):
     """What was done since the proxy's start; nothing but `inside` and `decoding` ever decreases.
 
     `items` are tokens made. `decoding_s` adds up over requests the seconds that they decoded,

@@ -18,6 +18,7 @@ WORKLOADS = MappingProxyType(
         "reference": "agents.workloads.served:start_reference",
         "service": "agents.workloads.http:attach",
         "simulated": "agents.workloads.simulated:open_simulated_inference",
+        "text": "agents.workloads.text:open_text",
     }
 )
 """Kind of workload to the function that opens one; imported only when chosen."""

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import count
 from urllib.parse import urlsplit
 
-from agents.workloads.llama_cpp.client import ProxyClient
+from agents.speculation.client import SpeculationClient
 from agents.workloads.llama_cpp.dialect import REQUEST_LENGTH
 from tuner.core import Clock, DeviceLost, Estimate, MeasurementError, quantile_estimate
 
@@ -52,7 +52,7 @@ def proxy_cost(url: str, requests: int, callers: int, clock: Clock) -> list[Cost
         DeviceLost, ActuationError: the proxy does not answer.
         MeasurementError: a request went wrong.
     """
-    client = ProxyClient(url)
+    client = SpeculationClient(url)
     try:
         direct = client.stats().server_url
     finally:

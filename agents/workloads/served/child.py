@@ -1,110 +1,19 @@
-"""The reference workload as a process of the agent's: started, awaited, started again, ended with it."""
+"""The reference workload as a process of the agent's: started again where it ended, and ended with it."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import logging
-import select
-import subprocess
-import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from agents.host.server_process import ServerProcess
 from agents.target.side import LiveSignal, Side, SignalSample
 from agents.workloads.served.adapter import RestartableKnobs, attach
 from agents.workloads.served.signals import AwaitedRequests
-from tuner.core import Clock, DeviceLost, InvalidInput, Setting, TuningError
+from tuner.core import Clock, InvalidInput, Setting, TuningError
 
-log = logging.getLogger(__name__)
-
-START_S = 120.0
-END_S = 10.0
-REFUSED = 2
-"""The server's exit status where it cannot be as it was asked to be."""
 SERVER = "agents.workloads.reference.serve"
 NEEDS = ("httptools", "starlette", "torch", "uvicorn")
-
-
-class ServerProcess:
-    """The server's process. Once it has ended unasked it is started again, on the same port.
-
-    The server also ends when this process does, however that happens.
-    """
-
-    def __init__(self, spec: str, seed: int, log_file: Path) -> None:
-        log_file.write_bytes(b"")
-        self._spec = spec
-        self._lock = threading.Lock()
-        self._ended = False
-        self._log_file = log_file
-        model = spec.partition(":")[2]
-        self._options = ["--seed", str(seed), *(["--model", model] if model else [])]
-        self._process = self._start(0)
-        self.url = self._ready_url()
-
-    def revive(self) -> None:
-        """Start the server again where it has ended; quietly nothing while it runs.
-
-        Raises:
-            DeviceLost: it does not start; the message has the last line of its log.
-        """
-        with self._lock:
-            status = self._process.poll()
-            if status is None or self._ended:
-                return
-            log.error("event=workload_ended spec=%s status=%d", self._spec, status)
-            self._stop()
-            self._process = self._start(urlsplit(self.url).port or 0)
-            self._ready_url()
-
-    def end(self) -> None:
-        """End the server for good, by force where it takes too long."""
-        with self._lock:
-            self._ended = True
-            self._stop()
-
-    def _stop(self) -> None:
-        process = self._process
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.close()
-        process.terminate()  # Still starting, it would notice the closed input only later.
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-
-    def _start(self, port: int) -> subprocess.Popen[bytes]:
-        with self._log_file.open("ab") as errors:
-            return subprocess.Popen(
-                [
-                    *(sys.executable, "-m", SERVER, "--port", str(port), "--while-stdin-open"),
-                    *self._options,
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
-
-    def _ready_url(self) -> str:
-        """Return where the server is once it is ready; end it where it does not come that far."""
-        assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], START_S)
-        line = self._process.stdout.readline() if readable else b""
-        try:
-            return str(json.loads(line)["url"])
-        except (ValueError, LookupError):
-            self._stop()
-            said = self._log_file.read_text(errors="replace").strip().splitlines()
-            kind = InvalidInput if self._process.returncode == REFUSED else DeviceLost
-            raise kind(
-                f"the {self._spec} server did not start: {(said or ['it said nothing'])[-1]}",
-                hint=f"its log is {self._log_file}",
-            ) from None
 
 
 class RevivingActuator:
@@ -179,7 +88,9 @@ def start_reference(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> S
             hint="pip install -e '.[reference]'",
         )
     state_dir.mkdir(parents=True, exist_ok=True)
-    child = ServerProcess(spec, seed, state_dir / f"{spec.replace(':', '-')}.log")
+    model = spec.partition(":")[2]
+    options = ["--seed", str(seed), *(["--model", model] if model else [])]
+    child = ServerProcess(spec, SERVER, options, state_dir / f"{spec.replace(':', '-')}.log")
     try:
         attached = attach(child.url, seed=seed, state_dir=state_dir, clock=clock)
     except TuningError:

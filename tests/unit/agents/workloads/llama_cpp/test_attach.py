@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from agents.host.host import HostClock
+from agents.speculation.client import SpeculationActuator, SpeculationClient
 from agents.target.side import FollowsPlans, OffersLoad, Restartable, Side, WorkloadChanged
 from agents.workloads import open_workload
 from agents.workloads.llama_cpp.attach import prompt_load
-from agents.workloads.llama_cpp.client import ProxyActuator, ProxyClient
 from tests.contracts.actuator import SettableContract
 from tests.llama.running import RunningProxy
 from tuner.core import DeviceLost, InvalidInput, MeasurementError, Plan, Role, Row
@@ -155,8 +155,10 @@ def test_a_server_that_dies_within_a_window_is_no_measurement(by_restart: Runnin
 
 
 def test_another_model_behind_the_proxy_is_another_workload(by_restart: RunningProxy) -> None:
-    client = ProxyClient(by_restart.url)
-    actuator = ProxyActuator(client, client.knobs().space(), "another model", per_request=False)
+    client = SpeculationClient(by_restart.url)
+    actuator = SpeculationActuator(
+        client, client.knobs().space(), "another model", per_request=False
+    )
     with pytest.raises(WorkloadChanged, match="another model"):
         actuator.incarnation()
     client.close()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agents.speculation.messages import ProxyStats
-from agents.workloads.llama_cpp.meter import accepted_metrics, speculation_shown
+from agents.speculation.messages import SpeculationStats
+from agents.speculation.meter import accepted_metrics, speculation_shown
 
 ZERO = dict.fromkeys(
     (
@@ -20,8 +20,8 @@ ZERO = dict.fromkeys(
 )
 
 
-def stats(**told: Any) -> ProxyStats:  # noqa: ANN401  any field
-    return ProxyStats.model_validate({**ZERO, "incarnation": "a", **told})
+def stats(**told: Any) -> SpeculationStats:  # noqa: ANN401  any field
+    return SpeculationStats.model_validate({**ZERO, "incarnation": "a", **told})
 
 
 def test_acceptance_by_position_is_the_share_of_steps() -> None:

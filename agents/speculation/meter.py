@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 from agents.load.generator import REQUESTS, LoadRun, LoadShape
 from agents.load.stats import shown_by
-from agents.speculation.messages import ProxyStats
-from agents.workloads.llama_cpp.caller import PromptCaller, PromptDeck, TokenTimes
-from agents.workloads.llama_cpp.client import SIGNAL, ProxyClient
+from agents.speculation.caller import PromptCaller, PromptDeck, TokenTimes
+from agents.speculation.client import SIGNAL, SpeculationClient
+from agents.speculation.messages import SpeculationStats
 from tuner.core import (
     Better,
     Clock,
@@ -48,7 +48,9 @@ def accepted_metrics(longest: int) -> tuple[Metric, ...]:
     return (*shares, LOAD, STEP)
 
 
-def speculation_shown(before: ProxyStats, now: ProxyStats, length: int) -> dict[str, Estimate]:
+def speculation_shown(
+    before: SpeculationStats, now: SpeculationStats, length: int
+) -> dict[str, Estimate]:
     """Return what the proxy's figures show of a window at one draft length.
 
     By position where the server counts them (0.3.36). Else the steps are what was drafted over the
@@ -89,7 +91,7 @@ def speculation_shown(before: ProxyStats, now: ProxyStats, length: int) -> dict[
 class DecodingMeter:
     """Measures whatever requests come, by the proxy's figures; sends none."""
 
-    def __init__(self, client: ProxyClient, clock: Clock) -> None:
+    def __init__(self, client: SpeculationClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
 
@@ -101,7 +103,7 @@ class DecodingMeter:
 class DecodingWindow:
     """What the proxy has told since the window was opened."""
 
-    def __init__(self, client: ProxyClient, clock: Clock) -> None:
+    def __init__(self, client: SpeculationClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._before = self._stats()
@@ -157,7 +159,7 @@ class DecodingWindow:
         }
         return {name: estimate for name, estimate in found.items() if estimate is not None}
 
-    def _stats(self) -> ProxyStats:
+    def _stats(self) -> SpeculationStats:
         try:
             return self._client.stats()
         except TuningError as error:
@@ -178,7 +180,7 @@ class PromptMeter:
 
     def __init__(
         self,
-        client: ProxyClient,
+        client: SpeculationClient,
         address: tuple[str, int],
         deck: PromptDeck,
         shape: LoadShape,

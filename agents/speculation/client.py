@@ -1,4 +1,4 @@
-"""The proxy as the agent sees it: its knobs, its plan, its figures."""
+"""An engine that decodes speculatively, or a proxy before one, as the agent sees it."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ from typing import TypeVar
 from pydantic import BaseModel, TypeAdapter
 
 from agents.host.local_http import LocalHttp
-from agents.speculation.messages import PlanMessage, ProxyKnobs, ProxyStats
+from agents.speculation.messages import PlanMessage, SpeculationKnobs, SpeculationStats
 from agents.target.side import SignalSample, WorkloadChanged
 from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_setting, setting_key
 
 CHANGE_S = 900.0
 """A change may wait for what the server before last still has, and read a large model from a disk."""
 SIGNAL = "decoding_requests"
+PROXY, START_IT = "the speculation proxy", "start it: jouletune speculation proxy"
 
 MessageT = TypeVar("MessageT", bound=BaseModel)
 
 
-class ProxyClient:
-    """A running proxy.
+class SpeculationClient:
+    """A running engine or proxy, which messages call `what`; `hint` says how to have one.
 
     Every method raises DeviceLost where it does not answer, and ActuationError where the answer is a
     refusal or none that we know.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, what: str = PROXY, hint: str = START_IT) -> None:
         self.url = url
-        hint = "start it: jouletune speculation proxy"
-        self._http = LocalHttp(url, "the speculation proxy", hint)
+        self._what = what
+        self._http = LocalHttp(url, what, hint)
         self.close = self._http.close
 
-    def knobs(self) -> ProxyKnobs:
+    def knobs(self) -> SpeculationKnobs:
         """Return what can be set, and what is in force."""
-        return self._asked(ProxyKnobs, "/knobs")
+        return self._asked(SpeculationKnobs, "/knobs")
 
-    def stats(self) -> ProxyStats:
+    def stats(self) -> SpeculationStats:
         """Return what it has done so far."""
-        return self._asked(ProxyStats, "/stats")
+        return self._asked(SpeculationStats, "/stats")
 
     def plan(self) -> Plan | None:
         """Return the plan that it follows."""
@@ -57,21 +58,28 @@ class ProxyClient:
         return self._http.parsed(
             TypeAdapter(kind),
             self._http.call("GET", path),
-            "the speculation proxy's",
-            "is it the address of `jouletune speculation proxy`, of the same release?",
+            f"{self._what}'s",
+            f"is it the address of {self._what}, of the same release?",
         )
 
 
-class ProxyActuator:
+class SpeculationActuator:
     """Sets the draft length, or has the proxy follow a plan of it."""
 
     def __init__(
-        self, client: ProxyClient, space: Space, version: str, *, per_request: bool
+        self,
+        client: SpeculationClient,
+        space: Space,
+        version: str,
+        *,
+        per_request: bool,
+        one_draft: bool = True,
     ) -> None:
         self._client = client
         self._space = space
         self._version = version
         self._per_request = per_request
+        self._one_draft = one_draft
         self._incarnation = ""
         self.close = client.close
 
@@ -96,7 +104,7 @@ class ProxyActuator:
         now = self.read()
         if setting_key(now) != setting_key(wanted):
             raise ActuationError(
-                f"the proxy at {self._client.url} took {render_setting(wanted)} but is at "
+                f"what decodes at {self._client.url} took {render_setting(wanted)} but is at "
                 f"{render_setting(now)}"
             )
 
@@ -104,22 +112,22 @@ class ProxyActuator:
         """Return another word after each start. Raises DeviceLost, WorkloadChanged."""
         return self.seen(self._client.stats())
 
-    def seen(self, stats: ProxyStats) -> str:
+    def seen(self, stats: SpeculationStats) -> str:
         """Return the start that some figures are of. Raises DeviceLost, WorkloadChanged."""
         if stats.incarnation != self._incarnation:
             version = self._client.knobs().version
             if version != self._version:
                 raise WorkloadChanged(
-                    f"llama-server behind {self._client.url} changed from {self._version} to {version}",
+                    f"what decodes at {self._client.url} changed from {self._version} to {version}",
                     hint="start the agent anew",
                 )
             self._incarnation = stats.incarnation
         return self._incarnation
 
     def follow(self, plan: Plan) -> bool:
-        """Hand over a plan; False where each change takes a restart. Raises ActuationError."""
+        """Hand over a plan; False where it is refused. Raises ActuationError, DeviceLost."""
         drafts = {row.setting.get("draft") for row in plan.rows}
-        if not self._per_request or plan.by != SIGNAL or len(drafts) > 1:
+        if not self._per_request or plan.by != SIGNAL or (len(drafts) > 1 and self._one_draft):
             return False
         self._client.follow(plan)
         return True
@@ -132,7 +140,9 @@ class ProxyActuator:
 class DecodingSignal:
     """How many requests are decoding."""
 
-    def __init__(self, client: ProxyClient, actuator: ProxyActuator, *, askable: bool) -> None:
+    def __init__(
+        self, client: SpeculationClient, actuator: SpeculationActuator, *, askable: bool
+    ) -> None:
         self.signal = Signal(SIGNAL, askable=askable)
         self._client = client
         self._actuator = actuator

@@ -1,0 +1,113 @@
+"""A server that the agent starts, awaits, starts again, and ends with itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tuner.core import DeviceLost, InvalidInput
+
+log = logging.getLogger(__name__)
+
+START_S = 120.0
+END_S = 10.0
+REFUSED = 2
+"""The server's exit status where it cannot be as it was asked to be."""
+
+
+class ServerProcess:
+    """A workload's server, one of our own modules: `--port`, `--while-stdin-open` and its options.
+
+    It says in one line of JSON where it is once it is ready. Where it has ended unasked it is started
+    again, on the same port. It also ends when this process does, however that happens.
+
+    Raises:
+        InvalidInput: it cannot be as it was asked to be; its log's last line says why.
+        DeviceLost: it does not start.
+    """
+
+    def __init__(self, spec: str, module: str, options: Sequence[str], log_file: Path) -> None:
+        log_file.write_bytes(b"")
+        self._spec = spec
+        self._module = module
+        self._lock = threading.Lock()
+        self._ended = False
+        self._log_file = log_file
+        self._options = options
+        self._process = self._start(0)
+        self.url = self._ready_url()
+
+    def revive(self) -> None:
+        """Start the server again where it has ended; quietly nothing while it runs.
+
+        Raises:
+            DeviceLost: it does not start; the message has the last line of its log.
+        """
+        with self._lock:
+            status = self._process.poll()
+            if status is None or self._ended:
+                return
+            log.error("event=workload_ended spec=%s status=%d", self._spec, status)
+            self._stop()
+            self._process = self._start(urlsplit(self.url).port or 0)
+            self._ready_url()
+
+    def end(self) -> None:
+        """End the server for good, by force where it takes too long."""
+        with self._lock:
+            self._ended = True
+            self._stop()
+
+    def _stop(self) -> None:
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.terminate()  # Still starting, it would notice the closed input only later.
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+    def _start(self, port: int) -> subprocess.Popen[bytes]:
+        with self._log_file.open("ab") as errors:
+            return subprocess.Popen(
+                [
+                    *(
+                        sys.executable,
+                        "-m",
+                        self._module,
+                        "--port",
+                        str(port),
+                        "--while-stdin-open",
+                    ),
+                    *self._options,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+
+    def _ready_url(self) -> str:
+        """Return where the server is once it is ready; end it where it does not come that far."""
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], START_S)
+        line = self._process.stdout.readline() if readable else b""
+        try:
+            return str(json.loads(line)["url"])
+        except (ValueError, LookupError):
+            self._stop()
+            said = self._log_file.read_text(errors="replace").strip().splitlines()
+            kind = InvalidInput if self._process.returncode == REFUSED else DeviceLost
+            raise kind(
+                f"the {self._spec} server did not start: {(said or ['it said nothing'])[-1]}",
+                hint=f"its log is {self._log_file}",
+            ) from None

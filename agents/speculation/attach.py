@@ -1,0 +1,89 @@
+"""The side of an engine that decodes speculatively: its knobs found, its meter chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from agents.load.generator import LoadShape
+from agents.speculation.caller import PromptDeck
+from agents.speculation.client import DecodingSignal, SpeculationActuator, SpeculationClient
+from agents.speculation.messages import SpeculationStats
+from agents.speculation.meter import THROUGHPUT, DecodingMeter, PromptMeter, accepted_metrics
+from agents.target.side import Side
+from tuner.core import Clock, Metric, Scope
+
+LATENCIES = (
+    *("latency_p50_ms", "latency_p99_ms", "latency_mean_ms"),
+    *("inter_token_p50_ms", "inter_token_p99_ms"),
+    *("time_to_first_token_p50_ms", "time_to_first_token_p99_ms"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLoad:
+    """The load that is asked for: so many callers, each for so many tokens after a prompt."""
+
+    callers: int
+    prompts: tuple[str, ...]
+    tokens: int
+
+
+def attached(
+    client: SpeculationClient,
+    kind: str,
+    load: PromptLoad | None,
+    clock: Clock,
+    seed: int,
+    *,
+    one_draft: bool = True,
+) -> Side:
+    """Return the side of a running engine or proxy, under the load that is given or whatever comes.
+
+    `one_draft` is whether another draft takes a restart. Raises InvalidInput, ActuationError, DeviceLost.
+    """
+    url = urlsplit(client.url)
+    address = (url.hostname or "", url.port or 80)
+    knobs, stats = client.knobs(), client.stats()
+    space = knobs.space()
+    actuator = SpeculationActuator(
+        client, space, knobs.version, per_request=knobs.per_request, one_draft=one_draft
+    )
+    meter: DecodingMeter | PromptMeter = DecodingMeter(client, clock)
+    if load is not None:
+        deck = PromptDeck(load.prompts, load.tokens)
+        meter = PromptMeter(client, address, deck, LoadShape(load.callers), clock, seed)
+    longest = max(int(value) for value in space.knob("speculation_length").values)
+    return Side(
+        name=knobs.name,
+        kind=kind,
+        board=client.url,
+        version=knobs.version,
+        space=space,
+        metrics=(
+            THROUGHPUT,
+            *(Metric(name, scope=Scope.SERVICE) for name in (LATENCIES if load else ())),
+            *accepted_metrics(longest),
+            *([Metric("cpu_time_ms", scope=Scope.PROCESS)] if stats.cpu_s is not None else []),
+        ),
+        actuator=actuator,
+        meter=meter,
+        cannot=_cannot(stats),
+        source=_source(load),
+        signals=(DecodingSignal(client, actuator, askable=load is not None),),
+    )
+
+
+def _cannot(stats: SpeculationStats) -> dict[str, str]:
+    cannot = {}
+    if stats.cpu_s is None:
+        cannot["cpu_time_ms"] = "llama-server was not started by the proxy"
+    if stats.metrics_missing:
+        cannot["accepted_at_1"] = stats.metrics_missing
+    return cannot
+
+
+def _source(load: PromptLoad | None) -> str:
+    if load is None:
+        return "the figures of the speculation proxy"
+    return f"our load generator, {LoadShape(load.callers)} for {load.tokens} tokens each"

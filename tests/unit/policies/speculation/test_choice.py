@@ -1,0 +1,78 @@
+"""The formula, the best cell, and which window gains most."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.speculation.choice import best_at, cost_per_token, next_cell, ranked_drafts
+from policies.speculation.grid import Cell, Choice
+from policies.speculation.surface import Outlook
+
+
+def cells(batch: int, lengths: int, draft: str = "a") -> tuple[Cell, ...]:
+    return tuple(Cell(batch, Choice(s, (draft,))) for s in range(lengths))
+
+
+def outlook(costs: list[float], sds: list[float], grid: tuple[Cell, ...] = ()) -> Outlook:
+    return Outlook(
+        grid or cells(1, len(costs)), np.array(costs), np.diag(np.array(sds, dtype=float) ** 2)
+    )
+
+
+def test_a_token_costs_its_step_over_the_tokens_of_the_step() -> None:
+    assert cost_per_token(10.0, 1.0, 0, 0.0) == 10.0
+    assert cost_per_token(12.0, 1.0, 4, 3.0) == 4.0
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.01, 2.0))
+def test_nothing_accepted_never_pays(slower: float, draft: float) -> None:
+    plain = cost_per_token(1.0, draft, 0, 0.0)
+    assert all(cost_per_token(1.0 + slower * s, draft, s, 0.0) > plain for s in range(1, 9))
+
+
+def test_the_best_cell_is_of_its_batch_and_not_out() -> None:
+    grid = (*cells(1, 2), *cells(2, 2))
+    known = outlook([0.0, 1.0, 3.0, 2.0], [0.1] * 4, grid)
+    assert best_at(known, 1).cell == grid[0]
+    assert best_at(known, 1, {grid[0]}).cell == grid[1]
+    assert best_at(known, 2).cell == grid[3]
+
+
+def test_what_is_certain_leaves_no_doubt_and_a_tie_leaves_much() -> None:
+    assert best_at(outlook([0.0, 1.0], [0.01, 0.01]), 1).doubt == pytest.approx(0.0, abs=1e-9)
+    tie = best_at(outlook([0.0, 0.0], [0.1, 0.1]), 1)
+    assert tie.doubt == pytest.approx(math.hypot(0.1, 0.1) / math.sqrt(2 * math.pi))
+
+
+def test_the_window_that_may_change_the_choice_comes_next() -> None:
+    known = outlook([0.0, 0.05, 2.0], [0.01, 0.2, 0.5])
+    found = next_cell(known, known.cells, 0.02)
+    assert found is not None
+    cell, gain = found
+    assert cell.choice.length == 1
+    assert 0.0 < gain < 0.2
+
+
+def test_a_window_that_tells_nothing_gains_nothing() -> None:
+    known = outlook([0.0, 1.0], [1e-9, 1e-9])
+    found = next_cell(known, known.cells, 0.02)
+    assert found is not None
+    assert found[1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_where_nothing_is_left_there_is_no_next_window() -> None:
+    assert next_cell(outlook([0.0], [0.1]), [], 0.02) is None
+
+
+def test_drafts_are_ranked_by_the_best_of_their_lengths() -> None:
+    grid = (*cells(1, 3, "deep"), *cells(1, 3, "wide"))
+    known = outlook([0.0, -1.0, -0.2, 0.0, -0.5, -1.5], [0.1] * 6, grid)
+    assert [(d, c.choice.length) for d, c in ranked_drafts(known, 1)] == [
+        (("wide",), 2),
+        (("deep",), 1),
+    ]

@@ -1,0 +1,35 @@
+"""Which settings are a choice: by the roles of knobs, whatever they are called."""
+
+from __future__ import annotations
+
+from policies.speculation.grid import Choice, choices, chosen
+from tuner.core import Knob, Part, Role, Setting, Space
+
+LENGTH = Knob("num_draft_tokens", (0, 2, 4), 2, Part.WORKLOAD, role=Role.SPECULATION_LENGTH)
+DRAFT = Knob("proposer", ("deep", "ngram"), "ngram", Part.WORKLOAD, role=Role.DRAFT)
+CLOCK = Knob("gpu.clock_mhz", (500, 1000), 1000)
+
+
+def test_without_drafting_every_draft_is_one() -> None:
+    found = choices(Space((CLOCK, LENGTH, DRAFT)))
+    assert len(found) == 1 + 2 * 2
+    assert found[Choice(0, ("ngram",))] == {
+        "gpu.clock_mhz": 1000,
+        "num_draft_tokens": 0,
+        "proposer": "ngram",
+    }
+
+
+def test_settings_that_turn_other_knobs_are_no_choice() -> None:
+    found = choices(Space((CLOCK, LENGTH)))
+    assert chosen(found, {"gpu.clock_mhz": 1000, "num_draft_tokens": 4}) == Choice(4, ())
+    assert chosen(found, {"gpu.clock_mhz": 500, "num_draft_tokens": 4}) is None
+
+
+def test_only_listed_settings_are_a_choice() -> None:
+    listed: tuple[Setting, ...] = (
+        {"num_draft_tokens": 2, "proposer": "ngram"},
+        {"num_draft_tokens": 0, "proposer": "deep"},
+    )
+    found = choices(Space((LENGTH, DRAFT), listed))
+    assert list(found.values()) == [listed[1], listed[0]]

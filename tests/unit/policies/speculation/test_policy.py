@@ -1,0 +1,301 @@
+"""The policy on engines whose true costs are known, window by window."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from policies.speculation.policy import Speculation
+from tests.builders import past, trial
+from tests.unit.policies.speculation.machine import (
+    BATCHES,
+    DECODING,
+    Decoder,
+    Proposer,
+    baseline,
+    cpu,
+    decoding_study,
+    gpu,
+    play,
+    space,
+)
+from tuner.core import (
+    Done,
+    Estimate,
+    InvalidInput,
+    Knob,
+    Objective,
+    Part,
+    Past,
+    Role,
+    Space,
+    Trial,
+    TrialState,
+    Try,
+    Wait,
+)
+
+SEEDS = range(10)
+
+
+def grid_points(trials: list[Trial]) -> set[tuple[float, object]]:
+    return {(t.ran_at[DECODING.name], t.setting["length"]) for t in trials}
+
+
+def lengths(done: Done) -> dict[int, int]:
+    plan = done.plan
+    return {
+        b: int(plan.rows[plan.row({DECODING.name: float(b)})].setting["length"]) for b in BATCHES
+    }
+
+
+def memory_bound(noise: float = 0.02) -> Decoder:
+    """Return a GPU: six tokens pay alone, none or two at 32 requests."""
+    return Decoder(
+        lambda b, s: 1.0 + 0.05 * max(0.0, b * (s + 1) - 24) + 0.002 * b * (s + 1),
+        lambda b: 1.0,
+        {"small": Proposer(0.85, 0.02, 0.02)},
+        noise,
+    )
+
+
+def compute_bound(noise: float = 0.02) -> Decoder:
+    """Return two cores: every token of a pass takes its time from four requests on."""
+    return Decoder(
+        lambda b, s: max(1.0, 0.35 * b * (s + 1)),
+        lambda b: max(1.0, 0.35 * b),
+        {"small": Proposer(0.6, 0.05, 0.1)},
+        noise,
+    )
+
+
+def test_a_gpu_drafts_much_alone_and_little_at_a_full_batch() -> None:
+    _, done = play(memory_bound(), decoding_study(space()))
+    found = lengths(done)
+    assert found[1] >= 5
+    assert found[32] <= 2
+    assert sorted(found.values(), reverse=True) == list(found.values())
+
+
+def test_a_machine_bound_by_computing_does_not_draft_from_some_batch_on() -> None:
+    _, done = play(compute_bound(), decoding_study(space()))
+    found = lengths(done)
+    assert all(found[b] == 0 for b in BATCHES if b >= 4)
+
+
+@pytest.mark.parametrize("kind", [gpu, cpu])
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
+    kind: Callable[[random.Random], Decoder], *, tells: bool
+) -> None:
+    losses = []
+    for seed in SEEDS:
+        machine = kind(random.Random(seed))
+        machine.tells = tells
+        trials, done = play(machine, decoding_study(space()))
+        assert len(grid_points(trials)) <= 13
+        plan = done.plan
+        for batch in BATCHES:
+            row = plan.rows[plan.row({DECODING.name: float(batch)})]
+            loss = 1.0 - machine.throughput(batch, row.setting) / machine.best(batch, space())
+            losses.append(loss)
+    # A window has a standard error of 3 %: two of them cannot be told from the best.
+    close = sum(loss <= max(0.02, 2.0 * 0.03) for loss in losses)
+    assert sorted(losses)[len(losses) // 2] < 0.005
+    assert close >= 0.97 * len(losses)
+
+
+def test_plain_decoding_is_measured_at_every_batch_and_first() -> None:
+    trials, done = play(memory_bound(), decoding_study(space()))
+    plain = [t.ran_at[DECODING.name] for t in trials if t.setting["length"] == 0]
+    assert set(plain) == set(BATCHES)
+    assert "13 of 54 points of the grid (6 of them without drafting)" in done.why
+
+
+def test_rows_cover_the_batches_above_the_one_before() -> None:
+    _, done = play(memory_bound(), decoding_study(space()))
+    assert done.plan.by == DECODING.name
+    for low, row in zip([0.0, *(r.below for r in done.plan.rows)], done.plan.rows, strict=False):
+        assert row.at in BATCHES
+        assert low < row.at < row.below
+        assert row.below in (math.inf, row.at + 0.5)
+        assert 0.0 < row.gain <= 1.0
+
+
+def test_fewer_trials_profile_fewer_batches() -> None:
+    trials, done = play(memory_bound(), decoding_study(space(), trials=7))
+    asked = {t.context[DECODING.name] for t in trials if t.context}
+    assert {1.0, 32.0} <= asked
+    assert len(asked) < 6
+    assert len(trials) <= 2 + 7
+    assert lengths(done)[1] > lengths(done)[32]
+
+
+def test_a_load_that_the_engine_does_not_allow_is_left_out() -> None:
+    at, machine = decoding_study(space()), memory_bound()
+    trials = baseline(machine, at)
+    for _ in range(40):
+        answer = Speculation().suggest(past(at, trials))
+        if isinstance(answer, Done):
+            break
+        assert isinstance(answer, Try)
+        wanted = int(answer.context[DECODING.name])
+        seen = machine.window(min(wanted, 8), answer.setting)
+        decoding = {DECODING.name: Estimate.of_mean(min(wanted, 8), 0.1, 99)}
+        shown = replace(
+            seen,
+            estimates={**seen.estimates, **decoding},
+            context={DECODING.name: float(wanted)},
+        )
+        trials.append(trial(len(trials) + 1, answer.setting, shown, context=answer.context))
+    assert isinstance(answer, Done)
+    assert max(t.context.get(DECODING.name, 0.0) for t in trials) == 16.0
+    assert max(row.at or 0.0 for row in answer.plan.rows) <= 8.0
+
+
+def test_without_a_load_to_ask_for_one_length_is_found_for_what_runs() -> None:
+    machine, at = memory_bound(), decoding_study(space(), signals=())
+    trials, done = play(machine, at, batch=1)
+    assert len(done.plan.rows) == 1
+    assert len({t.setting["length"] for t in trials}) <= 5
+    held = machine.throughput(1, done.plan.rows[0].setting)
+    assert held >= 0.97 * machine.best(1, space())
+
+
+def test_the_draft_is_chosen_with_its_length() -> None:
+    drafts = {
+        "deep": Proposer(0.92, 0.01, 0.4),
+        "shallow": Proposer(0.8, 0.02, 0.03),
+        "ngram": Proposer(0.35, 0.05, 0.001),
+    }
+    machine = replace(memory_bound(), drafts=drafts)
+    within = space(tuple(drafts))
+    _, done = play(machine, decoding_study(within))
+    for batch in BATCHES:
+        row = done.plan.rows[done.plan.row({DECODING.name: float(batch)})]
+        found = machine.throughput(batch, row.setting)
+        assert found >= 0.95 * machine.best(batch, within)
+
+
+def test_a_length_that_breaks_a_limit_is_in_no_row() -> None:
+    at = decoding_study(space(), constraints=("inter_token_p99_ms <= 1200",))
+    machine = memory_bound()
+    trials = slow_steps(machine, baseline(machine, at))
+    for _ in range(40):
+        answer = Speculation().suggest(past(at, trials))
+        if isinstance(answer, Done):
+            break
+        assert isinstance(answer, Try)
+        seen = machine.window(int(answer.context[DECODING.name]), answer.setting)
+        found = trial(len(trials) + 1, answer.setting, seen, context=answer.context)
+        trials += slow_steps(machine, [found])
+    assert isinstance(answer, Done)
+    broken = {
+        (t.ran_at[DECODING.name], t.setting["length"])
+        for t in trials
+        if t.shown["inter_token_p99_ms"].low > 1200
+    }
+    assert broken
+    for batch, length in lengths(answer).items():
+        assert (float(batch), length) not in broken
+
+
+def slow_steps(machine: Decoder, trials: list[Trial]) -> list[Trial]:
+    """Return trials whose windows show the time of a step, too."""
+    found = []
+    for one in trials:
+        assert one.measurement is not None
+        batch, length = int(one.ran_at[DECODING.name]), int(one.setting["length"])
+        step_ms = 1000 * machine.verify_s(batch, length)
+        tail = {"inter_token_p99_ms": Estimate.of_mean(step_ms, 0.001 * step_ms, 500)}
+        shown = {**one.measurement.estimates, **tail}
+        found.append(replace(one, measurement=replace(one.measurement, estimates=shown)))
+    return found
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_a_draft_never_or_always_right_is_no_trouble(rate: float) -> None:
+    machine = replace(memory_bound(), drafts={"small": Proposer(rate, 0.0, 0.02)})
+    _, done = play(machine, decoding_study(space()))
+    assert lengths(done)[1] == (8 if rate else 0)
+
+
+def test_windows_with_counters_that_were_reset_are_not_believed() -> None:
+    at, machine = decoding_study(space()), memory_bound()
+    trials, _ = play(machine, at)
+    last = next(t for t in reversed(trials) if t.setting["length"])
+    assert last.measurement is not None
+    reset = {**last.measurement.estimates, "accepted_at_1": Estimate.of_mean(7.0, 0.1, 9)}
+    wrong = replace(last, measurement=replace(last.measurement, estimates=reset))
+    answer = Speculation().suggest(past(at, [wrong if t is last else t for t in trials]))
+    assert isinstance(answer, Done | Try)
+    assert "12 of 54 points" in answer.why
+
+
+def test_a_batch_whose_plain_windows_fail_is_not_waited_for() -> None:
+    at, machine = decoding_study(space()), memory_bound()
+    trials = baseline(machine, at)
+    for _ in range(60):
+        answer = Speculation().suggest(past(at, trials))
+        if isinstance(answer, Done):
+            break
+        assert isinstance(answer, Try)
+        batch = int(answer.context[DECODING.name])
+        number = len(trials) + 1
+        if batch == 16:
+            broken = trial(number, answer.setting, state=TrialState.FAILED, context=answer.context)
+            trials.append(broken)
+            continue
+        seen = machine.window(batch, answer.setting)
+        trials.append(trial(number, answer.setting, seen, context=answer.context))
+    assert isinstance(answer, Done)
+    assert lengths(answer)[1] >= 5
+
+
+def test_the_baseline_comes_first_and_a_running_window_is_waited_for() -> None:
+    at, machine = decoding_study(space()), memory_bound()
+    assert isinstance(Speculation().suggest(past(at, [])), Wait)
+    running = trial(3, state=TrialState.RUNNING, at={"length": 3})
+    waiting = past(at, [*baseline(machine, at), running])
+    assert isinstance(Speculation().suggest(waiting), Wait)
+
+
+@pytest.mark.parametrize("values", [(0.5, 1.5), ("off", "on"), (-1, 0)])
+def test_a_length_that_is_no_number_of_tokens_is_refused(
+    values: tuple[float | str | int, ...],
+) -> None:
+    knob = Knob("length", values, values[0], Part.WORKLOAD, role=Role.SPECULATION_LENGTH)
+    at = decoding_study(Space((knob,)))
+    with pytest.raises(InvalidInput, match="whole numbers"):
+        Speculation().suggest(Past(study=at, trials=()))
+
+
+def test_a_workload_without_a_length_is_refused() -> None:
+    at = decoding_study(Space((Knob("batch_size", (1, 2), 1, Part.WORKLOAD),)))
+    with pytest.raises(InvalidInput, match="decodes speculatively"):
+        Speculation().suggest(Past(study=at, trials=()))
+
+
+def test_joules_per_token_are_tuned_like_time() -> None:
+    at = decoding_study(space())
+    trials, done = play(memory_bound(), at)
+    energy = [in_joules(t) for t in trials]
+    answer = Speculation().suggest(past(replace(at, objective=Objective("energy_j")), energy))
+    assert isinstance(answer, Done)
+    assert lengths(answer) == lengths(done)
+
+
+def in_joules(one: Trial) -> Trial:
+    """Return a trial of a machine that takes 100 W whatever it does."""
+    assert one.measurement is not None
+    rate = one.measurement.estimates["throughput_per_s"]
+    joules = 100.0 / rate.mean
+    shown = {
+        **one.measurement.estimates,
+        "energy_j": Estimate.of_mean(joules, joules * rate.stderr / rate.mean, rate.n),
+    }
+    return replace(one, measurement=replace(one.measurement, estimates=shown))
