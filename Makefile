@@ -2,11 +2,12 @@
 VENV := .venv
 BIN := $(VENV)/bin
 SURFACES ?= $(or $(JOULETUNE_SURFACES),../shared/data/surfaces)
+TRACE ?= $(or $(JOULETUNE_TRACES),../shared/data/traces)/azure_llm_conv.csv
 TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators test-lowest test-long test-hardware test-systemd test-ray test-llama lines lint types layers fmt docs pictures clean
+.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators bench-speculation test-lowest test-long test-hardware test-systemd test-ray test-llama lines lint types layers fmt docs pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -69,6 +70,11 @@ bench-packrat: $(VENV)/.installed
 bench-allocators: $(VENV)/.installed
 	mkdir -p build/bench && $(BIN)/jouletune bench allocators --json >build/bench/allocators.json
 	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
+
+# Adaptive speculation on the reference engine: some 20 minutes on two quiet cores, and as many to train it.
+bench-speculation: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/jouletune bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
+	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
 
 # Lines of code, without blank ones, comments and docstrings; the tests apart.
 lines:

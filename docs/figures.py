@@ -112,6 +112,50 @@ def packrat(told: Told) -> list[str]:
     ]
 
 
+def speculation(told: Told) -> list[str]:
+    """Return the rates by batch, what the moving load and the collapse came to, and the drafts."""
+    rows = []
+    for b in told["batches"]:
+        over_off, over_best = b["adaptive_over_off"], b["adaptive_over_best"]
+        rates = (b["fixed"]["0"], b["fixed"][str(b["best_fixed"])], b["adaptive"])
+        rows.append(
+            (
+                str(b["batch"]),
+                str(b["planned"]),
+                str(b["best_fixed"]),
+                *(f"{rate:.0f} ± {stderr:.0f}" for rate, stderr in rates),
+                *(f"{ratio:.2f} ± {stderr:.2f}" for ratio, stderr in (over_off, over_best)),
+            )
+        )
+    heads = ("requests", "planned length", "best fixed", "off, tokens/s", "best fixed, tokens/s",
+             "adaptive, tokens/s", "× off", "× best fixed")  # fmt: skip
+    moving, fell, table_ = told["moving"], told["collapse"], told["table"]
+    stopped = fell["stopped_after_s"]
+    drafts = [
+        f"{d['draft']} {d['predicted']:.0f} and {d['measured']:.0f} ± {d['stderr']:.0f}"
+        for d in told["drafts"]
+    ]
+    return [
+        f"The plan came from {table_['points']} of {table_['of']} points; the draft is `{told['draft']}`.",
+        "",
+        *table(heads, rows),
+        "",
+        f"Under a load that moves through {min(moving['loads'])} to {max(moving['loads'])} requests as the "
+        f"trace's arrivals do: {moving['adaptive_over_off']:.2f} × off, "
+        f"{moving['adaptive_over_single_best']:.2f} × the best single length ({moving['single_best']}).",
+        "",
+        f"Source text becomes noise at one request: drafting stopped "
+        f"{'never' if stopped is None else f'after {stopped:.2g} s'}, "
+        f"{fell['after'] / fell['plain_after']:.2f} × plain decoding over the 20 s that followed.",
+        "",
+        f"Drafts, tokens/s predicted and measured: {'; '.join(drafts)}. {told['misranked']} of the pairs "
+        "that differ by more than noise were predicted the other way round.",
+        "",
+        f"{told['rejected_windows']} windows were thrown away for foreign load, "
+        f"{told['disturbed_windows']} kept in spite of it (worst {told['foreign_worst']:.0%}).",
+    ]
+
+
 def packing(batch: Told) -> str:
     """Return a cell: the speed-up, the instances with their threads and items, or that fat stays."""
     confirming, groups = batch["confirming"], batch["plan"]
@@ -128,7 +172,11 @@ def unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-SECTIONS: dict[str, Callable[[Told], list[str]]] = {"allocators": allocators, "packrat": packrat}
+SECTIONS: dict[str, Callable[[Told], list[str]]] = {
+    "allocators": allocators,
+    "packrat": packrat,
+    "speculation": speculation,
+}
 
 
 if __name__ == "__main__":

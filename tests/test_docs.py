@@ -47,6 +47,8 @@ ONLY_READ = {
     "packrat measure": "takes minutes",
     "speculation proxy": "serves until it is ended",
     "bench": "takes minutes, or measured tables",
+    "speculation profile": "trains a language model and measures, for minutes",
+    "speculation table": "reads what the command before it measured",
 }
 """What is not run though a page has it in a block, and why; everything else there is."""
 MAY_SAY_NO = {"stop-all": "a device is offline", "finetune admit": "it may not start"}

@@ -56,7 +56,35 @@ RESULTS: dict[str, dict[str, Any]] = {
         ],
     },
 }
+RESULTS["speculation"] = {
+    "draft": "wide",
+    "table": {"points": 12, "of": 54},
+    "batches": [
+        {
+            "batch": 2,
+            "planned": 3,
+            "best_fixed": 4,
+            "fixed": {"0": [100.0, 2.0], "4": [150.0, 3.0]},
+            "adaptive": [149.0, 3.0],
+            "adaptive_over_off": [1.49, 0.04],
+            "adaptive_over_best": [0.993, 0.03],
+        }
+    ],
+    "moving": {
+        "loads": [1, 32],
+        "adaptive_over_off": 1.3,
+        "adaptive_over_single_best": 1.04,
+        "single_best": 2,
+    },
+    "collapse": {"stopped_after_s": 1.5, "after": 97.0, "plain_after": 100.0},
+    "drafts": [{"draft": "wide", "predicted": 151.0, "measured": 150.0, "stderr": 2.0}],
+    "misranked": 0,
+    "rejected_windows": 1,
+    "disturbed_windows": 0,
+    "foreign_worst": 0.04,
+}
 SHOWN = {
+    "speculation": "| 2 | 3 | 4 | 100 ± 2 | 150 ± 3 | 149 ± 3 | 1.49 ± 0.04 | 0.99 ± 0.03 |",
     "allocators": "| mobilenet | `glibc-keep` | 1.40 ± 0.02 | 1.60 ± 0.02 | 1.50 | 100 → 120 MiB |",
     "packrat": "| bert | 1 | 1.30 ± 0.03: 2 × ⟨1, 1⟩ | 1 (1.25 ± 0.04: fat stays) |",
 }

@@ -15,6 +15,7 @@ from tuner.cli import (
     bench,
     bench_allocators,
     bench_devices,
+    bench_speculation,
     best,
     constraint,
     device,
@@ -65,6 +66,7 @@ app.add_typer(finetune.commands, name="finetune")
 app.add_typer(speculation.commands, name="speculation")
 app.add_typer(bench.commands, name="bench")
 bench.commands.command("devices")(bench_devices.devices)
+bench.commands.command("speculation")(bench_speculation.speculation)
 bench.commands.command("allocators")(bench_allocators.allocators)
 app.command("doctor")(doctor.doctor)
 

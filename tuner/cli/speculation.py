@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from tuner.cli.options import STATE_DIR, AsJson
 
 if TYPE_CHECKING:
     from agents.workloads.llama_cpp.control import LengthControl
+    from tuner.core import Plan
 
 commands = typer.Typer(help="Set how many tokens a draft proposes, as the load changes.")
 
@@ -89,6 +91,71 @@ def proxy(
         typer.echo(f"ready at {url}: draft length {length} of at most {longest}, {how}")
 
     run_proxy(options, HostClock(), ready)
+
+
+@commands.command()
+def profile(
+    draft: Annotated[str, typer.Option(help="Which draft of the reference engine.")] = "wide",
+    window_s: Annotated[float, typer.Option(metavar="S", min=0.2, help="Seconds of one.")] = 1.5,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Keep the windows, for `speculation table`."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Profile the reference engine here by a few windows, and print the length for each load.
+
+    The first time its models are trained, which takes minutes. An engine of your own is profiled by a
+    study: `jouletune run --workload llama_cpp:http://127.0.0.1:8090 --policy speculation`.
+    """
+    from tuner.bench.speculation.engine import EngineBench, WindowTerms
+    from tuner.bench.speculation.profiles import write_profile
+    from tuner.bench.speculation.run import open_timer
+    from tuner.cli.output import console
+
+    with console(stderr=True).status("starting") as status:
+        timer = open_timer(status.update)
+        with timer.running():
+            found = EngineBench(timer, WindowTerms(window_s, 2, 0.1), status.update).profile(draft)
+    if out is not None:
+        write_profile(out, found.windows)
+    _show_plan(found.plan, found.why, as_json=as_json)
+
+
+@commands.command("table")
+def speculation_table(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A profile.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print the length for each number of requests that a profile's windows give, without measuring."""
+    from tuner.bench.speculation.profiles import planned, read_profile
+
+    done = planned(*read_profile(file))
+    _show_plan(done.plan, done.why, as_json=as_json)
+
+
+def _show_plan(plan: Plan, why: str, *, as_json: bool) -> None:
+    from tuner.cli.output import console, echo_json, table
+
+    if as_json:
+        echo_json({"plan": plan, "why": why})
+        return
+    out = console()
+    low, rows = 1, []
+    for row in plan.rows:
+        high = math.floor(row.below) if math.isfinite(row.below) else None
+        load = f"{low} and more" if high is None else f"{low} to {high}" if high > low else str(low)
+        length = int(row.setting["speculation_length"])
+        rows.append(
+            (
+                load,
+                str(length) if length else "0 (off)",
+                str(row.setting["draft"]) if length else "–",
+            )
+        )
+        low = low if high is None else high + 1
+    out.print(table(">requests decoding", ">length", "draft", rows=rows))
+    out.print(f"  {why}", soft_wrap=True)
 
 
 @commands.command()

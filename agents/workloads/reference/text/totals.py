@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 
 from agents.workloads.reference.text.decoding import DecodingStep
 
@@ -36,14 +37,17 @@ class EngineTotals:
 
     def since(self, before: EngineTotals) -> EngineTotals:
         """Return what was done since an earlier look."""
-        longer = [*before.by_position, *([0] * len(self.by_position))]
+        return self.plus(before, -1)
+
+    def plus(self, other: EngineTotals, sign: int = 1) -> EngineTotals:
+        """Return both together, or the difference."""
         counts = {
-            field.name: getattr(self, field.name) - getattr(before, field.name)
+            field.name: getattr(self, field.name) + sign * getattr(other, field.name)
             for field in fields(self)
             if field.name != "by_position"
         }
-        positions = [now - then for now, then in zip(self.by_position, longer, strict=False)]
-        return EngineTotals(**counts, by_position=positions)
+        both = zip_longest(self.by_position, other.by_position, fillvalue=0)
+        return EngineTotals(**counts, by_position=[one + sign * two for one, two in both])
 
     def add(self, step: DecodingStep) -> None:
         """Take in a step."""

@@ -1,0 +1,1 @@
+"""Speculation judged: on measured sweeps of others."""

@@ -1,0 +1,324 @@
+"""Adaptive speculation on the reference engine: profiled by the policy, then judged in turns.
+
+Su et al. 2023 (arXiv 2310.18813) compare with no speculation and with each fixed length, at every batch and
+under a load that changes; so does this. Everything is measured here; nothing is simulated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from agents.workloads.reference.text.engine import DRAFT, LENGTH, LONGEST, SIGNAL
+from agents.workloads.reference.text.timing import DecodingWindow, TextTimer
+from agents.workloads.reference.text.totals import EngineTotals
+from policies import load_policy
+from tuner.bench.speculation.profiles import profiling_study, profiling_trial
+from tuner.bench.turns import QuietTimer, TimedBatches, mean_of
+from tuner.core import (
+    Done,
+    Estimate,
+    Past,
+    Phase,
+    Plan,
+    Setting,
+    Space,
+    Trial,
+    Try,
+    TuningError,
+    Wait,
+)
+
+BATCHES = (1, 2, 4, 8, 16, 32)
+ADAPTIVE = "adaptive"
+Arm = tuple[int, int | str]
+"""Requests that decode, and a length; or the plan."""
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTerms:
+    """How long windows are, how many rounds, and the share of the cores that others may use."""
+
+    seconds: float
+    rounds: int
+    most_foreign: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledTable:
+    """The plan that the policy made, and how many points of the grid of one draft it measured."""
+
+    plan: Plan
+    points: int
+    of: int
+    why: str
+    windows: tuple[Trial, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRates:
+    """Tokens per second at a number of requests, with standard errors, of each length and of the plan."""
+
+    batch: int
+    planned: int
+    fixed: Mapping[int, tuple[float, float]]
+    adaptive: tuple[float, float]
+
+    @property
+    def best(self) -> int:
+        """The best fixed length."""
+        return max(self.fixed, key=lambda length: self.fixed[length][0])
+
+    def ratio(self, length: int) -> tuple[float, float]:
+        """Return adaptive over a fixed length, with its standard error."""
+        (a, da), (b, db) = self.adaptive, self.fixed[length]
+        return a / b, (a / b) * math.hypot(da / a, db / b)
+
+
+class EngineBench:
+    """Windows of the engine at given loads and settings, those in which others computed thrown away."""
+
+    def __init__(self, timer: TextTimer, terms: WindowTerms, report: Report) -> None:
+        self._timer, self._terms, self._report = timer, terms, report
+        self._plan: Plan | None = None
+        self._draft = str(timer.engine.space.default[DRAFT])
+        self._timed: QuietTimer[Arm] = QuietTimer(self._window, terms.most_foreign)
+
+    @property
+    def disturbed(self) -> tuple[int, int, float]:
+        """Windows thrown away, windows kept in spite of others, and the most they used of the cores."""
+        return self._timed.rejected, self._timed.disturbed, self._timed.worst
+
+    def profile(self, draft: str) -> ProfiledTable:
+        """Let the policy ask for windows of one draft until it has its plan."""
+        knobs = [
+            replace(k, values=(draft,), default=draft) if k.name == DRAFT else k
+            for k in self._timer.engine.space.knobs
+        ]
+        space = Space(tuple(knobs))
+        study = profiling_study(space, (LONGEST + 1) * len(BATCHES))
+        policy = load_policy("speculation")
+        trials = [self._trial(n, study.baseline, 4, Phase.BASELINE) for n in (1, 2)]
+        while True:
+            answer = policy.suggest(Past(study=study, trials=tuple(trials)))
+            if isinstance(answer, Done):
+                return self._profiled(answer, trials)
+            if isinstance(answer, Wait):
+                raise TuningError(f"the policy waits although nothing runs: {answer.why}")
+            self._report(answer.why)
+            trials.append(self._asked(len(trials) + 1, answer))
+
+    def rates(self, batch: int, plan: Plan, draft: str) -> BatchRates:
+        """Return what each fixed length and the plan do at a load, in rounds of all of them in turn."""
+        self._plan, self._draft = plan, draft
+        arms: list[int | str] = [*range(LONGEST + 1), ADAPTIVE]
+        seen: dict[int | str, list[TimedBatches]] = {arm: [] for arm in arms}
+        for turn in range(self._terms.rounds):
+            self._report(f"{batch} requests: round {turn + 1} of {self._terms.rounds}")
+            for arm in arms[turn % len(arms) :] + arms[: turn % len(arms)]:
+                seen[arm].append(self._timed((batch, arm)))
+        found = {arm: _rate(windows) for arm, windows in seen.items()}
+        row = plan.rows[plan.row({SIGNAL: float(batch)})]
+        return BatchRates(
+            batch,
+            int(row.setting[LENGTH]),
+            {length: found[length] for length in range(LONGEST + 1)},
+            found[ADAPTIVE],
+        )
+
+    def _window(self, arm: Arm) -> TimedBatches:
+        batch, choice = arm
+        if choice == ADAPTIVE:
+            assert self._plan is not None
+            if self._timer.engine.followed[0] != self._plan:
+                self._timer.engine.follow(self._plan)
+        else:
+            self._timer.engine.apply({LENGTH: int(choice), DRAFT: self._draft})
+        self._timer.settle(batch)
+        shown = self._timer.window(self._terms.seconds)
+        return TimedBatches(1.0 / shown.tokens_per_s, 0.0, shown.foreign)
+
+    def _asked(self, number: int, asked: Try) -> Trial:
+        batch = int(asked.context.get(SIGNAL, 4.0))
+        return self._trial(number, asked.setting, batch, Phase.TUNING)
+
+    def _trial(self, number: int, setting: Setting, batch: int, phase: Phase) -> Trial:
+        self._timer.engine.apply(setting)
+        self._timer.settle(batch)
+        shown = [
+            self._timer.window(self._terms.seconds / 2.0) for _ in range(2 * self._terms.rounds)
+        ]
+        found = estimates(shown, int(setting[LENGTH]))
+        return profiling_trial(number, setting, float(batch), found, phase)
+
+    def _profiled(self, done: Done, trials: Sequence[Trial]) -> ProfiledTable:
+        cells = {(t.context[SIGNAL], t.setting[LENGTH]) for t in trials if SIGNAL in t.context}
+        return ProfiledTable(
+            done.plan, len(cells), (LONGEST + 1) * len(BATCHES), done.why, tuple(trials)
+        )
+
+
+def estimates(windows: Sequence[DecodingWindow], length: int) -> dict[str, Estimate]:
+    """Return what windows of one setting show, under the names that an agent gives them."""
+    rates = [w.tokens_per_s for w in windows]
+    stderr = statistics.stdev(rates) / math.sqrt(len(rates))
+    shown = {
+        "throughput_per_s": Estimate.of_mean(statistics.fmean(rates), stderr, len(rates)),
+    }
+    total = EngineTotals()
+    for window in windows:
+        total = total.plus(window.totals)
+    steps = max(1, total.steps)
+    shown["verify_ms"] = Estimate.of_mean(1000.0 * total.verify_s / steps, 0.0, steps)
+    if not length or not total.drafts:
+        return shown
+    per_position = 1000.0 * total.draft_s / max(1, total.draft_positions)
+    shown["draft_ms"] = Estimate.of_mean(per_position, 0.0, total.draft_positions)
+    for position in range(length):
+        count = total.by_position[position] if position < len(total.by_position) else 0
+        share = count / total.drafts
+        spread = math.sqrt(share * (1.0 - share) / total.drafts)
+        shown[f"accepted_at_{position + 1}"] = Estimate.of_mean(share, spread, total.drafts)
+    return shown
+
+
+def _rate(windows: Sequence[TimedBatches]) -> tuple[float, float]:
+    mean = mean_of(windows)
+    return 1.0 / mean.latency_s, mean.stderr_s / mean.latency_s**2
+
+
+def segments(moments_s: Sequence[float], count: int, most: int) -> list[int]:
+    """Return how many requests decode in each of `count` equal stretches of a trace of arrivals.
+
+    The trace's own ups and downs, stretched over all batches: its quietest stretch has one request, its
+    busiest `most`, on a logarithmic scale.
+    """
+    first, last = min(moments_s), max(moments_s)
+    width = (last - first) / count or 1.0
+    arrived = [0] * count
+    for moment in moments_s:
+        arrived[min(count - 1, int((moment - first) / width))] += 1
+    ranks = sorted(set(arrived))
+    if len(ranks) == 1:
+        return [most] * count
+    scale = {n: k / (len(ranks) - 1) for k, n in enumerate(ranks)}
+    return [max(1, round(most ** scale[n])) for n in arrived]
+
+
+@dataclass(frozen=True, slots=True)
+class MovingRates:
+    """Tokens per second over the whole of a moving load, of each fixed length and of the plan."""
+
+    loads: tuple[int, ...]
+    fixed: Mapping[int, float]
+    adaptive: float
+
+
+def moving(
+    timer: TextTimer, plan: Plan, draft: str, loads: Sequence[int], seconds: float
+) -> MovingRates:
+    """Return what each choice does under the same moving load, stretch by stretch in turns."""
+    arms: list[int | str] = [*range(LONGEST + 1), ADAPTIVE]
+    tokens: dict[int | str, float] = dict.fromkeys(arms, 0.0)
+    spent: dict[int | str, float] = dict.fromkeys(arms, 0.0)
+    for turn, requests in enumerate(loads):
+        for arm in arms[turn % len(arms) :] + arms[: turn % len(arms)]:
+            if arm == ADAPTIVE:
+                timer.engine.follow(plan)
+            else:
+                timer.engine.apply({LENGTH: int(arm), DRAFT: draft})
+            timer.settle(requests, 0.1)
+            shown = timer.window(seconds)
+            tokens[arm] += shown.totals.tokens
+            spent[arm] += shown.seconds
+    rates = {arm: tokens[arm] / spent[arm] for arm in arms}
+    return MovingRates(tuple(loads), {n: rates[n] for n in range(LONGEST + 1)}, rates[ADAPTIVE])
+
+
+@dataclass(frozen=True, slots=True)
+class Collapse:
+    """Source text, then noise: tokens per second against plain decoding, and when drafting stopped."""
+
+    before: float
+    after: float
+    plain_after: float
+    stopped_after_s: float | None
+
+
+def collapse(
+    timer: TextTimer, plan: Plan, requests: int, seconds: float, look_s: float = 0.25
+) -> Collapse:
+    """Let acceptance collapse in mid-run, and return what the engine does about it."""
+    timer.engine.apply({LENGTH: 0})
+    timer.settle(requests)
+    timer.load(requests, "noise")
+    plain = timer.window(seconds).tokens_per_s
+    timer.load(requests, "source")
+    timer.engine.follow(plan)
+    timer.settle(requests, seconds)
+    before = timer.window(seconds).tokens_per_s
+    timer.load(requests, "noise")
+    looks = [timer.window(look_s) for _ in range(round(2.0 * seconds / look_s))]
+    drafted = [look.totals.drafted / max(1, look.totals.tokens) for look in looks]
+    quiet = next(
+        (
+            k
+            for k in range(len(drafted))
+            if statistics.fmean(drafted[k:]) < 0.2 and drafted[k] < 0.2
+        ),
+        None,
+    )
+    after = sum(look.totals.tokens for look in looks) / sum(look.seconds for look in looks)
+    return Collapse(before, after, plain, None if quiet is None else quiet * look_s)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRates:
+    """What one draft was predicted to do at a number of requests and a length, and what it did."""
+
+    batch: int
+    length: int
+    draft: str
+    predicted: float
+    measured: float
+    stderr: float
+
+
+def drafts(
+    timer: TextTimer, batch: int, length: int, rounds: int, seconds: float
+) -> list[DraftRates]:
+    """Return each draft's rates at a load, the prediction from its parts' times and its acceptance.
+
+    Yan et al. 2024 (arXiv 2402.01528): tokens of a step over K · t_draft + t_verify. The parts are of other
+    windows than the measured rate.
+    """
+    names = [str(name) for name in timer.engine.space.knob(DRAFT).values]
+    seen: dict[str, list[DecodingWindow]] = {name: [] for name in names}
+    for turn in range(2 * rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            timer.engine.apply({LENGTH: length, DRAFT: name})
+            timer.settle(batch)
+            seen[name].append(timer.window(seconds))
+    found = []
+    for name, windows in seen.items():
+        parts, judged = windows[::2], windows[1::2]
+        shown = estimates(parts, length)
+        accepted = math.fsum(shown[f"accepted_at_{i}"].mean for i in range(1, length + 1))
+        step_ms = length * shown["draft_ms"].mean + shown["verify_ms"].mean
+        rate = estimates(judged, length)["throughput_per_s"]
+        predicted = 1000.0 * batch * (1.0 + accepted) / step_ms
+        found.append(DraftRates(batch, length, name, predicted, rate.mean, rate.stderr))
+    return found
+
+
+def misranked(rates: Sequence[DraftRates]) -> int:
+    """Return how many pairs of drafts differ beyond noise and were predicted the other way round."""
+    return sum(
+        (one.predicted - other.predicted) * (one.measured - other.measured) < 0.0
+        and abs(one.measured - other.measured) > 2.0 * math.hypot(one.stderr, other.stderr)
+        for one, other in itertools.combinations(rates, 2)
+    )

@@ -1,0 +1,184 @@
+"""A profile as a file: what each window of an engine showed, and the plan that follows from it."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from policies import load_policy
+from tuner.core import (
+    Done,
+    Estimate,
+    InvalidInput,
+    Knob,
+    Load,
+    Measurement,
+    Objective,
+    Part,
+    Past,
+    Phase,
+    Role,
+    Setting,
+    Signal,
+    Space,
+    StoreError,
+    Study,
+    Terms,
+    Trial,
+    TrialState,
+)
+
+LENGTH, DRAFT, SIGNAL, RATE = "speculation_length", "draft", "decoding_requests", "throughput_per_s"
+START = datetime(2000, 1, 1, tzinfo=UTC)
+CELL = (SIGNAL, LENGTH, DRAFT)
+NEEDED = (*CELL, RATE, f"{RATE}_stderr")
+
+
+def profiling_study(space: Space, trials: int) -> Study:
+    """Return the study that looks for the most tokens per second at every number of requests."""
+    return Study(
+        id="profile",
+        devices=("engine",),
+        workload="text",
+        space=space,
+        objective=Objective(RATE, "maximize"),
+        signals=(Signal(SIGNAL, askable=True),),
+        policy="speculation",
+        terms=Terms(trials=trials),
+        phase=Phase.TUNING,
+        created_at=START,
+    )
+
+
+def profiling_trial(
+    number: int, setting: Setting, batch: float, shown: dict[str, Estimate], phase: Phase
+) -> Trial:
+    """Return a window as a trial; a tuning one was asked for at its number of requests."""
+    return Trial(
+        number=number,
+        setting=setting,
+        phase=phase,
+        context={SIGNAL: batch} if phase is Phase.TUNING else {},
+        state=TrialState.COMPLETED,
+        started_at=START,
+        ended_at=START,
+        measurement=Measurement(
+            estimates=shown,
+            started_at=START,
+            seconds=1.0,
+            load=Load(1000),
+            context={SIGNAL: batch},
+        ),
+    )
+
+
+def write_profile(path: Path, trials: Iterable[Trial]) -> None:
+    """Write the tuning windows, a row each. Raises StoreError."""
+    asked = [t for t in trials if SIGNAL in t.context]
+    names = sorted({name for t in asked for name in t.shown if name != RATE})
+    columns = [*NEEDED, *(c for name in names for c in (name, f"{name}_stderr"))]
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns, restval="")
+            writer.writeheader()
+            for trial in asked:
+                cell = {SIGNAL: f"{trial.context[SIGNAL]:g}", **trial.setting}
+                told = {n: e.mean for n, e in trial.shown.items()}
+                doubts = {f"{n}_stderr": e.stderr for n, e in trial.shown.items()}
+                writer.writerow({**cell, **told, **doubts})
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}", hint="choose another --out"
+        ) from None
+
+
+def read_profile(path: Path) -> tuple[Space, list[Trial]]:
+    """Return the knobs and the windows of a profile; points may be missing, 0 at a load may not.
+
+    Raises:
+        InvalidInput: no such file, a column is missing, a cell is no usable number, or a load has no row
+            without drafting.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"cannot read {path}: {error}", hint="name a CSV file") from None
+    missing = [name for name in NEEDED if not rows or name not in rows[0]]
+    if missing:
+        raise InvalidInput(
+            f"{path} has no row, or no column {', '.join(missing)}",
+            hint="write it by `jouletune speculation profile --out FILE.csv`",
+        )
+    drafts = tuple(dict.fromkeys(row[DRAFT] for row in rows))
+    windows = [_window(f"{path}, row {number}", row) for number, row in enumerate(rows, 2)]
+    lengths = tuple(sorted({0, *(length for _, length, _, _ in windows)}))
+    plain = {batch for batch, length, _, _ in windows if length == 0}
+    if bare := sorted({batch for batch, *_ in windows} - plain):
+        raise InvalidInput(
+            f"{path} has no row of length 0 at {bare[0]:g} requests",
+            hint="plain decoding is always measured, and always a candidate",
+        )
+    space = Space(
+        (
+            Knob(LENGTH, lengths, 0, Part.WORKLOAD, role=Role.SPECULATION_LENGTH),
+            Knob(DRAFT, drafts, drafts[0], Part.WORKLOAD, role=Role.DRAFT),
+        )
+    )
+    trials = [
+        profiling_trial(
+            n, {LENGTH: length, DRAFT: draft if length else drafts[0]}, batch, shown, Phase.TUNING
+        )
+        for n, (batch, length, draft, shown) in enumerate(windows, 3)
+    ]
+    first = trials[0]
+    found = next(t for t in trials if t.setting[LENGTH] == 0)
+    base = [
+        profiling_trial(n, space.default, first.context[SIGNAL], dict(found.shown), Phase.BASELINE)
+        for n in (1, 2)
+    ]
+    return space, [*base, *trials]
+
+
+def planned(space: Space, trials: Sequence[Trial]) -> Done:
+    """Return the plan that the policy makes of windows, without asking for another."""
+    spent = sum(t.phase is Phase.TUNING for t in trials)
+    answer = load_policy("speculation").suggest(
+        Past(study=profiling_study(space, spent), trials=tuple(trials))
+    )
+    if not isinstance(answer, Done):
+        raise InvalidInput(f"the profile gives no plan: {answer.why}")
+    return answer
+
+
+def _window(where: str, row: dict[str, str]) -> tuple[float, int, str, dict[str, Estimate]]:
+    batch, length = _number(where, row, SIGNAL), _number(where, row, LENGTH)
+    if batch < 1.0 or length < 0.0 or length % 1.0:
+        raise InvalidInput(
+            f"{where}: no length {length:g} at {batch:g} requests", hint="mend the row"
+        )
+    shown = {}
+    for name, text in row.items():
+        if name in CELL or name.endswith("_stderr") or not text:
+            continue
+        doubt = _number(where, row, f"{name}_stderr") if row.get(f"{name}_stderr") else 0.0
+        shown[name] = Estimate.of_mean(_number(where, row, name), doubt, 1000)
+    if shown[RATE].mean <= 0.0:
+        raise InvalidInput(f"{where}: a rate of {shown[RATE].mean:g} is none", hint="mend the row")
+    return batch, int(length), row[DRAFT], shown
+
+
+def _number(where: str, row: dict[str, str], column: str) -> float:
+    try:
+        value = float(row[column])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value) or value < 0.0:
+        raise InvalidInput(
+            f"{where}: {column} = {row[column]!r} is no finite number from 0 on",
+            hint="mend the row",
+        )
+    return value
