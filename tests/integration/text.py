@@ -42,7 +42,7 @@ def make(folder: Path) -> Path:
     """Train both models, in seconds; the folder is the server's `--models`."""
     alphabet = 400 * KNOWN.encode()
     capitals = "".join(random.Random(0).choices(string.ascii_uppercase, k=10_000)).encode()
-    target = _recipe(_config(6, 128), 100)
+    target = _recipe(_config(4, 128), 120)
     draft = _recipe(_config(1, 32), 150)
     made = trained(target, folder / TARGET, _quietly, alphabet + capitals)
     small = trained(draft, folder / DRAFT, _quietly, alphabet)
