@@ -60,9 +60,9 @@ def _show(result: SpeculationResult) -> None:
             str(b.batch),
             str(b.planned),
             str(b.best),
-            f"{b.fixed[0][0]:.0f} ± {b.fixed[0][1]:.0f}",
-            f"{b.fixed[b.best][0]:.0f} ± {b.fixed[b.best][1]:.0f}",
-            f"{b.adaptive[0]:.0f} ± {b.adaptive[1]:.0f}",
+            _rate(b.rate(0)),
+            _rate(b.rate(b.best)),
+            _rate(b.rate(None)),
             f"{b.ratio(0)[0]:.2f} ± {b.ratio(0)[1]:.2f}",
             f"{b.ratio(b.best)[0]:.2f} ± {b.ratio(b.best)[1]:.2f}",
         )
@@ -93,3 +93,7 @@ def _show(result: SpeculationResult) -> None:
         f"{result.disturbed_windows} kept in spite of it (worst {result.foreign_worst:.0%})",
     ):
         out.print(f"  {line}", soft_wrap=True)
+
+
+def _rate(rate: tuple[float, float]) -> str:
+    return f"{rate[0]:.0f} ± {rate[1]:.0f}"

@@ -17,7 +17,7 @@ from agents.workloads.reference.text.timing import DecodingWindow, TextTimer
 from agents.workloads.reference.text.totals import EngineTotals
 from policies import load_policy
 from tuner.bench.speculation.profiles import profiling_study, profiling_trial
-from tuner.bench.turns import QuietTimer, TimedBatches, mean_of
+from tuner.bench.turns import QuietTimer, TimedBatches
 from tuner.core import (
     Done,
     Estimate,
@@ -34,8 +34,10 @@ from tuner.core import (
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 ADAPTIVE = "adaptive"
-Arm = tuple[int, int | str]
-"""Requests that decode, and a length; or the plan."""
+TEXT_STEP, PROFILED = 37, 6
+"""Texts apart of two rounds, and where the policy's windows begin: it is judged on other texts."""
+Arm = tuple[int, int, int | str]
+"""A text, requests that decode, and a length; or the plan."""
 Report = Callable[[str], None]
 
 
@@ -61,22 +63,31 @@ class ProfiledTable:
 
 @dataclass(frozen=True, slots=True)
 class BatchRates:
-    """Tokens per second at a number of requests, with standard errors, of each length and of the plan."""
+    """Tokens per second at a number of requests, of each length and of the plan, round by round.
+
+    In a round all write the same text.
+    """
 
     batch: int
     planned: int
-    fixed: Mapping[int, tuple[float, float]]
-    adaptive: tuple[float, float]
+    fixed: Mapping[int, tuple[float, ...]]
+    adaptive: tuple[float, ...]
 
     @property
     def best(self) -> int:
         """The best fixed length."""
-        return max(self.fixed, key=lambda length: self.fixed[length][0])
+        return max(self.fixed, key=lambda length: statistics.fmean(self.fixed[length]))
+
+    def rate(self, length: int | None) -> tuple[float, float]:
+        """Return the mean of a fixed length, or of the plan, with its standard error over the texts."""
+        rates = self.adaptive if length is None else self.fixed[length]
+        return statistics.fmean(rates), statistics.stdev(rates) / math.sqrt(len(rates))
 
     def ratio(self, length: int) -> tuple[float, float]:
-        """Return adaptive over a fixed length, with its standard error."""
-        (a, da), (b, db) = self.adaptive, self.fixed[length]
-        return a / b, (a / b) * math.hypot(da / a, db / b)
+        """Return the plan over a fixed length on the same texts, with its standard error."""
+        logs = [math.log(a / b) for a, b in zip(self.adaptive, self.fixed[length], strict=True)]
+        ratio = math.exp(statistics.fmean(logs))
+        return ratio, ratio * statistics.stdev(logs) / math.sqrt(len(logs))
 
 
 class EngineBench:
@@ -87,6 +98,7 @@ class EngineBench:
         self._plan: Plan | None = None
         self._draft = str(timer.engine.space.default[DRAFT])
         self._timed: QuietTimer[Arm] = QuietTimer(self._window, terms.most_foreign)
+        self._plain: dict[int, float] = {}
 
     @property
     def disturbed(self) -> tuple[int, int, float]:
@@ -116,30 +128,40 @@ class EngineBench:
         """Return what each fixed length and the plan do at a load, in rounds of all of them in turn."""
         self._plan, self._draft = plan, draft
         arms: list[int | str] = [*range(LONGEST + 1), ADAPTIVE]
-        seen: dict[int | str, list[TimedBatches]] = {arm: [] for arm in arms}
+        seen: dict[int | str, list[float]] = {arm: [] for arm in arms}
         for turn in range(self._terms.rounds):
             self._report(f"{batch} requests: round {turn + 1} of {self._terms.rounds}")
             for arm in arms[turn % len(arms) :] + arms[: turn % len(arms)]:
-                seen[arm].append(self._timed((batch, arm)))
-        found = {arm: _rate(windows) for arm, windows in seen.items()}
+                seen[arm].append(1.0 / self._timed((turn, batch, arm)).latency_s)
         row = plan.rows[plan.row({SIGNAL: float(batch)})]
         return BatchRates(
             batch,
             int(row.setting[LENGTH]),
-            {length: found[length] for length in range(LONGEST + 1)},
-            found[ADAPTIVE],
+            {length: tuple(seen[length]) for length in range(LONGEST + 1)},
+            tuple(seen[ADAPTIVE]),
         )
 
-    def _window(self, arm: Arm) -> TimedBatches:
-        batch, choice = arm
+    def tokens(self, batch: int, seconds: float) -> int:
+        """Return how many tokens plain decoding writes in so many seconds at a number of requests."""
+        if batch not in self._plain:
+            self._timer.engine.apply({LENGTH: 0})
+            self._plain[batch] = self._timer.work(batch, 48 * batch, 0).tokens_per_s
+        return max(8 * batch, round(seconds * self._plain[batch]))
+
+    def put(self, choice: int | str, plan: Plan, draft: str) -> None:
+        """Put a fixed length or the plan in force."""
         if choice == ADAPTIVE:
-            assert self._plan is not None
-            if self._timer.engine.followed[0] != self._plan:
-                self._timer.engine.follow(self._plan)
+            if self._timer.engine.followed[0] != plan:
+                self._timer.engine.follow(plan)
         else:
-            self._timer.engine.apply({LENGTH: int(choice), DRAFT: self._draft})
-        self._timer.settle(batch)
-        shown = self._timer.window(self._terms.seconds)
+            self._timer.engine.apply({LENGTH: int(choice), DRAFT: draft})
+
+    def _window(self, arm: Arm) -> TimedBatches:
+        text, batch, choice = arm
+        tokens = self.tokens(batch, self._terms.seconds)
+        assert self._plan is not None
+        self.put(choice, self._plan, self._draft)
+        shown = self._timer.work(batch, tokens, TEXT_STEP * text)
         return TimedBatches(1.0 / shown.tokens_per_s, 0.0, shown.foreign)
 
     def _asked(self, number: int, asked: Try) -> Trial:
@@ -147,10 +169,11 @@ class EngineBench:
         return self._trial(number, asked.setting, batch, Phase.TUNING)
 
     def _trial(self, number: int, setting: Setting, batch: int, phase: Phase) -> Trial:
+        tokens = self.tokens(batch, self._terms.seconds)
         self._timer.engine.apply(setting)
-        self._timer.settle(batch)
         shown = [
-            self._timer.window(self._terms.seconds / 2.0) for _ in range(2 * self._terms.rounds)
+            self._timer.work(batch, tokens, TEXT_STEP * (PROFILED + k))
+            for k in range(self._terms.rounds)
         ]
         found = estimates(shown, int(setting[LENGTH]))
         return profiling_trial(number, setting, float(batch), found, phase)
@@ -186,11 +209,6 @@ def estimates(windows: Sequence[DecodingWindow], length: int) -> dict[str, Estim
     return shown
 
 
-def _rate(windows: Sequence[TimedBatches]) -> tuple[float, float]:
-    mean = mean_of(windows)
-    return 1.0 / mean.latency_s, mean.stderr_s / mean.latency_s**2
-
-
 def segments(moments_s: Sequence[float], count: int, most: int) -> list[int]:
     """Return how many requests decode in each of `count` equal stretches of a trace of arrivals.
 
@@ -219,23 +237,25 @@ class MovingRates:
 
 
 def moving(
-    timer: TextTimer, plan: Plan, draft: str, loads: Sequence[int], seconds: float
+    bench: EngineBench,
+    timer: TextTimer,
+    plan: Plan,
+    draft: str,
+    loads: Sequence[int],
+    seconds: float,
 ) -> MovingRates:
-    """Return what each choice does under the same moving load, stretch by stretch in turns."""
+    """Return what each choice does with the same texts under the same moving load, stretch by stretch."""
     arms: list[int | str] = [*range(LONGEST + 1), ADAPTIVE]
-    tokens: dict[int | str, float] = dict.fromkeys(arms, 0.0)
     spent: dict[int | str, float] = dict.fromkeys(arms, 0.0)
+    written = 0
     for turn, requests in enumerate(loads):
+        tokens = bench.tokens(requests, seconds)
+        written += tokens
         for arm in arms[turn % len(arms) :] + arms[: turn % len(arms)]:
-            if arm == ADAPTIVE:
-                timer.engine.follow(plan)
-            else:
-                timer.engine.apply({LENGTH: int(arm), DRAFT: draft})
-            timer.settle(requests, 0.1)
-            shown = timer.window(seconds)
-            tokens[arm] += shown.totals.tokens
-            spent[arm] += shown.seconds
-    rates = {arm: tokens[arm] / spent[arm] for arm in arms}
+            bench.put(arm, plan, draft)
+            shown = timer.work(requests, tokens, TEXT_STEP * turn)
+            spent[arm] += tokens / shown.tokens_per_s
+    rates = {arm: written / spent[arm] for arm in arms}
     return MovingRates(tuple(loads), {n: rates[n] for n in range(LONGEST + 1)}, rates[ADAPTIVE])
 
 
@@ -255,13 +275,12 @@ def collapse(
     """Let acceptance collapse in mid-run, and return what the engine does about it."""
     timer.engine.apply({LENGTH: 0})
     timer.settle(requests)
-    timer.load(requests, "noise")
+    timer.load(requests, random=True)
     plain = timer.window(seconds).tokens_per_s
-    timer.load(requests, "source")
     timer.engine.follow(plan)
-    timer.settle(requests, seconds)
+    timer.settle(requests)
     before = timer.window(seconds).tokens_per_s
-    timer.load(requests, "noise")
+    timer.load(requests, random=True)
     looks = [timer.window(look_s) for _ in range(round(2.0 * seconds / look_s))]
     drafted = [look.totals.drafted / max(1, look.totals.tokens) for look in looks]
     quiet = next(
@@ -289,7 +308,7 @@ class DraftRates:
 
 
 def drafts(
-    timer: TextTimer, batch: int, length: int, rounds: int, seconds: float
+    bench: EngineBench, timer: TextTimer, batch: int, length: int, rounds: int, seconds: float
 ) -> list[DraftRates]:
     """Return each draft's rates at a load, the prediction from its parts' times and its acceptance.
 
@@ -300,9 +319,9 @@ def drafts(
     seen: dict[str, list[DecodingWindow]] = {name: [] for name in names}
     for turn in range(2 * rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            tokens = bench.tokens(batch, seconds)
             timer.engine.apply({LENGTH: length, DRAFT: name})
-            timer.settle(batch)
-            seen[name].append(timer.window(seconds))
+            seen[name].append(timer.work(batch, tokens, TEXT_STEP * turn))
     found = []
     for name, windows in seen.items():
         parts, judged = windows[::2], windows[1::2]

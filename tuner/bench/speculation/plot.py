@@ -16,12 +16,12 @@ def draw(path: Path, result: SpeculationResult) -> None:
     axes = figure.add_subplot()
     for batch in result.batches:
         lengths = sorted(batch.fixed)
-        means, errors = zip(*(batch.fixed[length] for length in lengths), strict=True)
+        means, errors = zip(*map(batch.rate, lengths), strict=True)
         line = axes.errorbar(
             lengths, means, errors, marker="o", markersize=3, capsize=2, linewidth=1
         )
         colour = line.lines[0].get_color()
-        axes.plot(batch.planned, batch.fixed[batch.planned][0], "s", markersize=9, color=colour)
+        axes.plot(batch.planned, batch.rate(batch.planned)[0], "s", markersize=9, color=colour)
         axes.annotate(f"{batch.batch} requests", (lengths[-1], means[-1]), (5, -3),
                       textcoords="offset points", color=colour, fontsize=8)  # fmt: skip
     axes.plot([], [], "s", color="grey", label="chosen by the plan")

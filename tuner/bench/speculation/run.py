@@ -57,9 +57,9 @@ class SpeculationResult:
                 "best_fixed": b.best,
                 "adaptive_over_off": b.ratio(0),
                 "adaptive_over_best": b.ratio(b.best),
-                "planned_over_best": b.fixed[b.planned][0] / b.fixed[b.best][0],
-                "fixed": {str(length): rate for length, rate in b.fixed.items()},
-                "adaptive": b.adaptive,
+                "planned_over_best": b.rate(b.planned)[0] / b.rate(b.best)[0],
+                "fixed": {str(length): b.rate(length) for length in b.fixed},
+                "adaptive": b.rate(None),
             }
             for b in self.batches
         ]
@@ -112,7 +112,7 @@ def judge(
         compared = [
             found
             for batch, length in DRAFTED_AT
-            for found in drafts(timer, batch, length, terms.rounds, terms.seconds)
+            for found in drafts(bench, timer, batch, length, terms.rounds, terms.seconds)
         ]
         at = {
             d: [r.measured for r in compared if r.draft == d] for d in {r.draft for r in compared}
@@ -122,7 +122,7 @@ def judge(
         rates = tuple(bench.rates(batch, table.plan, best) for batch in BATCHES)
         report("moving load")
         loads = segments(arrivals_s, STRETCHES, BATCHES[-1])
-        moved = moving(timer, table.plan, best, loads, terms.seconds / 2.0)
+        moved = moving(bench, timer, table.plan, best, loads, terms.seconds / 2.0)
         report("collapse of acceptance")
         fell = collapse(timer, table.plan, 1, 10.0)
     by_load = [[r for r in compared if r.batch == batch] for batch, _ in DRAFTED_AT]

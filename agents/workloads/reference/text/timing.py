@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,12 @@ from agents.workloads.reference.text.totals import EngineTotals
 from agents.workloads.reference.text.training import Progress
 from tuner import malloc
 
+TEXTS = 512
 TOKENS = 96
 """Of each request: with its prompt well within the context."""
+LOOK_S = 0.002
+RANDOM = 20.0
+"""At this temperature every byte is as likely as any other, and no draft is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,9 @@ class TextTimer:
         malloc.keep()
         self.engine = TextEngine(open_decoder(TrainingRecipe(), cache, progress))
         self._stat = stat
-        self._prompts = {kind: _endless(kind) for kind in ("source", "noise")}
-        self._wanted, self._kind, self._inside = 0, "source", 0
+        self._prompts = itertools.cycle(corpus.prompts(TEXTS, 0))
+        self._wanted, self._random = 0, False
+        self._live: set[DecodingSequence] = set()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -57,53 +62,76 @@ class TextTimer:
         try:
             yield self
         finally:
-            self._wanted = 0
+            self.clear()
             self.engine.close()
 
-    def load(self, requests: int, kind: str = "source") -> None:
-        """Keep so many requests decoding from now on, of source text or of noise."""
+    def load(self, requests: int, *, random: bool = False) -> None:
+        """Keep so many requests decoding from now on: source text, or bytes that nothing foretells."""
         with self._lock:
-            self._wanted, self._kind = requests, kind
-            missing = requests - self._inside
-            self._inside += max(0, missing)
+            self._wanted, self._random = requests, random
+            missing = max(0, requests - len(self._live))
         for _ in range(missing):
             self._submit()
 
-    def settle(self, requests: int, seconds: float = 0.3) -> None:
-        """Offer a load, and wait until it decodes and a moment beyond."""
+    def clear(self) -> None:
+        """End all requests at once, and wait until they have left."""
+        with self._lock:
+            self._wanted, left, self._live = 0, self._live, set()
+        for sequence in left:
+            sequence.cancelled = True
+        while self.engine.inside != (0, 0):
+            time.sleep(LOOK_S)
+
+    def settle(self, requests: int, text: int = 0) -> None:
+        """Begin anew at a place in the texts, and wait until so many requests decode."""
+        self.clear()
+        texts = corpus.prompts(TEXTS, 0)
+        self._prompts = itertools.cycle(texts[text % TEXTS :] + texts[: text % TEXTS])
         self.load(requests)
-        while self.engine.inside[1] != requests:
-            time.sleep(0.005)
-        time.sleep(seconds)
+        while self.engine.inside[1] < requests:
+            time.sleep(LOOK_S)
+
+    def work(self, requests: int, tokens: int, text: int) -> DecodingWindow:
+        """Return what so many tokens from a place in the texts take: whatever is set writes the same."""
+        self.settle(requests, text)
+        return self._until(lambda done: done.tokens >= tokens)
 
     def window(self, seconds: float) -> DecodingWindow:
         """Return what is done in so many seconds from now."""
+        end = time.perf_counter() + seconds
+        return self._until(lambda done: time.perf_counter() >= end)
+
+    def _until(self, enough: Callable[[EngineTotals], bool]) -> DecodingWindow:
         before, busy, own = self.engine.totals, self._busy_s(), time.process_time()
         began = time.perf_counter()
-        time.sleep(seconds)
-        after, spent = self.engine.totals, time.perf_counter() - began
+        while not enough(done := self.engine.totals.since(before)):
+            time.sleep(LOOK_S)
+        spent = time.perf_counter() - began
         foreign_s = (self._busy_s() - busy) - (time.process_time() - own)
         share = max(0.0, foreign_s) / (spent * (os.cpu_count() or 1))
-        return DecodingWindow(after.since(before), spent, share)
+        return DecodingWindow(done, spent, share)
 
     def _submit(self) -> None:
-        tokens = encode(next(self._prompts[self._kind]))
-        self.engine.submit(DecodingSequence(tokens, TOKENS, self._deliver, ignores_eos=True))
+        def deliver(tokens: Sequence[int], ended: bool) -> None:
+            if ended:
+                self._ended(sequence)
 
-    def _deliver(self, tokens: Sequence[int], ended: bool) -> None:
-        if not ended:
-            return
+        sequence = DecodingSequence(encode(next(self._prompts)), TOKENS, deliver, ignores_eos=True)
         with self._lock:
-            again = self._inside <= self._wanted
-            self._inside -= not again
+            if self._random:
+                sequence.temperature = RANDOM
+            self._live.add(sequence)
+        self.engine.submit(sequence)
+
+    def _ended(self, sequence: DecodingSequence) -> None:
+        with self._lock:
+            if sequence not in self._live:
+                return
+            self._live.remove(sequence)
+            again = len(self._live) < self._wanted
         if again:
             self._submit()
 
     def _busy_s(self) -> float:
         fields = [int(x) for x in self._stat.read_text().split("\n", 1)[0].split()[1:9]]
         return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-
-
-def _endless(kind: str) -> Iterator[str]:
-    made = corpus.prompts(512, 0) if kind == "source" else corpus.noise(512, 0)
-    return itertools.cycle(made)

@@ -21,7 +21,12 @@ def window(rate: float) -> DecodingWindow:
 def test_windows_show_rates_shares_by_position_and_the_parts_of_a_step() -> None:
     shown = estimates([window(100.0), window(110.0)], 4)
     assert shown["throughput_per_s"].mean == 105.0 and shown["throughput_per_s"].stderr == 5.0
-    assert [round(shown[f"accepted_at_{i}"].mean, 3) for i in (1, 2, 3, 4)] == [0.833, 0.5, 0.333, 0.333]
+    assert [round(shown[f"accepted_at_{i}"].mean, 3) for i in (1, 2, 3, 4)] == [
+        0.833,
+        0.5,
+        0.333,
+        0.333,
+    ]
     assert shown["verify_ms"].mean == pytest.approx(10.0)
     assert shown["draft_ms"].mean == pytest.approx(1.0)
 

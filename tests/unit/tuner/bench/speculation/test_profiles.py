@@ -9,13 +9,14 @@ import pytest
 from tuner.bench.speculation.profiles import (
     DRAFT,
     LENGTH,
+    RATE,
     SIGNAL,
     planned,
     profiling_trial,
     read_profile,
     write_profile,
 )
-from tuner.core import Estimate, InvalidInput, Phase, StoreError, Trial
+from tuner.core import Estimate, InvalidInput, Phase, Setting, StoreError, Trial
 
 ACCEPTED = (0.8, 0.6, 0.45, 0.35)
 
@@ -31,11 +32,13 @@ def windows() -> list[Trial]:
     found = []
     for number, (batch, length) in enumerate(cells, 3):
         shown = {
-            "throughput_per_s": Estimate.of_mean(rate(batch, length), 0.01 * rate(batch, length), 50)
+            "throughput_per_s": Estimate.of_mean(
+                rate(batch, length), 0.01 * rate(batch, length), 50
+            )
         }
         for position in range(length):
             shown[f"accepted_at_{position + 1}"] = Estimate.of_mean(ACCEPTED[position], 0.01, 500)
-        setting = {LENGTH: length, DRAFT: "wide"}
+        setting: Setting = {LENGTH: length, DRAFT: "wide"}
         found.append(profiling_trial(number, setting, float(batch), shown, Phase.TUNING))
     return found
 
@@ -58,9 +61,9 @@ def test_what_was_written_is_read_back_and_planned(tmp_path: Path) -> None:
 
 def rows() -> list[dict[str, str]]:
     return [
-        {SIGNAL: "1", LENGTH: "0", DRAFT: "wide", "throughput_per_s": "90", "throughput_per_s_stderr": "1"},
-        {SIGNAL: "1", LENGTH: "4", DRAFT: "wide", "throughput_per_s": "150", "throughput_per_s_stderr": "1"},
-    ]  # fmt: skip
+        {SIGNAL: "1", LENGTH: length, DRAFT: "wide", RATE: rate_, f"{RATE}_stderr": "1"}
+        for length, rate_ in (("0", "90"), ("4", "150"))
+    ]
 
 
 @pytest.mark.parametrize(
