@@ -88,7 +88,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_quarter_of_the_measured_tree_sweep_comes_within_four_percent() -> None:
-    beside = Path(__file__).parents[5] / "shared" / "data" / "speculation"
+    beside = Path(__file__).parents[6] / "shared" / "data" / "speculation"
     folder = Path(os.environ.get("JOULETUNE_SPECULATION", beside))
     path = folder / "dynatree_tree_sweep.csv"
     if not path.is_file():
