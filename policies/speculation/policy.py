@@ -35,10 +35,10 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 SHARE = 0.25
 """The share of the grid's points that is measured at most."""
 LEAST_POINTS = 5
-ENOUGH = 0.002
+ENOUGH = 0.0002
 """What another window would gain less than, over all batches, is not worth it."""
-SURE = 0.005
-"""A batch whose other lengths are expected to gain less than this share is settled."""
+SURE = 0.001
+"""A batch whose truly best length is expected to gain less than this share is settled."""
 MARGIN = 0.005
 """Rows that differ by less than this share are one."""
 NOISE = 0.03

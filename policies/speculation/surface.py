@@ -11,8 +11,7 @@ Yan et al., arXiv 2402.01528). Here that is one model of all cells at once, in l
 The parameters have a wide normal prior and those of neighbouring batches and like drafts go
 together. The posterior is that of the linearised model about its most likely parameters (iterated
 Gauss–Newton), so that the costs of all cells are jointly normal. Energy per step is modelled the
-same way as time. Form and prior are our own choice; they were chosen on made-up machines, never on
-the sweep that `tuner.bench.speculation` replays.
+same way as time. Form and prior are our own choice; the constants were chosen on made-up machines.
 """
 
 from __future__ import annotations
