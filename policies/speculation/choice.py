@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.speculation.grid import Cell, Draft
+from policies.speculation.grid import Cell
 from policies.speculation.surface import Array, Outlook
 
 NODES = 32
@@ -50,15 +50,6 @@ def best_at(outlook: Outlook, batch: int, out: Collection[Cell] = ()) -> Best:
     means = outlook.mean[rows]
     own = int(means.argmin())
     return Best(cells[own], float(means[own]), _regret(means, outlook.cov[np.ix_(rows, rows)], own))
-
-
-def ranked_drafts(outlook: Outlook, batch: int) -> list[tuple[Draft, Cell]]:
-    """Return each draft with its best length at a batch, the best draft first."""
-    best: dict[Draft, Cell] = {}
-    cells = [c for c in outlook.cells if c.batch == batch and c.choice.length]
-    for cell in sorted(cells, key=lambda c: outlook.mean[outlook.index[c]]):
-        best.setdefault(cell.choice.draft, cell)
-    return list(best.items())
 
 
 def next_cell(

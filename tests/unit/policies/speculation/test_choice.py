@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.speculation.choice import best_at, cost_per_token, next_cell, ranked_drafts
+from policies.speculation.choice import best_at, cost_per_token, next_cell
 from policies.speculation.grid import Cell, Choice
 from policies.speculation.surface import Outlook
 
@@ -67,12 +67,3 @@ def test_a_window_that_tells_nothing_gains_nothing() -> None:
 
 def test_where_nothing_is_left_there_is_no_next_window() -> None:
     assert next_cell(outlook([0.0], [0.1]), [], 0.02) is None
-
-
-def test_drafts_are_ranked_by_the_best_of_their_lengths() -> None:
-    grid = (*cells(1, 3, "deep"), *cells(1, 3, "wide"))
-    known = outlook([0.0, -1.0, -0.2, 0.0, -0.5, -1.5], [0.1] * 6, grid)
-    assert [(d, c.choice.length) for d, c in ranked_drafts(known, 1)] == [
-        (("wide",), 2),
-        (("deep",), 1),
-    ]
