@@ -144,7 +144,7 @@ def speculation(told: Told) -> list[str]:
         f"trace's arrivals do: {moving['adaptive_over_off']:.2f} × off, "
         f"{moving['adaptive_over_single_best']:.2f} × the best single length ({moving['single_best']}).",
         "",
-        f"Source text becomes noise at one request: drafting stopped "
+        f"Source text becomes random bytes at one request, drafted by `ngram`: drafting stopped "
         f"{'never' if stopped is None else f'after {stopped:.2g} s'}, "
         f"{fell['after'] / fell['plain_after']:.2f} × plain decoding over the 20 s that followed.",
         "",

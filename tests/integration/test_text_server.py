@@ -14,20 +14,15 @@ pytest.importorskip("torch", reason="the text workload needs torch")
 from agents.load import exposition
 from agents.workloads.reference.text.recipe import TARGET, save
 from tests.integration.reference import eventually
-from tests.integration.text import COMMAND, DRAFT, KNOWN, PLAN, UNKNOWN, RunningText, make
+from tests.integration.text import COMMAND, DRAFT, KNOWN, PLAN, UNKNOWN, RunningText
 from tests.unit.agents.workloads.reference.text.models import tiny
 
 SLOW_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
-def running(models: Path) -> Iterator[RunningText]:
-    running = RunningText(models)
+def running(text_models: Path) -> Iterator[RunningText]:
+    running = RunningText(text_models)
     yield running
     running.close()
 
@@ -173,8 +168,8 @@ def test_a_page_under_a_name_of_its_own_reaches_nothing(server: RunningText) -> 
     assert server.get("/knobs")["setting"]["speculation_length"] == 0
 
 
-def test_killed_it_breaks_off_and_starts_again_at_its_default(models: Path) -> None:
-    first = RunningText(models)
+def test_killed_it_breaks_off_and_starts_again_at_its_default(text_models: Path) -> None:
+    first = RunningText(text_models)
     again = None
     try:
         before = first.get("/stats")["incarnation"]
@@ -189,7 +184,7 @@ def test_killed_it_breaks_off_and_starts_again_at_its_default(models: Path) -> N
             for _ in response.iter_lines():
                 pass
             first.get("/stats")
-        again = RunningText(models, port=int(first.url.rpartition(":")[2]))
+        again = RunningText(text_models, port=int(first.url.rpartition(":")[2]))
         assert again.get("/stats")["incarnation"] != before
         assert again.get("/plan") == {"plan": None, "row": None}
         assert again.get("/knobs")["setting"]["speculation_length"] == 0
@@ -200,8 +195,8 @@ def test_killed_it_breaks_off_and_starts_again_at_its_default(models: Path) -> N
             again.close()
 
 
-def test_a_signal_ends_it_gracefully(models: Path) -> None:
-    running = RunningText(models)
+def test_a_signal_ends_it_gracefully(text_models: Path) -> None:
+    running = RunningText(text_models)
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(SLOW_S) == 0
     running.close()

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agents.workloads.reference.text.decoding import NGRAM
 from agents.workloads.reference.text.engine import DRAFT, LENGTH, LONGEST, SIGNAL
 from agents.workloads.reference.text.timing import DecodingWindow, TextTimer
 from agents.workloads.reference.text.totals import EngineTotals
@@ -272,7 +273,13 @@ class Collapse:
 def collapse(
     timer: TextTimer, plan: Plan, requests: int, seconds: float, look_s: float = 0.25
 ) -> Collapse:
-    """Let acceptance collapse in mid-run, and return what the engine does about it."""
+    """Let acceptance collapse in mid-run, and return what the engine does about it.
+
+    Source text gives way to random bytes, and the plan drafts by what followed before (`ngram`): a model
+    distilled from the target goes on being right whatever it is that the target writes.
+    """
+    rows = tuple(replace(row, setting={**row.setting, DRAFT: NGRAM}) for row in plan.rows)
+    plan = replace(plan, rows=rows)
     timer.engine.apply({LENGTH: 0})
     timer.settle(requests)
     timer.load(requests, random=True)

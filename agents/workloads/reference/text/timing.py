@@ -26,7 +26,7 @@ TOKENS = 96
 """Of each request: with its prompt well within the context."""
 LOOK_S = 0.002
 RANDOM = 20.0
-"""At this temperature every byte is as likely as any other, and no draft is right."""
+"""At this temperature every byte is as likely as any other: what followed before never does again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class TextTimer:
             self.engine.close()
 
     def load(self, requests: int, *, random: bool = False) -> None:
-        """Keep so many requests decoding from now on: source text, or bytes that nothing foretells."""
+        """Keep so many requests decoding from now on: source text, or bytes drawn at random."""
         with self._lock:
             self._wanted, self._random = requests, random
             missing = max(0, requests - len(self._live))
@@ -118,8 +118,7 @@ class TextTimer:
 
         sequence = DecodingSequence(encode(next(self._prompts)), TOKENS, deliver, ignores_eos=True)
         with self._lock:
-            if self._random:
-                sequence.temperature = RANDOM
+            sequence.temperature = RANDOM if self._random else 0.0
             self._live.add(sequence)
         self.engine.submit(sequence)
 
