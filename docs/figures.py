@@ -146,7 +146,7 @@ def speculation(told: Told) -> list[str]:
         "",
         f"Source text becomes random bytes at one request, drafted by `ngram`: drafting stopped "
         f"{'never' if stopped is None else f'after {stopped:.2g} s'}, "
-        f"{fell['after'] / fell['plain_after']:.2f} × plain decoding over the 20 s that followed.",
+        f"{fell['after'] / fell['plain_after']:.2f} × plain decoding from then on.",
         "",
         f"Drafts, tokens/s predicted and measured: {'; '.join(drafts)}. {told['misranked']} of the pairs "
         "that differ by more than noise were predicted the other way round.",
