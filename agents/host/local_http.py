@@ -19,10 +19,12 @@ def local_url(url: str, hint: str) -> SplitResult:
     """Return a URL's parts. Raises InvalidInput unless it is plain http to a port on loopback."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        local = host == "localhost" or ip_address(host).is_loopback
+        host, port = parts.hostname, parts.port
+        local = host == "localhost" or (host is not None and ip_address(host).is_loopback)
     except ValueError as error:
         raise InvalidInput(f"{url!r} is not an address: {error}", hint=hint) from None
+    if host is None:
+        raise InvalidInput(f"{url!r} is not an address", hint=hint)
     if not local:
         raise InvalidInput(f"{url!r} is not on this machine", hint=hint)
     if parts.scheme != "http" or not port or parts.query:

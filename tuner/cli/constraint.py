@@ -100,11 +100,16 @@ def list_(
     for limit in view.limits:
         value = figure(limit.metric, limit.value, declared=view.quantities)
         typer.echo(f"in force: {limit.metric} {limit.op} {value}")
+    changes = [
+        revision
+        for before, revision in zip([None, *revisions], revisions, strict=False)
+        if before is None or before.constraints != revision.constraints
+    ]
     echo_table(
         ">revision", "when", "who", "constraints", "why",
         rows=(
             (str(r.revision), when(r.at), r.who, joined(r.constraints), r.why)
-            for r in revisions
+            for r in changes
         ),
         nothing=f"study {study} has no revisions",
     )  # fmt: skip

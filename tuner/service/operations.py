@@ -159,9 +159,14 @@ class Operations:
         return self.study(study)
 
     def stop(self, study: str, change: Change) -> StudyView:
-        """End a study for good; its devices go back to their original settings and are free."""
+        """End a study for good; its devices go back to their original settings and are free.
+
+        Ending it twice changes nothing.
+        """
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
+            if found.phase is Phase.STOPPED:
+                return self.study(study)
             why = change.why or f"stopped by {change.who}"
             moved = found.moved(Phase.STOPPED)
             self.loop.abort(found, why)

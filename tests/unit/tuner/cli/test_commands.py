@@ -241,6 +241,23 @@ def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], nam
     assert named in err
 
 
+def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
+    for _ in range(2):
+        code, out, err = ask("study", "stop", study)
+        assert (code, err) == (0, "") and f"study {study} is stopped" in out
+    found = parsed(ask("study", "show", study, "--json"))
+    assert sum(r["why"].startswith("stopped by") for r in found["revisions"]) == 1
+
+
+def test_only_what_changed_the_constraints_is_listed(ask: Ask, study: str) -> None:
+    ask("constraint", "set", study, "latency_p99_ms <= 70", "--why", "new SLO")
+    _, out, _ = ask("constraint", "list", study)
+    rows = [
+        line for line in out.splitlines() if "latency_p99_ms" in line and "in force" not in line
+    ]
+    assert len(rows) == 2 and "new SLO" in rows[1]
+
+
 def test_a_constraint_that_does_not_parse_changes_nothing(ask: Ask, study: str) -> None:
     code, _, err = ask("constraint", "set", study, "latency below 50")
     assert code == 2
