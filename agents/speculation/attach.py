@@ -14,7 +14,7 @@ from agents.target.side import Side
 from tuner.core import Clock, Metric, Scope
 
 LATENCIES = (
-    "latency_mean_ms",
+    *("latency_mean_ms", "latency_p50_ms", "latency_p99_ms"),
     *("inter_token_p50_ms", "inter_token_p99_ms"),
     *("time_to_first_token_p50_ms", "time_to_first_token_p99_ms"),
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tuner.core import Estimate, InvalidInput
 
 PER_STEP = "accepted_per_step"
-"""Accepted tokens of a sequence in a step, where the engine does not tell them by position."""
+"""AcceptedLength tokens of a sequence in a step, where the engine does not tell them by position."""
 CONTRADICTION = 3.3
 """Standard errors by which a window must differ from those before it to replace them: our choice."""
 SCATTER = 0.03
@@ -25,14 +25,14 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedLength:
     """Mean accepted tokens per sequence and step for one length, and the standard error of it."""
 
     mean: float
     stderr: float
 
 
-Lengths = tuple[Accepted, ...]
+Lengths = tuple[AcceptedLength, ...]
 """What is accepted for the lengths 1, 2, … as far as they were measured."""
 
 
@@ -64,7 +64,7 @@ def by_position(shares: Sequence[Estimate]) -> Lengths:
     Raises:
         InvalidInput: a share outside 0 … 1, or above the one of the position before.
     """
-    found: list[Accepted] = []
+    found: list[AcceptedLength] = []
     total = squares = 0.0
     before = 1.0
     steps = _sequence_steps(shares)
@@ -80,7 +80,7 @@ def by_position(shares: Sequence[Estimate]) -> Lengths:
         total += before
         squares += (2 * i - 1) * before
         spread = math.sqrt(max(0.0, squares - total**2) / steps)
-        found.append(Accepted(total, max(spread, 1.0 / (steps + 1.0))))
+        found.append(AcceptedLength(total, max(spread, 1.0 / (steps + 1.0))))
     return tuple(found)
 
 
@@ -104,7 +104,9 @@ def by_mean(mean: Estimate, length: int) -> Lengths:
     for s in range(1, length + 1):
         value = geometric(rate, s)
         model = GEOMETRIC_SD * (1.0 + value) * (length - s) / length
-        found.append(Accepted(value, max(math.hypot(relative * value, model), 1.0 / (mean.n + 1))))
+        found.append(
+            AcceptedLength(value, max(math.hypot(relative * value, model), 1.0 / (mean.n + 1)))
+        )
     return tuple(found)
 
 
@@ -138,15 +140,15 @@ def pooled(windows: Iterable[Lengths]) -> Lengths:
     return pool
 
 
-def _contradict(a: Accepted, b: Accepted) -> bool:
+def _contradict(a: AcceptedLength, b: AcceptedLength) -> bool:
     doubt = math.hypot(a.stderr, b.stderr, SCATTER * (1.0 + max(a.mean, b.mean)))
     return abs(a.mean - b.mean) > CONTRADICTION * doubt
 
 
-def _mean(a: Accepted, b: Accepted) -> Accepted:
+def _mean(a: AcceptedLength, b: AcceptedLength) -> AcceptedLength:
     """Return two values as one, each weighed by its precision."""
     one, other = a.stderr**-2, b.stderr**-2
-    return Accepted((one * a.mean + other * b.mean) / (one + other), (one + other) ** -0.5)
+    return AcceptedLength((one * a.mean + other * b.mean) / (one + other), (one + other) ** -0.5)
 
 
 def _sequence_steps(shares: Sequence[Estimate]) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.speculation.grid import Cell
-from policies.speculation.surface import Array, Outlook
+from policies.speculation.surface import Array, CostSurface
 
 NODES = 32
 DRAWS = 512
@@ -39,7 +39,7 @@ def cost_per_token(verify: float, draft: float, length: int, accepted: float) ->
     return (verify + length * draft) / (accepted + 1.0)
 
 
-def best_at(outlook: Outlook, batch: int, out: Collection[Cell] = ()) -> Best:
+def best_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Best:
     """Return the best cell of a batch, without those that are out.
 
     Raises:
@@ -53,7 +53,7 @@ def best_at(outlook: Outlook, batch: int, out: Collection[Cell] = ()) -> Best:
 
 
 def next_cell(
-    outlook: Outlook, wanted: Iterable[Cell], noise: float, out: Collection[Cell] = ()
+    outlook: CostSurface, wanted: Iterable[Cell], noise: float, out: Collection[Cell] = ()
 ) -> tuple[Cell, float] | None:
     """Return the cell whose window is expected to gain most, and by what share over the batches.
 

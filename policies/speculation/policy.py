@@ -9,8 +9,8 @@ from functools import cached_property
 
 from policies.speculation.choice import Best, best_at, next_cell
 from policies.speculation.grid import Cell, Choice, choices, chosen
-from policies.speculation.surface import Outlook, outlook
-from policies.speculation.windows import Window, believable, observations, shared
+from policies.speculation.surface import CostSurface, outlook
+from policies.speculation.windows import CellWindow, believable, observations, shared
 from tuner.core import (
     Context,
     Done,
@@ -69,7 +69,7 @@ class Speculation:
             return Wait("the baseline has not been measured yet")
         if past.running:
             return Wait("the last trial is still running")
-        search = _Search(past, settings, _batches(past, settings))
+        search = _GridSearch(past, settings, _batches(past, settings))
         return search.plain() or search.informative() or search.done()
 
 
@@ -106,7 +106,7 @@ def _evidence(asked: Sequence[Trial], batch: float) -> bool:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _GridSearch:
     past: Past
     settings: Mapping[Choice, Setting]
     profiled: tuple[int, ...]
@@ -130,7 +130,7 @@ class _Search:
         return tuple(Cell(b, choice) for b in self.batches for choice in self.settings)
 
     @cached_property
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[CellWindow]:
         """What the windows at the grid's cells tell, in their order."""
         pairs = [
             (trial, Cell(batch, choice))
@@ -162,7 +162,7 @@ class _Search:
         return frozenset(broken)
 
     @cached_property
-    def outlook(self) -> Outlook:
+    def outlook(self) -> CostSurface:
         """What every cell is expected to cost."""
         return outlook(self.cells, observations(self.windows, set(self.cells)))
 

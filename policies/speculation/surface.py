@@ -60,7 +60,7 @@ What = Literal["cost", "step", "tokens", "drafting"]
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class CellObservation:
     """The logarithm of something measured at a cell, and its standard error.
 
     `cost`: of a token. `step`: of a step. `tokens`: of the tokens of a sequence in a step. `drafting`:
@@ -74,7 +74,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class CostSurface:
     """The joint normal distribution of the logarithm of each cell's cost per token."""
 
     cells: tuple[Cell, ...]
@@ -87,7 +87,7 @@ class Outlook:
         return {cell: i for i, cell in enumerate(self.cells)}
 
 
-def outlook(cells: Sequence[Cell], seen: Sequence[Observation]) -> Outlook:
+def outlook(cells: Sequence[Cell], seen: Sequence[CellObservation]) -> CostSurface:
     """Return what is expected of every cell once these were seen; without any, the prior.
 
     How rough the machine is, by how much single cells stray from the forms, is not known beforehand: of
@@ -107,7 +107,7 @@ class _Surface:
         self._place: dict[Hashable, int] = {}
         self._mean, self._prior = self._parameters()
 
-    def outlook(self, seen: Sequence[Observation]) -> tuple[Outlook, float]:
+    def outlook(self, seen: Sequence[CellObservation]) -> tuple[CostSurface, float]:
         """Return what is expected of every cell, and the logarithm of how likely what was seen is."""
         at, cov, likely = self._mean.copy(), self._prior, 0.0
         if seen:
@@ -115,10 +115,12 @@ class _Surface:
             costs = [o.value for o in seen if o.what in ("cost", "step")]
             level = math.fsum(costs) / len(costs) if costs else 0.0
             at, cov, likely = self._fit(self._levelled(level), seen)
-        values, slopes = self._linear([Observation("cost", c, 0.0, 1.0) for c in self._cells], at)
-        return Outlook(self._cells, values, slopes @ cov @ slopes.T), likely
+        values, slopes = self._linear(
+            [CellObservation("cost", c, 0.0, 1.0) for c in self._cells], at
+        )
+        return CostSurface(self._cells, values, slopes @ cov @ slopes.T), likely
 
-    def _fit(self, prior: Array, seen: Sequence[Observation]) -> tuple[Array, Array, float]:
+    def _fit(self, prior: Array, seen: Sequence[CellObservation]) -> tuple[Array, Array, float]:
         """Return the most likely parameters, their covariance about them, and the evidence.
 
         They are kept as `prior + P w`: the prior's covariance P is nearly singular.
@@ -155,7 +157,7 @@ class _Surface:
         mean[self._place[("level",)]] = level
         return mean
 
-    def _linear(self, wanted: Sequence[Observation], at: Array) -> tuple[Array, Array]:
+    def _linear(self, wanted: Sequence[CellObservation], at: Array) -> tuple[Array, Array]:
         """Return the values of some functions at these parameters, and their slopes."""
         values, slopes = np.zeros(len(wanted)), np.zeros((len(wanted), len(at)))
 

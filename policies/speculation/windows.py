@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from policies.speculation.acceptance import Lengths, pooled, told
 from policies.speculation.grid import Cell, Choice, Draft
-from policies.speculation.surface import Observation
+from policies.speculation.surface import CellObservation
 from tuner.core import (
     Estimate,
     InvalidInput,
@@ -28,7 +28,7 @@ TOKENS_SD = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class CellWindow:
     """What one window showed at a cell: the logarithm of a token's cost to one sequence, and its parts."""
 
     cell: Cell
@@ -47,7 +47,7 @@ def shared(metric: str, declared: Quantities) -> bool:
     return meaning.kind in (Kind.RATE, Kind.ENERGY) or meaning.over_devices is OverDevices.SUM
 
 
-def window(trial: Trial, cell: Cell, study: Study) -> Window | None:
+def window(trial: Trial, cell: Cell, study: Study) -> CellWindow | None:
     """Return what a trial's window tells, None where it does not show the objective.
 
     Raises:
@@ -58,7 +58,7 @@ def window(trial: Trial, cell: Cell, study: Study) -> Window | None:
     broke = trial.broke is not None and trial.broke.metric == objective.metric
     if score is None or score.mean <= 0.0 or broke:
         return None
-    return Window(
+    return CellWindow(
         cell,
         objective.sign * math.log(score.mean)
         + (math.log(cell.batch) if shared(objective.metric, study.quantities) else 0.0),
@@ -68,9 +68,9 @@ def window(trial: Trial, cell: Cell, study: Study) -> Window | None:
     )
 
 
-def believable(trials: Iterable[tuple[Trial, Cell]], study: Study) -> list[Window]:
+def believable(trials: Iterable[tuple[Trial, Cell]], study: Study) -> list[CellWindow]:
     """Return the windows of trials in their order, without those that tell what cannot be."""
-    found: list[Window] = []
+    found: list[CellWindow] = []
     for trial, cell in sorted(trials, key=lambda pair: pair[0].number):
         try:
             seen = window(trial, cell, study)
@@ -81,7 +81,7 @@ def believable(trials: Iterable[tuple[Trial, Cell]], study: Study) -> list[Windo
     return found
 
 
-def observations(windows: Iterable[Window], grid: Collection[Cell]) -> list[Observation]:
+def observations(windows: Iterable[CellWindow], grid: Collection[Cell]) -> list[CellObservation]:
     """Return what the model of a grid is told: a value of each cell, and l(s) of each draft.
 
     Where a window tells its acceptance, its step's cost is taken instead of its tokens': timings
@@ -99,20 +99,20 @@ def observations(windows: Iterable[Window], grid: Collection[Cell]) -> list[Obse
         if one.drafting is not None:
             shares.setdefault(one.cell, []).append(one.drafting)
     costs = [
-        Observation("step" if by_step else "cost", cell, *_pooled(values))
+        CellObservation("step" if by_step else "cost", cell, *_pooled(values))
         for (by_step, cell), values in whole.items()
     ]
     parts = [
-        Observation("drafting", cell, math.fsum(values) / len(values), TIMING_SD)
+        CellObservation("drafting", cell, math.fsum(values) / len(values), TIMING_SD)
         for cell, values in shares.items()
     ]
     tokens = [one for one in _tokens(seen) if one.cell in grid]
     return [*costs, *parts, *tokens]
 
 
-def _tokens(windows: Iterable[Window]) -> Iterator[Observation]:
+def _tokens(windows: Iterable[CellWindow]) -> Iterator[CellObservation]:
     """Yield what is accepted at each length of each draft: it does not depend on the batch."""
-    drafts: dict[Draft, list[Window]] = {}
+    drafts: dict[Draft, list[CellWindow]] = {}
     for one in windows:
         if one.accepted:
             drafts.setdefault(one.cell.choice.draft, []).append(one)
@@ -121,7 +121,7 @@ def _tokens(windows: Iterable[Window]) -> Iterator[Observation]:
         for length, accepted in enumerate(pooled(w.accepted for w in seen), start=1):
             sd = math.hypot(TOKENS_SD, accepted.stderr / (1.0 + accepted.mean))
             cell = Cell(batch, Choice(length, draft))
-            yield Observation("tokens", cell, math.log1p(accepted.mean), sd)
+            yield CellObservation("tokens", cell, math.log1p(accepted.mean), sd)
 
 
 def _drafting(shown: Mapping[str, Estimate], length: int) -> float | None:

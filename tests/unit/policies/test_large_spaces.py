@@ -6,7 +6,7 @@ import pytest
 
 from policies import POLICIES, load_policy
 from tests.builders import asked, baseline, knob, past, surface, trial
-from tuner.core import Done, Part, Space, Try, setting_key
+from tuner.core import Done, InvalidInput, Part, Space, Try, setting_key
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -38,7 +38,7 @@ def _no_walk_through_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Space, "grid", refused)
 
 
-@pytest.mark.parametrize("name", list(POLICIES))
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "speculation"])
 def test_a_million_settings_are_searched_and_not_enumerated(name: str) -> None:
     at, policy = asked(3, space=MILLION), load_policy(name)
     trials = baseline(at)
@@ -50,6 +50,12 @@ def test_a_million_settings_are_searched_and_not_enumerated(name: str) -> None:
     held, before = (surface(s).estimates for s in (answer.plan.rows[0].setting, at.baseline))
     assert held["latency_p99_ms"].high <= 1.2 * before["latency_p99_ms"].mean
     assert held["energy_j"].mean < before["energy_j"].mean or name != OURS
+
+
+def test_speculation_refuses_what_does_not_speculate_before_it_counts() -> None:
+    at = asked(3, space=MILLION)
+    with pytest.raises(InvalidInput, match="sets one knob of the role speculation_length"):
+        load_policy("speculation").suggest(past(at, baseline(at)))
 
 
 def test_packrat_answers_among_a_million_packings() -> None:

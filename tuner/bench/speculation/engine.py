@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from agents.workloads.reference.text.decoding import NGRAM
 from agents.workloads.reference.text.engine import DRAFT, LENGTH, LONGEST, SIGNAL
-from agents.workloads.reference.text.timing import DecodingWindow, TextTimer
+from agents.workloads.reference.text.timing import TextTimer, EngineWindow
 from agents.workloads.reference.text.totals import EngineTotals
 from policies import load_policy
 from tuner.bench.speculation.profiles import profiling_study, profiling_trial
@@ -186,7 +186,7 @@ class EngineBench:
         )
 
 
-def estimates(windows: Sequence[DecodingWindow], length: int) -> dict[str, Estimate]:
+def estimates(windows: Sequence[EngineWindow], length: int) -> dict[str, Estimate]:
     """Return what windows of one setting show, under the names that an agent gives them."""
     rates = [w.tokens_per_s for w in windows]
     stderr = statistics.stdev(rates) / math.sqrt(len(rates))
@@ -323,7 +323,7 @@ def drafts(
     windows than the measured rate.
     """
     names = [str(name) for name in timer.engine.space.knob(DRAFT).values]
-    seen: dict[str, list[DecodingWindow]] = {name: [] for name in names}
+    seen: dict[str, list[EngineWindow]] = {name: [] for name in names}
     for turn in range(2 * rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             tokens = bench.tokens(batch, seconds)

@@ -59,7 +59,7 @@ class _Attention(nn.Module):
         self.v_proj = nn.Linear(config.dim, config.kv_heads * width, bias=False)
         self.o_proj = nn.Linear(config.heads * width, config.dim, bias=False)
 
-    def forward(self, x: Tensor, turn: Tensor, seen: _Seen | None, layer: int) -> Tensor:
+    def forward(self, x: Tensor, turn: Tensor, seen: _CachedPass | None, layer: int) -> Tensor:
         rows, tokens, _ = x.shape
         query = _rotated(self._split(self.q_proj(x), self.heads), turn)
         key = _rotated(self._split(self.k_proj(x), self.kv_heads), turn)
@@ -101,7 +101,7 @@ class _Block(nn.Module):
         self.input_layernorm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.dim, eps=config.norm_eps)
 
-    def forward(self, x: Tensor, turn: Tensor, seen: _Seen | None, layer: int) -> Tensor:
+    def forward(self, x: Tensor, turn: Tensor, seen: _CachedPass | None, layer: int) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), turn, seen, layer)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
@@ -116,7 +116,7 @@ class _Decoder(nn.Module):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _CachedPass:
     """What a pass over cached sequences reads and writes: the first `rows` slots, up to `longest`."""
 
     cache: KeyValueCache
@@ -173,10 +173,10 @@ class TextModel(nn.Module):
         longest = int(starts.max()) + tokens.shape[1]
         mask = torch.arange(longest, device=tokens.device) <= places[:, None, :, None]
         rows = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
-        seen = _Seen(cache, first_slot, rows, places, longest, mask)
+        seen = _CachedPass(cache, first_slot, rows, places, longest, mask)
         return self._through(tokens, self._turn[:, places][:, :, None], seen)
 
-    def _through(self, tokens: Tensor, turn: Tensor, seen: _Seen | None) -> Tensor:
+    def _through(self, tokens: Tensor, turn: Tensor, seen: _CachedPass | None) -> Tensor:
         x = self.model.embed_tokens(tokens)
         for layer, block in enumerate(self.model.layers):
             x = block(x, turn, seen, layer)

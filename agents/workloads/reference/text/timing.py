@@ -30,7 +30,7 @@ RANDOM = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class DecodingWindow:
+class EngineWindow:
     """A window: what the engine did, over how many seconds, and the share of the cores others took."""
 
     totals: EngineTotals
@@ -91,17 +91,17 @@ class TextTimer:
         while self.engine.inside[1] < requests:
             time.sleep(LOOK_S)
 
-    def work(self, requests: int, tokens: int, text: int) -> DecodingWindow:
+    def work(self, requests: int, tokens: int, text: int) -> EngineWindow:
         """Return what so many tokens from a place in the texts take: whatever is set writes the same."""
         self.settle(requests, text)
         return self._until(lambda done: done.tokens >= tokens)
 
-    def window(self, seconds: float) -> DecodingWindow:
+    def window(self, seconds: float) -> EngineWindow:
         """Return what is done in so many seconds from now."""
         end = time.perf_counter() + seconds
         return self._until(lambda done: time.perf_counter() >= end)
 
-    def _until(self, enough: Callable[[EngineTotals], bool]) -> DecodingWindow:
+    def _until(self, enough: Callable[[EngineTotals], bool]) -> EngineWindow:
         before, busy, own = self.engine.totals, self._busy_s(), time.process_time()
         began = time.perf_counter()
         while not enough(done := self.engine.totals.since(before)):
@@ -109,7 +109,7 @@ class TextTimer:
         spent = time.perf_counter() - began
         foreign_s = (self._busy_s() - busy) - (time.process_time() - own)
         share = max(0.0, foreign_s) / (spent * (os.cpu_count() or 1))
-        return DecodingWindow(done, spent, share)
+        return EngineWindow(done, spent, share)
 
     def _submit(self) -> None:
         def deliver(tokens: Sequence[int], ended: bool) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.speculation.acceptance import (
-    Accepted,
+    AcceptedLength,
     acceptance_rate,
     geometric,
     pooled,
@@ -119,4 +119,4 @@ def test_chance_alone_replaces_nothing() -> None:
 def test_a_pool_keeps_longer_lengths_when_shorter_windows_follow() -> None:
     long, short = told(by_position([0.8, 0.6, 0.5]), 3), told(by_position([0.8]), 1)
     assert len(pooled([long, short])) == 3
-    assert isinstance(pooled([long])[0], Accepted)
+    assert isinstance(pooled([long])[0], AcceptedLength)

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from policies.speculation.choice import best_at, cost_per_token, next_cell
 from policies.speculation.grid import Cell, Choice
-from policies.speculation.surface import Outlook
+from policies.speculation.surface import CostSurface
 
 
 def cells(batch: int, lengths: int, draft: str = "a") -> tuple[Cell, ...]:
     return tuple(Cell(batch, Choice(s, (draft,))) for s in range(lengths))
 
 
-def outlook(costs: list[float], sds: list[float], grid: tuple[Cell, ...] = ()) -> Outlook:
-    return Outlook(
+def outlook(costs: list[float], sds: list[float], grid: tuple[Cell, ...] = ()) -> CostSurface:
+    return CostSurface(
         grid or cells(1, len(costs)), np.array(costs), np.diag(np.array(sds, dtype=float) ** 2)
     )
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from policies.speculation.grid import Cell, Choice
-from policies.speculation.surface import Observation, outlook
+from policies.speculation.surface import CellObservation, outlook
 from tests.unit.policies.speculation.machine import BATCHES, Decoder, cpu, gpu
 
 GRID = tuple(Cell(b, Choice(s, ())) for b in BATCHES for s in range(9))
 
 
-def step(batch: int, length: int, seconds: float, sd: float = 0.01) -> Observation:
-    return Observation("step", Cell(batch, Choice(length, ())), math.log(seconds), sd)
+def step(batch: int, length: int, seconds: float, sd: float = 0.01) -> CellObservation:
+    return CellObservation("step", Cell(batch, Choice(length, ())), math.log(seconds), sd)
 
 
 def test_what_was_measured_is_kept_within_its_doubt() -> None:
@@ -53,7 +53,7 @@ def test_plain_steps_of_many_requests_tell_of_longer_steps_of_few() -> None:
 def test_acceptance_tells_how_cheap_a_token_is_at_every_length_up_to_it() -> None:
     def told(rate: float) -> float:
         tokens = [
-            Observation(
+            CellObservation(
                 "tokens",
                 Cell(1, Choice(s, ())),
                 math.log(sum(rate**i for i in range(s + 1))),
@@ -81,7 +81,7 @@ def test_what_is_predicted_is_as_uncertain_as_it_says(
             whole += length * draft.draft_s * machine.drafting(batch)
             seen.append(step(batch, length, whole))
         tokens = [
-            Observation("tokens", Cell(1, Choice(s, ())), math.log1p(draft.accepted(s)), 0.005)
+            CellObservation("tokens", Cell(1, Choice(s, ())), math.log1p(draft.accepted(s)), 0.005)
             for s in range(1, 9)
         ]
         known = outlook(GRID, [*seen, *tokens])
@@ -98,8 +98,8 @@ def test_like_drafts_tell_of_each_other_and_names_do_not() -> None:
         near, far = (Choice(2, (d,)) for d in drafts)  # type: ignore[arg-type]
         grid = (Cell(1, near), Cell(1, far))
         seen = [
-            Observation("cost", grid[0], 0.0, 0.01),
-            Observation("tokens", grid[0], math.log(2.9), 0.005),
+            CellObservation("cost", grid[0], 0.0, 0.01),
+            CellObservation("tokens", grid[0], math.log(2.9), 0.005),
         ]
         known = outlook(grid, seen)
         return float(known.cov[1, 1])

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from agents.host import server_process
 from agents.host.host import HostClock
 from agents.load.generator import LoadShape
 from agents.target.side import (
@@ -420,7 +421,7 @@ class TestReference:
         (tmp_path / "never_ready.py").write_text("import time\ntime.sleep(60)\n")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         monkeypatch.setattr(child, "SERVER", "never_ready")
-        monkeypatch.setattr(child, "START_S", 0.2)
+        monkeypatch.setattr(server_process, "START_S", 0.2)
         began = time.monotonic()
         with pytest.raises(DeviceLost, match="it said nothing"):
             open_workload("reference", seed=0, state_dir=tmp_path, clock=HostClock())

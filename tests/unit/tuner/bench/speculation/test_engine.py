@@ -5,17 +5,17 @@ import pytest
 pytest.importorskip("torch", reason="the text engine needs torch")
 
 from agents.workloads.reference.text.decoding import DecodingStep
-from agents.workloads.reference.text.timing import DecodingWindow
+from agents.workloads.reference.text.timing import EngineWindow
 from agents.workloads.reference.text.totals import EngineTotals
 from tuner.bench.speculation.engine import DraftRates, estimates, misranked, segments
 
 
-def window(rate: float) -> DecodingWindow:
+def window(rate: float) -> EngineWindow:
     totals = EngineTotals()
     for accepted in ((4, 0), (2, 4), (1, 1)):
         totals.add(DecodingStep(2, 4, "wide", accepted, 2 + sum(accepted), 0.004, 0.01, 0.015, 0))
     totals.tokens = round(rate)
-    return DecodingWindow(totals, 1.0, 0.0)
+    return EngineWindow(totals, 1.0, 0.0)
 
 
 def test_windows_show_rates_shares_by_position_and_the_parts_of_a_step() -> None:
@@ -34,7 +34,7 @@ def test_windows_show_rates_shares_by_position_and_the_parts_of_a_step() -> None
 def test_without_drafting_no_acceptance_is_told() -> None:
     totals = EngineTotals()
     totals.add(DecodingStep(2, 0, "", (0, 0), 2, 0.0, 0.01, 0.01, 0))
-    shown = estimates([DecodingWindow(totals, 1.0, 0.0)] * 2, 0)
+    shown = estimates([EngineWindow(totals, 1.0, 0.0)] * 2, 0)
     assert set(shown) == {"throughput_per_s", "verify_ms"}
 
 

@@ -22,8 +22,8 @@ ACCEPTED = (0.8, 0.6, 0.45, 0.35)
 
 
 def rate(batch: int, length: int) -> float:
-    """Drafting pays at few requests, and costs from eight on."""
-    step = 1.0 + 0.1 * length + 0.02 * batch * (1 + length)
+    """Drafting pays at few requests, and costs from sixteen on."""
+    step = 1.0 + 0.1 * length + 0.2 * batch * (1 + length)
     return batch * (1.0 + math.fsum(ACCEPTED[:length])) / step
 
 
