@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from agents.workloads.reference.text.decoding import NGRAM
 from agents.workloads.reference.text.engine import DRAFT, LENGTH, LONGEST, SIGNAL
-from agents.workloads.reference.text.timing import TextTimer, EngineWindow
+from agents.workloads.reference.text.timing import EngineWindow, TextTimer
 from agents.workloads.reference.text.totals import EngineTotals
 from policies import load_policy
 from tuner.bench.speculation.profiles import profiling_study, profiling_trial
