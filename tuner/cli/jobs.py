@@ -18,7 +18,7 @@ MOST_WINDOWS = 4.0
 """A window may be extended to this many times its length while a tail is not yet bounded."""
 
 SIMULATED = RunJob(device="simulated:orin", trials=20, window_s=10.0)
-REAL = RunJob(device="cpu", workload="reference", trials=10, window_s=4.0)
+REAL = RunJob(device="cpu", workload="reference", trials=20, window_s=4.0)
 GPU = RunJob(device="nvidia:0", trials=15, window_s=4.0)
 
 
