@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,19 +15,6 @@ from policies.speculation.grid import Cell
 from policies.speculation.surface import Array, CostSurface
 
 NODES = 32
-DRAWS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best cell of a batch: its expected cost's logarithm, and what the truly best may gain.
-
-    `doubt` is the share by which the truly best cell is expected to be cheaper.
-    """
-
-    cell: Cell
-    mean: float
-    doubt: float
 
 
 def cost_per_token(verify: float, draft: float, length: int, accepted: float) -> float:
@@ -39,17 +25,14 @@ def cost_per_token(verify: float, draft: float, length: int, accepted: float) ->
     return (verify + length * draft) / (accepted + 1.0)
 
 
-def best_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Best:
-    """Return the best cell of a batch, without those that are out.
+def best_at(outlook: CostSurface, batch: int, out: Collection[Cell] = ()) -> Cell:
+    """Return the cheapest cell of a batch, without those that are out.
 
     Raises:
         ValueError: all of them are out.
     """
     cells = [c for c in outlook.cells if c.batch == batch and c not in out]
-    rows = [outlook.index[c] for c in cells]
-    means = outlook.mean[rows]
-    own = int(means.argmin())
-    return Best(cells[own], float(means[own]), _regret(means, outlook.cov[np.ix_(rows, rows)], own))
+    return min(cells, key=lambda cell: float(outlook.mean[outlook.index[cell]]))
 
 
 def next_cell(
@@ -86,14 +69,3 @@ def _gained(
         seen = (mean[rows][:, None] + spread[rows][:, None] * nodes).min(axis=0)
         total += float(mean[rows].min() - weights @ seen)
     return total
-
-
-def _regret(means: Array, cov: Array, own: int) -> float:
-    """Return how much dearer one of several costs is expected to be than the least of them.
-
-    Over draws that are the same each time.
-    """
-    values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    draws = means + np.random.default_rng(0).standard_normal((DRAWS, len(means))) @ root.T
-    return float((draws[:, own] - draws.min(axis=1)).mean())

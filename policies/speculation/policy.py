@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from policies.speculation.choice import Best, best_at, next_cell
+from policies.speculation.choice import best_at, next_cell
 from policies.speculation.grid import Cell, Choice, choices, chosen
 from policies.speculation.surface import CostSurface, outlook
 from policies.speculation.windows import CellWindow, believable, observations, shared
@@ -35,10 +35,6 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 SHARE = 0.25
 """The share of the grid's points that is measured at most."""
 LEAST_POINTS = 5
-ENOUGH = 0.0002
-"""What another window would gain less than, over all batches, is not worth it."""
-SURE = 0.001
-"""A batch whose truly best length is expected to gain less than this share is settled."""
 MARGIN = 0.005
 """Rows that differ by less than this share are one."""
 NOISE = 0.03
@@ -182,7 +178,7 @@ class _GridSearch:
         return None
 
     def informative(self) -> Try | None:
-        """Return the window that is expected to improve the table most; None once that is little."""
+        """Return the window that is expected to improve the table most; None once all are spent."""
         points = len(self.measured)
         most = max(int(SHARE * len(self.cells)), 2 * len(self.batches) + 1, LEAST_POINTS)
         if self.past.left <= 0 or points >= most:
@@ -193,8 +189,6 @@ class _GridSearch:
         if found is None:
             return None
         cell, gain = found
-        if gain < ENOUGH and max(best.doubt for best in self.bests.values()) < SURE:
-            return None
         share = 100.0 * gain / len(self.batches)
         return self._try(cell, f"expected to make the table {share:.2g} % better")
 
@@ -215,7 +209,7 @@ class _GridSearch:
         return Done(plan, f"the length for each number of decoding requests, from {self._account}")
 
     @cached_property
-    def bests(self) -> dict[int, Best]:
+    def bests(self) -> dict[int, Cell]:
         """The best cell of each batch where one is left."""
         return {
             batch: best_at(self.outlook, batch, self._out)
@@ -255,12 +249,12 @@ class _GridSearch:
         best = self.bests.get(batch)
         if best is None:
             rest = chosen(self.settings, self.past.study.baseline)
-            return rest if rest is not None else best_at(self.outlook, batch).cell.choice
+            return rest if rest is not None else best_at(self.outlook, batch).choice
         if before is not None and Cell(batch, before) not in self._out:
             stays = self._cost(Cell(batch, before))
-            if stays - best.mean < MARGIN:
+            if stays - self._cost(best) < MARGIN:
                 return before
-        return best.cell.choice
+        return best.choice
 
     def _gain(self, spans: Sequence[tuple[Choice, list[int]]], k: int) -> float:
         """Return the share that a row saves on its batches, against staying at a neighbouring row."""
