@@ -2,15 +2,17 @@
 
 It speaks the API in the shapes recorded from the llama.cpp of llama-cpp-python 0.3.36 and 0.3.16
 (`--build`): start options, `/health`, `/props`, `/completion` (whole and streamed, with timings) and
-`/metrics`. Of what it drafts it accepts 0, 1, … up to the length, in turn; a drafted token takes an
-eighth of a step. A model file whose text
-differs from the draft's has another vocabulary. `POST /stand-in` breaks it.
+`/metrics`. Of what it drafts it accepts 0, 1, … up to the length, in turn, or with `--rate` each token
+at that rate; a drafted token takes an eighth of a step, and `--crowd-ms` for each request that
+decodes. A model file whose text differs from the draft's has another vocabulary. `POST /stand-in`
+breaks it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import threading
@@ -38,6 +40,7 @@ class State:
         self.gate = threading.Semaphore(options.parallel)
         self.metrics = True
         self.accepts = True
+        self.decoding = 0
         self.reset()
 
     def reset(self) -> None:
@@ -57,6 +60,14 @@ class State:
             name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
             lines += [f'{name}{{position="{i}"}} {n}' for i, n in enumerate(self.by_position)]
         return "\n".join([*lines, ""])
+
+
+def accepted_of(draft: int, length: int, turn: int, rate: float) -> int:
+    """Return how many of a draft's tokens are accepted in a turn."""
+    if not rate:
+        return min(draft, turn % (length + 1))
+    evenly = (turn * 0.618034) % 1.0
+    return min(draft, int(math.log(1.0 - evenly) / math.log(rate)))
 
 
 def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
@@ -92,7 +103,11 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                 self.answer({"error": {"code": 400, "message": "not JSON"}}, 400)
                 return
             with state.gate:
-                self.complete(asked)
+                state.decoding += 1
+                try:
+                    self.complete(asked)
+                finally:
+                    state.decoding -= 1
 
         def break_it(self, asked: dict[str, Any]) -> None:
             if asked.get("die"):
@@ -120,8 +135,9 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
                 draft = min(length, wanted - made - 1)
                 if turn % 2 and state.options.build == "0.3.16":
                     draft = 0  # its every second pass is a plain one
-                time.sleep(draft * state.options.step_ms / 8000.0)
-                taken = min(draft, turn % (length + 1)) if state.accepts else 0
+                drafting_ms = state.options.step_ms / 8 + state.options.crowd_ms * state.decoding
+                time.sleep(draft * drafting_ms / 1000.0)
+                taken = accepted_of(draft, length, turn, state.options.rate) if state.accepts else 0
                 turn += 1
                 with state.lock:
                     if draft:
@@ -187,6 +203,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--build", default="0.3.36")
     parser.add_argument("--step-ms", type=float, default=0.0)
+    parser.add_argument("--crowd-ms", type=float, default=0.0)
+    parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--start-s", type=float, default=0.0)
     parser.add_argument("-m", "--model", default="")
     parser.add_argument("-np", "--parallel", type=int, default=4)
