@@ -50,9 +50,11 @@ def start_proxy(scene: Stage, port: int = 0) -> str:
 def followed(url: str) -> dict[str, Any] | None:
     """Return the plan that the proxy says it follows; None where it does not answer."""
     try:
-        return dict(httpx.get(f"{url}/plan", trust_env=False, timeout=10.0).json())["plan"]
+        answer = httpx.get(f"{url}/plan", trust_env=False, timeout=10.0).json()
     except httpx.TransportError:
         return None
+    plan: dict[str, Any] | None = answer["plan"]
+    return plan
 
 
 def drafted_alone(url: str) -> int:
