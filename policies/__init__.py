@@ -14,6 +14,11 @@ GROUP = "jouletune.policies"
 POLICIES: Mapping[str, str] = {
     "packrat": "policies.packrat:Packrat",
     "speculation": "policies.speculation.policy:Speculation",
+    "fedgpo": "policies.fedgpo.bandit:Bandit",
+    "fedgpo-qlearning": "policies.fedgpo.q_learning:QLearning",
+    "fedgpo-bo": "policies.fedgpo.controls:SearchedRounds",
+    "fedgpo-fixed": "policies.fedgpo.controls:FixedRounds",
+    "fedgpo-random": "policies.fedgpo.controls:RandomRounds",
     "polythrottle": "policies.polythrottle.policy:Polythrottle",
     "polythrottle-two-phase": "policies.polythrottle.policy:TwoPhase",
     "sobol": "policies.sobol:Sobol",

@@ -53,6 +53,12 @@ class Role(StrEnum):
     """How many tokens a draft proposes per step; 0 is off."""
     DRAFT = "draft"
     """Which draft proposes them."""
+    PARTICIPANTS = "participants"
+    """How many clients train in a federated round (K)."""
+    LOCAL_BATCH = "local_batch"
+    """The batch size that a class of clients trains with (B)."""
+    LOCAL_EPOCHS = "local_epochs"
+    """How often a class of clients goes through its data in a round (E)."""
     UNKNOWN = "unknown"
 
     @property

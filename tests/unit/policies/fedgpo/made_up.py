@@ -1,0 +1,119 @@
+"""A made-up federation: what a round brings and takes is known, and so is what it should be set to."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+from tests.builders import START, study, trial
+from tuner.core import (
+    Context,
+    Estimate,
+    Knob,
+    Load,
+    Measurement,
+    Mode,
+    Part,
+    Past,
+    Phase,
+    Policy,
+    Role,
+    Setting,
+    Space,
+    Study,
+    Terms,
+    Trial,
+    Try,
+)
+
+CLASSES = {"high": 1.0, "mid": 1.6, "low": 2.5}
+"""The joules of an epoch of a client of each class."""
+SEND_J = 3.0
+
+
+def space(classes: tuple[str, ...] = tuple(CLASSES)) -> Space:
+    """Return the grid of the issue's: K, and B and E of each class; Flower's defaults."""
+    part = Part.WORKLOAD
+    knobs = [Knob("participants", (10, 20, 50), 50, part, role=Role.PARTICIPANTS)]
+    for name in classes:
+        knobs.append(Knob(f"batch_size.{name}", (8, 16, 32), 32, part, role=Role.LOCAL_BATCH))
+        knobs.append(Knob(f"local_epochs.{name}", (1, 5, 10), 1, part, role=Role.LOCAL_EPOCHS))
+    return Space(tuple(knobs))
+
+
+def federated(seed: int = 0, **changes: object) -> Study:
+    terms = Terms(mode=Mode.CONTINUOUS, allow_estimated=True)
+    fields: dict[str, object] = {"space": space(), "constraints": (), "terms": terms, "seed": seed}
+    return study(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+@dataclass
+class MadeUp:
+    """A federation in training: five epochs are best, fifty participants are a waste."""
+
+    seed: int = 0
+    accuracy: float = 0.1
+    noise: float = 0.1
+
+    def __post_init__(self) -> None:
+        self._dice = random.Random(self.seed)
+
+    def gain(self, setting: Setting) -> float:
+        """Return by how much the logarithm of the error falls in a round."""
+        e = sum(float(setting[f"local_epochs.{n}"]) for n in CLASSES) / len(CLASSES)
+        b = sum(float(setting[f"batch_size.{n}"]) for n in CLASSES) / len(CLASSES)
+        k = float(setting["participants"])
+        return 0.08 * e / (1.0 + e / 6.0) * (16.0 / b) ** 0.3 * (k / 20.0) ** 0.15
+
+    def joules(self, setting: Setting) -> dict[str, float]:
+        """Return what each class takes in a round."""
+        k = float(setting["participants"]) / len(CLASSES)
+        return {
+            name: k * (SEND_J + joules * float(setting[f"local_epochs.{name}"]))
+            for name, joules in CLASSES.items()
+        }
+
+    def efficiency(self, setting: Setting) -> float:
+        return self.gain(setting) / math.fsum(self.joules(setting).values())
+
+    def state(self, number: int) -> Context:
+        return {"accuracy": self.accuracy, "round": float(number)} | {
+            f"{what}.{name}": value
+            for name in CLASSES
+            for what, value in (("load", 0.1 * (number % 3)), ("network_mbps", 60.0))
+        }
+
+    def round(self, number: int, setting: Setting, phase: Phase = Phase.TUNING) -> Trial:
+        """Return the trial of a round, and have trained."""
+        state = self.state(number)
+        fall = self.gain(setting) * math.exp(self._dice.gauss(0.0, self.noise))
+        self.accuracy = 1.0 - (1.0 - self.accuracy) * math.exp(-fall)
+        spent = self.joules(setting)
+        shown = {"energy_j": math.fsum(spent.values()), "accuracy": self.accuracy, "round_s": 10.0}
+        shown |= {f"energy_{name}_j": joules for name, joules in spent.items()}
+        measurement = Measurement(
+            estimates={name: Estimate.of_mean(value, 0.0) for name, value in shown.items()},
+            started_at=START,
+            seconds=10.0,
+            load=Load(int(float(setting["participants"]))),
+            context=state,
+        )
+        return trial(number, setting, measurement, phase=phase)
+
+
+def played(policy: Policy, at: Study, rounds: int) -> tuple[list[Trial], float]:
+    """Return the trials of a training and the joules that the error's logarithm fell by one for."""
+    made = MadeUp(at.seed)
+    trials = [made.round(n, at.baseline, Phase.BASELINE) for n in (1, 2)]
+    for number in range(3, rounds + 1):
+        answer = policy.suggest(situation(at, trials, made))
+        assert isinstance(answer, Try), answer
+        at.space.check(answer.setting)
+        trials.append(made.round(number, answer.setting))
+    joules = math.fsum(t.shown["energy_j"].mean for t in trials)
+    return trials, joules / -math.log((1.0 - made.accuracy) / 0.9)
+
+
+def situation(at: Study, trials: list[Trial], made: MadeUp) -> Past:
+    return Past(study=at, trials=tuple(trials), context=made.state(len(trials) + 1))

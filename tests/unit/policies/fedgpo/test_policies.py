@@ -1,0 +1,95 @@
+"""What all of them promise: pure, replayable, and a clear word for what is no federation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from policies import load_policy
+from tests.builders import SPACE, past
+from tests.unit.policies.fedgpo.made_up import MadeUp, federated, played, situation, space
+from tuner.core import InvalidInput, Phase, Space, Trial, TrialState, Try, Wait
+
+LEARNERS = ["fedgpo", "fedgpo-qlearning"]
+ALL = [*LEARNERS, "fedgpo-bo", "fedgpo-fixed", "fedgpo-random"]
+
+
+def begun(rounds: int = 4) -> tuple[list[Trial], MadeUp]:
+    at, made = federated(), MadeUp()
+    return [made.round(n, at.baseline, Phase.BASELINE) for n in range(1, rounds + 1)], made
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_log_gives_the_same_rounds(name: str) -> None:
+    trials, made = begun()
+    now = situation(federated(), trials, made)
+    reversed_ = situation(federated(), trials[::-1], made)
+    assert load_policy(name).suggest(now) == load_policy(name).suggest(reversed_)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_no_federation_is_refused(name: str) -> None:
+    trials, made = begun()
+    with pytest.raises(InvalidInput, match="participants"):
+        load_policy(name).suggest(situation(federated(space=SPACE), trials, made))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_baseline_comes_first_and_a_running_round_is_waited_for(name: str) -> None:
+    at, (trials, _) = federated(), begun()
+    assert isinstance(load_policy(name).suggest(past(at, [])), Wait)
+    running = replace(trials[-1], state=TrialState.RUNNING, measurement=None, phase=Phase.TUNING)
+    assert isinstance(load_policy(name).suggest(past(at, [*trials[:-1], running])), Wait)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_rounds_that_all_failed_are_no_trouble(name: str) -> None:
+    trials, made = begun()
+    failed = [replace(t, state=TrialState.FAILED, measurement=None) for t in trials[2:]]
+    answer = load_policy(name).suggest(situation(federated(), [*trials[:2], *failed], made))
+    assert isinstance(answer, Try)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_state_that_is_not_told_is_no_trouble(name: str) -> None:
+    trials, _ = begun()
+    assert isinstance(load_policy(name).suggest(past(federated(), trials)), Try)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_single_class_is_a_federation(name: str) -> None:
+    at = federated(space=space(("mid",)))
+    trials, made = begun()
+    own = [replace(t, setting=at.baseline) for t in trials]
+    answer = load_policy(name).suggest(situation(at, own, made))
+    assert isinstance(answer, Try) and answer.setting.keys() == at.baseline.keys()
+
+
+def test_the_bandit_needs_a_fifth_of_the_energy_of_the_defaults_and_less_than_random() -> None:
+    def joules(name: str) -> float:
+        return sum(played(load_policy(name), federated(seed), 40)[1] for seed in (0, 1))
+
+    ours = joules("fedgpo")
+    assert ours < 0.2 * joules("fedgpo-fixed") and ours < 0.5 * joules("fedgpo-random")
+
+
+def test_q_learning_beats_the_defaults() -> None:
+    both = [
+        sum(played(load_policy(name), federated(seed), 60)[1] for seed in range(3))
+        for name in ("fedgpo-qlearning", "fedgpo-fixed")
+    ]
+    assert both[0] < 0.7 * both[1]
+
+
+def test_a_large_space_is_not_enumerated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(of: Space) -> None:
+        raise AssertionError(f"somebody enumerates {of.size} settings")
+
+    many = tuple(f"class{i}" for i in range(8))
+    at = federated(space=space(many))
+    trials, made = begun()
+    own = [replace(t, setting=at.baseline) for t in trials]
+    monkeypatch.setattr(Space, "grid", refused)
+    for name in ALL:
+        assert isinstance(load_policy(name).suggest(situation(at, own, made)), Try)
