@@ -1,0 +1,1 @@
+"""Federated learning as a target: a federation is tuned round by round."""

@@ -1,0 +1,1 @@
+"""Judges policies on federations: energy and time to the same accuracy, against fixed settings."""

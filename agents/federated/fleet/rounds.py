@@ -1,0 +1,147 @@
+"""A federation in training: one round after the other, each at its own setting."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+
+from agents.federated.fleet.devices import Devices
+from agents.federated.fleet.energy import ClientCost, client_cost, waiting_j
+from agents.federated.fleet.population import (
+    Conditions,
+    FleetClient,
+    conditions,
+    population,
+)
+from agents.federated.fleet.task import Task, Weights, averaged, fresh_weights, trained
+from tuner.core import Context, Knob, Part, Role, Setting, Space
+
+CLIENTS = 100
+PARTICIPANTS, BATCHES, EPOCHS = (10, 20, 50), (8, 16, 32), (1, 5, 10)
+FLOWER = {"participants": 50, "batch_size": 32, "local_epochs": 1}
+"""Of the template that `flwr new` writes: half of the clients, 1 epoch, batches of 32."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """What a round showed: the state it began from, and its metrics by name (joules, seconds, shares)."""
+
+    context: Context
+    metrics: Mapping[str, float]
+
+
+def federation_space(classes: Sequence[str]) -> Space:
+    """Return the knobs of a federation with some classes of clients."""
+    part = Part.WORKLOAD
+    knobs = [
+        Knob("participants", PARTICIPANTS, FLOWER["participants"], part, role=Role.PARTICIPANTS)
+    ]
+    for name in classes:
+        batch, epochs = FLOWER["batch_size"], FLOWER["local_epochs"]
+        knobs.append(Knob(f"batch_size.{name}", BATCHES, batch, part, role=Role.LOCAL_BATCH))
+        knobs.append(Knob(f"local_epochs.{name}", EPOCHS, epochs, part, role=Role.LOCAL_EPOCHS))
+    return Space(tuple(knobs))
+
+
+@dataclass
+class FederatedTraining:
+    """A training by federated averaging over clients that differ; pure by its seed and its settings."""
+
+    task: Task
+    devices: Devices
+    seed: int
+    alpha: float | None = None
+    clients: int = CLIENTS
+    round: int = field(default=0, init=False)
+    weights: Weights = field(init=False)
+    accuracy: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.weights = fresh_weights(self.task, self.seed)
+        self.accuracy = self.task.accuracy(self.weights)
+        self.fleet = population(self.devices, self.task.labels, self.clients, self.alpha, self.seed)
+
+    @property
+    def space(self) -> Space:
+        """The knobs of a round."""
+        return federation_space([kind.name for kind in self.devices.classes])
+
+    def state(self) -> Context:
+        """Return what the coming round begins from: each class's clients in the mean."""
+        found: dict[str, float] = {"round": float(self.round + 1), "accuracy": self.accuracy}
+        for kind in self.devices.classes:
+            own = [client for client in self.fleet if client.kind.name == kind.name]
+            now = [self._conditions(client) for client in own]
+            held = [len(np.unique(self.task.labels[c.samples])) / self.task.classes for c in own]
+            if not own:
+                continue
+            found[f"load.{kind.name}"] = fmean(c.load for c in now)
+            found[f"memory.{kind.name}"] = fmean(c.memory for c in now)
+            found[f"network_mbps.{kind.name}"] = fmean(c.link.up_mbps for c in now)
+            found[f"data_classes.{kind.name}"] = fmean(held)
+        return found
+
+    def run(self, setting: Setting) -> RoundResult:
+        """Run one round: K clients drawn by seed train, their weights are averaged."""
+        began, before = self.state(), self.accuracy
+        rng = np.random.default_rng([self.seed, 6, self.round])
+        count = min(int(setting["participants"]), len(self.fleet))
+        chosen = [self.fleet[int(i)] for i in rng.permutation(len(self.fleet))[:count]]
+        updates = [(self._update(client, setting), len(client.samples)) for client in chosen]
+        costs = [(client, self._cost(client, setting)) for client in chosen]
+        self.round += 1
+        self.weights = averaged(updates)
+        self.accuracy = self.task.accuracy(self.weights)
+        metrics = round_metrics(costs, self.devices)
+        progress = {"accuracy": self.accuracy, "accuracy_gain": self.accuracy - before}
+        return RoundResult(
+            began, {**metrics, **progress, "participated": float(count), "failed": 0.0}
+        )
+
+    def _update(self, client: FleetClient, setting: Setting) -> Weights:
+        batch, epochs = _shares(client, setting)
+        order = (self.seed, 7, client.number, self.round)
+        return trained(self.task, self.weights, client.samples, batch, epochs, order)
+
+    def _cost(self, client: FleetClient, setting: Setting) -> ClientCost:
+        batch, epochs = _shares(client, setting)
+        now = self._conditions(client)
+        samples = len(client.samples)
+        return client_cost(
+            client.kind, self.devices.work, now.link, samples, batch, epochs, now.load
+        )
+
+    def _conditions(self, client: FleetClient) -> Conditions:
+        return conditions(self.devices, client, self.round, self.seed)
+
+
+def round_metrics(
+    costs: Sequence[tuple[FleetClient, ClientCost]], devices: Devices
+) -> dict[str, float]:
+    """Return what a round took of its participants: joules by part and by class, seconds, carbon."""
+    round_s = max(cost.seconds for _, cost in costs)
+    waiting = [waiting_j(client.kind, cost, round_s) for client, cost in costs]
+    by_class: dict[str, float] = defaultdict(float)
+    for (client, cost), waits in zip(costs, waiting, strict=True):
+        by_class[client.kind.name] += cost.compute_j + cost.communication_j + waits
+    energy = math.fsum(by_class.values())
+    return {
+        "energy_j": energy,
+        "compute_j": math.fsum(cost.compute_j for _, cost in costs),
+        "communication_j": math.fsum(cost.communication_j for _, cost in costs),
+        "waiting_j": math.fsum(waiting),
+        **{f"energy_{kind.name}_j": by_class[kind.name] for kind in devices.classes},
+        "round_s": round_s,
+        "carbon_g": devices.carbon_g(energy),
+    }
+
+
+def _shares(client: FleetClient, setting: Setting) -> tuple[int, int]:
+    """Return the batch and the epochs of a client's class."""
+    name = client.kind.name
+    return int(setting[f"batch_size.{name}"]), int(setting[f"local_epochs.{name}"])

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agents.federated.fleet.task import Task, averaged, digits, fresh_weights, made, trained
+from tuner.core import InvalidInput
+
+DIGITS = digits(0)
+
+
+def test_the_tasks_are_what_they_are_said_to_be() -> None:
+    assert len(DIGITS.labels) + len(DIGITS.test_labels) == 1797
+    assert (
+        DIGITS.features.shape[1] == 64
+        and 0.0 <= DIGITS.features.min() <= DIGITS.features.max() <= 1.0
+    )
+    other = made(0)
+    assert len(other.labels) + len(other.test_labels) == 12_000
+    counts = np.bincount(other.labels)
+    assert len(counts) == 10 and counts.min() > 200
+
+
+@pytest.mark.parametrize("task", [DIGITS, made(0)], ids=["digits", "made"])
+def test_training_on_all_samples_learns(task: Task) -> None:
+    start = fresh_weights(task, 0)
+    weights = trained(task, start, np.arange(len(task.labels)), 16, 8, (0,))
+    assert task.accuracy(start) < 0.3 < 0.6 < task.accuracy(weights)
+
+
+def test_training_is_the_same_by_seed_and_leaves_what_it_started_from() -> None:
+    start = fresh_weights(DIGITS, 0)
+    before = [layer.copy() for layer in start]
+    some = np.arange(50)
+    one, again, other = (trained(DIGITS, start, some, 8, 1, (seed,)) for seed in (1, 1, 2))
+    assert all((a == b).all() for a, b in zip(one, again, strict=True))
+    assert any((a != b).any() for a, b in zip(one, other, strict=True))
+    assert all((a == b).all() for a, b in zip(start, before, strict=True))
+
+
+def test_an_average_weighs_by_samples() -> None:
+    zeros, ones = ((np.full(3, value),) for value in (0.0, 1.0))
+    assert averaged([(zeros, 1), (ones, 3)])[0] == pytest.approx(0.75)
+    with pytest.raises(InvalidInput):
+        averaged([])
+
+
+@pytest.mark.parametrize(("batch", "epochs"), [(0, 1), (8, 0)])
+def test_what_trains_nothing_is_refused(batch: int, epochs: int) -> None:
+    with pytest.raises(InvalidInput):
+        trained(DIGITS, fresh_weights(DIGITS, 0), np.arange(5), batch, epochs, (0,))
