@@ -208,6 +208,19 @@ class TrialReport(Message):
     outcome: Outcome
 
 
+class StepReport(Message):
+    """A step of a continuous study that an agent made by itself while the tuner was away.
+
+    `key` is the agent's own word for it: the same step told twice is one.
+    """
+
+    device: str
+    study: str
+    key: str = Field(min_length=8, max_length=64, pattern="^[0-9a-zA-Z-]+$")
+    setting: Setting
+    outcome: Outcome
+
+
 class Receipt(Message):
     """What became of a report: it closed the trial, waits for other devices, was late or known."""
 

@@ -41,6 +41,7 @@ from tuner.wire import (
     Release,
     Renewal,
     Reverted,
+    StepReport,
     TrialReport,
 )
 
@@ -124,6 +125,8 @@ class TunerClient:
                 path = "/v1/holds/report"
             case Reverted():
                 path = "/v1/reverts"
+            case StepReport():
+                path = "/v1/trials/step"
         return self._call("POST", path, report, TypeAdapter(Receipt))
 
     def _call(

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tuner import files
 from tuner.core import Conflict, Forbidden, InvalidInput, NotFound, StoreError
-from tuner.wire import HoldReport, Message, Reverted, TrialReport
+from tuner.wire import HoldReport, Message, Reverted, StepReport, TrialReport
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +20,13 @@ MOST_WAITING = 5000
 """Three days of one hold's windows, about 10 MB. Trials cannot pile up: each waits for its order."""
 MOST_REFUSED = 200
 
-Report = TrialReport | HoldReport | Reverted
-KINDS: Mapping[str, type[Report]] = {"trial": TrialReport, "end": HoldReport, "revert": Reverted}
+Report = TrialReport | HoldReport | Reverted | StepReport
+KINDS: Mapping[str, type[Report]] = {
+    "trial": TrialReport,
+    "end": HoldReport,
+    "revert": Reverted,
+    "step": StepReport,
+}
 WINDOW = "window"
 """A hold's report that is not its end."""
 

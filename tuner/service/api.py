@@ -40,6 +40,7 @@ from tuner.wire import (
     Reverted,
     RevisionView,
     SettingView,
+    StepReport,
     StudyDraft,
     StudyReport,
     StudyView,
@@ -176,6 +177,13 @@ def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRou
         _spoken(message)
         access.require_own(caller, message.device)
         return _one(loop.record(message))
+
+    @router.post("/trials/step", response_model=Receipt)
+    def step(message: StepReport, caller: AgentCaller) -> Response:
+        """Tell of a step of a continuous study that the agent made by itself."""
+        _spoken(message)
+        access.require_own(caller, message.device)
+        return _one(loop.own_step(message))
 
     @router.post("/reverts", response_model=Receipt)
     def reverted(message: Reverted, caller: AgentCaller) -> Response:

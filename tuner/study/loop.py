@@ -20,6 +20,7 @@ from tuner.core import (
     Event,
     InvalidInput,
     Lease,
+    Mode,
     NotFound,
     Now,
     Observation,
@@ -50,6 +51,7 @@ from tuner.wire import (
     Registered,
     Release,
     Renewal,
+    StepReport,
     TrialReport,
 )
 
@@ -194,6 +196,36 @@ class Loop:
             self.store.leases.release(message.device, message.token)
             closed = self._close(self.store.studies.get(message.study), trial)
             return Receipt(result="closed" if closed else "kept")
+
+    def own_step(self, message: StepReport) -> Receipt:
+        """Take a step of a continuous study that its agent made by itself: a trial like any other.
+
+        Raises:
+            Conflict: the study is not continuous, or has stopped.
+            InvalidInput: the setting is none of its space.
+        """
+        with self.lock(message.study):
+            study = self.store.studies.get(message.study)
+            _require(message.device, study)
+            if study.terms.mode is not Mode.CONTINUOUS or not study.active:
+                raise Conflict(
+                    f"study {study.id} is {study.phase} and takes no steps of an agent's own",
+                    hint="only an active continuous study does",
+                )
+            study.space.check(message.setting)
+            if message.outcome.measurement is not None:
+                refuse_negative(message.outcome.measurement.estimates, study.quantities)
+            why = f"decided by the agent, which did not reach the tuner; {message.key}"
+            known = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
+            if known is not None and known.state.final:
+                return Receipt(result="duplicate")
+            if known is None:
+                self.abort(study, "its agent went on without the tuner")
+                known = self.store.trials.begin(
+                    study.id, message.setting, Phase.TUNING, why, self.now()
+                )
+            self._end(known, study.id, message.outcome)
+            return Receipt(result="closed")
 
     def observe(self, message: HoldReport) -> Receipt:
         """Take a window of a hold, or its end, which sends the study back to its baseline."""

@@ -117,14 +117,7 @@ def load_devices(path: Path = FROZEN) -> Devices:
     """
     table = toml.read(path, dict.fromkeys(TABLES, dict))
     try:
-        radios = tuple(
-            Radio(
-                name,
-                **{k: _number(v) for k, v in radio.items() if not isinstance(v, Mapping)},
-                **{k: Bandwidth(**_numbers(v)) for k, v in radio.items() if isinstance(v, Mapping)},
-            )
-            for name, radio in table["radio"].items()
-        )
+        radios = tuple(_radio(name, radio) for name, radio in table["radio"].items())
         return Devices(
             tuple(DeviceClass(name, **_numbers(c)) for name, c in table["class"].items()),
             radios,
@@ -137,6 +130,12 @@ def load_devices(path: Path = FROZEN) -> Devices:
             f"{path} does not describe a federation's devices: {error}",
             hint=f"see {FROZEN.name} of jouletune for a complete one",
         ) from None
+
+
+def _radio(name: str, table: Mapping[str, Any]) -> Radio:
+    up, down = (Bandwidth(**_numbers(table[f"{way}_mbps"])) for way in ("up", "down"))
+    power = {k: v for k, v in table.items() if not k.endswith("_mbps") or k.endswith("_per_mbps")}
+    return Radio(name=name, up_mbps=up, down_mbps=down, **_numbers(power))
 
 
 def _numbers(table: Mapping[str, Any]) -> dict[str, float]:

@@ -21,8 +21,9 @@ Weights = tuple[Array, ...]
 HIDDEN = 32
 RATE = 0.1
 TESTED = 0.2
-MADE_SAMPLES, MADE_FEATURES, MADE_CLASSES, MADE_NOISE = 12_000, 32, 10, 0.15
-"""Of the made task: samples, their features, their classes, and the share of wrong labels."""
+MADE_SAMPLES, MADE_FEATURES, MADE_CLASSES, MADE_CENTRES = 12_000, 32, 10, 3
+MADE_SPREAD, MADE_WRONG = 1.2, 0.05
+"""Of the made task: how far samples lie from their centre, and the share of wrong labels."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,15 @@ def digits(seed: int) -> Task:
 def made(seed: int) -> Task:
     """Return a task of 12,000 samples made by a recipe.
 
-    Normal samples in 32 dimensions, labelled by a random network of one hidden layer of 16 (tanh) at
-    ten outputs whose means are made equal; a share of the labels is then drawn anew.
+    Ten classes of three centres each, normal in 32 dimensions; samples lie about a centre of their
+    class, and a share of the labels is drawn anew.
     """
     rng = np.random.default_rng([seed, 3])
-    features = rng.normal(size=(MADE_SAMPLES, MADE_FEATURES))
-    hidden = np.tanh(features @ rng.normal(size=(MADE_FEATURES, 16)) / np.sqrt(MADE_FEATURES / 4))
-    outputs = hidden @ rng.normal(size=(16, MADE_CLASSES))
-    labels = (outputs - outputs.mean(axis=0)).argmax(axis=1)
-    wrong = rng.random(MADE_SAMPLES) < MADE_NOISE
+    labels = rng.integers(MADE_CLASSES, size=MADE_SAMPLES)
+    centres = rng.normal(size=(MADE_CLASSES, MADE_CENTRES, MADE_FEATURES))
+    about = centres[labels, rng.integers(MADE_CENTRES, size=MADE_SAMPLES)]
+    features = about + MADE_SPREAD * rng.normal(size=about.shape)
+    wrong = rng.random(MADE_SAMPLES) < MADE_WRONG
     labels[wrong] = rng.integers(MADE_CLASSES, size=int(wrong.sum()))
     return _split("made", features, labels.astype(np.int64), seed)
 

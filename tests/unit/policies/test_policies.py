@@ -11,9 +11,21 @@ from policies.packrat import Packrat
 from policies.polythrottle.policy import Polythrottle, TwoPhase
 from policies.sobol import Sobol
 from policies.speculation.policy import Speculation
-from tests.builders import CLOCKS, SPACE, asked, baseline, past
+from tests.builders import CLOCKS, SPACE, asked, baseline, past, window
 from tests.contracts.policy import PolicyContract
-from tuner.core import InvalidInput, Past, Policy, Role, Space, Study, Suggestion, Try, setting_key
+from tuner.core import (
+    InvalidInput,
+    Knob,
+    Part,
+    Past,
+    Policy,
+    Role,
+    Space,
+    Study,
+    Suggestion,
+    Try,
+    setting_key,
+)
 
 
 class TestPolythrottle(PolicyContract):
@@ -101,11 +113,21 @@ class TestSobol(PolicyContract):
         assert len({setting_key(t.setting) for t in trials}) == SPACE.size
 
 
+FEDERATION = Space(
+    (
+        Knob("participants", (10, 50), 50, Part.WORKLOAD, role=Role.PARTICIPANTS),
+        Knob("batch_size.all", (8, 32), 32, Part.WORKLOAD, role=Role.LOCAL_BATCH),
+        Knob("local_epochs.all", (1, 5), 1, Part.WORKLOAD, role=Role.LOCAL_EPOCHS),
+    )
+)
+
+
 @pytest.mark.parametrize("name", list(POLICIES))
 def test_every_listed_policy_is_there_and_suggests(name: str) -> None:
-    at = asked(4)
+    at = replace(asked(4), space=FEDERATION) if name.startswith("fedgpo") else asked(4)
     at = drafting(at) if name == "speculation" else at
-    assert isinstance(load_policy(name).suggest(past(at, baseline(at))), Try)
+    seen = window(10.0, 100.0)
+    assert isinstance(load_policy(name).suggest(past(at, baseline(at, seen))), Try)
 
 
 def test_an_unknown_policy_is_named_with_those_there_are() -> None:

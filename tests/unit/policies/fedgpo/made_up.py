@@ -64,7 +64,7 @@ class MadeUp:
         e = sum(float(setting[f"local_epochs.{n}"]) for n in CLASSES) / len(CLASSES)
         b = sum(float(setting[f"batch_size.{n}"]) for n in CLASSES) / len(CLASSES)
         k = float(setting["participants"])
-        return 0.08 * e / (1.0 + e / 6.0) * (16.0 / b) ** 0.3 * (k / 20.0) ** 0.15
+        return float(0.08 * e / (1.0 + e / 6.0) * (16.0 / b) ** 0.3 * (k / 20.0) ** 0.15)
 
     def joules(self, setting: Setting) -> dict[str, float]:
         """Return what each class takes in a round."""

