@@ -1,10 +1,10 @@
 """A contextual bandit: the setting with the most progress per joule in the state of the moment.
 
-Two Bayesian linear models of the logarithms of B, E and K: one of a round's progress, by how far the
-training has come; one of its energy, by network and load. Thompson sampling (Thompson 1933; Agrawal and
-Goyal 2013 for linear models): each round the models' weights are drawn by seed and round, and the setting
-with the most progress per joule by them is chosen. All of it is our own, made as the table of FedGPO's
-learner has many cells and a training few rounds.
+Two Bayesian models, linear in the logarithms of B, E and K: one of the logarithm of a round's progress, by
+how far the training has come; one of that of its energy, by load and network. Thompson sampling (Thompson
+1933; Agrawal and Goyal 2013): each round the models' weights are drawn by seed and round, and the setting
+with the most progress per joule by them is chosen. All of it is our own: the table of FedGPO's learner has
+many cells, and a training few rounds.
 """
 
 from __future__ import annotations
@@ -23,15 +23,22 @@ from tuner.core import Context, Past, Setting, Suggestion, Try, Wait, render_set
 Array = NDArray[np.float64]
 
 LEAST_PROGRESS = 1e-3
-PROGRESS_SLOPE, PROGRESS_BEND = 0.3, 0.1
-"""Standard deviations of how progress depends on a knob, as shares of its mean."""
-LINEAR = 5
-"""So many of progress's features are linear: a constant, K, B, E and the stage of the training."""
+EPOCHS_PAY, BATCH_PAYS, PARTICIPANTS_PAY = 0.5, -0.5, 0.1
+"""What a round's progress is expected to rise by with E, B and K: exponents. Rounds get rarer about as
+local steps get more, and hardly with more participants (McMahan et al., arXiv 1602.05629, table 2)."""
+PROGRESS_SLOPE_SD, PARTICIPANTS_SD, STAGE_SD, PROGRESS_BEND_SD = 0.3, 0.15, 0.5, 0.1
+PROGRESS_NOISE = 0.3
+"""Of the usual progress, at least."""
 PARTICIPANTS_SLOPE, EPOCHS_SLOPE, BATCH_SLOPE = 1.0, 0.7, -0.1
 """What a round's energy is expected to rise by with K, E and B: exponents, as work is done per client."""
 ENERGY_SLOPE_SD, ENERGY_BEND_SD, STATE_SD = 0.3, 0.1, 0.3
 ENERGY_NOISE = 0.1
-REFITS = 3
+FIRST_ROUNDS = 2
+"""Progress is relative to that of the first rounds, which are the study's baseline."""
+EXPLORATION = 0.5
+"""Of the weights' doubt: a training ends after some dozens of rounds. Chosen on the made task, on seeds
+that are not judged."""
+REFITS = 12
 PASSES = 3
 
 
@@ -61,32 +68,44 @@ class Bandit:
 
 
 @dataclass(frozen=True)
-class LinearModel:
-    """A normal distribution of weights."""
+class Weights:
+    """A normal distribution of a model's weights."""
 
     mean: Array
     cov: Array
 
-    @classmethod
-    def fitted(
-        cls, features: Array, values: Array, mean: Array, sd: Array, noise: float
-    ) -> LinearModel:
-        """Return the weights after some values were seen, from a prior; the noise is at least so much.
-
-        More noise than that is found from what the fit leaves over.
-        """
-        spread = noise
-        for _ in range(REFITS):
-            precision = np.diag(sd**-2.0) + features.T @ features / spread**2
-            cov = np.linalg.inv(precision)
-            found = mean + cov @ features.T @ (values - features @ mean) / spread**2
-            left = values - features @ found
-            spread = max(noise, float(np.sqrt(np.mean(left**2))))
-        return cls(found, (cov + cov.T) / 2.0)
-
     def drawn(self, rng: np.random.Generator) -> Array:
-        """Return weights drawn from it."""
-        return rng.multivariate_normal(self.mean, self.cov, method="cholesky")
+        """Return weights drawn from it, with less than its doubt."""
+        return rng.multivariate_normal(self.mean, EXPLORATION**2 * self.cov, method="cholesky")
+
+
+@dataclass(frozen=True)
+class LogLinearModel:
+    """A positive value that is the exponential of features times weights, and is seen with noise.
+
+    `mean` and `sd` are the weights' prior; the noise of a value is at least so much, more where the fit
+    leaves more over.
+    """
+
+    mean: Array
+    sd: Array
+    noise: float
+
+    def fitted(self, features: Array, values: Array) -> Weights:
+        """Return the weights after some values were seen (Gauss–Newton, Laplace's approximation)."""
+        weights, spread = self.mean.copy(), self.noise
+        prior = np.diag(self.sd**-2.0)
+        cov = np.diag(self.sd**2.0)
+        for _ in range(REFITS):
+            expected = np.exp(np.clip(features @ weights, -20.0, 20.0))
+            slopes = expected[:, None] * features
+            cov = np.linalg.inv(prior + slopes.T @ slopes / spread**2)
+            pull = slopes.T @ (values - expected) / spread**2 + prior @ (self.mean - weights)
+            step = cov @ pull
+            weights = weights + step / max(1.0, float(np.abs(step).max()))
+            left = values - np.exp(np.clip(features @ weights, -20.0, 20.0))
+            spread = max(self.noise, float(np.sqrt(np.mean(left**2))))
+        return Weights(weights, (cov + cov.T) / 2.0)
 
 
 class _Worth:
@@ -97,31 +116,26 @@ class _Worth:
     ) -> None:
         self._federation = federation
         gains = np.array([progress(r) for r in learnt])
-        self._usual = max(LEAST_PROGRESS, float(gains.mean()))
-        steps = np.array(
-            [self._progressing(r.setting, {**r.state, ACCURACY: r.before}) for r in learnt]
+        usual = max(LEAST_PROGRESS, float(gains[:FIRST_ROUNDS].mean()))
+        bends = 8 * [PROGRESS_BEND_SD]
+        paying = LogLinearModel(
+            np.array([0.0, PARTICIPANTS_PAY, BATCH_PAYS, EPOCHS_PAY, 0.0, *(0.0 for _ in bends)]),
+            np.array(
+                [1.0, PARTICIPANTS_SD, PROGRESS_SLOPE_SD, PROGRESS_SLOPE_SD, STAGE_SD, *bends]
+            ),
+            PROGRESS_NOISE,
         )
-        slopes = np.full(steps.shape[1], PROGRESS_BEND)
-        slopes[:LINEAR] = PROGRESS_SLOPE
-        slopes[0] = 1.0
-        first = np.zeros(steps.shape[1])
-        first[0] = 1.0
-        self._progress = LinearModel.fitted(
-            steps, gains / self._usual, first, slopes, noise=PROGRESS_SLOPE
-        ).drawn(rng)
-        costs = np.log([r.energy_j for r in learnt])
-        self._level = float(costs[0])
-        spent = np.array([self._spending(r.setting, r.state) for r in learnt])
-        self._energy = LinearModel.fitted(
-            spent, costs - self._level, *self._spent_before(), noise=ENERGY_NOISE
-        ).drawn(rng)
+        steps = [self._progressing(r.setting, {**r.state, ACCURACY: r.before}) for r in learnt]
+        self._progress = paying.fitted(np.array(steps), gains / usual).drawn(rng)
+        joules = np.array([r.energy_j for r in learnt])
+        spent = [self._spending(r.setting, r.state) for r in learnt]
+        taking = LogLinearModel(*self._spent_before(), ENERGY_NOISE)
+        self._energy = taking.fitted(np.array(spent), joules / joules[0]).drawn(rng)
 
     def of(self, setting: Setting, now: Context) -> float:
-        """Return it for a setting in a state."""
+        """Return it for a setting in a state, up to a constant."""
         gain = float(self._progress @ self._progressing(setting, now))
-        cost = float(self._energy @ self._spending(setting, now))
-        # Below the least progress the cheapest loses least.
-        return (math.log(gain) if gain > 1e-6 else math.log(1e-6) + gain) - cost
+        return gain - float(self._energy @ self._spending(setting, now))
 
     def _logs(self, setting: Setting) -> tuple[float, list[float], list[float]]:
         """Return the logarithms of K, and of each class's B and E, over their defaults."""
