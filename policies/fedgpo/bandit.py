@@ -93,16 +93,17 @@ class LogLinearModel:
 
     def fitted(self, features: Array, values: Array) -> Weights:
         """Return the weights after some values were seen (Gauss–Newton, Laplace's approximation)."""
-        weights, spread = self.mean.copy(), self.noise
+        weights: Array = self.mean.copy()
+        spread = self.noise
         prior = np.diag(self.sd**-2.0)
-        cov = np.diag(self.sd**2.0)
+        cov: Array = np.diag(self.sd**2.0)
         for _ in range(REFITS):
             expected = np.exp(np.clip(features @ weights, -20.0, 20.0))
             slopes = expected[:, None] * features
-            cov = np.linalg.inv(prior + slopes.T @ slopes / spread**2)
+            cov = np.asarray(np.linalg.inv(prior + slopes.T @ slopes / spread**2))
             pull = slopes.T @ (values - expected) / spread**2 + prior @ (self.mean - weights)
             step = cov @ pull
-            weights = weights + step / max(1.0, float(np.abs(step).max()))
+            weights = np.asarray(weights + step / max(1.0, float(np.abs(step).max())))
             left = values - np.exp(np.clip(features @ weights, -20.0, 20.0))
             spread = max(self.noise, float(np.sqrt(np.mean(left**2))))
         return Weights(weights, (cov + cov.T) / 2.0)

@@ -42,6 +42,7 @@ from tuner.wire import (
     Release,
     Renewal,
     Reverted,
+    StepReport,
     TrialReport,
 )
 
@@ -110,6 +111,13 @@ MESSAGES: Mapping[str, Message] = {
         nonce=NONCE,
         outcome=MISSED,
     ),
+    "step-report": StepReport(
+        device="sim2@edge",
+        study=STEPPED,
+        key="0123456789abcdef",
+        setting=setting(800),
+        outcome=completed(6.0, 110.0),
+    ),
     "hold-report": HoldReport(
         device="sim@edge",
         study=HELD,
@@ -144,6 +152,13 @@ SPOOLED: tuple[Report, ...] = (
     ),
     HoldReport(device=RIG, study=HELD, revision=7, setting=setting(600), ended="a limit broke"),
     Reverted(device=RIG, why="agent revert on host"),
+    StepReport(
+        device=RIG,
+        study=STEPPED,
+        key="fedcba9876543210",
+        setting=setting(600),
+        outcome=completed(6.0, 110.0),
+    ),
 )
 
 FOUND = setting(800, 2)

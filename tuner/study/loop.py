@@ -201,16 +201,16 @@ class Loop:
         """Take a step of a continuous study that its agent made by itself: a trial like any other.
 
         Raises:
-            Conflict: the study is not continuous, or has stopped.
+            Conflict: the study is not continuous.
             InvalidInput: the setting is none of its space.
         """
         with self.lock(message.study):
             study = self.store.studies.get(message.study)
             _require(message.device, study)
-            if study.terms.mode is not Mode.CONTINUOUS or not study.active:
+            if study.terms.mode is not Mode.CONTINUOUS:
                 raise Conflict(
-                    f"study {study.id} is {study.phase} and takes no steps of an agent's own",
-                    hint="only an active continuous study does",
+                    f"study {study.id} takes no steps of an agent's own",
+                    hint="only a continuous study does",
                 )
             study.space.check(message.setting)
             if message.outcome.measurement is not None:

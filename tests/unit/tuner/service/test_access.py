@@ -28,6 +28,7 @@ from tuner.wire import (
     Registration,
     Renewal,
     Reverted,
+    StepReport,
     TrialReport,
 )
 
@@ -37,6 +38,7 @@ FOR_AGENTS = {
     ("POST", "/v1/devices/{device}/next"),
     ("POST", "/v1/trials/renew"),
     ("POST", "/v1/trials/report"),
+    ("POST", "/v1/trials/step"),
     ("POST", "/v1/holds/report"),
     ("POST", "/v1/reverts"),
 }
@@ -159,6 +161,9 @@ def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None
         study=made, trial=order.trial, attempt=order.attempt, outcome=completed(), **lease
     )
     ended = HoldReport(device="a", study=made, revision=1, setting=setting(), ended="so there")
+    own = StepReport(
+        device="a", study=made, key="0123456789", setting=setting(), outcome=report.outcome
+    )
     before = tuner.store.devices.get("a")
     forged: list[tuple[str, str, Message]] = [
         ("PUT", "/v1/devices/a", Registration(device=device("a", driver="2"))),
@@ -167,11 +172,12 @@ def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None
         ("POST", "/v1/trials/report", report),
         ("POST", "/v1/holds/report", ended),
         ("POST", "/v1/reverts", Reverted(device="a", why="so there")),
+        ("POST", "/v1/trials/step", own),
         ("POST", "/v1/trials/report", report.model_copy(update={"device": "b"})),
         ("POST", "/v1/holds/report", ended.model_copy(update={"device": "b"})),
     ]
     codes = [tuner.code(theirs, *one) for one in forged]
-    assert codes == ["forbidden"] * 6 + ["invalid_input"] * 2
+    assert codes == ["forbidden"] * 7 + ["invalid_input"] * 2
     assert tuner.store.devices.get("a") == before
     assert not tuner.store.trials.list(made)[0].state.final
     assert tuner.store.trials.reports(made, order.trial) == ()

@@ -10,7 +10,9 @@ import pytest
 from tests.builders import completed, device, past, setting, study, trial, window
 from tests.unit.tuner.study.worlds import World
 from tuner.core import (
+    Conflict,
     Done,
+    InvalidInput,
     Mode,
     Outcome,
     Past,
@@ -28,7 +30,7 @@ from tuner.core import (
 from tuner.study.lifecycle import FAILED_IN_A_ROW, next_step
 from tuner.study.loop import Loop
 from tuner.study.moves import Assign, Move, Rest
-from tuner.wire import Assignment, HoldOrder
+from tuner.wire import Assignment, HoldOrder, StepReport
 
 ROUND = Terms(trials=4, window_s=10.0, max_window_s=30.0, mode=Mode.CONTINUOUS)
 BASE = [trial(n, setting(), window(), phase=Phase.BASELINE) for n in (1, 2)]
@@ -184,3 +186,57 @@ def test_a_load_that_can_be_asked_for_is_asked_and_kept_with_the_trial() -> None
     assert (order.setting, order.context, order.expected) == (setting(600), at_load, at_load)
     assert order.limits == (), "the limit is relative to a baseline nobody has seen at that load"
     assert world.store.trials.list("s1")[-1].context == at_load
+
+
+def own_step(at: int = 800) -> StepReport:
+    return StepReport(
+        device="sim",
+        study="s1",
+        key="0123456789abcdef",
+        setting=setting(at),
+        outcome=completed(6.0),
+    )
+
+
+def test_a_step_that_the_agent_made_by_itself_is_a_trial_and_told_twice_still_one() -> None:
+    world = begun(Rounds(100))
+    assert world.loop.own_step(own_step()).result == "closed"
+    assert world.loop.own_step(own_step()).result == "duplicate"
+    assert world.restarted().own_step(own_step()).result == "duplicate"
+    (only,) = world.store.trials.list("s1")
+    assert (only.state, only.setting) == (TrialState.COMPLETED, setting(800))
+    assert only.phase is Phase.TUNING and "did not reach the tuner" in only.why
+
+
+def test_what_was_given_out_meanwhile_ends_as_the_agent_went_on_without_it() -> None:
+    world = begun(Rounds(100))
+    given = world.assigned()
+    world.loop.own_step(own_step())
+    first, second = world.store.trials.list("s1")
+    assert first.number == given.trial and first.state is TrialState.ABORTED
+    assert second.state is TrialState.COMPLETED
+
+
+def test_a_tuner_that_died_while_it_took_a_step_takes_it_once() -> None:
+    world = begun(Rounds(100))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(world.store.trials, "end", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            world.loop.own_step(own_step())
+    assert world.restarted().own_step(own_step()).result == "closed"
+    (only,) = world.store.trials.list("s1")
+    assert only.state is TrialState.COMPLETED
+
+
+def test_a_search_takes_no_steps_of_an_agents_own() -> None:
+    world = begun(Rounds(100), terms=Terms(trials=4))
+    with pytest.raises(Conflict, match="no steps"):
+        world.loop.own_step(own_step())
+    assert world.store.trials.count("s1") == 0
+
+
+def test_a_step_at_no_setting_of_the_study_changes_nothing() -> None:
+    world = begun(Rounds(100))
+    with pytest.raises(InvalidInput):
+        world.loop.own_step(own_step(at=801))
+    assert world.store.trials.count("s1") == 0

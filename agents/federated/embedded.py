@@ -1,0 +1,268 @@
+"""A federation's tuner: one that runs, or one of its own, started as a child on a database file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agents.federated.ports import RoundOutcome
+from agents.federated.session import FederationSession
+from agents.host.host import Host, HostClock
+from agents.tuner_link.client import TunerClient, connect
+from agents.tuner_link.credentials import Credentials
+from agents.tuner_link.spool import Spool
+from tuner.core import (
+    Better,
+    Context,
+    Device,
+    LinkError,
+    Metric,
+    Mode,
+    Phase,
+    Quantity,
+    Safety,
+    Scope,
+    Setting,
+    Space,
+    TuningError,
+)
+
+START_S = 120.0
+GRACE_S = 15.0
+ASK_S = 30.0
+KIND = "federated"
+JOULES = Quantity("J", Better.LESS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederationSpec:
+    """What a federation is: its name, its knobs, and what its version is of.
+
+    Another `version` (of the app, the model, Flower) starts a study's evidence anew.
+    """
+
+    name: str
+    space: Space
+    classes: Sequence[str]
+    version: str = ""
+
+    def device(self, agent: str, host: str) -> Device:
+        """Return the federation as a device on a host."""
+        return Device(
+            id=f"{self.name}@{host}",
+            kind=KIND,
+            board="federation",
+            driver=self.version or "unknown",
+            agent=agent,
+            workload=KIND,
+            workload_version=self.version,
+            space=self.space,
+            metrics=round_metrics(self.classes),
+            seen_at=datetime.now(UTC),
+        )
+
+
+def round_metrics(classes: Sequence[str]) -> tuple[Metric, ...]:
+    """Return what a round may show: joules by part and by class, seconds, accuracy, carbon, clients."""
+    service = Scope.SERVICE
+    parts = ("compute_j", "communication_j", "waiting_j", *(f"energy_{c}_j" for c in classes))
+    return (
+        Metric("energy_j", scope=service),
+        *(Metric(name, scope=service, quantity=JOULES) for name in parts),
+        Metric("round_s", scope=service, quantity=Quantity("s", Better.LESS)),
+        Metric("accuracy", scope=service, quantity=Quantity("1", Better.MORE)),
+        Metric("accuracy_gain", scope=service, quantity=Quantity("1", Better.MORE, signed=True)),
+        Metric("carbon_g", scope=service, quantity=Quantity("g", Better.LESS)),
+        *(
+            Metric(name, scope=service, quantity=Quantity("1"))
+            for name in ("participated", "failed")
+        ),
+    )
+
+
+class FederatedTuner:
+    """A session with a tuner, and the tuner itself where it was started here."""
+
+    def __init__(self, session: FederationSession, held: ExitStack, url: str, study: str) -> None:
+        self._session, self._held = session, held
+        self.url, self.study = url, study
+
+    @property
+    def space(self) -> Space:
+        """The knobs of a round."""
+        return self._session.space
+
+    def begin(self, context: Context) -> Setting:
+        """Return the coming round's setting; where the tuner is away, the latest one's."""
+        return self._session.begin(context)
+
+    def end(self, outcome: RoundOutcome) -> None:
+        """Report a round; what cannot be sent now is kept, and sent later."""
+        self._session.end(outcome)
+
+    def close(self) -> None:
+        """Send what is left, and end what was started."""
+        self._session.close()
+        self._held.close()
+
+
+def open_embedded(
+    spec: FederationSpec,
+    database: Path,
+    *,
+    policy: str = "fedgpo",
+    objective: str = "energy_j",
+    seed: int = 0,
+    python: str = sys.executable,
+) -> FederatedTuner:
+    """Start a tuner on a SQLite file as a child, and a continuous study of the federation, or its old one.
+
+    `python` is the interpreter of an environment with jouletune's tuner in it: this process never loads
+    SQL or torch. The child ends with this process, however that ends.
+
+    Raises:
+        TuningError: the tuner did not start; the message names its log.
+        InvalidInput: the study was refused.
+    """
+    folder = database.resolve().parent / f"{database.name}.federation"
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        url, token_file = held.enter_context(_Child(database, folder, python)).found()
+        asked = (policy, objective, seed)
+        session, study = _opened(spec, url, token_file, folder, held, asked)
+        return FederatedTuner(session, held.pop_all(), url, study)
+
+
+def open_connected(
+    spec: FederationSpec,
+    url: str,
+    token_file: Path,
+    folder: Path,
+    *,
+    policy: str = "fedgpo",
+    objective: str = "energy_j",
+    seed: int = 0,
+) -> FederatedTuner:
+    """Open the same with a tuner that runs; the token file has an operator's token.
+
+    Raises:
+        LinkError, Unauthorised, InvalidInput: it is not there, or refuses.
+    """
+    with ExitStack() as held:
+        asked = (policy, objective, seed)
+        session, study = _opened(spec, url, token_file, folder, held, asked)
+        return FederatedTuner(session, held.pop_all(), url, study)
+
+
+def _opened(
+    spec: FederationSpec,
+    url: str,
+    token_file: Path,
+    folder: Path,
+    held: ExitStack,
+    asked: tuple[str, str, int],
+) -> tuple[FederationSession, str]:
+    host = Host.here()
+    agent = f"{spec.name}@{host.name}"
+    http = held.enter_context(connect(url))
+    link = TunerClient(http, Credentials(folder, token_file, agent), Spool(folder / "spool"))
+    device = spec.device(agent, host.name)
+    link.register(device)
+    study = _study(url, token_file, device.id, asked)
+    session = FederationSession(
+        link, device, folder, HostClock(), lambda: datetime.now(UTC), secrets.token_hex(4)
+    )
+    return session, study
+
+
+def _study(url: str, token_file: Path, device: str, asked: tuple[str, str, int]) -> str:
+    """Return the id of the federation's active study, made where there is none."""
+    token = token_file.read_text(encoding="utf-8").strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=f"{url}/v1", headers=headers, timeout=ASK_S, trust_env=False) as api:
+        for study in _answer(api.get("/studies")):
+            if device in study["devices"] and study["phase"] != Phase.STOPPED:
+                return str(study["id"])
+        policy, objective, seed = asked
+        draft: dict[str, Any] = {
+            "devices": [device],
+            "objective": objective,
+            "constraints": [],
+            "policy": policy,
+            "seed": seed,
+            "terms": {"mode": Mode.CONTINUOUS, "allow_estimated": True, "safety": Safety.OFF},
+            "who": device,
+        }
+        return str(_answer(api.post("/studies", json=draft))["id"])
+
+
+def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON
+    if not response.is_success:
+        said = response.text[:300]
+        raise TuningError(f"the tuner refuses {response.request.url.path}: {said}")
+    return response.json()
+
+
+class _Child:
+    """The tuner's process; it ends with this one."""
+
+    def __init__(self, database: Path, folder: Path, python: str) -> None:
+        self._database, self._folder, self._python = database, folder, python
+        self._log = folder / "tuner.log"
+
+    def __enter__(self) -> _Child:
+        self._port = self._folder / "port"
+        self._port.unlink(missing_ok=True)
+        self._token = self._folder / "token"
+        options = ["--host", "127.0.0.1", "--port", "0", "--port-file", str(self._port)]
+        options += ["--token-file", str(self._token)]
+        environ: Mapping[str, str] = {
+            **os.environ,
+            "JOULETUNE_DB": f"sqlite:///{self._database.resolve()}",
+        }
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [self._python, "-m", "tuner.cli.tied", "tuner", "serve", *options],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environ,
+                start_new_session=True,
+            )
+        return self
+
+    def found(self) -> tuple[str, Path]:
+        """Return the tuner's address and its token file once it is there. Raises TuningError."""
+        deadline = time.monotonic() + START_S
+        while not self._port.is_file():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                lines = self._log.read_text("utf-8", "replace").strip().splitlines()
+                raise LinkError(
+                    f"the tuner did not start: {(lines or ['it said nothing'])[-1]}",
+                    hint=f"its log is {self._log}; is jouletune's tuner installed for {self._python}?",
+                )
+            time.sleep(0.1)
+        return f"http://127.0.0.1:{self._port.read_text().strip()}", self._token
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()

@@ -1,0 +1,138 @@
+"""A federation with a real tuner: every round once, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.federated.embedded import (
+    FederatedTuner,
+    FederationSpec,
+    open_connected,
+    open_embedded,
+)
+from agents.federated.fleet.devices import load_devices
+from agents.federated.fleet.rounds import FederatedTraining
+from agents.federated.fleet.task import digits
+from agents.federated.ports import RoundOutcome
+from tests.integration.stage import Stage, stage
+from tuner.core import Origin, Setting
+
+pytestmark = pytest.mark.slow
+
+
+def training() -> FederatedTraining:
+    return FederatedTraining(digits(0), load_devices(), 0, 0.1)
+
+
+def spec(of: FederatedTraining) -> FederationSpec:
+    kinds = [kind.name for kind in of.devices.classes]
+    return FederationSpec(name="digits", space=of.space, classes=kinds, version="1")
+
+
+def rounds(tuner: FederatedTuner, of: FederatedTraining, count: int) -> list[Setting]:
+    """Train some rounds as a strategy does; return their settings."""
+    found = []
+    for _ in range(count):
+        state = of.state()
+        setting = tuner.begin(state)
+        result = of.run(setting)
+        outcome = RoundOutcome(
+            metrics=result.metrics,
+            origin=Origin.ESTIMATED,
+            context=state,
+            seconds=result.metrics["round_s"],
+        )
+        tuner.end(outcome)
+        found.append(setting)
+    return found
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path) as found:
+        found.start_tuner()
+        yield found
+
+
+def connected(scene: Stage, of: FederatedTraining) -> FederatedTuner:
+    url = f"http://127.0.0.1:{scene.tuner_port}"
+    return open_connected(spec(of), url, scene.token_file, scene.folder / "federation")
+
+
+@pytest.mark.timeout(240)
+def test_every_round_is_a_trial_also_those_without_a_tuner(scene: Stage) -> None:
+    of = training()
+    tuner = connected(scene, of)
+    settings = rounds(tuner, of, 4)
+    scene.kill("tuner")
+    settings += rounds(tuner, of, 3)
+    scene.start_tuner()
+    settings += rounds(tuner, of, 2)
+    tuner.close()
+    trials = scene.trials(tuner.study)
+    assert [t["state"] for t in trials] == ["completed"] * 9
+    assert [t["setting"] for t in trials] == [dict(s) for s in settings]
+    accuracies = [t["metrics"]["accuracy"]["mean"] for t in trials]
+    assert len(set(accuracies)) > 5 and accuracies[-1] > accuracies[0]
+    assert settings[4] == settings[5] == settings[6] == settings[3], "the latest, while it is away"
+    assert trials[0]["metrics"]["energy_j"]["origin"] == "estimated"
+    assert {t["phase"] for t in trials[:2]} == {"baseline"} and trials[-1]["phase"] == "tuning"
+    assert scene.call("GET", f"/studies/{tuner.study}")["phase"] == "tuning"
+
+
+@pytest.mark.timeout(240)
+def test_a_server_that_was_killed_within_a_round_is_given_it_again(scene: Stage) -> None:
+    of = training()
+    tuner = connected(scene, of)
+    rounds(tuner, of, 3)
+    lost = tuner.begin(of.state())  # nobody ever reports it
+    again = connected(scene, of)
+    assert again.study == tuner.study
+    assert rounds(again, of, 2)[0] == lost
+    trials = scene.trials(again.study)
+    assert [t["state"] for t in trials] == ["completed"] * 5
+    assert trials[3]["attempt"] == 2
+    again.close()
+    tuner.close()
+
+
+@pytest.mark.timeout(240)
+def test_a_step_told_twice_is_one(scene: Stage) -> None:
+    of = training()
+    tuner = connected(scene, of)
+    rounds(tuner, of, 2)
+    scene.kill("tuner")
+    rounds(tuner, of, 1)
+    spool = scene.folder / "federation/spool"
+    (waiting,) = spool.glob("*-step.json")
+    twice = waiting.read_text()
+    (spool / waiting.name.replace("0000", "0009", 1)).write_text(twice)
+    scene.start_tuner()
+    tuner.close()
+    assert not list(spool.glob("*.json")) and len(scene.trials(tuner.study)) == 3
+
+
+@pytest.mark.timeout(240)
+def test_embedded_it_starts_a_tuner_of_its_own_and_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    of, database = training(), tmp_path / "rounds.sqlite"
+    first = open_embedded(spec(of), database)
+    rounds(first, of, 3)
+    pid = first._held._exit_callbacks[0][1].__self__._process.pid  # type: ignore[attr-defined]
+    os.killpg(pid, signal.SIGKILL)
+    rounds(first, of, 1)
+    first.close()
+    second = open_embedded(spec(of), database)
+    rounds(second, of, 2)
+    second.close()
+    assert second.study == first.study
+    with sqlite3.connect(database) as rows:
+        (count,) = rows.execute("select count(*) from trials where state = 'completed'").fetchone()
+    assert count == 6
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,0 +1,161 @@
+"""A federation's session with a tuner that answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agents.federated.embedded import FederationSpec
+from agents.federated.fleet.rounds import federation_space
+from agents.federated.ports import RoundOutcome
+from agents.federated.session import FederationSession
+from agents.tuner_link.client import TunerClient
+from agents.tuner_link.credentials import Credentials
+from agents.tuner_link.spool import Spool
+from tests.builders import Time
+from tuner.core import Context, Origin, Phase, Setting, Unauthorised
+from tuner.wire import Assignment, Idle, Receipt, Registered
+
+SPACE = federation_space(["all"])
+FIRST: Setting = {**SPACE.default, "participants": 10}
+STATE: Context = {"accuracy": 0.5, "round": 3.0}
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+def assignment(trial: int = 1, setting: Setting = FIRST) -> Assignment:
+    return Assignment(
+        study="s1",
+        revision=1,
+        trial=trial,
+        attempt=1,
+        token=trial,
+        nonce="n",
+        lease_s=30.0,
+        phase=Phase.TUNING,
+        setting=setting,
+        baseline=SPACE.default,
+        metrics=("energy_j",),
+        window_s=10.0,
+        max_window_s=60.0,
+    )
+
+
+@dataclass
+class Far:
+    """A tuner: it gives out what it has, idles then, and can be away."""
+
+    orders: list[Assignment] = field(default_factory=list)
+    away: bool = False
+    refuses: bool = False
+    told: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if self.away:
+            raise httpx.ConnectError("away")
+        path, body = request.url.path, json.loads(request.content)
+        if self.refuses:
+            wrong = {"protocol": 1, "code": "unauthorised", "message": "no", "hint": ""}
+            return httpx.Response(401, json=wrong)
+        self.told.append((path, body))
+        if path.endswith("/next"):
+            found = self.orders.pop(0) if self.orders else Idle(why="nothing yet")
+            return httpx.Response(200, content=found.model_dump_json())
+        if path.endswith(("/report", "/step")):
+            return httpx.Response(200, content=Receipt(result="closed").model_dump_json())
+        return httpx.Response(200, content=Registered(lease_s=30.0).model_dump_json())
+
+    def bodies(self, path: str) -> list[dict[str, object]]:
+        return [body for at, body in self.told if at.endswith(path)]
+
+
+def session(far: Far, folder: Path) -> FederationSession:
+    folder.mkdir(exist_ok=True)
+    (folder / "agent-token").write_text("digits@here secret\n")
+    http = httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(far))
+    link = TunerClient(
+        http, Credentials(folder, folder / "none", "digits@here"), Spool(folder / "spool")
+    )
+    spec = FederationSpec(name="digits", space=SPACE, classes=["all"], version="1")
+    time = Time()
+    return FederationSession(link, spec.device("digits@here", "here"), folder, time, time.now, "1")
+
+
+def outcome(failed: str = "", **metrics: float) -> RoundOutcome:
+    shown = {"energy_j": 5.0, "accuracy": 0.6, "participated": 10.0, **metrics}
+    return RoundOutcome(
+        metrics=shown, origin=Origin.MEASURED, context=STATE, seconds=12.0, failed=failed
+    )
+
+
+def test_a_round_is_asked_for_with_its_state_and_reported_as_its_trial(tmp_path: Path) -> None:
+    far = Far([assignment()])
+    at = session(far, tmp_path)
+    assert at.begin(STATE) == FIRST
+    at.end(outcome(carbon_g=math.nan))
+    assert far.bodies("/next")[0]["context"] == dict(STATE)
+    (report,) = far.bodies("/report")
+    told = report["outcome"]["measurement"]  # type: ignore[index]
+    assert report["trial"] == 1 and told["context"] == dict(STATE)
+    assert told["estimates"]["energy_j"]["origin"] == "measured"
+    assert "carbon_g" not in told["estimates"]
+
+
+def test_a_round_that_came_to_nothing_says_why(tmp_path: Path) -> None:
+    far = Far([assignment()])
+    at = session(far, tmp_path)
+    at.begin(STATE)
+    at.end(outcome(failed="no client answered"))
+    (report,) = far.bodies("/report")
+    assert report["outcome"]["state"] == "failed"  # type: ignore[index]
+    assert report["outcome"]["reason"] == "no client answered"  # type: ignore[index]
+
+
+def test_without_the_tuner_rounds_run_at_the_latest_setting_and_are_told_later(
+    tmp_path: Path,
+) -> None:
+    far = Far([assignment(1), assignment(2)])
+    at = session(far, tmp_path)
+    at.begin(STATE)
+    at.end(outcome())
+    far.away = True
+    assert at.begin(STATE) == FIRST
+    at.end(outcome())
+    assert far.bodies("/step") == []
+    far.away = False
+    at.begin(STATE)
+    (step,) = far.bodies("/step")
+    assert step["study"] == "s1" and step["setting"] == dict(FIRST)
+
+
+def test_after_a_restart_it_still_knows_the_latest_setting(tmp_path: Path) -> None:
+    far = Far([assignment()])
+    first = session(far, tmp_path)
+    first.begin(STATE)
+    first.end(outcome())
+    far.away = True
+    again = session(far, tmp_path)
+    assert again.begin(STATE) == FIRST
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '["s1", {"participants": 10}]', '["s1", 5]'])
+def test_a_damaged_note_of_the_latest_setting_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "federation.json").write_text(text)
+    assert session(Far(away=True), tmp_path).begin(STATE) == SPACE.default
+
+
+def test_a_tuner_that_never_wanted_it_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Unauthorised):
+        session(Far(refuses=True), tmp_path).begin(STATE)
+
+
+def test_a_tuner_that_has_nothing_to_say_is_waited_for_some_seconds_only(tmp_path: Path) -> None:
+    far = Far()
+    at = session(far, tmp_path)
+    assert at.begin(STATE) == SPACE.default
+    assert 2 <= len(far.bodies("/next")) < 40
