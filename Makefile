@@ -7,7 +7,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators bench-speculation test-lowest test-long test-hardware test-systemd test-ray test-llama lines lint types layers fmt docs pictures clean
+.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama lines lint types layers fmt docs pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -75,6 +75,11 @@ bench-allocators: $(VENV)/.installed
 bench-speculation: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/jouletune bench speculation $(TRACE) --json --plot docs/images/speculation.png >build/bench/speculation.json
 	$(BIN)/python docs/figures.py speculation build/bench/speculation.json
+
+# FedGPO and its rivals on modelled federations, really trained: some 40 minutes on two cores.
+bench-federated: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m agents.federated.bench --plots docs/images >build/bench/federated.json
+	$(BIN)/python docs/figures.py federated build/bench/federated.json
 
 # Lines of code, without blank ones, comments and docstrings; the tests apart.
 lines:

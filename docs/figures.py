@@ -156,6 +156,46 @@ def speculation(told: Told) -> list[str]:
     ]
 
 
+def federated(told: Told) -> list[str]:
+    """Return a table for each federation: what each way to set rounds took to the same accuracy."""
+    lines = []
+    heads = ("rounds set by", "energy to the target, kJ", "time, h", "rounds", "reached", "energy: × less",
+             "time: × less", "final accuracy")  # fmt: skip
+    for one in told["federations"]:
+        fixed = one["best_fixed"]
+        named = ", ".join(f"{k} {fixed[v]}" for k, v in SHORT.items())
+        rows = [
+            (
+                f"best fixed ({named})" if arm["name"].startswith("best") else arm["name"],
+                spread(arm["energy_j"], 1000.0, 1),
+                spread(arm["seconds"], 3600.0, 2),
+                spread(arm["rounds"], 1.0, 0),
+                f"{arm['reached']} of 5",
+                spread(arm["saving"], 1.0, 1),
+                spread(arm["faster"], 1.0, 1),
+                spread(arm["final_accuracy"], 1.0, 3),
+            )
+            for arm in one["arms"]
+        ]
+        decided = max(arm["decision_ms"] for arm in one["arms"] if arm["name"] != "fedgpo-bo")
+        lines += [
+            f"**{one['title']}**, target {one['target']:.3f} (deciding took {decided:.1f} ms a round at "
+            "most, fedgpo-bo apart):",
+            "",
+            *table(heads, rows),
+            "",
+        ]
+    return lines[:-1]
+
+
+SHORT = {"K": "participants", "B": "batch_size", "E": "local_epochs"}
+
+
+def spread(value: Told, unit: float, digits: int) -> str:
+    """Return a mean and its standard error in a unit."""
+    return f"{value['mean'] / unit:.{digits}f} ± {value['stderr'] / unit:.{digits}f}"
+
+
 def packing(batch: Told) -> str:
     """Return a cell: the speed-up, the instances with their threads and items, or that fat stays."""
     confirming, groups = batch["confirming"], batch["plan"]
@@ -174,6 +214,7 @@ def unique(names: Iterable[str]) -> list[str]:
 
 SECTIONS: dict[str, Callable[[Told], list[str]]] = {
     "allocators": allocators,
+    "federated": federated,
     "packrat": packrat,
     "speculation": speculation,
 }

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from policies.fedgpo.federation import ACCURACY, Federation, Round, rounds, state_now
 from policies.fedgpo.progress import error, progress
-from tuner.core import Context, Past, Setting, Suggestion, Try, Wait, render_setting
+from tuner.core import Context, Past, Setting, Suggestion, Try, Wait
 
 Array = NDArray[np.float64]
 
@@ -63,8 +63,7 @@ class Bandit:
         worth = _Worth(federation, learnt, np.random.default_rng([past.study.seed, number]))
         now = {ACCURACY: learnt[-1].accuracy, **state_now(past, learnt)}
         setting = _ascended(federation, learnt[-1].setting, lambda s: worth.of(s, now))
-        why = f"the most progress per joule by what {len(learnt)} rounds taught"
-        return Try(setting, f"{why}: {render_setting(setting)}")
+        return Try(setting, f"the most progress per joule by what {len(learnt)} rounds taught")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Generic, TypeVar
 
 from policies.fedgpo.federation import Federation, Round, rounds, state_now
-from tuner.core import Context, Past, Suggestion, Try, Value, Wait, render_setting
+from tuner.core import Context, Past, Suggestion, Try, Value, Wait
 
 LEARNING_RATE, DISCOUNT, EPSILON = 0.9, 0.1, 0.1
 """AutoFL's, as re-implemented."""
@@ -67,7 +67,7 @@ class QLearning:
         explored = [name for name, picked in actions.items() if picked.explored]
         explored += ["the number of participants"] if participants.explored else []
         why = f"explores {', '.join(explored)}" if explored else "the best known in this state"
-        return Try(setting, f"{why}; {len(learnt)} rounds learnt: {render_setting(setting)}")
+        return Try(setting, f"{why}; {len(learnt)} rounds taught it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,7 +258,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
     from tuner.cli.report import billed
     from tuner.cli.standing import in_full
     from tuner.cli.texts import broken, described, gained, plan_rows
-    from tuner.core import Phase
+    from tuner.core import Mode, Phase
 
     view = report.study
     known = view.quantities
@@ -279,8 +279,10 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
         ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
         ("violations", broken(view)),
         ("baseline", described(view.baseline, view)),
-        ("best", described(view.best, view) if view.best else "none is feasible yet"),
     ]
+    if view.terms.mode is not Mode.CONTINUOUS:  # there nothing is sought that would be held
+        best = described(view.best, view) if view.best else "none is feasible yet"
+        facts.append(("best", best))
     if view.plan is not None and len(view.plan.rows) > 1:
         name = "proposed" if view.phase is Phase.CONFIRMING else "plan"
         facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]

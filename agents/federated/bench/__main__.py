@@ -10,6 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agents.federated.bench.compare import Bench, federations
+from agents.federated.bench.plot import draw
+
+PICTURED = {"digits, α = 0.1": "federated.png"}
+"""Which comparison is drawn, into which file."""
 
 
 def main() -> None:
@@ -18,6 +22,7 @@ def main() -> None:
     parser.add_argument(
         "--cache", type=Path, default=Path("build/federated"), help="kept trainings"
     )
+    parser.add_argument("--plots", type=Path, help="a folder for the pictures")
     parser.add_argument("--only", default="", help="a part of the titles to run")
     options = parser.parse_args()
     bench = Bench(options.cache, os.cpu_count() or 1, _told)
@@ -26,7 +31,10 @@ def main() -> None:
         for title, federation in federations().items()
         if options.only in title
     ]
-    json.dump(found, sys.stdout, indent=1)
+    for one in found if options.plots else ():
+        if one["title"] in PICTURED:
+            draw(options.plots / PICTURED[one["title"]], one)
+    json.dump({"federations": found}, sys.stdout, indent=1)
 
 
 def _told(text: str) -> None:
