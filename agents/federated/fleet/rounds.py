@@ -77,7 +77,7 @@ class FederatedTraining:
         for kind in self.devices.classes:
             own = [client for client in self.fleet if client.kind.name == kind.name]
             now = [self._conditions(client) for client in own]
-            held = [len(np.unique(self.task.labels[c.samples])) / self.task.classes for c in own]
+            held = [self.held(client) for client in own]
             if not own:
                 continue
             found[f"load.{kind.name}"] = fmean(c.load for c in now)
@@ -93,7 +93,10 @@ class FederatedTraining:
         count = min(int(setting["participants"]), len(self.fleet))
         chosen = [self.fleet[int(i)] for i in rng.permutation(len(self.fleet))[:count]]
         updates = [(self._update(client, setting), len(client.samples)) for client in chosen]
-        costs = [(client, self._cost(client, setting)) for client in chosen]
+        costs = [
+            (client, self.cost(client, *_shares(client, setting), self.round)[0])
+            for client in chosen
+        ]
         self.round += 1
         self.weights = averaged(updates)
         self.accuracy = self.task.accuracy(self.weights)
@@ -108,13 +111,25 @@ class FederatedTraining:
         order = (self.seed, 7, client.number, self.round)
         return trained(self.task, self.weights, client.samples, batch, epochs, order)
 
-    def _cost(self, client: FleetClient, setting: Setting) -> ClientCost:
-        batch, epochs = _shares(client, setting)
-        now = self._conditions(client)
-        samples = len(client.samples)
-        return client_cost(
-            client.kind, self.devices.work, now.link, samples, batch, epochs, now.load
+    def cost(
+        self, client: FleetClient, batch: int, epochs: int, number: int
+    ) -> tuple[ClientCost, Conditions]:
+        """Return what a client takes in a round, and how that round finds it."""
+        now = conditions(self.devices, client, number, self.seed)
+        cost = client_cost(
+            client.kind,
+            self.devices.work,
+            now.link,
+            len(client.samples),
+            batch,
+            epochs,
+            now.load,
         )
+        return cost, now
+
+    def held(self, client: FleetClient) -> float:
+        """Return the share of all labels that a client has samples of."""
+        return len(np.unique(self.task.labels[client.samples])) / self.task.classes
 
     def _conditions(self, client: FleetClient) -> Conditions:
         return conditions(self.devices, client, self.round, self.seed)

@@ -1,0 +1,1 @@
+"""An app of Flower's, to run and to start from."""

@@ -1,0 +1,1 @@
+"""An example app of Flower: a hundred clients that differ train to read digits."""

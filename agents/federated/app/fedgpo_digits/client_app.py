@@ -1,0 +1,70 @@
+"""A client: it trains its share of the digits, and tells what that took."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from agents.federated.fleet.devices import load_devices
+from agents.federated.fleet.rounds import FederatedTraining
+from agents.federated.fleet.task import digits, trained
+from agents.federated.weights import arrays_of, weights_of
+
+app = ClientApp()
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Tell what class of device this is."""
+    kind = _federation(context).fleet[_number(context)].kind.name
+    told = RecordDict({"client": ConfigRecord({"device-class": kind})})
+    return Message(told, reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train with the batch size and the epochs that the message asks for."""
+    of, config = _federation(context), message.content["config"]
+    batch, epochs = int(config["batch-size"]), int(config["local-epochs"])
+    number = int(config["server-round"]) - 1
+    own = of.fleet[_number(context)]
+    found = trained(
+        of.task,
+        weights_of(message.content["arrays"]),
+        own.samples,
+        batch,
+        epochs,
+        (of.seed, 7, own.number, number),
+    )
+    cost, now = of.cost(own, batch, epochs, number)
+    metrics = {
+        "num-examples": len(own.samples),
+        "energy-j": cost.compute_j + cost.communication_j,
+        "energy-measured": 0,
+        "compute-j": cost.compute_j,
+        "communication-j": cost.communication_j,
+        "time-s": cost.seconds,
+        "idle-w": own.kind.idle_w,
+        "load": now.load,
+        "memory": now.memory,
+        "network-mbps": now.link.up_mbps,
+        "data-classes": of.held(own),
+    }
+    content = RecordDict({"arrays": arrays_of(found), "metrics": MetricRecord(metrics)})
+    return Message(content, reply_to=message)
+
+
+def _number(context: Context) -> int:
+    return int(context.node_config["partition-id"])
+
+
+def _federation(context: Context) -> FederatedTraining:
+    config = context.run_config
+    return _opened(int(config["clients"]), float(config["alpha"]), int(config["seed"]))
+
+
+@cache
+def _opened(clients: int, alpha: float, seed: int) -> FederatedTraining:
+    return FederatedTraining(digits(seed), load_devices(), seed, alpha or None, clients)

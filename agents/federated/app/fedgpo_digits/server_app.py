@@ -1,0 +1,55 @@
+"""The server: FedAvg, whose rounds FedGPO sets."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from agents.federated.embedded import FederationSpec, open_embedded
+from agents.federated.fleet.devices import load_devices
+from agents.federated.fleet.rounds import FederatedTraining
+from agents.federated.fleet.task import digits
+from agents.federated.strategy import FedGPO
+from agents.federated.weights import arrays_of, weights_of
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train for some rounds, each set by a tuner on the database of the run's config."""
+    logging.basicConfig(level=logging.INFO)
+    config = context.run_config
+    seed, devices = int(config["seed"]), load_devices()
+    alpha, clients = float(config["alpha"]), int(config["clients"])
+    of = FederatedTraining(digits(seed), devices, seed, alpha or None, clients)
+    spec = FederationSpec(
+        name="digits", space=of.space, classes=[k.name for k in devices.classes], version="1"
+    )
+    tuner = open_embedded(
+        spec,
+        Path(str(config["database"] or "federation.sqlite")),
+        seed=seed,
+        python=str(config["python"] or sys.executable),
+    )
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        return MetricRecord({"accuracy": of.task.accuracy(weights_of(arrays))})
+
+    strategy = FedGPO(
+        tuner, FedAvg(fraction_evaluate=0.0), seed=seed, g_per_kwh=devices.intensity_g_per_kwh
+    )
+    try:
+        strategy.start(
+            grid,
+            arrays_of(of.weights),
+            num_rounds=int(config["num-server-rounds"]),
+            evaluate_fn=evaluate,
+        )
+    finally:
+        tuner.close()

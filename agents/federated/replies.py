@@ -1,0 +1,160 @@
+"""What a round's replies tell, and which of them may be averaged."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord
+
+from agents.federated.fleet.devices import JOULES_PER_KWH
+from tuner.core import Context, Origin
+
+log = logging.getLogger(__name__)
+
+EXAMPLES, SECONDS, JOULES, MEASURED, IDLE_W = (
+    *("num-examples", "time-s", "energy-j"),
+    *("energy-measured", "idle-w"),
+)
+COMPUTE_J, COMMUNICATION_J = "compute-j", "communication-j"
+STATE = {
+    "load": "load",
+    "memory": "memory",
+    "network-mbps": "network_mbps",
+    "data-classes": "data_classes",
+}
+"""What a client may tell of itself, and what that is called in a round's state."""
+
+
+@dataclass(frozen=True)
+class ClientReply:
+    """A reply that may be averaged: who sent it, of which class, and the numbers it tells."""
+
+    node: int
+    kind: str
+    message: Message
+    told: Mapping[str, float]
+
+
+@dataclass
+class KnownClients:
+    """What clients have told of themselves: their class, and how they were found at last."""
+
+    kinds: dict[int, str] = field(default_factory=dict)
+    latest: dict[int, Mapping[str, float]] = field(default_factory=dict)
+
+    def kind(self, node: int) -> str:
+        """Return a client's class; empty while nobody knows it."""
+        return self.kinds.get(node, "")
+
+    def hear(self, replies: Iterable[ClientReply]) -> None:
+        """Note what replies tell of their senders."""
+        for reply in replies:
+            told = {n: reply.told[key] for key, n in STATE.items() if key in reply.told}
+            self.latest[reply.node] = told
+
+    def state(self) -> dict[str, float]:
+        """Return each class's mean, of what was told at last."""
+        found: dict[str, list[float]] = {}
+        for node, told in self.latest.items():
+            for name, value in told.items():
+                found.setdefault(f"{name}.{self.kind(node) or 'all'}", []).append(value)
+        return {name: fmean(values) for name, values in sorted(found.items())}
+
+
+def sound(replies: Iterable[Message], sent: ArrayRecord, known: KnownClients) -> list[ClientReply]:
+    """Return the replies that may be averaged, each with the metrics that all of them have.
+
+    Left out, with a word in the log: errors, replies without exactly one record of arrays and of
+    metrics, arrays of other names or shapes than what was sent, numbers that are not finite, and replies
+    without a positive `num-examples`.
+    """
+    shapes = {name: tuple(array.shape) for name, array in sent.items()}
+    found = []
+    for message in replies:
+        why = _wrong(message, shapes)
+        node = message.metadata.src_node_id
+        if why:
+            log.warning("event=reply_left_out node=%d why=%r", node, why)
+            continue
+        (metrics,) = message.content.metric_records.values()
+        told = {
+            name: float(v)
+            for name, v in metrics.items()
+            if isinstance(v, int | float) and math.isfinite(v)
+        }
+        found.append(ClientReply(node, known.kind(node) or "all", message, told))
+    return _alike(found)
+
+
+def round_metrics(
+    replies: Sequence[ClientReply], classes: Sequence[str], wall_s: float, g_per_kwh: float | None
+) -> tuple[dict[str, float], Origin]:
+    """Return what a round took, summed over its replies, and whether clients measured their joules.
+
+    Joules are told only where every reply tells them. Waiting is added where clients tell their idle
+    power and modelled their joules: a meter of their own has seen it.
+    """
+    seconds = [r.told[SECONDS] for r in replies if SECONDS in r.told]
+    shown = {"round_s": max(seconds) if len(seconds) == len(replies) and seconds else wall_s}
+    shown["participated"] = float(len(replies))
+    if not replies or not all(r.told.get(JOULES, -1.0) >= 0.0 for r in replies):
+        return shown, Origin.MEASURED
+    measured = all(r.told.get(MEASURED, 0.0) == 1.0 for r in replies)
+    waits = [0.0 if measured else _waited(r, shown["round_s"]) for r in replies]
+    joules = [r.told[JOULES] + wait for r, wait in zip(replies, waits, strict=True)]
+    shown["energy_j"] = math.fsum(joules)
+    if not measured:
+        shown["waiting_j"] = math.fsum(waits)
+    for key, name in ((COMPUTE_J, "compute_j"), (COMMUNICATION_J, "communication_j")):
+        if all(key in r.told for r in replies):
+            shown[name] = math.fsum(r.told[key] for r in replies)
+    for kind in classes:
+        of = [j for r, j in zip(replies, joules, strict=True) if r.kind == kind]
+        shown[f"energy_{kind}_j"] = math.fsum(of)
+    if g_per_kwh is not None:
+        shown["carbon_g"] = shown["energy_j"] / JOULES_PER_KWH * g_per_kwh
+    return shown, Origin.MEASURED if measured else Origin.ESTIMATED
+
+
+def finite(context: Mapping[str, float]) -> Context:
+    """Return what is finite of a state."""
+    return {name: value for name, value in context.items() if math.isfinite(value)}
+
+
+def _waited(reply: ClientReply, round_s: float) -> float:
+    idle_s = max(0.0, round_s - reply.told.get(SECONDS, round_s))
+    return reply.told.get(IDLE_W, 0.0) * idle_s
+
+
+def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return what is wrong with a reply; empty where nothing is."""
+    if message.has_error():
+        return str(message.error.reason or f"error {message.error.code}")
+    content = message.content
+    if len(content.array_records) != 1 or len(content.metric_records) != 1:
+        return "it does not have exactly one record of arrays and one of metrics"
+    (arrays,) = content.array_records.values()
+    (metrics,) = content.metric_records.values()
+    if {name: tuple(array.shape) for name, array in arrays.items()} != shapes:
+        return "its arrays do not have the names and shapes that were sent"
+    if not all(np.isfinite(array.numpy()).all() for array in arrays.values()):
+        return "its arrays have numbers that are not finite"
+    examples = metrics.get(EXAMPLES)
+    if isinstance(examples, list) or not (examples and examples > 0 and math.isfinite(examples)):
+        return f"it tells no {EXAMPLES} above 0"
+    return ""
+
+
+def _alike(replies: Sequence[ClientReply]) -> list[ClientReply]:
+    """Leave in each reply only the metrics that all have: aggregations want them alike."""
+    common = set.intersection(*(set(r.told) for r in replies)) if replies else set()
+    for reply in replies:
+        content = reply.message.content
+        (name,) = content.metric_records
+        content[name] = MetricRecord({key: reply.told[key] for key in sorted(common)})
+    return list(replies)

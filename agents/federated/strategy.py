@@ -1,0 +1,242 @@
+"""FedGPO as a strategy for Flower's message API: round by round it asks a tuner for K, B and E."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
+
+from agents.federated.ports import RoundOutcome, RoundTuner
+from agents.federated.replies import KnownClients, finite, round_metrics, sound
+from tuner.core import Knob, Origin, Role, Setting
+
+log = logging.getLogger(__name__)
+
+ACCURACY = "accuracy"
+CLASS = "device-class"
+BATCH, EPOCHS, ROUND = "batch-size", "local-epochs", "server-round"
+QUERY_S = 60.0
+WAIT_S = 120.0
+"""How long a round waits for as many clients as it is to have; then it goes on with those there are."""
+LOOK_S = 1.0
+
+
+class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
+    """Sets the participants, and each one's batch size and epochs, as a tuner says; averages by another.
+
+    Clients find `batch-size` and `local-epochs` in their message's config. They answer a query with a
+    config record that has their `device-class`, where there are several classes; and tell in their
+    metrics, beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter
+    told it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps` and `data-classes`. The accuracy is
+    `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation.
+    """
+
+    def __init__(
+        self,
+        tuner: RoundTuner,
+        inner: Strategy | None = None,
+        *,
+        seed: int = 0,
+        g_per_kwh: float | None = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._tuner = tuner
+        self._inner = inner if inner is not None else FedAvg()
+        self._seed, self._g_per_kwh, self._wait_s = seed, g_per_kwh, wait_s
+        self._known = KnownClients()
+        self._accuracy: float | None = None
+        self._round: _OpenRound | None = None
+        self._sent = ArrayRecord()
+
+    def summary(self) -> None:
+        """Log what aggregates."""
+        self._inner.summary()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Train as any strategy does; the last round is reported when it returns."""
+
+        def evaluated(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+            assert evaluate_fn is not None
+            found = evaluate_fn(number, arrays)
+            self._see(found)
+            return found
+
+        watched = None if evaluate_fn is None else evaluated
+        try:
+            return super().start(
+                grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, watched
+            )
+        finally:
+            self._report()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return a message for each participant, with its own batch size and epochs."""
+        self._report()
+        state = self._state(server_round)
+        setting = self._tuner.begin(state)
+        self._round = _OpenRound(setting, state, self._accuracy)
+        self._sent = arrays
+        nodes = self._chosen(grid, server_round, int(setting[self._knob(Role.PARTICIPANTS)]))
+        self._ask_classes(grid, nodes)
+        own = {node: self._config(config, server_round, node, setting) for node in nodes}
+        return [
+            Message(
+                content=RecordDict({"arrays": arrays, "config": own[node]}),
+                message_type=MessageType.TRAIN,
+                dst_node_id=node,
+            )
+            for node in nodes
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Average the replies that are sound; without any, the round has failed."""
+        all_ = list(replies)
+        good = sound(all_, self._sent, self._known)
+        self._known.hear(good)
+        if self._round is not None:
+            shown, self._round.origin = round_metrics(
+                good, self._classes, self._round.seconds, self._g_per_kwh
+            )
+            self._round.metrics = {**shown, "failed": float(len(all_) - len(good))}
+            if not good:
+                self._round.failed = f"none of {len(all_)} replies could be used"
+        if not good:
+            return None, None
+        arrays, metrics = self._inner.aggregate_train(server_round, [r.message for r in good])
+        return arrays, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Have clients evaluate as the inner strategy does."""
+        found: Iterable[Message] = self._inner.configure_evaluate(
+            server_round, arrays, config, grid
+        )
+        return found
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Combine the evaluations as the inner strategy does."""
+        answered = [reply for reply in replies if not reply.has_error()]
+        found = self._inner.aggregate_evaluate(server_round, answered) if answered else None
+        self._see(found)
+        return found
+
+    @property
+    def _classes(self) -> list[str]:
+        knobs = [k for k in self._tuner.space.knobs if k.role is Role.LOCAL_BATCH]
+        return [knob.name.rpartition(".")[2] for knob in knobs]
+
+    def _knob(self, role: Role, kind: str = "") -> str:
+        """Return the name of a role's knob: that of a class, or of the first where it is not known."""
+        knobs: list[Knob] = [k for k in self._tuner.space.knobs if k.role is role]
+        own = [k for k in knobs if k.name.rpartition(".")[2] == kind]
+        return (own or knobs)[0].name
+
+    def _config(
+        self, config: Mapping[str, object], server_round: int, node: int, setting: Setting
+    ) -> ConfigRecord:
+        kind = self._known.kind(node)
+        return ConfigRecord(
+            {
+                **dict(config),
+                ROUND: server_round,
+                BATCH: int(setting[self._knob(Role.LOCAL_BATCH, kind)]),
+                EPOCHS: int(setting[self._knob(Role.LOCAL_EPOCHS, kind)]),
+            }
+        )
+
+    def _chosen(self, grid: Grid, server_round: int, count: int) -> list[int]:
+        """Return participants drawn by seed and round, once enough are there or the wait is over."""
+        until = time.monotonic() + self._wait_s
+        while len(nodes := sorted(grid.get_node_ids())) < count and time.monotonic() < until:
+            log.info("event=waiting_for_clients there=%d wanted=%d", len(nodes), count)
+            time.sleep(LOOK_S)
+        dice = random.Random(f"{self._seed} {server_round}")
+        return dice.sample(nodes, min(count, len(nodes)))
+
+    def _ask_classes(self, grid: Grid, nodes: Iterable[int]) -> None:
+        """Ask those whose class is not known, where there are several; who does not say is of the first."""
+        if len(self._classes) < 2:
+            return
+        asked = [
+            Message(content=RecordDict(), message_type=MessageType.QUERY, dst_node_id=node)
+            for node in nodes
+            if not self._known.kind(node)
+        ]
+        for reply in grid.send_and_receive(asked, timeout=QUERY_S) if asked else ():
+            node = reply.metadata.src_node_id
+            records = [] if reply.has_error() else reply.content.config_records.values()
+            told = next((str(r[CLASS]) for r in records if CLASS in r), "")
+            if told not in self._classes:
+                log.warning("event=class_not_told node=%d told=%r", node, told)
+            self._known.kinds[node] = told if told in self._classes else self._classes[0]
+
+    def _state(self, server_round: int) -> dict[str, float]:
+        found = {"round": float(server_round), **self._known.state()}
+        if self._accuracy is not None:
+            found[ACCURACY] = self._accuracy
+        return found
+
+    def _see(self, metrics: MetricRecord | None) -> None:
+        """Note the accuracy that an evaluation tells."""
+        value = None if metrics is None else metrics.get(ACCURACY)
+        if isinstance(value, int | float):
+            self._accuracy = float(value)
+            if self._round is not None and self._round.metrics:
+                self._round.accuracy = self._accuracy
+
+    def _report(self) -> None:
+        """Report the round that is over: its accuracy is known only now."""
+        over, self._round = self._round, None
+        if over is None:
+            return
+        shown = dict(over.metrics)
+        if over.accuracy is not None:
+            shown[ACCURACY] = over.accuracy
+            if over.before is not None:
+                shown["accuracy_gain"] = over.accuracy - over.before
+        self._tuner.end(
+            RoundOutcome(
+                metrics=shown,
+                origin=over.origin,
+                context=finite(over.state),
+                seconds=over.seconds,
+                failed=over.failed or ("" if over.metrics else "no replies came"),
+            )
+        )
+
+
+class _OpenRound:
+    """A round under way."""
+
+    def __init__(self, setting: Setting, state: Mapping[str, float], before: float | None) -> None:
+        self.setting, self.state, self.before = setting, state, before
+        self.metrics: dict[str, float] = {}
+        self.origin, self.failed = Origin.ESTIMATED, ""
+        self.accuracy: float | None = None
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
