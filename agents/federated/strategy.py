@@ -21,8 +21,8 @@ ACCURACY = "accuracy"
 CLASS = "device-class"
 BATCH, EPOCHS, ROUND = "batch-size", "local-epochs", "server-round"
 QUERY_S = 60.0
-WAIT_S = 120.0
-"""How long a round waits for as many clients as it is to have; then it goes on with those there are."""
+WAIT_S = 10.0
+"""So long no further client has come: then a round goes on with those there are, once there is one."""
 LOOK_S = 1.0
 
 
@@ -167,10 +167,14 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
 
     def _chosen(self, grid: Grid, server_round: int, count: int) -> list[int]:
         """Return participants drawn by seed and round, once enough are there or the wait is over."""
-        until = time.monotonic() + self._wait_s
-        while len(nodes := sorted(grid.get_node_ids())) < count and time.monotonic() < until:
-            log.info("event=waiting_for_clients there=%d wanted=%d", len(nodes), count)
-            time.sleep(LOOK_S)
+        there, until = 0, time.monotonic() + self._wait_s
+        while len(nodes := sorted(grid.get_node_ids())) < count:
+            if len(nodes) > there:
+                there, until = len(nodes), time.monotonic() + self._wait_s
+                log.info("event=waiting_for_clients there=%d wanted=%d", there, count)
+            elif time.monotonic() >= until and (nodes or not self._wait_s):
+                break
+            time.sleep(min(LOOK_S, self._wait_s))
         dice = random.Random(f"{self._seed} {server_round}")
         return dice.sample(nodes, min(count, len(nodes)))
 

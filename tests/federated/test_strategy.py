@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -157,6 +158,22 @@ def test_with_fewer_clients_than_asked_those_there_are_train() -> None:
     tuner = Scripted(of.space, [setting(of, k=50)])
     ran(of, LocalGrid(nodes(of)), tuner, rounds=1)
     assert tuner.told[0].metrics["participated"] == 5.0
+
+
+def test_clients_that_come_late_are_waited_for() -> None:
+    of = training(clients=12)
+    grid = LocalGrid({})
+    coming = iter(nodes(of).items())
+
+    def one_more() -> list[int]:
+        grid._nodes.update([*itertools.islice(coming, 5)])
+        return list(grid._nodes)
+
+    grid.get_node_ids = one_more  # type: ignore[method-assign]
+    tuner = Scripted(of.space, [setting(of, k=10)])
+    strategy = FedGPO(tuner, FedAvg(**NO_EVALUATION), wait_s=0.2)
+    strategy.start(grid, arrays_of(of.weights), num_rounds=1)
+    assert tuner.told[0].metrics["participated"] == 10.0
 
 
 def test_clients_that_cannot_say_their_class_are_of_the_first() -> None:

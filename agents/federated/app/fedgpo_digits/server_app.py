@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 
@@ -23,7 +22,6 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train for some rounds, each set by a tuner on the database of the run's config."""
-    logging.basicConfig(level=logging.INFO)
     config = context.run_config
     seed, devices = int(config["seed"]), load_devices()
     alpha, clients = float(config["alpha"]), int(config["clients"])

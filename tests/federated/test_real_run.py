@@ -1,0 +1,75 @@
+"""A real `flwr run`: its own processes, its own clients, and a tuner of its own on a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("ray", reason="Flower's simulation needs ray: make test-federated")
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import FedAvg
+
+from agents.federated.embedded import FederationSpec, open_embedded
+from agents.federated.example import JOULETUNE, MARK
+from agents.federated.fleet.rounds import FederatedTraining
+from agents.federated.grid import LocalGrid
+from agents.federated.strategy import FedGPO
+from agents.federated.weights import arrays_of, weights_of
+from tests.federated.clients import nodes, training
+
+PYTHON = os.environ.get("JOULETUNE_PYTHON", "")
+CLIENTS, ROUNDS = 8, 3
+"""Fewer clients than any round may ask for: all train, whatever they are called."""
+
+pytestmark = pytest.mark.skipif(
+    not PYTHON, reason="JOULETUNE_PYTHON is not set: make test-federated"
+)
+
+
+def accuracies(database: Path) -> list[float]:
+    """Return each round's accuracy, as an operator would ask for it."""
+    asked = ["history", "--db", f"sqlite:///{database}", "--format", "json"]
+    told = subprocess.run(
+        [PYTHON, "-c", JOULETUNE, *asked], capture_output=True, text=True, check=True, timeout=120
+    )
+    rows = sorted(json.loads(told.stdout), key=lambda row: row["number"])
+    return [row["metrics"]["accuracy"]["mean"] for row in rows]
+
+
+def in_process(of: FederatedTraining, database: Path) -> None:
+    kinds = [kind.name for kind in of.devices.classes]
+    spec = FederationSpec(name="digits", space=of.space, classes=kinds, version="1")
+    tuner = open_embedded(spec, database, python=PYTHON)
+
+    def evaluate(_: int, arrays: ArrayRecord) -> MetricRecord:
+        return MetricRecord({"accuracy": of.task.accuracy(weights_of(arrays))})
+
+    strategy = FedGPO(tuner, FedAvg(fraction_evaluate=0.0), wait_s=0.0)
+    try:
+        strategy.start(LocalGrid(nodes(of)), arrays_of(of.weights), ROUNDS, evaluate_fn=evaluate)
+    finally:
+        tuner.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_real_run_has_the_same_rounds_as_one_in_this_process_and_leaves_nothing_running(
+    tmp_path: Path,
+) -> None:
+    real, local = tmp_path / "real.sqlite", tmp_path / "local.sqlite"
+    command = [sys.executable, "-m", "agents.federated.example", "--database", str(real)]
+    command += ["--rounds", str(ROUNDS), "--clients", str(CLIENTS), "--python", PYTHON]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    in_process(training(CLIENTS), local)
+    assert len(accuracies(real)) == ROUNDS
+    assert accuracies(real) == pytest.approx(accuracies(local))
+    left = [p.info for p in psutil.process_iter(["cmdline", "environ"]) if MARK in str(p.info)]
+    assert left == []
+    assert "federated" not in ran.stderr and "digits@" in ran.stdout, "the history is shown"
