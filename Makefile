@@ -1,13 +1,14 @@
 # Every target is at most three lines. `make run` and `make test` do everything on a fresh machine.
 VENV := .venv
 BIN := $(VENV)/bin
+FL ?= .venv-fl
 SURFACES ?= $(or $(JOULETUNE_SURFACES),../shared/data/surfaces)
 TRACE ?= $(or $(JOULETUNE_TRACES),../shared/data/traces)/azure_llm_conv.csv
 TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama lines lint types layers fmt docs pictures clean
+.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -56,6 +57,15 @@ test-ray: $(VENV)/.installed-ray
 test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m tests.llama.build || true
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
+
+# The federated strategy under a real Flower, in an environment of its own, as its pins are not ours: a
+# minute or two to install and to run. Another release: make test-federated FLWR='==1.30.*' FL=build/flower
+test-federated: $(FL)/.installed $(VENV)/.installed
+	JOULETUNE_PYTHON=$(abspath $(BIN))/python $(FL)/bin/python -m pytest -q -W ignore::DeprecationWarning tests/federated
+
+# A hundred clients learn digits in a real `flwr run`, each round set by FedGPO: minutes.
+run-federated: $(FL)/.installed $(VENV)/.installed
+	$(FL)/bin/python -m agents.federated.example --python $(abspath $(BIN))/python
 
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed
@@ -124,10 +134,15 @@ $(VENV)/.installed-llama: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev,llama]'
 	touch $@
 
+$(FL)/.installed: pyproject.toml
+	python3 -m venv $(FL)
+	$(FL)/bin/python -m pip install --quiet --disable-pip-version-check 'flwr[simulation]$(FLWR)' -e '.[fl]'
+	touch $@
+
 build/docs/.installed: pyproject.toml constraints.txt
 	python3 -m venv build/docs
 	build/docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(FL) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
