@@ -27,6 +27,18 @@ from tuner.core import ActuationError, MeasurementError, Plan, Reading, Role, Ro
 
 PAGE = Path(__file__).parents[5] / "docs/workloads.md"
 ENGINES: dict[str, type[Engine]] = {"vllm": Vllm, "sglang": Sglang}
+FIRST = {
+    "vllm": {
+        "speculative-config": {
+            "method": "eagle3",
+            "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+            "num_speculative_tokens": 5,
+            "num_speculative_tokens_per_batch_size": [[1, 256, 3]],
+        }
+    },
+    "sglang": {"1": {"candidate_steps": [3]}},
+}
+"""What their files say for the default."""
 ANSWERS = 8
 PLAN = Plan(
     (
@@ -65,10 +77,7 @@ def start(name: str, folder: Path) -> Running:
     text = re.sub(r"command = .*", f"command = {json.dumps(restart_command(engine.url))}", text)
     file = folder / f"{name}.toml"
     file.write_text(text)
-    rows = {"vllm": [[1, 256, 3]], "sglang": {"1": {"candidate_steps": [3]}}}[name]
-    spec = {"method": "eagle3", "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"}
-    spec |= {"num_speculative_tokens": 5, "num_speculative_tokens_per_batch_size": rows}
-    written.write_text(json.dumps({"speculative-config": spec} if name == "vllm" else rows))
+    written.write_text(json.dumps(FIRST[name]))
     engine.restart()
     return Running(engine, reopen(file), file)
 

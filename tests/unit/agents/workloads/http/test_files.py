@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -46,6 +47,7 @@ seconds = {seconds}
 [load]
 path = "/"
 """
+NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 
 
 class Pool(ThreadingHTTPServer):
@@ -105,7 +107,9 @@ def script(pool: Pool, code: str = "") -> list[str]:
     return [sys.executable, "-I", "-c", code]
 
 
-def opened(pool: Pool, code: str = "", seconds: float = 60.0, **changes: str) -> Side:
+def opened(
+    pool: Pool, code: str = "", seconds: float = 60.0, changes: Mapping[str, str] = NO_CHANGES
+) -> Side:
     text = FILE.format(
         url=pool.url,
         folder=pool.folder,
@@ -186,7 +190,7 @@ def test_a_command_that_hangs_or_is_not_there_is_an_error(pool: Pool) -> None:
     with pytest.raises(ActuationError, match=r"did not end within 0\.[12]"):
         side.actuator.apply({"workers": 2})
     side.close()
-    side = opened(pool, **{json.dumps(sys.executable): '"/no/such/command"'})
+    side = opened(pool, changes={json.dumps(sys.executable): '"/no/such/command"'})
     with pytest.raises(ActuationError, match="cannot run /no/such/command"):
         side.actuator.apply({"workers": 1})
     side.close()
@@ -238,16 +242,18 @@ def test_what_a_file_cannot_say_of_files_is_refused(
     pool: Pool, old: str, new: str, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
-        opened(pool, **{old: new})
+        opened(pool, changes={old: new})
 
 
 def test_a_knob_in_a_file_needs_a_command(pool: Pool) -> None:
     with pytest.raises(ConfigError, match="workers is written to a file, and nothing tells"):
-        opened(pool, **{"[restart]": "[load]", "[load]\npath": "#", "command": "#", "ready": "#"})
+        opened(
+            pool, changes={"[restart]": "[load]", "[load]\npath": "#", "command": "#", "ready": "#"}
+        )
 
 
 def test_a_command_is_words_and_never_a_shells_line(pool: Pool) -> None:
     with pytest.raises(ConfigError, match="command must be a list"):
-        opened(pool, **{json.dumps(script(pool)): '"systemctl restart pool"'})
+        opened(pool, changes={json.dumps(script(pool)): '"systemctl restart pool"'})
     with pytest.raises(ConfigError, match="command must be a list of words"):
-        opened(pool, **{json.dumps(script(pool)): "[]"})
+        opened(pool, changes={json.dumps(script(pool)): "[]"})
