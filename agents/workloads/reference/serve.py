@@ -28,7 +28,6 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -36,6 +35,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agents.host.host import uncollected
+from agents.host.http_answers import (
+    HANDLERS,
+    as_object,
+    body_of,
+    error_answer,
+    message_answer,
+    parsed_json,
+)
+from agents.host.knob_messages import knobs_reply
 from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.batcher import Unserved
 from agents.workloads.reference.catalogue import DEFAULT, MODELS, model
@@ -43,12 +51,11 @@ from agents.workloads.reference.fleet import Fleet, Switch
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from tuner import malloc
-from tuner.core import ActuationError, InvalidInput, Knob, OutOfRange, Setting, TuningError, Value
+from tuner.core import InvalidInput, Knob, OutOfRange, Setting, TuningError, Value
 
 LOG = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-LONGEST_BODY = 65536
 LONGEST_WAIT_S = 5.0
 
 
@@ -73,16 +80,8 @@ class Api:
 
     async def knobs(self, request: Request) -> Response:
         """Say what can be set, and what is in force."""
-        space = self._fleet.space
-        return JSONResponse(
-            {
-                "name": self._name,
-                "version": self._revision,
-                "knobs": [_knob(k) for k in space.knobs],
-                "only": [dict(s) for s in space.only],
-                "setting": dict(self._fleet.setting),
-            }
-        )
+        fleet = self._fleet
+        return message_answer(knobs_reply(self._name, self._revision, fleet.space, fleet.setting))
 
     async def change(self, request: Request) -> Response:
         """Put knobs in force."""
@@ -128,7 +127,7 @@ class Api:
         self._next += 1
         answer = await self._fleet.infer(item)
         if isinstance(answer, Unserved):
-            return _error(503, answer.code, answer.message)
+            return error_answer(503, answer.code, answer.message)
         return Response(b'{"label": %d}' % answer, media_type="application/json")
 
 
@@ -142,12 +141,6 @@ def _number(request: Request, name: str) -> float | None:
     if number is not None and not 0.0 <= number < math.inf:
         raise InvalidInput(f"{name} is a number from 0 on, not {text!r}")
     return number
-
-
-def _knob(knob: Knob) -> dict[str, Any]:
-    cost = {"seconds": knob.cost.seconds, "restart": knob.cost.restart}
-    about = {"name": knob.name, "values": knob.values, "default": knob.default}
-    return {**about, "cost": cost, "role": knob.role}
 
 
 def _switch(switch: Switch | None) -> dict[str, Any]:
@@ -164,40 +157,8 @@ def _listed(knob: Knob, value: Value) -> Value:
 
 async def _object(request: Request) -> Setting:
     """Return the body as a JSON object, empty where there is none."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LONGEST_BODY:
-            raise HTTPException(413, f"a body may have {LONGEST_BODY} bytes")
-    if not body:
-        return {}
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the body is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidInput(f"the body must be a JSON object, not {type(value).__name__}")
-    return value
-
-
-def _error(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, InvalidInput)
-    return _error(422, error.code, str(error))
-
-
-async def _unreachable(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ActuationError)
-    return _error(503, error.code, str(error))
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    codes = {400: "malformed_json", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-    return _error(error.status_code, codes.get(error.status_code, "http"), error.detail)
+    body = await body_of(request)
+    return as_object(parsed_json(body)) if body else {}
 
 
 def _application(fleet: Fleet, name: str, revision: str) -> Starlette:
@@ -205,11 +166,7 @@ def _application(fleet: Fleet, name: str, revision: str) -> Starlette:
         routes=Api(fleet, name, revision).routes(),
         # A page in a browser must not reach the knobs under a name of its own.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
-        exception_handlers={
-            InvalidInput: _invalid,
-            ActuationError: _unreachable,
-            HTTPException: _refused,
-        },
+        exception_handlers=HANDLERS,
     )
 
 

@@ -34,7 +34,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from agents.host.host import uncollected
-from agents.workloads.reference.text.api import HANDLERS, TextApi
+from agents.host.http_answers import HANDLERS
+from agents.workloads.reference.text.api import TextApi
 from agents.workloads.reference.text.decoding import Decoder
 from agents.workloads.reference.text.engine import TextEngine
 from agents.workloads.reference.text.opening import open_decoder, open_models, version
