@@ -12,21 +12,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import math
 import os
 import secrets
-import signal
 import socket
 import sys
-import threading
 from dataclasses import asdict
 from importlib.metadata import version
-from types import FrameType
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -44,6 +39,14 @@ from agents.host.http_answers import (
     parsed_json,
 )
 from agents.host.knob_messages import knobs_reply
+from agents.host.serving import (
+    LOOPBACK,
+    end_by_signal,
+    end_with_stdin,
+    listening,
+    quiet_server,
+    tell_ready,
+)
 from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.batcher import Unserved
 from agents.workloads.reference.catalogue import DEFAULT, MODELS, model
@@ -55,7 +58,6 @@ from tuner.core import InvalidInput, Knob, OutOfRange, Setting, TuningError, Val
 
 LOG = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"
 LONGEST_WAIT_S = 5.0
 
 
@@ -179,40 +181,16 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
     fleet = Fleet(tuple(sorted(os.sched_getaffinity(0))), recipe, at_hand)
     name = DEFAULT if which.name == DEFAULT else f"{DEFAULT}:{which.name}"
     revision = f"width {width}, seed {options.seed}, torch {version('torch')}"
-    server = uvicorn.Server(
-        uvicorn.Config(
-            _application(fleet, name, revision),
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=60,
-            timeout_graceful_shutdown=5,
-        )
-    )
+    server = quiet_server(_application(fleet, name, revision))
     if options.while_stdin_open:
-        threading.Thread(target=_stop_at_eof, args=(server,), daemon=True).start()
+        end_with_stdin()
     try:
         await fleet.start()
-        url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
-        sys.stdout.write(json.dumps({"ready": True, "url": url, "pid": os.getpid()}) + "\n")
-        sys.stdout.flush()
+        tell_ready(listener)
         with uncollected():
             await server.serve(sockets=[listener])
     finally:
         await fleet.close()
-
-
-def _stop_at_eof(server: uvicorn.Server) -> None:
-    while os.read(0, 4096):
-        pass
-    server.should_exit = True
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)
 
 
 def main() -> int:
@@ -227,20 +205,9 @@ def main() -> int:
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Named TCP, or asyncio does not see that it is and leaves Nagle's 40 ms in the latencies.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    end_by_signal()
     try:
-        listener.bind((LOOPBACK, options.port))
-        listener.listen()
-    except (OSError, OverflowError) as error:
-        sys.stderr.write(f"cannot listen on {LOOPBACK}:{options.port}: {error}\n")
-        return 2
-    # uvicorn ends gracefully at a signal and then raises it again for the handlers set here.
-    signal.signal(signal.SIGTERM, _exit)
-    signal.signal(signal.SIGINT, _exit)
-    try:
-        with listener:
+        with listening(options.port) as listener:
             asyncio.run(_serve(options, listener))
     except TuningError as error:
         sys.stderr.write(f"cannot serve {options.model}: {error}\n")
