@@ -180,8 +180,8 @@ class DerivedWindow:
         return shown
 
     def _load(self) -> dict[str, Estimate]:
-        """Return the mean load of the looks after the first, at which it may not have begun."""
-        seen = [look.load for look in self._looks[1:] if look.load is not None]
+        """Return the mean load of the looks at which there was any: of the time that was worked."""
+        seen = [look.load for look in self._looks[1:] if look.load]
         if len(seen) < 2:
             return {}
         spread = statistics.stdev(seen) / math.sqrt(len(seen))

@@ -36,6 +36,8 @@ class Engine(ThreadingHTTPServer):
         self.file = file
         self.starts, self.running = 0, 0
         self.prompts: list[str] = []
+        self.step_ms, self.crowd_ms = 0.1, 0.0
+        """A pass, and what each token in it adds; with that, `running` are the answers under way."""
         self.deaf = self.broken = False
         """Whether a restart takes up nothing; and whether it does not come up again."""
         self.table: dict[int, int] = {}
@@ -59,10 +61,13 @@ class Engine(ThreadingHTTPServer):
     def answer(self, prompt: str) -> None:
         with self.lock:
             self.prompts.append(prompt)
-            length = self.length(max(1, self.running))
-            accepted = [round(STEPS * share) for share in ACCEPTED[:length]]
-            self.count(length, accepted)
-        time.sleep(0.001)
+            self.running += self.crowd_ms > 0.0
+            batch = max(1, self.running)
+            length = self.length(batch)
+        time.sleep(STEPS * (self.step_ms + self.crowd_ms * batch * (length + 1)) / 1000.0)
+        with self.lock:
+            self.running -= self.crowd_ms > 0.0
+            self.count(length, [round(STEPS * share) for share in ACCEPTED[:length]])
 
     def count(self, length: int, accepted: list[int]) -> None:
         raise NotImplementedError
@@ -84,6 +89,9 @@ class Engine(ThreadingHTTPServer):
         n = self.counts.get(name, 0.0)
         buckets = [f'{name}_bucket{{le="{le}",model_name="m"}} {n}' for le in (edge, "+Inf")]
         return [f"# TYPE {name} histogram", *buckets]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: a load that is cut off resets its connections."""
 
     def close(self) -> None:
         self.shutdown()
