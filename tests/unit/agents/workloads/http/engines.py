@@ -60,13 +60,13 @@ class Engine(ThreadingHTTPServer):
 
     def answer(self, prompt: str) -> None:
         with self.lock:
-            self.prompts.append(prompt)
             self.running += self.crowd_ms > 0.0
             batch = max(1, self.running)
             length = self.length(batch)
         time.sleep(STEPS * (self.step_ms + self.crowd_ms * batch * (length + 1)) / 1000.0)
         with self.lock:
             self.running -= self.crowd_ms > 0.0
+            self.prompts.append(prompt)
             self.count(length, [round(STEPS * share) for share in ACCEPTED[:length]])
 
     def count(self, length: int, accepted: list[int]) -> None:
@@ -116,7 +116,8 @@ class EngineHandler(Spoken):
         if engine.broken:
             self.answer(503, {})
         elif self.path == "/metrics":
-            text = engine.metrics().encode()
+            with engine.lock:
+                text = engine.metrics().encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()

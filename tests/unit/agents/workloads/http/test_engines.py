@@ -7,6 +7,7 @@ import math
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,8 @@ FIRST = {
     "sglang": {"1": {"candidate_steps": [3]}},
 }
 """What their files say for the default."""
-ANSWERS = 8
+ANSWERS = 20
+"""Enough gaps between tokens for the upper bound of a p99."""
 PLAN = Plan(
     (
         Row(2.5, {"speculation_length": 5}),
@@ -100,12 +102,30 @@ def window(running: Running, callers: int = 0) -> Reading:
     return opened.stop()
 
 
-@pytest.fixture(params=sorted(ENGINES))
-def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
-    found = start(request.param, tmp_path)
+@contextmanager
+def started(name: str, folder: Path) -> Iterator[Running]:
+    found = start(name, folder)
     yield found
     found.side.close()
     found.engine.close()
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    with started(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Iterator[Running]:
+    with started("vllm", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def sglang(tmp_path: Path) -> Iterator[Running]:
+    with started("sglang", tmp_path) as found:
+        yield found
 
 
 @pytest.fixture
@@ -139,8 +159,8 @@ def test_acceptance_tokens_and_load_are_read_from_its_counters(running: Running)
     assert len(set(running.engine.prompts)) > 1, "the bodies are sent in turn"
 
 
-def test_vllm_tells_acceptance_by_position_and_the_time_between_tokens(tmp_path: Path) -> None:
-    running = start("vllm", tmp_path)
+def test_vllm_tells_acceptance_by_position_and_the_time_between_tokens(vllm: Running) -> None:
+    running = vllm
     shown = window(running).estimates
     for place, share in enumerate(ACCEPTED[:3], 1):
         assert shown[f"accepted_at_{place}"].mean == pytest.approx(share)
@@ -148,9 +168,7 @@ def test_vllm_tells_acceptance_by_position_and_the_time_between_tokens(tmp_path:
     assert shown["inter_token_p99_ms"].high == 10.0
     listed = {metric.name for metric in running.side.metrics}
     assert {"accepted_at_5", "inter_token_p50_ms", "decoding_requests"} <= listed
-    assert shown.keys() <= listed
-    running.side.close()
-    running.engine.close()
+    assert shown.keys() <= listed | {"arrival_rate_per_s"}
 
 
 def test_without_drafts_nothing_is_accepted(running: Running) -> None:
@@ -200,17 +218,15 @@ def test_a_plan_by_another_signal_is_not_handed_over(running: Running) -> None:
     assert running.engine.starts == 1
 
 
-def test_a_length_that_sglang_does_not_take_up_is_an_error(tmp_path: Path) -> None:
-    running = start("sglang", tmp_path)
+def test_a_length_that_sglang_does_not_take_up_is_an_error(sglang: Running) -> None:
+    running = sglang
     running.engine.deaf = True
     with pytest.raises(ActuationError, match="speculation_length=5, but the service is at 3"):
         running.side.actuator.apply({"speculation_length": 5})
-    running.side.close()
-    running.engine.close()
 
 
-def test_a_length_that_vllm_does_not_take_up_is_no_measurement(tmp_path: Path) -> None:
-    running = start("vllm", tmp_path)
+def test_a_length_that_vllm_does_not_take_up_is_no_measurement(vllm: Running) -> None:
+    running = vllm
     running.engine.deaf = True
     running.side.actuator.apply({"speculation_length": 5})
     with pytest.raises(MeasurementError, match=r"is set to 5, but vllm:.*drafts_total is 3"):
@@ -222,19 +238,15 @@ def test_a_length_that_vllm_does_not_take_up_is_no_measurement(tmp_path: Path) -
     running.side.actuator.apply({"speculation_length": 5})
     with pytest.raises(MeasurementError, match=r"is set to 5, but .* did not grow"):
         window(running)
-    running.side.close()
-    running.engine.close()
 
 
-def test_a_restart_of_vllm_is_told_by_the_time_of_its_start(tmp_path: Path) -> None:
-    running = start("vllm", tmp_path)
+def test_a_restart_of_vllm_is_told_by_the_time_of_its_start(vllm: Running) -> None:
+    running = vllm
     assert isinstance(running.side.actuator, Restartable)
     before = running.side.actuator.incarnation()
     running.engine.restart()
     assert running.side.actuator.incarnation() != before
     assert running.side.signals[0].read().incarnation == running.side.actuator.incarnation()
-    running.side.close()
-    running.engine.close()
 
 
 def test_counters_that_were_reset_are_no_measurement(running: Running) -> None:
