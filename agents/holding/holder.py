@@ -178,8 +178,7 @@ class Holder:
             self._journal_first()
             # Before: a restart in between is then seen as one.
             incarnation = self._started()
-            self._target.apply(hold.setting)
-            self._handed = self._target.follow(hold.order.plan)
+            self._handed = self._target.apply(hold.setting, hold.order.plan)
             self._incarnation = incarnation
             self._confirm()
 

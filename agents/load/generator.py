@@ -263,7 +263,7 @@ class LoadRun:
 
 
 class HttpCaller:
-    """Sends one fixed request again and again over one kept connection.
+    """Sends one fixed request again and again over one kept connection, or one with each next body.
 
     Understands answers with a Content-Length, which is all that the workload contract allows, and
     those in chunks (RFC 9112, §7.1), which Ray's proxy sends. A kept connection that the server
@@ -277,22 +277,28 @@ class HttpCaller:
         path: str,
         *,
         method: str = "POST",
-        body: bytes = b"",
+        body: bytes | Callable[[], bytes] = b"",
         timeout_s: float = 10.0,
     ) -> None:
         self._address = (host, port)
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._closed = False
-        self._request = (
+        self._head = (
             f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        ).encode("ascii") + body
+        ).encode("ascii")
+        self._next = body if callable(body) else None
+        self._request = b"" if callable(body) else self._with(body)
 
     def send(self) -> str:
         """Send once and return what went wrong: empty for an answer with status 2xx."""
+        if self._next is not None:
+            self._request = self._with(self._next())
         wrong = self._sent()
         return CUT_OFF if wrong and self._closed else wrong
+
+    def _with(self, body: bytes) -> bytes:
+        return b"%sContent-Length: %d\r\n\r\n%s" % (self._head, len(body), body)
 
     def _sent(self) -> str:
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.core import Cost, Knob, Part, Plan, Role, Space, Value
+from agents.host.knob_messages import KnobsReply
+from tuner.core import Plan
 
 
 class PlanMessage(BaseModel):
@@ -16,47 +17,10 @@ class PlanMessage(BaseModel):
     row: int | None = None
 
 
-class SpeculationCost(BaseModel):
-    """What changing a knob takes."""
-
-    seconds: float = Field(ge=0.0, allow_inf_nan=False)
-    restart: bool
-
-
-class SpeculationKnob(BaseModel):
-    """One knob."""
-
-    name: str
-    values: tuple[Value, ...]
-    default: Value
-    cost: SpeculationCost
-    role: Role
-
-
-class SpeculationKnobs(BaseModel):
+class SpeculationKnobs(KnobsReply):
     """What can be set, what is in force, and whether a request can be given its length."""
 
-    name: str
-    version: str
-    knobs: tuple[SpeculationKnob, ...] = Field(min_length=1)
-    setting: dict[str, Value]
     per_request: bool
-
-    def space(self) -> Space:
-        """Return the knobs as a space. Raises InvalidInput where they make none."""
-        return Space(
-            tuple(
-                Knob(
-                    k.name,
-                    k.values,
-                    k.default,
-                    Part.WORKLOAD,
-                    Cost(seconds=k.cost.seconds, restart=k.cost.restart),
-                    k.role,
-                )
-                for k in self.knobs
-            )
-        )
 
 
 class SpeculationStats(BaseModel):

@@ -191,8 +191,11 @@ class Target:
         """Return what is in force, side by side. Raises ActuationError."""
         return {key: dict(side.actuator.read()) for key, side in self.sides.items()}
 
-    def apply(self, setting: Setting) -> None:
+    def apply(self, setting: Setting, plan: Plan | None = None) -> bool:
         """Put a whole setting in force, in the safe order, or leave everything as it was.
+
+        Where the workload goes by `plan` itself it is handed that in place of its part of the setting,
+        which might cost it another restart; return whether it was.
 
         Raises:
             InvalidInput: the setting is not in the space; nothing was changed.
@@ -203,15 +206,20 @@ class Target:
         before = self.read_sides()
         wanted = {key: _of(side, setting) for key, side in self.sides.items()}
         touched: list[str] = []
+        handed = False
         try:
             for key in self._order(before, wanted):
                 touched.append(key)
-                self._set(key, wanted[key])
+                if key == WORKLOAD and plan is not None and self._follow(plan):
+                    handed = True
+                else:
+                    self._set(key, wanted[key])
         except TuningError as cause:
             undone = self.restore({key: before[key] for key in reversed(touched)})
             text = f"cannot set {render_setting(setting)}: {cause.message}"
             kind = DeviceLost if isinstance(cause, DeviceLost) else ActuationError
             raise kind("; ".join([text, *undone]), hint=cause.hint) from cause
+        return handed
 
     def restore(self, settings: SideSettings) -> list[str]:
         """Put sides back, one by one, and return what failed; a failure never stops the rest.
@@ -269,7 +277,19 @@ class Target:
         order = [key for key in self._order(present, settings) if key in settings]
         return {key: settings[key] for key in (*order, *(k for k in settings if k not in order))}
 
-    def follow(self, plan: Plan) -> bool:
+    def follows(self, plan: Plan) -> bool:
+        """Return whether the workload goes by this very plan itself. Raises ActuationError."""
+        actuator = self.runs.actuator
+        if self.workload is None or not isinstance(actuator, FollowsPlans):
+            return False
+        return actuator.followed() == self._workload_plan(plan)
+
+    def close(self) -> None:
+        """Let go of all sides, the workload first."""
+        for side in reversed(list(self.sides.values())):
+            side.close()
+
+    def _follow(self, plan: Plan) -> bool:
         """Hand a plan to a workload that goes by it itself; False where none does.
 
         That takes a plan whose rows differ in the workload's knobs alone. Raises ActuationError.
@@ -282,18 +302,6 @@ class Target:
         if any(row.setting[name] != first[name] for row in plan.rows for name in others):
             return False
         return actuator.follow(self._workload_plan(plan))
-
-    def follows(self, plan: Plan) -> bool:
-        """Return whether the workload goes by this very plan itself. Raises ActuationError."""
-        actuator = self.runs.actuator
-        if self.workload is None or not isinstance(actuator, FollowsPlans):
-            return False
-        return actuator.followed() == self._workload_plan(plan)
-
-    def close(self) -> None:
-        """Let go of all sides, the workload first."""
-        for side in reversed(list(self.sides.values())):
-            side.close()
 
     def _workload_plan(self, plan: Plan) -> Plan:
         rows = tuple(replace(row, setting=_of(self.runs, row.setting)) for row in plan.rows)

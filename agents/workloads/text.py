@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -18,9 +17,10 @@ from pydantic import TypeAdapter
 from agents.host.local_http import LocalHttp, local_url
 from agents.host.server_process import ServerProcess
 from agents.speculation.attach import PromptLoad, attached
-from agents.speculation.client import DecodingSignal, SpeculationActuator, SpeculationClient
-from agents.target.side import Side, SignalSample
-from tuner.core import Clock, DeviceLost, InvalidInput, Plan, Setting, TuningError
+from agents.speculation.client import SpeculationClient
+from agents.target.reviving import revived
+from agents.target.side import Side
+from tuner.core import Clock, DeviceLost, InvalidInput, TuningError
 
 SERVER = "agents.workloads.reference.text.serve"
 TRAINING = "agents.workloads.reference.text.training"
@@ -53,14 +53,7 @@ def open_text(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     ).returncode:
         raise DeviceLost("the text engine's models could not be trained", hint="its error is above")
     child = ServerProcess(spec, SERVER, [], state_dir / "text.log")
-    try:
-        side = _side(child.url, seed, clock)
-    except TuningError:
-        child.end()
-        raise
-    actuator = RevivingSpeculation(child, side.actuator)
-    signals = tuple(RevivingDecoding(child, live) for live in side.signals)
-    return replace(side, actuator=actuator, signals=signals)
+    return revived(child, lambda url: _side(url, seed, clock))
 
 
 def _side(url: str, seed: int, clock: Clock) -> Side:
@@ -81,57 +74,3 @@ def prompts(url: str, seed: int) -> tuple[str, ...]:
         return http.parsed(TypeAdapter(tuple[str, ...]), answer, "the text engine's", HINT)
     finally:
         http.close()
-
-
-class RevivingSpeculation:
-    """Sets the engine and hands it plans, and starts it again first where it has ended."""
-
-    def __init__(self, child: ServerProcess, actuator: object) -> None:
-        assert isinstance(actuator, SpeculationActuator)
-        self._child = child
-        self._actuator = actuator
-
-    def read(self) -> Setting:
-        """Return what is in force. Raises ActuationError, DeviceLost."""
-        self._child.revive()
-        return self._actuator.read()
-
-    def apply(self, setting: Setting) -> None:
-        """Put a setting in force. Raises UnknownKnob, OutOfRange, ActuationError, DeviceLost."""
-        self._child.revive()
-        self._actuator.apply(setting)
-
-    def incarnation(self) -> str:
-        """Return another word after each start. Raises DeviceLost, WorkloadChanged."""
-        self._child.revive()
-        return self._actuator.incarnation()
-
-    def follow(self, plan: Plan) -> bool:
-        """Hand over a plan; False where it is refused. Raises ActuationError, DeviceLost."""
-        self._child.revive()
-        return self._actuator.follow(plan)
-
-    def followed(self) -> Plan | None:
-        """Return the plan in force, None where a setting is. Raises ActuationError, DeviceLost."""
-        self._child.revive()
-        return self._actuator.followed()
-
-    def close(self) -> None:
-        """End the connection, and the engine."""
-        self._actuator.close()
-        self._child.end()
-
-
-class RevivingDecoding:
-    """How many requests decode, in an engine that is started again first where it has ended."""
-
-    def __init__(self, child: ServerProcess, live: object) -> None:
-        assert isinstance(live, DecodingSignal)
-        self.signal = live.signal
-        self._child = child
-        self._live = live
-
-    def read(self) -> SignalSample:
-        """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
-        self._child.revive()
-        return self._live.read()

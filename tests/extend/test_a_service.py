@@ -33,7 +33,8 @@ def played(tmp_path: Path) -> Iterator[Stage]:
 
 
 def documented() -> str:
-    (file,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    files = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (file,) = (one for one in files if one.startswith('name = "thumbnails"'))
     return str(file)
 
 

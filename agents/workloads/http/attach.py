@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,11 +13,17 @@ from agents.host.local_http import LocalHttp
 from agents.load.generator import HttpCaller
 from agents.load.meter import LoadMeter
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
-from agents.target.side import Side
+from agents.target.side import LiveSignal, Side
 from agents.workloads.http.config import OurLoad, ServiceConfig, load_service_config
+from agents.workloads.http.derived import DerivedLoadMeter, DerivedMeter, derived_metrics
 from agents.workloads.http.exposition import CPU, Exposition
-from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableHttpKnobs, UnlistedValue
-from tuner.core import Clock, InvalidInput, Metric, Scope, TuningError
+from agents.workloads.http.files import KnobInFile
+from agents.workloads.http.knob_config import KnobCalls
+from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableHttpKnobs
+from agents.workloads.http.reading import HttpReading, UnlistedValue
+from agents.workloads.http.restart import ServiceRestart
+from agents.workloads.http.signals import GaugeSignal
+from tuner.core import Clock, InvalidInput, Metric, Scope, Setting, TuningError
 
 REPORT_S = 1.0
 """How old a text may be: most are made when asked for; some are kept for a moment."""
@@ -43,26 +51,13 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
 
 def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> Side:
     exposition = Exposition(http, config)
-    knobs = [HttpKnob(http, calls, clock) for calls in config.knobs]
-    actuator = (
-        RestartableHttpKnobs(http, knobs, exposition.started)
-        if exposition.tells_start
-        else HttpKnobs(http, knobs)
-    )
+    actuator = _actuator(config, http, exposition, clock)
     with suppress(UnlistedValue):  # it is told when it is read; putting it back must be possible
         actuator.read()
-    meter: LoadMeter | PrometheusMeter
-    if config.load is not None:
-        meter = LoadMeter(
-            partial(_caller, config.url, config.load),
-            config.load.shape,
-            exposition.counting,
-            clock,
-            seed,
-        )
-    else:
-        meter = PrometheusMeter(exposition.figures, exposition.counting, clock, REPORT_S)
-
+    askable = config.load is not None and config.load.shape.rate_per_s is None
+    signals: tuple[LiveSignal, ...] = ()
+    if config.told.signal:
+        signals = (GaugeSignal(config.told.signal, exposition, askable=askable),)
     return Side(
         name=config.name,
         kind="service",
@@ -71,18 +66,75 @@ def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> 
         space=actuator.space,
         metrics=_metrics(config, exposition),
         actuator=actuator,
-        meter=meter,
+        meter=_meter(config, exposition, actuator, clock, seed),
         cannot={}
         if exposition.tells_cpu
         else {"cpu_time_ms": f"{config.name} does not tell {CPU}"},
         source=_source(config),
+        signals=signals,
     )
 
 
-def _caller(url: str, load: OurLoad) -> HttpCaller:
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or 80
-    return HttpCaller(host, port, load.path, method=load.method, body=load.body)
+def _actuator(
+    config: ServiceConfig, http: LocalHttp, exposition: Exposition, clock: Clock
+) -> HttpKnobs:
+    started: Callable[[], str] = exposition.started if exposition.tells_start else str
+    restart = None
+    if config.restart is not None:
+        restart = ServiceRestart(http, config.restart, started, clock)
+    knobs = [_knob(http, one, clock) for one in config.knobs]
+    if exposition.tells_start:
+        return RestartableHttpKnobs(http, knobs, restart, started)
+    return HttpKnobs(http, knobs, restart)
+
+
+def _knob(http: LocalHttp, one: KnobCalls, clock: Clock) -> HttpKnob | KnobInFile:
+    if one.file is not None:
+        reading = None if one.read is None else HttpReading(http, one.knob, one.read)
+        return KnobInFile(one.knob, one.file, reading)
+    assert one.set is not None and one.read is not None
+    return HttpKnob(http, one.knob, (one.set, one.read), clock)
+
+
+def _meter(
+    config: ServiceConfig, exposition: Exposition, actuator: HttpKnobs, clock: Clock, seed: int
+) -> PrometheusMeter | LoadMeter | DerivedMeter:
+    effects = {one.knob.name: one.effect for one in config.knobs if one.effect is not None}
+
+    def in_force() -> Setting | None:
+        return None if actuator.followed() is not None else actuator.read()
+
+    derived = (config.told, effects, exposition.snapshot, in_force)
+    told = config.told.signal or config.told.histograms or config.told.ratios or effects
+    counting = exposition.counting
+    if config.load is None:
+        meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
+        return DerivedMeter(meter, *derived) if told or config.told.items.name else meter
+    connect = _callers(config.url, config.load)
+    sent = LoadMeter(connect, config.load.shape, counting, clock, seed)
+    return DerivedLoadMeter(sent, *derived) if told or config.told.items.name else sent
+
+
+def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
+    """Return what makes a caller; all of them take the bodies in turn."""
+    parts, lock = urlsplit(url), threading.Lock()
+    bodies: Iterator[bytes] = itertools.cycle(load.bodies)
+
+    def deal() -> bytes:
+        with lock:
+            return next(bodies)
+
+    def connect() -> HttpCaller:
+        return HttpCaller(
+            parts.hostname or "",
+            parts.port or 80,
+            load.path,
+            method=load.method,
+            body=deal if len(load.bodies) > 1 else load.bodies[0],
+            timeout_s=load.timeout_s,
+        )
+
+    return connect
 
 
 def _metrics(config: ServiceConfig, exposition: Exposition) -> tuple[Metric, ...]:
@@ -94,6 +146,7 @@ def _metrics(config: ServiceConfig, exposition: Exposition) -> tuple[Metric, ...
         *(Metric(name, scope=Scope.SERVICE) for name in names),
         *([ARRIVALS] if arriving else []),
         *cpu,
+        *derived_metrics(config.told, config.longest),
     )
 
 

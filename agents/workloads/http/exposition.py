@@ -1,19 +1,34 @@
-"""What a service tells of itself as Prometheus text: latencies, failures, CPU time."""
+"""What a service tells of itself as Prometheus text: latencies, failures, counters, CPU time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from agents.host.local_http import LocalHttp
-from agents.load.exposition import Histogram, counter, declared, histogram, scrape
+from agents.load.exposition import Histogram, counter, declared, histogram, parse, scrape
 from agents.load.meter import Totals
 from agents.load.prometheus import Figures
-from agents.workloads.http.config import Series, ServiceConfig
+from agents.workloads.http.config import ServiceConfig
+from agents.workloads.http.metric_config import POSITION, RatioTold, Series
 from tuner.core import ActuationError, DeviceLost, InvalidInput, MeasurementError
+
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
 
 CPU = "process_cpu_seconds_total"
 STARTED = "process_start_time_seconds"
 """The names that Prometheus' own client libraries give them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is told at one moment: histograms in ms, ratios as what is above and below, and the load."""
+
+    histograms: Mapping[str, Histogram]
+    ratios: Mapping[str, tuple[float, float]]
+    load: float | None
 
 
 class Exposition:
@@ -27,63 +42,87 @@ class Exposition:
     def __init__(self, http: LocalHttp, config: ServiceConfig) -> None:
         self.url = f"{http.url}{config.metrics}"
         self._http, self._path = http, config.metrics
-        self._latency, self._failures = config.latency, config.failures
+        self._latency, self._failures, self._told = config.latency, config.failures, config.told
+        self._effects = [one.effect.ratio for one in config.knobs if one.effect is not None]
+        histograms = [s for s in (config.latency, *config.told.histograms.values()) if s.name]
+        demanded = [*histograms, *([config.told.load] if config.told.load.name else [])]
         try:
             text = http.call("GET", config.metrics).text
         except DeviceLost:
             raise
         except ActuationError:
-            if config.latency.name:
+            if demanded or config.failures.name:
                 raise
             text = ""  # our own load needs no metrics
-        if config.latency.name:
-            self._demand(config.latency, "histogram", text)
+        for series in histograms:
+            self._demand(series, "histogram", text)
         if config.failures.name:
             self._demand(config.failures, "counter", text)
-        self.tells_cpu = CPU in declared(text, "counter")
+        if config.told.load.name:
+            self._demand(config.told.load, "gauge", text)
+        self.tells_cpu = config.cpu_time and CPU in declared(text, "counter")
         self.tells_start = STARTED in declared(text, "gauge")
 
     def figures(self) -> Figures:
         """Return what is told now. Raises MeasurementError."""
         good, failed = self._latency, self._failures
-        names = [series.name for series in (good, failed) if series.name]
-        samples = scrape(self._http.client, self.url, names)
-        latencies = histogram(samples, good.name, good.keep)
-        edges = tuple(edge * good.unit_ms for edge in latencies.edges)
+        samples = self._samples(*(series for series in (good, failed) if series.name))
         count = counter(samples, failed.name, failed.keep) if failed.name else 0.0
-        return Figures(Histogram(edges, latencies.counts), round(count))
+        return Figures(_in_ms(samples, good), round(count))
+
+    def snapshot(self) -> Snapshot:
+        """Return the further histograms, the ratios and the load now. Raises MeasurementError."""
+        told, ratios = self._told, (*self._told.ratios, *self._effects)
+        series = [*told.histograms.values(), *(one for r in ratios for one in r.series)]
+        samples = self._samples(*series, *([told.load] if told.load.name else []))
+        return Snapshot(
+            {name: _in_ms(samples, one) for name, one in told.histograms.items()},
+            {name: parts for one in ratios for name, parts in _parts(samples, one).items()},
+            counter(samples, told.load.name, told.load.keep) if told.load.name else None,
+        )
 
     def counting(self) -> Totals:
-        """Begin to count the CPU time, where it is told. Raises MeasurementError."""
-        if not self.tells_cpu:
-            return dict
-        before = self._cpu_s()
+        """Begin to count the CPU time and the items, where they are told. Raises MeasurementError."""
+        before = self._totals()
 
         def total() -> Mapping[str, float]:
-            used = self._cpu_s() - before
-            if used < 0.0:
+            used = {name: value - before[name] for name, value in self._totals().items()}
+            if min(used.values(), default=0.0) < 0.0:
                 raise MeasurementError(
-                    f"{CPU} of {self.url} went backwards",
+                    f"a counter of {self.url} went backwards",
                     hint="the service was restarted; measure again",
                 )
-            return {"cpu_s": used}
+            return used
 
         return total
 
     def started(self) -> str:
         """Return when the service was started, in its own words. Raises ActuationError, DeviceLost."""
-        text = self._http.call("GET", self._path).text
-        return next(
-            (
-                line
-                for line in text.splitlines()
-                if line.startswith((f"{STARTED} ", f"{STARTED}{{"))
-            ),
-            "",
-        )
+        return _started(self._http.call("GET", self._path).text)
 
-    def _cpu_s(self) -> float:
-        return counter(scrape(self._http.client, self.url, (CPU,)), CPU, lambda _: True)
+    def present(self) -> tuple[float, str]:
+        """Return the gauge of the load, at any moment, and when the service was started.
+
+        Raises:
+            ActuationError, DeviceLost: it is not told.
+        """
+        gauge, text = self._told.load, self._http.call("GET", self._path).text
+        try:
+            value = counter(parse(text, (gauge.name,), self.url), gauge.name, gauge.keep)
+        except MeasurementError as error:
+            raise ActuationError(error.message, hint=error.hint) from None
+        return value, _started(text)
+
+    def _totals(self) -> Mapping[str, float]:
+        items, totals = self._told.items, {}
+        if self.tells_cpu:
+            totals["cpu_s"] = counter(self._samples(Series(CPU)), CPU, lambda _: True)
+        if items.name:
+            totals["items"] = counter(self._samples(items), items.name, items.keep)
+        return totals
+
+    def _samples(self, *series: Series) -> list[Sample]:
+        return scrape(self._http.client, self.url, [one.name for one in series])
 
     def _demand(self, series: Series, kind: str, text: str) -> None:
         there = declared(text, kind)
@@ -92,3 +131,28 @@ class Exposition:
                 f"{self.url} tells no {kind} {series.name!r}",
                 hint=f"there are: {', '.join(there) or 'none'}",
             )
+
+
+def _in_ms(samples: list[Sample], series: Series) -> Histogram:
+    found = histogram(samples, series.name, series.keep)
+    return Histogram(tuple(edge * series.unit_ms for edge in found.edges), found.counts)
+
+
+def _started(text: str) -> str:
+    names = (f"{STARTED} ", f"{STARTED}{{")
+    return next((line for line in text.splitlines() if line.startswith(names)), "")
+
+
+def _parts(samples: list[Sample], ratio: RatioTold) -> dict[str, tuple[float, float]]:
+    """Return what is above and below in a ratio, by its name, or by each place's."""
+    per = counter(samples, ratio.per.name, ratio.per.keep)
+    if not ratio.by:
+        less = sum(counter(samples, one.name, one.keep) for one in ratio.minus)
+        return {ratio.name: (counter(samples, ratio.counter.name, ratio.counter.keep) - less, per)}
+    places = {s.labels.get(ratio.by, "") for s in samples if ratio.counter.keep(s.labels)}
+    found = {}
+    for place in sorted(int(one) for one in places if one.isascii() and one.isdigit()):
+        at = replace(ratio.counter, labels={**(ratio.counter.labels or {}), ratio.by: str(place)})
+        name = ratio.name.replace(POSITION, str(place + 1))
+        found[name] = (counter(samples, at.name, at.keep), per)
+    return found

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from agents.load.exposition import parse
@@ -105,7 +106,7 @@ class SpeculationCounters:
         return SpeculationCounters(
             self.steps + other.steps,
             self.accepted + other.accepted,
-            _added(self.by_position, other.by_position),
+            tuple(a + b for a, b in zip_longest(self.by_position, other.by_position, fillvalue=0)),
         )
 
     def before(self, other: SpeculationCounters) -> bool:
@@ -162,9 +163,3 @@ class DecodingTotals:
         self.passes += timings.passes
         self.drafted += timings.drafted
         self.accepted += timings.accepted
-
-
-def _added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
-    padded = (*shorter, *(0 for _ in range(len(longer) - len(shorter))))
-    return tuple(a + b for a, b in zip(longer, padded, strict=True))

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from typing import Any
 
-from pydantic import ValidationError
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from agents.speculation.messages import PlanMessage
+from agents.host.http_answers import HANDLERS, object_of
+from agents.speculation.answers import knobs_answer, plan_answer, plan_of
 from agents.workloads.llama_cpp.control import LengthControl
 from agents.workloads.llama_cpp.figures import SpeculationCounters
 from agents.workloads.llama_cpp.forward import Forwarder
-from tuner.core import (
-    ActuationError,
-    Conflict,
-    InvalidInput,
-    Knob,
-    MeasurementError,
-    Setting,
-    TuningError,
-)
-
-LONGEST_BODY = 65536
+from tuner.core import MeasurementError
 
 
 class ProxyApi:
@@ -66,23 +54,12 @@ class ProxyApi:
     async def knobs(self, request: Request) -> Response:
         """Say what can be set, and what is in force."""
         control = self._control
-        return JSONResponse(
-            {
-                "name": control.name,
-                "version": control.version,
-                "knobs": [_knob(knob) for knob in control.space.knobs],
-                "setting": dict(control.setting),
-                "per_request": control.per_request,
-            }
-        )
+        about = (control.name, control.version, control.space, control.setting)
+        return knobs_answer(*about, per_request=control.per_request)
 
     async def change(self, request: Request) -> Response:
         """Put knobs in force."""
-        asked = await _json(request)
-        if not isinstance(asked, dict):
-            raise InvalidInput("the body must be a JSON object of knobs and values")
-        setting: Setting = asked
-        await self._control.apply(setting)
+        await self._control.apply(await object_of(request))
         return JSONResponse({"setting": dict(self._control.setting)})
 
     async def plan(self, request: Request) -> Response:
@@ -91,15 +68,7 @@ class ProxyApi:
 
     async def follow(self, request: Request) -> Response:
         """Follow a plan."""
-        try:
-            asked = PlanMessage.model_validate(await _json(request))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(step) for step in first["loc"]) or "the body"
-            raise InvalidInput(f"this is no plan: {where}: {first['msg']}") from None
-        if asked.plan is None:
-            raise InvalidInput("there is no plan in the body", hint='send {"plan": {…}}')
-        self._control.follow(asked.plan)
+        self._control.follow(await plan_of(request))
         return self._plan()
 
     async def unfollow(self, request: Request) -> Response:
@@ -158,8 +127,7 @@ class ProxyApi:
         }
 
     def _plan(self) -> Response:
-        message = PlanMessage(plan=self._control.plan, row=self._control.row)
-        return Response(message.model_dump_json(), media_type="application/json")
+        return plan_answer(self._control.plan, self._control.row)
 
 
 def application(control: LengthControl) -> Starlette:
@@ -167,59 +135,5 @@ def application(control: LengthControl) -> Starlette:
     forwarder = Forwarder(control)
     return Starlette(
         routes=[*ProxyApi(control, forwarder).routes(), Mount("/", app=forwarder)],
-        exception_handlers={
-            InvalidInput: _invalid,
-            Conflict: _conflict,
-            ActuationError: _unreachable,
-            HTTPException: _refused,
-        },
+        exception_handlers=HANDLERS,
     )
-
-
-def _knob(knob: Knob) -> dict[str, Any]:
-    cost = {"seconds": knob.cost.seconds, "restart": knob.cost.restart}
-    about = {"name": knob.name, "values": knob.values, "default": knob.default}
-    return {**about, "cost": cost, "role": knob.role}
-
-
-async def _json(request: Request) -> object:
-    """Return the body's JSON. Raises HTTPException."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LONGEST_BODY:
-            raise HTTPException(413, f"a body may have {LONGEST_BODY} bytes")
-    try:
-        found: object = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the body is not JSON: {error}") from None
-    return found
-
-
-def _problem(status: int, error: TuningError) -> Response:
-    return _error(status, error.code, str(error))
-
-
-def _error(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, InvalidInput)
-    return _problem(422, error)
-
-
-async def _conflict(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Conflict)
-    return _problem(409, error)
-
-
-async def _unreachable(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ActuationError)
-    return _problem(503, error)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    codes = {400: "malformed_json", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-    return _error(error.status_code, codes.get(error.status_code, "http"), error.detail)

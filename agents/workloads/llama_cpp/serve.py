@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import uvicorn
-
-from agents.workloads.llama_cpp.child import LOOPBACK
+from agents.host.serving import listening, quiet_server, url_of
 from agents.workloads.llama_cpp.control import LengthControl, attached_control, launched
 from agents.workloads.llama_cpp.decoding import DecodingLoad
 from agents.workloads.llama_cpp.launch import Launcher
 from agents.workloads.llama_cpp.proxy import application
-from tuner.core import Clock, InvalidInput
+from tuner.core import Clock
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 END_S = 600
@@ -57,17 +54,7 @@ def run_proxy(
 async def _run(
     options: ProxyOptions, clock: Clock, ready: Callable[[str, LengthControl], None]
 ) -> None:
-    # Named TCP, or asyncio does not see that it is and leaves Nagle's 40 ms in the latencies.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    with listener:
-        try:
-            listener.bind((LOOPBACK, options.port))
-            listener.listen()
-        except (OSError, OverflowError) as error:
-            raise InvalidInput(
-                f"cannot listen on {LOOPBACK}:{options.port}: {error}", hint="choose another --port"
-            ) from None
+    with listening(options.port) as listener:
         opening = asyncio.ensure_future(_open(options, DecodingLoad(clock)))
         with _cancelled_by_signal(opening):
             try:
@@ -77,9 +64,8 @@ async def _run(
         for number in ENDING:
             signal.signal(number, _noted)
         try:
-            server = uvicorn.Server(_config(control))
-            url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
-            ready(url, control)
+            server = quiet_server(application(control), END_S)
+            ready(url_of(listener), control)
             await server.serve(sockets=[listener])
         finally:
             await control.servers.close()
@@ -90,21 +76,6 @@ async def _open(options: ProxyOptions, load: DecodingLoad) -> LengthControl:
         return await attached_control(options.url, load, options.longest, options.length)
     launcher = await Launcher.of(options.command, options.drafts or {}, options.state_dir)
     return await launched(launcher, load, options.longest, options.length)
-
-
-def _config(control: LengthControl) -> uvicorn.Config:
-    return uvicorn.Config(
-        application(control),
-        lifespan="off",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        # Answers pass through as they are, without a header of ours.
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=60,
-        timeout_graceful_shutdown=END_S,
-    )
 
 
 @contextmanager

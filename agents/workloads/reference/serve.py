@@ -12,23 +12,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import math
 import os
 import secrets
-import signal
 import socket
 import sys
-import threading
 from dataclasses import asdict
 from importlib.metadata import version
-from types import FrameType
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -36,6 +30,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agents.host.host import uncollected
+from agents.host.http_answers import (
+    HANDLERS,
+    as_object,
+    body_of,
+    error_answer,
+    message_answer,
+    parsed_json,
+)
+from agents.host.knob_messages import knobs_reply
+from agents.host.serving import (
+    LOOPBACK,
+    end_by_signal,
+    end_with_stdin,
+    listening,
+    quiet_server,
+    tell_ready,
+)
 from agents.workloads.reference.allocators import allocators
 from agents.workloads.reference.batcher import Unserved
 from agents.workloads.reference.catalogue import DEFAULT, MODELS, model
@@ -43,12 +54,10 @@ from agents.workloads.reference.fleet import Fleet, Switch
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from tuner import malloc
-from tuner.core import ActuationError, InvalidInput, Knob, OutOfRange, Setting, TuningError, Value
+from tuner.core import InvalidInput, Knob, OutOfRange, Setting, TuningError, Value
 
 LOG = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"
-LONGEST_BODY = 65536
 LONGEST_WAIT_S = 5.0
 
 
@@ -73,16 +82,8 @@ class Api:
 
     async def knobs(self, request: Request) -> Response:
         """Say what can be set, and what is in force."""
-        space = self._fleet.space
-        return JSONResponse(
-            {
-                "name": self._name,
-                "version": self._revision,
-                "knobs": [_knob(k) for k in space.knobs],
-                "only": [dict(s) for s in space.only],
-                "setting": dict(self._fleet.setting),
-            }
-        )
+        fleet = self._fleet
+        return message_answer(knobs_reply(self._name, self._revision, fleet.space, fleet.setting))
 
     async def change(self, request: Request) -> Response:
         """Put knobs in force."""
@@ -128,7 +129,7 @@ class Api:
         self._next += 1
         answer = await self._fleet.infer(item)
         if isinstance(answer, Unserved):
-            return _error(503, answer.code, answer.message)
+            return error_answer(503, answer.code, answer.message)
         return Response(b'{"label": %d}' % answer, media_type="application/json")
 
 
@@ -142,12 +143,6 @@ def _number(request: Request, name: str) -> float | None:
     if number is not None and not 0.0 <= number < math.inf:
         raise InvalidInput(f"{name} is a number from 0 on, not {text!r}")
     return number
-
-
-def _knob(knob: Knob) -> dict[str, Any]:
-    cost = {"seconds": knob.cost.seconds, "restart": knob.cost.restart}
-    about = {"name": knob.name, "values": knob.values, "default": knob.default}
-    return {**about, "cost": cost, "role": knob.role}
 
 
 def _switch(switch: Switch | None) -> dict[str, Any]:
@@ -164,40 +159,8 @@ def _listed(knob: Knob, value: Value) -> Value:
 
 async def _object(request: Request) -> Setting:
     """Return the body as a JSON object, empty where there is none."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LONGEST_BODY:
-            raise HTTPException(413, f"a body may have {LONGEST_BODY} bytes")
-    if not body:
-        return {}
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the body is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidInput(f"the body must be a JSON object, not {type(value).__name__}")
-    return value
-
-
-def _error(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, InvalidInput)
-    return _error(422, error.code, str(error))
-
-
-async def _unreachable(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ActuationError)
-    return _error(503, error.code, str(error))
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    codes = {400: "malformed_json", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-    return _error(error.status_code, codes.get(error.status_code, "http"), error.detail)
+    body = await body_of(request)
+    return as_object(parsed_json(body)) if body else {}
 
 
 def _application(fleet: Fleet, name: str, revision: str) -> Starlette:
@@ -205,11 +168,7 @@ def _application(fleet: Fleet, name: str, revision: str) -> Starlette:
         routes=Api(fleet, name, revision).routes(),
         # A page in a browser must not reach the knobs under a name of its own.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
-        exception_handlers={
-            InvalidInput: _invalid,
-            ActuationError: _unreachable,
-            HTTPException: _refused,
-        },
+        exception_handlers=HANDLERS,
     )
 
 
@@ -222,40 +181,16 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
     fleet = Fleet(tuple(sorted(os.sched_getaffinity(0))), recipe, at_hand)
     name = DEFAULT if which.name == DEFAULT else f"{DEFAULT}:{which.name}"
     revision = f"width {width}, seed {options.seed}, torch {version('torch')}"
-    server = uvicorn.Server(
-        uvicorn.Config(
-            _application(fleet, name, revision),
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=60,
-            timeout_graceful_shutdown=5,
-        )
-    )
+    server = quiet_server(_application(fleet, name, revision))
     if options.while_stdin_open:
-        threading.Thread(target=_stop_at_eof, args=(server,), daemon=True).start()
+        end_with_stdin()
     try:
         await fleet.start()
-        url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
-        sys.stdout.write(json.dumps({"ready": True, "url": url, "pid": os.getpid()}) + "\n")
-        sys.stdout.flush()
+        tell_ready(listener)
         with uncollected():
             await server.serve(sockets=[listener])
     finally:
         await fleet.close()
-
-
-def _stop_at_eof(server: uvicorn.Server) -> None:
-    while os.read(0, 4096):
-        pass
-    server.should_exit = True
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)
 
 
 def main() -> int:
@@ -270,20 +205,9 @@ def main() -> int:
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Named TCP, or asyncio does not see that it is and leaves Nagle's 40 ms in the latencies.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    end_by_signal()
     try:
-        listener.bind((LOOPBACK, options.port))
-        listener.listen()
-    except (OSError, OverflowError) as error:
-        sys.stderr.write(f"cannot listen on {LOOPBACK}:{options.port}: {error}\n")
-        return 2
-    # uvicorn ends gracefully at a signal and then raises it again for the handlers set here.
-    signal.signal(signal.SIGTERM, _exit)
-    signal.signal(signal.SIGINT, _exit)
-    try:
-        with listener:
+        with listening(options.port) as listener:
             asyncio.run(_serve(options, listener))
     except TuningError as error:
         sys.stderr.write(f"cannot serve {options.model}: {error}\n")

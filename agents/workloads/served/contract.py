@@ -7,53 +7,12 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, Field, TypeAdapter
 
+from agents.host.knob_messages import KnobsReply
 from agents.host.local_http import LocalHttp
-from tuner.core import Cost, Knob, Part, Role, Setting, Space, Value
+from tuner.core import Setting
 
 CHANGE_S = 180.0
 """A change may start processes."""
-
-
-class CostReply(BaseModel):
-    """What changing a knob takes."""
-
-    seconds: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    restart: bool = False
-
-
-class KnobReply(BaseModel):
-    """One knob."""
-
-    name: str
-    values: tuple[Value, ...]
-    default: Value
-    cost: CostReply = CostReply()
-    role: Role = Role.UNKNOWN
-
-
-class KnobsReply(BaseModel):
-    """The answer of `GET /knobs`."""
-
-    name: str = Field(min_length=1)
-    version: str
-    knobs: tuple[KnobReply, ...] = Field(min_length=1)
-    only: tuple[dict[str, Value], ...] = ()
-    setting: dict[str, Value]
-
-    def space(self) -> Space:
-        """Return the knobs as a space. Raises InvalidInput where they make none."""
-        knobs = tuple(
-            Knob(
-                k.name,
-                k.values,
-                k.default,
-                Part.WORKLOAD,
-                Cost(seconds=k.cost.seconds, restart=k.cost.restart),
-                k.role,
-            )
-            for k in self.knobs
-        )
-        return Space(knobs, self.only)
 
 
 class StatsReply(BaseModel):

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from agents.speculation.messages import PlanMessage
+from agents.host.http_answers import body_of, object_of
+from agents.speculation.answers import knobs_answer, plan_answer, plan_of
 from agents.workloads.reference.text import corpus
 from agents.workloads.reference.text.completion import Completion, parsed
 from agents.workloads.reference.text.engine import TextEngine
-from tuner.core import ActuationError, Conflict, InvalidInput, Knob, TuningError
+from tuner.core import InvalidInput
 
 LONGEST_BODY = 1 << 20
 MOST_PROMPTS = 4096
@@ -54,7 +52,7 @@ class TextApi:
 
     async def complete(self, request: Request) -> Response:
         """Complete a prompt."""
-        asked = parsed(await _body(request))
+        asked = parsed(await body_of(request, LONGEST_BODY))
         completion = Completion(self._engine, asked)
         if asked.stream:
             return StreamingResponse(completion.events(), media_type="text/event-stream")
@@ -62,42 +60,22 @@ class TextApi:
 
     async def knobs(self, request: Request) -> Response:
         """Say what can be set, and what is in force."""
-        return JSONResponse(
-            {
-                "name": "text",
-                "version": self._version,
-                "knobs": [_knob(knob) for knob in self._engine.space.knobs],
-                "setting": dict(self._engine.setting),
-                "per_request": True,
-            }
-        )
+        engine = self._engine
+        about = ("text", self._version, engine.space, engine.setting)
+        return knobs_answer(*about, per_request=True)
 
     async def change(self, request: Request) -> Response:
         """Put knobs in force."""
-        asked = _json(await _body(request))
-        if not isinstance(asked, dict):
-            raise InvalidInput("the body must be a JSON object of knobs and values")
-        self._engine.apply(asked)
+        self._engine.apply(await object_of(request))
         return JSONResponse({"setting": dict(self._engine.setting)})
 
     async def plan(self, request: Request) -> Response:
         """Say what plan is followed, if any, and its row of the moment."""
-        plan, row = self._engine.followed
-        return Response(
-            PlanMessage(plan=plan, row=row).model_dump_json(), media_type="application/json"
-        )
+        return plan_answer(*self._engine.followed)
 
     async def follow(self, request: Request) -> Response:
         """Follow a plan."""
-        try:
-            asked = PlanMessage.model_validate(_json(await _body(request)))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(step) for step in first["loc"]) or "the body"
-            raise InvalidInput(f"this is no plan: {where}: {first['msg']}") from None
-        if asked.plan is None:
-            raise InvalidInput("there is no plan in the body", hint='send {"plan": {…}}')
-        self._engine.follow(asked.plan)
+        self._engine.follow(await plan_of(request))
         return await self.plan(request)
 
     async def unfollow(self, request: Request) -> Response:
@@ -180,53 +158,9 @@ def exposition(stats: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _knob(knob: Knob) -> dict[str, Any]:
-    cost = {"seconds": knob.cost.seconds, "restart": knob.cost.restart}
-    about = {"name": knob.name, "values": knob.values, "default": knob.default}
-    return {**about, "cost": cost, "role": knob.role}
-
-
 def _count(text: str | None, name: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit()):
         raise InvalidInput(f"{name} is a whole number from 0 on, not {text!r}")
     return int(text)
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LONGEST_BODY:
-            raise HTTPException(413, f"a body may have {LONGEST_BODY} bytes")
-    return body
-
-
-def _json(body: bytes) -> Any:  # noqa: ANN401  JSON
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the body is not JSON: {error}") from None
-
-
-def _error(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status)
-
-
-STATUS: dict[type[TuningError], int] = {InvalidInput: 422, Conflict: 409, ActuationError: 503}
-
-
-async def _told(request: Request, error: Exception) -> Response:
-    assert isinstance(error, TuningError)
-    status = next(status for kind, status in STATUS.items() if isinstance(error, kind))
-    return _error(status, error.code, str(error))
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    codes = {400: "malformed_json", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-    return _error(error.status_code, codes.get(error.status_code, "http"), error.detail)
-
-
-HANDLERS: dict[Any, Any] = {**dict.fromkeys(STATUS, _told), HTTPException: _refused}

@@ -16,25 +16,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
-import os
 import resource
-import signal
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
-from types import FrameType
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from agents.host.host import uncollected
-from agents.workloads.reference.text.api import HANDLERS, TextApi
+from agents.host.http_answers import HANDLERS
+from agents.host.serving import (
+    LOOPBACK,
+    end_by_signal,
+    end_with_stdin,
+    listening,
+    quiet_server,
+    tell_ready,
+)
+from agents.workloads.reference.text.api import TextApi
 from agents.workloads.reference.text.decoding import Decoder
 from agents.workloads.reference.text.engine import TextEngine
 from agents.workloads.reference.text.opening import open_decoder, open_models, version
@@ -42,8 +45,6 @@ from agents.workloads.reference.text.recipe import TrainingRecipe, default_cache
 from agents.workloads.reference.text.training import ShownProgress
 from tuner import malloc
 from tuner.core import TuningError
-
-LOOPBACK = "127.0.0.1"
 
 
 def _cpu_s() -> float:
@@ -55,24 +56,12 @@ async def _serve(decoder: Decoder, listener: socket.socket) -> None:
     engine = TextEngine(decoder)
     api = TextApi(engine, version(decoder), _cpu_s)
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])
-    server = uvicorn.Server(
-        uvicorn.Config(
-            Starlette(routes=api.routes(), middleware=[guard], exception_handlers=HANDLERS),
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=60,
-            timeout_graceful_shutdown=5,
-        )
+    server = quiet_server(
+        Starlette(routes=api.routes(), middleware=[guard], exception_handlers=HANDLERS)
     )
     engine.start()
     try:
-        url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
-        sys.stdout.write(json.dumps({"ready": True, "url": url, "pid": os.getpid()}) + "\n")
-        sys.stdout.flush()
+        tell_ready(listener)
         with uncollected():
             await server.serve(sockets=[listener])
     finally:
@@ -83,16 +72,6 @@ def _opened(options: argparse.Namespace) -> Decoder:
     if options.models is not None:
         return open_models(options.models)
     return open_decoder(TrainingRecipe(seed=options.seed), options.cache, ShownProgress())
-
-
-def _end_at_eof() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)
 
 
 def main() -> int:
@@ -110,23 +89,13 @@ def main() -> int:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     malloc.keep()
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((LOOPBACK, options.port))
-        listener.listen()
-    except (OSError, OverflowError) as error:
-        sys.stderr.write(f"cannot listen on {LOOPBACK}:{options.port}: {error}\n")
-        return 2
-    if options.while_stdin_open:
-        threading.Thread(target=_end_at_eof, daemon=True).start()
-    try:
-        # A signal ends the training at once: what has been written is whole.
-        decoder = _opened(options)
-        # uvicorn ends gracefully at a signal and then raises it again for the handlers set here.
-        signal.signal(signal.SIGTERM, _exit)
-        signal.signal(signal.SIGINT, _exit)
-        with listener:
+        with listening(options.port) as listener:
+            if options.while_stdin_open:
+                end_with_stdin()
+            # A signal ends the training at once: what has been written is whole.
+            decoder = _opened(options)
+            end_by_signal()
             asyncio.run(_serve(decoder, listener))
     except TuningError as error:
         sys.stderr.write(f"cannot serve text: {error}\n")

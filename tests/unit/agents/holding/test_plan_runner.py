@@ -407,6 +407,14 @@ def test_a_workload_that_goes_by_plans_is_handed_it_and_asked_what_is_in_force(
     assert scene.rig.log == applied, "the workload changed its row, not the agent"
 
 
+def test_a_workload_that_is_handed_a_plan_is_not_set_to_a_row_of_it_before(tmp_path: Path) -> None:
+    """A change may cost it a restart, and the plan another."""
+    scene = Handed(tmp_path)
+    scene.holder.take(order(plan=SAME_CLOCK))
+    scene.holder.enforce()
+    assert not [what for what in scene.rig.log if "workload" in str(what)], scene.rig.log
+
+
 def test_a_plan_that_the_workload_lost_is_handed_to_it_again(tmp_path: Path) -> None:
     scene = Handed(tmp_path)
     scene.holder.take(order(plan=SAME_CLOCK))

@@ -18,6 +18,7 @@ from tests.builders import Time
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import Later, MeterContract
 from tests.integration.spoken import Spoken
+from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import (
     ActuationError,
     ConfigError,
@@ -179,14 +180,6 @@ def reopened(folder: Path, text: str) -> Side:
     file = folder / "thumbnails.toml"
     file.write_text(text)
     return open_workload(f"service:{file}", seed=0, state_dir=folder, clock=Wall())
-
-
-class Wall:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from agents.host import server_process
 from agents.host.host import HostClock
+from agents.host.knob_messages import KnobsReply
 from agents.load.generator import LoadShape
 from agents.target.side import (
     LiveSignal,
@@ -28,7 +29,6 @@ from agents.target.side import (
 )
 from agents.workloads import open_workload
 from agents.workloads.served import attach, child
-from agents.workloads.served.contract import KnobsReply
 from tests.unit.agents.workloads.stand_in import KNOBS, StandIn
 from tuner.core import (
     ActuationError,

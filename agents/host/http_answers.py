@@ -1,0 +1,77 @@
+"""What our own servers make of a body that is no JSON, and of an error: the workload contract's answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tuner.core import ActuationError, Conflict, InvalidInput, TuningError
+
+LONGEST_BODY = 65536
+CODES = {400: "malformed_json", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+STATUS: dict[type[TuningError], int] = {InvalidInput: 422, Conflict: 409, ActuationError: 503}
+
+
+async def body_of(request: Request, longest: int = LONGEST_BODY) -> bytes:
+    """Return a request's body. Raises HTTPException: it is too long."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > longest:
+            raise HTTPException(413, f"a body may have {longest} bytes")
+    return body
+
+
+async def json_of(request: Request) -> object:
+    """Return a request's JSON. Raises HTTPException: it is none, or too long."""
+    return parsed_json(await body_of(request))
+
+
+async def object_of(request: Request) -> dict[str, Any]:
+    """Return a request's JSON object. Raises InvalidInput, HTTPException: it is none, or too long."""
+    return as_object(await json_of(request))
+
+
+def as_object(found: object) -> dict[str, Any]:
+    """Return JSON that is an object. Raises InvalidInput."""
+    if not isinstance(found, dict):
+        raise InvalidInput(f"the body must be a JSON object, not {type(found).__name__}")
+    return found
+
+
+def parsed_json(body: bytes) -> Any:  # noqa: ANN401  JSON
+    """Return a body's JSON. Raises HTTPException."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the body is not JSON: {error}") from None
+
+
+def message_answer(message: BaseModel) -> Response:
+    """Return an answer that is one of our messages."""
+    return Response(message.model_dump_json(), media_type="application/json")
+
+
+def error_answer(status: int, code: str, message: str) -> Response:
+    """Return the answer of an error."""
+    return JSONResponse({"error": {"code": code, "message": message}}, status)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, TuningError)
+    status = next(status for kind, status in STATUS.items() if isinstance(error, kind))
+    return error_answer(status, error.code, str(error))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return error_answer(error.status_code, CODES.get(error.status_code, "http"), error.detail)
+
+
+HANDLERS: dict[Any, Any] = {**dict.fromkeys(STATUS, _failed), HTTPException: _refused}
+"""How a Starlette application answers our errors."""

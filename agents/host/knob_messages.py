@@ -1,0 +1,65 @@
+"""The bodies of `/knobs`, as both of their ends see them."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from tuner.core import Cost, Knob, Part, Role, Setting, Space, Value
+
+
+class CostReply(BaseModel):
+    """What changing a knob takes."""
+
+    seconds: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    restart: bool = False
+
+
+class KnobReply(BaseModel):
+    """One knob."""
+
+    name: str
+    values: tuple[Value, ...]
+    default: Value
+    cost: CostReply = CostReply()
+    role: Role = Role.UNKNOWN
+
+
+class KnobsReply(BaseModel):
+    """The answer of `GET /knobs`."""
+
+    name: str = Field(min_length=1)
+    version: str
+    knobs: tuple[KnobReply, ...] = Field(min_length=1)
+    only: tuple[dict[str, Value], ...] = ()
+    setting: dict[str, Value]
+
+    def space(self) -> Space:
+        """Return the knobs as a space. Raises InvalidInput where they make none."""
+        knobs = tuple(
+            Knob(
+                k.name,
+                k.values,
+                k.default,
+                Part.WORKLOAD,
+                Cost(seconds=k.cost.seconds, restart=k.cost.restart),
+                k.role,
+            )
+            for k in self.knobs
+        )
+        return Space(knobs, self.only)
+
+
+def knobs_reply(name: str, version: str, space: Space, setting: Setting) -> KnobsReply:
+    """Return what a server answers of its knobs and of what is in force."""
+    knobs = tuple(
+        KnobReply(
+            name=knob.name,
+            values=knob.values,
+            default=knob.default,
+            cost=CostReply(seconds=knob.cost.seconds, restart=knob.cost.restart),
+            role=knob.role,
+        )
+        for knob in space.knobs
+    )
+    only = tuple(dict(one) for one in space.only)
+    return KnobsReply(name=name, version=version, knobs=knobs, only=only, setting=dict(setting))

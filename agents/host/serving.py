@@ -1,0 +1,85 @@
+"""How our own servers listen on loopback, serve, and say that they are ready."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from tuner.core import InvalidInput
+
+LOOPBACK = "127.0.0.1"
+END_S = 5
+
+
+def listening(port: int) -> socket.socket:
+    """Return a socket that listens on loopback; 0 is any free port. Raises InvalidInput."""
+    # Named TCP, or asyncio does not see that it is and leaves Nagle's 40 ms in the latencies.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen()
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise InvalidInput(
+            f"cannot listen on {LOOPBACK}:{port}: {error}", hint="choose another --port"
+        ) from None
+    return listener
+
+
+def quiet_server(application: Starlette, end_s: int = END_S) -> uvicorn.Server:
+    """Return a server that logs no request and adds no header; a signal gives answers `end_s`."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            application,
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=end_s,
+        )
+    )
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return where a listener is reached."""
+    return f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+
+
+def tell_ready(listener: socket.socket) -> None:
+    """Say in one line of JSON on standard output where the server is."""
+    told = {"ready": True, "url": url_of(listener), "pid": os.getpid()}
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+def end_by_signal() -> None:
+    """Exit with 0 at SIGTERM or SIGINT; uvicorn ends gracefully first, and then raises it again."""
+    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGINT, _exit)
+
+
+def end_with_stdin() -> None:
+    """End this process, as by SIGTERM, once nobody holds the other end of its standard input."""
+    threading.Thread(target=_end_at_eof, daemon=True).start()
+
+
+def _end_at_eof() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)

@@ -1,0 +1,38 @@
+"""What an engine and the proxy answer alike: their knobs, and the plan that they follow."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agents.host.http_answers import json_of, message_answer
+from agents.host.knob_messages import knobs_reply
+from agents.speculation.messages import PlanMessage, SpeculationKnobs
+from tuner.core import InvalidInput, Plan, Setting, Space
+
+
+def knobs_answer(
+    name: str, version: str, space: Space, setting: Setting, *, per_request: bool
+) -> Response:
+    """Say what can be set, what is in force, and whether a request can be given its length."""
+    reply = knobs_reply(name, version, space, setting).model_dump()
+    return message_answer(SpeculationKnobs(**reply, per_request=per_request))
+
+
+def plan_answer(plan: Plan | None, row: int | None) -> Response:
+    """Say what plan is followed, if any, and its row of the moment."""
+    return message_answer(PlanMessage(plan=plan, row=row))
+
+
+async def plan_of(request: Request) -> Plan:
+    """Return the plan in a request's body. Raises InvalidInput, HTTPException."""
+    try:
+        plan = PlanMessage.model_validate(await json_of(request)).plan
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"]) or "the body"
+        raise InvalidInput(f"this is no plan: {where}: {first['msg']}") from None
+    if plan is None:
+        raise InvalidInput("there is no plan in the body", hint='send {"plan": {…}}')
+    return plan

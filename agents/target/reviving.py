@@ -1,0 +1,108 @@
+"""The side of a server that the agent started: started again where it has ended, and ended with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from agents.host.server_process import ServerProcess
+from agents.target.side import (
+    Closing,
+    FollowsPlans,
+    LiveSignal,
+    Restartable,
+    Side,
+    SignalSample,
+    WaitingSignal,
+)
+from tuner.core import Actuator, Plan, Setting, TuningError
+
+
+def revived(child: ServerProcess, attach: Callable[[str], Side]) -> Side:
+    """Attach to a server of ours; setting or reading it starts it again, `close` ends it.
+
+    Raises:
+        TuningError: it cannot be attached to; it was ended.
+    """
+    try:
+        side = attach(child.url)
+    except TuningError:
+        child.end()
+        raise
+    plans = isinstance(side.actuator, FollowsPlans)
+    actuator = RevivingPlanActuator if plans else RevivingActuator
+    signals = (
+        (RevivingWaitingSignal if isinstance(live, WaitingSignal) else RevivingSignal)(child, live)
+        for live in side.signals
+    )
+    return replace(side, actuator=actuator(child, side.actuator), signals=tuple(signals))
+
+
+class RevivingActuator:
+    """Sets a server's knobs, and starts it again first where it has ended; closing ends it."""
+
+    def __init__(self, child: ServerProcess, actuator: Actuator) -> None:
+        self._child = child
+        self._actuator = actuator
+
+    def read(self) -> Setting:
+        """Return what is in force. Raises ActuationError, DeviceLost."""
+        self._child.revive()
+        return self._actuator.read()
+
+    def apply(self, setting: Setting) -> None:
+        """Put a setting in force. Raises UnknownKnob, OutOfRange, ActuationError, DeviceLost."""
+        self._child.revive()
+        self._actuator.apply(setting)
+
+    def incarnation(self) -> str:
+        """Return another word after each start. Raises DeviceLost, WorkloadChanged."""
+        self._child.revive()
+        assert isinstance(self._actuator, Restartable)
+        return self._actuator.incarnation()
+
+    def close(self) -> None:
+        """End the connection, and the server."""
+        if isinstance(self._actuator, Closing):
+            self._actuator.close()
+        self._child.end()
+
+
+class RevivingPlanActuator(RevivingActuator):
+    """The same for a server that goes by plans itself."""
+
+    def follow(self, plan: Plan) -> bool:
+        """Hand over a plan; False where it is refused. Raises ActuationError, DeviceLost."""
+        self._child.revive()
+        assert isinstance(self._actuator, FollowsPlans)
+        return self._actuator.follow(plan)
+
+    def followed(self) -> Plan | None:
+        """Return the plan in force, None where a setting is. Raises ActuationError, DeviceLost."""
+        self._child.revive()
+        assert isinstance(self._actuator, FollowsPlans)
+        return self._actuator.followed()
+
+
+class RevivingSignal:
+    """A signal of the server, which is started again first where it has ended."""
+
+    def __init__(self, child: ServerProcess, live: LiveSignal) -> None:
+        self.signal = live.signal
+        self._child = child
+        self._live = live
+
+    def read(self) -> SignalSample:
+        """Return it as it is now. Raises DeviceLost, WorkloadChanged."""
+        self._child.revive()
+        return self._live.read()
+
+
+class RevivingWaitingSignal(RevivingSignal):
+    """The same for a signal that can be waited for."""
+
+    def wait_above(self, value: float, seconds: float) -> SignalSample:
+        """Return it once it is so high, or after so long. Raises as `read`."""
+        self._child.revive()
+        assert isinstance(self._live, WaitingSignal)
+        return self._live.wait_above(value, seconds)

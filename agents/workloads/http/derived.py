@@ -1,0 +1,238 @@
+"""What a window shows beside latency, throughput and CPU time: ratios, quantiles, load, and effects.
+
+A knob whose effect can be seen is not believed: where the counters tell otherwise, the window is no
+measurement.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+
+from agents.load.generator import REQUESTS
+from agents.load.meter import LoadMeter
+from agents.load.prometheus import QUANTILES
+from agents.workloads.http.exposition import Snapshot
+from agents.workloads.http.knob_config import KnobEffect
+from agents.workloads.http.metric_config import POSITION, MetricsTold
+from tuner.core import (
+    Better,
+    Context,
+    Estimate,
+    InvalidInput,
+    Kind,
+    MeasurementError,
+    Meter,
+    Metric,
+    OverWindows,
+    Quantity,
+    Reading,
+    Scope,
+    Setting,
+    TuningError,
+    Value,
+    Window,
+    ratio_estimate,
+)
+
+SHARE = Quantity("1")
+TAIL_MS = Quantity("ms", Better.LESS, Kind.TIME, over_windows=OverWindows.TAIL)
+SHORT, OVER = 0.10, 0.01
+"""By what share an effect may miss its value: below, for the end of an answer drafts less; above. Ours."""
+Effects = Mapping[str, KnobEffect]
+
+
+class DerivedMeter:
+    """Adds to what a meter shows what the service's text tells besides.
+
+    `in_force` reads the setting, None where a plan changes it within the window.
+    """
+
+    def __init__(
+        self,
+        meter: Meter,
+        told: MetricsTold,
+        effects: Effects,
+        snapshot: Callable[[], Snapshot],
+        in_force: Callable[[], Setting | None],
+    ) -> None:
+        self._meter, self._told, self._effects = meter, told, effects
+        self._snapshot, self._in_force = snapshot, in_force
+
+    def start(self) -> Window:
+        """Open a window. Raises MeasurementError."""
+        try:
+            setting = self._in_force() if self._effects else None
+        except TuningError as error:
+            raise MeasurementError(error.message, hint=error.hint) from error
+        expected = {} if setting is None else {name: setting[name] for name in self._effects}
+        first = self._snapshot()
+        return DerivedWindow(
+            self._meter.start(), self._told, self._effects, expected, self._snapshot, first
+        )
+
+
+class DerivedLoadMeter(DerivedMeter):
+    """The same under our own load, which may be asked for by the name of the file's signal."""
+
+    def __init__(
+        self,
+        meter: LoadMeter,
+        told: MetricsTold,
+        effects: Effects,
+        snapshot: Callable[[], Snapshot],
+        in_force: Callable[[], Setting | None],
+    ) -> None:
+        super().__init__(meter, told, effects, snapshot, in_force)
+        self._load = meter
+        self.close = meter.close
+
+    @property
+    def context(self) -> Context:
+        """The load that is sent."""
+        names = {REQUESTS.name: self._told.signal or REQUESTS.name}
+        return {names.get(name, name): value for name, value in self._load.context.items()}
+
+    def offering(self, context: Context) -> DerivedLoadMeter:
+        """Return the meter at another load. Raises InvalidInput where none is asked for."""
+        names = {self._told.signal: REQUESTS.name}
+        asked = {names.get(name, name): value for name, value in context.items()}
+        if len(asked) != len(context):
+            raise InvalidInput(f"{' and '.join(context)} are the same load: ask for one")
+        meter = self._load.offering(asked)
+        return DerivedLoadMeter(meter, self._told, self._effects, self._snapshot, self._in_force)
+
+
+class DerivedWindow:
+    """An open window, and what the service has told since it was opened."""
+
+    def __init__(
+        self,
+        window: Window,
+        told: MetricsTold,
+        effects: Effects,
+        expected: Setting,
+        snapshot: Callable[[], Snapshot],
+        first: Snapshot,
+    ) -> None:
+        self._window, self._told, self._effects = window, told, effects
+        self._expected, self._snapshot = expected, snapshot
+        self._looks = [first]
+        self._final: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return what the window shows so far. Raises MeasurementError."""
+        return self._with(self._window.read()) if self._final is None else self._final
+
+    def stop(self) -> Reading:
+        """Close the window and return what it showed. Raises MeasurementError."""
+        if self._final is None:
+            reading = self._with(self._window.stop())
+            self._demand_effects(reading.totals)
+            self._final = reading
+        return self._final
+
+    def _with(self, reading: Reading) -> Reading:
+        self._looks.append(self._snapshot())
+        for name, value in self._expected.items():
+            _check_effect(name, value, self._effects[name], *self._growth(name))
+        estimates = dict(reading.estimates)
+        if self._told.items.name:  # it counted requests
+            estimates.pop("throughput_per_s", None)
+        return Reading(
+            reading.totals, estimates | self._quantiles() | self._ratios() | self._load()
+        )
+
+    def _demand_effects(self, totals: Mapping[str, float]) -> None:
+        """Raise MeasurementError where work was done, and a knob that should show in it did not."""
+        for name, value in self._expected.items():
+            effect = self._effects[name]
+            silent = self._growth(name)[1] == 0.0 and not effect.at_most
+            if value and silent and totals.get("items", 0.0) > 0.0:
+                raise MeasurementError(
+                    f"{name} is set to {value}, but {effect.ratio.per.name} did not grow",
+                    hint="the service did not take it up: see its log",
+                )
+
+    def _quantiles(self) -> dict[str, Estimate]:
+        shown = {}
+        for name, now in self._looks[-1].histograms.items():
+            grown = now.since(self._looks[0].histograms[name])
+            if grown.n:
+                for quantile, share in QUANTILES.items():
+                    shown[quantile.replace("latency", name)] = grown.quantile(share)
+        return shown
+
+    def _ratios(self) -> dict[str, Estimate]:
+        """Return the ratios with their doubt: from look to look, and at least that of counts."""
+        shown = {}
+        for name in sorted(self._looks[-1].ratios.keys() - self._effects.keys()):
+            above, below = self._growth(name)
+            if below < 1.0:
+                continue
+            mean, counted = max(0.0, above) / below, math.sqrt(max(1.0, above)) / below
+            steps = [_step(a, b, name) for a, b in pairwise(self._looks)]
+            scatter = ratio_estimate([s for s in steps if s[1] > 0.0], 1.0, share_metric(name))
+            doubt = counted if scatter is None else max(counted, scatter.stderr)
+            shown[name] = Estimate.of_mean(mean, doubt, round(below), scope=Scope.SERVICE)
+        return shown
+
+    def _load(self) -> dict[str, Estimate]:
+        """Return the mean load of the looks at which there was any: of the time that was worked."""
+        seen = [look.load for look in self._looks[1:] if look.load]
+        if len(seen) < 2:
+            return {}
+        spread = statistics.stdev(seen) / math.sqrt(len(seen))
+        mean = statistics.fmean(seen)
+        return {self._told.signal: Estimate.of_mean(mean, spread, len(seen), scope=Scope.SERVICE)}
+
+    def _growth(self, name: str) -> tuple[float, float]:
+        """Return how much a ratio's two parts have grown. Raises MeasurementError."""
+        above, below = _step(self._looks[0], self._looks[-1], name)
+        if below < 0.0:
+            raise MeasurementError(
+                f"the counters of {name} went backwards",
+                hint="the service was restarted; measure again",
+            )
+        return above, below
+
+
+def derived_metrics(told: MetricsTold, positions: int) -> tuple[Metric, ...]:
+    """Return what a window may show, with so many places where a ratio counts by a label."""
+    names = [
+        ratio.name.replace(POSITION, str(i))
+        for ratio in told.ratios
+        for i in range(1, (positions if ratio.by else 1) + 1)
+    ]
+    tails = [q.replace("latency", name) for name in told.histograms for q in QUANTILES]
+    return (
+        *(share_metric(name) for name in [*names, *([told.signal] if told.signal else [])]),
+        *(Metric(name, scope=Scope.SERVICE, quantity=TAIL_MS) for name in tails),
+    )
+
+
+def share_metric(name: str) -> Metric:
+    """Return the metric of a ratio or a load."""
+    return Metric(name, scope=Scope.SERVICE, quantity=SHARE)
+
+
+def _step(before: Snapshot, now: Snapshot, name: str) -> tuple[float, float]:
+    above, below = now.ratios.get(name, (0.0, 0.0))
+    above_before, below_before = before.ratios.get(name, (0.0, 0.0))
+    return above - above_before, below - below_before
+
+
+def _check_effect(name: str, value: Value, effect: KnobEffect, above: float, below: float) -> None:
+    """Raise MeasurementError where the counters do not show a knob's value."""
+    wanted = float(value)
+    seen = above / below if below > 0.0 else 0.0
+    missed = seen > wanted * (1.0 + OVER)
+    missed |= below > 0.0 and not effect.at_most and seen < wanted * (1.0 - SHORT)
+    if missed:
+        raise MeasurementError(
+            f"{name} is set to {value}, but {effect.ratio.counter.name} per {effect.ratio.per.name} "
+            f"is {seen:.3g}",
+            hint="the service did not take it up: see its log",
+        )

@@ -1,0 +1,137 @@
+"""A knob that is written to a file, which the service reads when it starts or is told to."""
+
+from __future__ import annotations
+
+import json
+
+from agents.workloads.http.knob_config import KnobFile
+from agents.workloads.http.reading import HttpReading, UnlistedValue
+from tuner import files
+from tuner.core import ActuationError, Knob, Plan, StoreError, Value
+
+PENDING = ".pending"
+"""Beside a file that was written and that the service has not been seen to take up."""
+EXAMPLE = 200
+
+
+class KnobInFile:
+    """Writes one knob's value to its file, and knows what the service has taken up.
+
+    The value in force is what the file says, by its content as a whole; with `reading`, what the service
+    itself tells. A crash between writing and restarting leaves a mark, so that it is done again.
+    """
+
+    def __init__(self, knob: Knob, file: KnobFile, reading: HttpReading | None = None) -> None:
+        self.knob = knob
+        self._file, self._reading = file, reading
+        self._pending = file.path.with_name(file.path.name + PENDING)
+        self._plan: Plan | None = None
+
+    def read(self) -> Value:
+        """Return the value in force; of a plan by its table the first row's, where nothing tells more.
+
+        Raises:
+            ActuationError: the file is missing, or says what none of the values writes.
+            DeviceLost: the service does not tell what is in force.
+        """
+        if self._reading is not None:
+            return self._reading.read()
+        if self._pending.exists():
+            raise UnlistedValue(
+                f"{self._file.path} was written, and the service was not started with it",
+                hint="set it again, which restarts the service",
+            )
+        if self._content() is None:
+            raise UnlistedValue(
+                f"there is no {self._file.path}",
+                hint=f"write it for the default: {self._file.content(self.knob.default)[:EXAMPLE]!r}",
+            )
+        value = self._written()
+        if value is not None:
+            return value
+        plan = self.plan()
+        if plan is not None:
+            return plan.rows[0].setting[self.knob.name]
+        raise UnlistedValue(
+            f"{self._file.path} does not say what any value of {self.knob.name} writes",
+            hint="set it, which writes the file anew",
+        )
+
+    def is_at(self, value: Value) -> bool:
+        """Return whether this value, and no plan, is in force. Raises ActuationError, DeviceLost."""
+        if self._pending.exists() or self._written() != value:
+            return False
+        return self._reading is None or self._reading.is_at(value)
+
+    def write(self, value: Value) -> None:
+        """Write a value, not yet in force. Raises ActuationError."""
+        self._replace(self._file.content(value))
+
+    def verify(self, value: Value) -> None:
+        """Read back what the service has taken up. Raises ActuationError, DeviceLost."""
+        now = self.read()
+        if now != value:
+            raise ActuationError(
+                f"{self._file.path} says {self.knob.name}={value}, but the service is at {now}",
+                hint="its log may say why",
+            )
+
+    def follows(self, plan: Plan) -> bool:
+        """Return whether the service can go by a plan itself."""
+        return self._file.table is not None and self._file.table.by == plan.by
+
+    def write_plan(self, plan: Plan) -> bool:
+        """Write a plan's table; False where it is in force already. Raises ActuationError."""
+        assert self._file.table is not None
+        content = self._file.planned(self._file.table.plan(plan, self.knob.name))
+        unchanged = self._says(content) and not self._pending.exists()
+        if not unchanged:
+            self._replace(content)
+        self._plan = plan
+        return not unchanged
+
+    def plan(self) -> Plan | None:
+        """Return the plan whose table is in force. Raises ActuationError."""
+        plan, table = self._plan, self._file.table
+        if plan is None or table is None or self._pending.exists():
+            return None
+        return plan if self._says(self._file.planned(table.plan(plan, self.knob.name))) else None
+
+    def taken_up(self) -> None:
+        """Note that the service has taken up the file. Raises ActuationError."""
+        try:
+            files.remove(self._pending)
+        except StoreError as error:
+            raise ActuationError(error.message, hint=error.hint) from error
+
+    def _replace(self, content: str) -> None:
+        self._plan = None
+        try:
+            files.touch(self._pending)
+            files.write(self._file.path, content)
+        except StoreError as error:
+            raise ActuationError(error.message, hint=error.hint) from error
+
+    def _written(self) -> Value | None:
+        """Return the value that the file says, None where none of them would write it so."""
+        return next((v for v in self.knob.values if self._says(self._file.content(v))), None)
+
+    def _says(self, content: str) -> bool:
+        """Return whether the file says the same, however a JSON is laid out. Raises ActuationError."""
+        now = self._content()
+        if now is None:
+            return False
+        if self._file.is_text:
+            return now.strip() == content.strip()
+        try:
+            return bool(json.loads(now) == json.loads(content))
+        except ValueError:
+            return False
+
+    def _content(self) -> str | None:
+        try:
+            return self._file.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise ActuationError(f"cannot read {self._file.path}: {error}") from None

@@ -1,0 +1,194 @@
+"""What a service's file says of its knobs: how each is set, and where it is read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from agents.workloads.http.metric_config import RatioTold, ratio_of
+from agents.workloads.http.tables import checked, http_method, url_path
+from agents.workloads.http.template import TABLE, VALUE, LoadTable, filled, places_in
+from tuner import toml
+from tuner.core import ConfigError, Cost, InvalidInput, Knob, Part, Role, Value
+
+KNOB_KEYS: dict[str, Any] = {"name": str, "values": list, "role": str}
+KNOB_KEYS |= {"seconds": toml.NUMBER, "restart": bool}
+KNOB_KEYS |= dict.fromkeys(("set", "write", "read", "table", "effect"), dict)
+SET_KEYS = {"method": str, "path": str, "json": object}
+WRITE_KEYS: dict[str, Any] = {"file": str, "json": object, "text": str, "at": dict}
+READ_KEYS = {"path": str, "json": str}
+TABLE_KEYS = {"by": str, "row": object, "most": int}
+EFFECT_KEYS = {"counter": str, "per": str, "labels": dict, "at_most": bool}
+
+
+@dataclass(frozen=True, slots=True)
+class SetCall:
+    """The call that sets a knob."""
+
+    method: str
+    path: str
+    template: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCall:
+    """Where the value in force is read: a path, and the way through the answer."""
+
+    path: str
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnobFile:
+    """The file that a knob is written to; `at` is what is written instead for some values."""
+
+    path: Path
+    template: Any
+    is_text: bool
+    at: Mapping[str, Any]
+    table: LoadTable | None
+
+    def content(self, value: Value) -> str:
+        """Return what the file says for a value."""
+        if str(value) in self.at:
+            return _dumped(self.at[str(value)])
+        if self.is_text:
+            return str(self.template).replace(VALUE, str(value))
+        table = None if self.table is None else self.table.single(value)
+        return _dumped(filled(self.template, {VALUE: value, TABLE: table}))
+
+    def planned(self, table: Any) -> str:  # noqa: ANN401
+        """Return what the file says for a whole table."""
+        return _dumped(filled(self.template, {TABLE: table}))
+
+
+@dataclass(frozen=True, slots=True)
+class KnobEffect:
+    """What shows that a knob is in force: a ratio of two counters is at its value, or at most."""
+
+    ratio: RatioTold
+    at_most: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnobCalls:
+    """A knob: set by a call or written to a file, and read back by a call or from its file."""
+
+    knob: Knob
+    set: SetCall | None
+    file: KnobFile | None
+    read: ReadCall | None
+    effect: KnobEffect | None
+
+
+def knob_calls(where: str, table: object) -> KnobCalls:
+    """Return what a table `[[knob]]` says. Raises ConfigError."""
+    default = table.get("default") if isinstance(table, dict) else None
+    kinds = {**KNOB_KEYS, "default": bool if isinstance(default, bool) else object}
+    known = checked(where, table, kinds, "name", "values", "default")
+    if ("set" in known) is ("write" in known):
+        raise ConfigError(
+            f"{where}: {known['name']} needs a set or a write, one of them",
+            hint='add set = { path = "/config", json = { workers = "{value}" } }',
+        )
+    if "set" in known and "read" not in known:
+        raise ConfigError(
+            f"{where}: {known['name']} has no read, and what cannot be read back is not set",
+            hint='add read = { path = "/config", json = "workers" }',
+        )
+    try:
+        cost = Cost(float(known.get("seconds", 0.0)), known.get("restart", False))
+        values, role = _values(where, known["values"]), _role(where, known.get("role"))
+        knob = Knob(known["name"], values, known["default"], Part.WORKLOAD, cost, role)
+    except ConfigError:
+        raise
+    except InvalidInput as error:
+        raise ConfigError(f"{where}: {error.message}") from None
+    return KnobCalls(
+        knob,
+        _set_call(f"{where}: set", known["set"]) if "set" in known else None,
+        _file(where, known) if "write" in known else None,
+        _read_call(f"{where}: read", known["read"]) if "read" in known else None,
+        _effect(f"{where}: effect", known["effect"], knob) if "effect" in known else None,
+    )
+
+
+def _set_call(where: str, table: object) -> SetCall:
+    known = checked(where, table, SET_KEYS, "path", "json")
+    _demand_place(where, known["json"], VALUE)
+    return SetCall(
+        http_method(where, known.get("method", "PUT")),
+        url_path(where, known["path"]),
+        known["json"],
+    )
+
+
+def _read_call(where: str, table: object) -> ReadCall:
+    known = checked(where, table, READ_KEYS, "path", "json")
+    return ReadCall(url_path(where, known["path"]), tuple(known["json"].split(".")))
+
+
+def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
+    known = checked(f"{where}: write", knob["write"], WRITE_KEYS, "file")
+    table = _table(f"{where}: table", knob["table"]) if "table" in knob else None
+    path = Path(known["file"])
+    if not path.is_absolute():
+        raise ConfigError(f"{where}: write: file must be an absolute path, not {known['file']!r}")
+    if ("json" in known) is ("text" in known):
+        raise ConfigError(f"{where}: write needs a json or a text, one of them")
+    if "text" in known:
+        if VALUE not in known["text"] or table is not None or "at" in known:
+            raise ConfigError(f'{where}: write: a text has "{VALUE}" in it, and no table and no at')
+        return KnobFile(path, known["text"], True, {}, None)
+    _demand_place(f"{where}: write", known["json"], VALUE if table is None else TABLE)
+    return KnobFile(path, known["json"], False, known.get("at", {}), table)
+
+
+def _table(where: str, table: object) -> LoadTable:
+    known = checked(where, table, TABLE_KEYS, "by", "row", "most")
+    _demand_place(where, known["row"], VALUE)
+    if known["most"] < 1:
+        raise ConfigError(f"{where}: most must be at least 1, not {known['most']}")
+    return LoadTable(known["by"], known["row"], known["most"])
+
+
+def _effect(where: str, table: object, knob: Knob) -> KnobEffect:
+    known = checked(where, table, EFFECT_KEYS, "counter", "per")
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values):
+        raise ConfigError(f"{where}: only numbers can be seen in a ratio, not {knob.values!r}")
+    at_most = known.pop("at_most", False)
+    return KnobEffect(ratio_of(where, {**known, "name": knob.name}), at_most)
+
+
+def _demand_place(where: str, template: object, place: str) -> None:
+    try:
+        json.dumps(template)
+    except TypeError as error:
+        raise ConfigError(f"{where}: its json cannot be sent: {error}") from None
+    if place not in places_in(template):
+        key = "row" if where.endswith("table") else "json"
+        raise ConfigError(
+            f'{where}: the {key} of {where.rpartition(": ")[2]} has no "{place}" in it'
+        )
+
+
+def _values(where: str, values: list[Any]) -> tuple[Value, ...]:
+    for value in values:
+        if not isinstance(value, bool | int | float | str):
+            raise ConfigError(f"{where}: {value!r} cannot be a knob's value")
+    return tuple(values)
+
+
+def _role(where: str, role: str | None) -> Role:
+    if role is not None and role not in list(Role):
+        near = get_close_matches(role, list(Role), 1) or list(Role)
+        raise ConfigError(f"{where}: there is no role {role!r}", hint=f"known: {', '.join(near)}")
+    return Role.UNKNOWN if role is None else Role(role)
+
+
+def _dumped(content: Any) -> str:  # noqa: ANN401
+    return json.dumps(content, indent=2) + "\n"

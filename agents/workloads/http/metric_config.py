@@ -1,0 +1,132 @@
+"""What a service's file says of the metrics in its Prometheus text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.workloads.http.tables import checked, inner
+from tuner.core import ConfigError, standard
+
+UNITS_MS: Mapping[str, float] = {"s": 1000.0, "ms": 1.0}
+POSITION = "{position}"
+"""In a ratio's name: its place, from 1, in a label that counts from 0."""
+LATENCY_KEYS = {"metrics": str, "histogram": str, "labels": dict, "unit": str}
+HISTOGRAM_KEYS = {"name": str, "histogram": str, "labels": dict, "unit": str}
+COUNTER_KEYS = {"counter": str, "labels": dict}
+RATIO_KEYS: dict[str, Any] = {"name": str, "counter": str, "minus": list, "per": str}
+RATIO_KEYS |= {"by": str, "labels": dict}
+SIGNAL_KEYS = {"name": str, "gauge": str, "labels": dict}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The series of one metric in a Prometheus text; empty: none. `unit_ms` is a histogram's unit."""
+
+    name: str = ""
+    labels: Mapping[str, str] | None = None
+    unit_ms: float = 1.0
+
+    def keep(self, labels: Mapping[str, str]) -> bool:
+        """Whether a series has all the labels."""
+        return (self.labels or {}).items() <= labels.items()
+
+
+@dataclass(frozen=True, slots=True)
+class RatioTold:
+    """A metric that is one counter, less others, per another; by a label, one metric for each place."""
+
+    name: str
+    counter: Series
+    per: Series
+    minus: tuple[Series, ...] = ()
+    by: str = ""
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """Every series that it is made of."""
+        return (self.counter, self.per, *self.minus)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsTold:
+    """All that is read from the text beside latencies and failures.
+
+    `histograms` become the quantiles NAME_p50_ms and NAME_p99_ms. `items` is what one item of work is,
+    where it is not a request; `signal` is the name of what the gauge `load` tells.
+    """
+
+    items: Series = Series()
+    signal: str = ""
+    load: Series = Series()
+    histograms: Mapping[str, Series] = field(default_factory=dict)
+    ratios: tuple[RatioTold, ...] = ()
+
+    @property
+    def counters(self) -> tuple[Series, ...]:
+        """The counters among it."""
+        of_ratios = (series for ratio in self.ratios for series in ratio.series)
+        return (*([self.items] if self.items.name else []), *of_ratios)
+
+
+def metrics_told(where: str, table: Mapping[str, Any]) -> MetricsTold:
+    """Return what a file's tables of metrics say. Raises ConfigError."""
+    items = inner(f"{where}: items", table, "items", COUNTER_KEYS, "counter")
+    signal = inner(f"{where}: signal", table, "signal", SIGNAL_KEYS, "name", "gauge")
+    histograms: dict[str, Series] = {}
+    for n, one in enumerate(table.get("histogram", []), 1):
+        at = f"{where}: histogram {n}"
+        known = checked(at, one, HISTOGRAM_KEYS, "name", "histogram")
+        histograms[_fresh(at, known["name"], histograms)] = histogram_of(at, known)
+    ratios: dict[str, RatioTold] = {}
+    for n, one in enumerate(table.get("ratio", []), 1):
+        at = f"{where}: ratio {n}"
+        known = checked(at, one, RATIO_KEYS, "name", "counter", "per")
+        ratio = ratio_of(at, known)
+        ratios[_fresh(at, known["name"], ratios)] = ratio
+    return MetricsTold(
+        items=Series(items.get("counter", ""), items.get("labels")),
+        signal=_fresh(f"{where}: signal", signal["name"], ()) if signal else "",
+        load=Series(signal.get("gauge", ""), signal.get("labels")),
+        histograms=histograms,
+        ratios=tuple(ratios.values()),
+    )
+
+
+def ratio_of(where: str, known: Mapping[str, Any]) -> RatioTold:
+    """Return the ratio that a checked table says. Raises ConfigError."""
+    name, by, labels = known["name"], known.get("by", ""), known.get("labels")
+    if (POSITION in name) is not bool(by):
+        raise ConfigError(f'{where}: "{POSITION}" in its name goes with by = "LABEL"')
+    minus = known.get("minus", [])
+    if not all(isinstance(one, str) for one in minus):
+        raise ConfigError(f"{where}: minus must be a list of counters, not {minus!r}")
+    return RatioTold(
+        name,
+        Series(known["counter"], labels),
+        Series(known["per"], labels),
+        tuple(Series(one, labels) for one in minus),
+        by,
+    )
+
+
+def histogram_of(where: str, known: Mapping[str, Any]) -> Series:
+    """Return the histogram that a checked table says; empty where there is none. Raises ConfigError."""
+    unit = known.get("unit", "s")
+    if unit not in UNITS_MS:
+        raise ConfigError(f"{where}: unit cannot be {unit!r}", hint="choose s or ms")
+    return Series(known.get("histogram", ""), known.get("labels"), UNITS_MS[unit])
+
+
+def _fresh(where: str, name: str, taken: object) -> str:
+    """Return a metric's name that nothing has yet. Raises ConfigError."""
+    assert isinstance(taken, Mapping | tuple)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name.replace(POSITION, "1")):
+        raise ConfigError(
+            f"{where}: name cannot be {name!r}", hint="write it like accepted_per_step"
+        )
+    if name in taken or standard(name) is not None:
+        raise ConfigError(f"{where}: there is a metric {name} already", hint="give it another name")
+    return name

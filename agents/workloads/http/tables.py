@@ -1,0 +1,58 @@
+"""The tables of a service's file: what each must have, and what a path, a method or an argv can be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tuner import toml
+from tuner.core import ConfigError
+
+
+def demand(where: str, table: Mapping[str, Any], *keys: str) -> None:
+    """Raise ConfigError where a key is missing or empty."""
+    for key in keys:
+        if table.get(key) in (None, ""):
+            raise ConfigError(f"{where} has no {key}", hint=f"add {key} = …")
+
+
+def inner(
+    where: str, table: Mapping[str, Any], key: str, kinds: Mapping[str, Any], *needed: str
+) -> dict[str, Any]:
+    """Return an inner table, empty where it is not there; the labels in it are texts."""
+    return checked(where, table[key], kinds, *needed) if key in table else {}
+
+
+def checked(where: str, table: object, kinds: Mapping[str, Any], *needed: str) -> dict[str, Any]:
+    """Return a table that has what it needs, with labels that are texts. Raises ConfigError."""
+    known = toml.checked(where, table, kinds)
+    demand(where, known, *needed)
+    for label, value in known.get("labels", {}).items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{where}: the label {label} must be a string, not {value!r}")
+    return known
+
+
+def http_method(where: str, method: str) -> str:
+    """Return an HTTP method. Raises ConfigError."""
+    if not re.fullmatch(r"[A-Z]+", method):
+        raise ConfigError(f"{where}: method cannot be {method!r}", hint="write it like POST")
+    return method
+
+
+def url_path(where: str, path: str) -> str:
+    """Return a path on the service. Raises ConfigError."""
+    if not re.fullmatch(r"/(?:[!-.0-~][!-~]*)?", path):
+        raise ConfigError(f"{where}: path cannot be {path!r}", hint="write it like /config")
+    return path
+
+
+def argv(where: str, words: list[Any]) -> tuple[str, ...]:
+    """Return a command's words; no shell ever reads them. Raises ConfigError."""
+    if not words or not all(isinstance(word, str) and word for word in words):
+        raise ConfigError(
+            f"{where}: command must be a list of words, not {words!r}",
+            hint='write it like command = ["systemctl", "restart", "vllm"]',
+        )
+    return tuple(words)

@@ -1,0 +1,71 @@
+"""What is sent or written with a value in its place, or with a whole table of values by the load."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core import Plan, Value
+
+VALUE, TABLE = "{value}", "{table}"
+FIRST, LAST = "{first}", "{last}"
+"""What stands in a template for the value, the table, and the range of the load of one of its rows."""
+PLACE = re.compile(r"\{[a-z]+\}")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTable:
+    """How a service has a knob follow the load by itself: rows of a range of the load and a value.
+
+    `row` is one row as JSON; rows that are objects make one object, others a list. The load is a whole
+    number from 1 to `most`, called `by` in plans.
+    """
+
+    by: str
+    row: Any
+    most: int
+
+    def rows(self, ranges: Sequence[tuple[int, int, Value]]) -> Any:  # noqa: ANN401
+        """Return the table of some ranges."""
+        rows = [
+            filled(self.row, {FIRST: first, LAST: last, VALUE: value})
+            for first, last, value in ranges
+        ]
+        if isinstance(self.row, dict):
+            return {key: inner for row in rows for key, inner in row.items()}
+        return rows
+
+    def single(self, value: Value) -> Any:  # noqa: ANN401
+        """Return the table with one value for every load."""
+        return self.rows([(1, self.most, value)])
+
+    def plan(self, plan: Plan, knob: str) -> Any:  # noqa: ANN401
+        """Return the table of a plan; a row holds below its boundary, for whole numbers."""
+        ranges, first = [], 1
+        for row in plan.rows:
+            last = self.most if row.below > self.most else math.ceil(row.below) - 1
+            if first <= last:
+                ranges.append((first, last, row.setting[knob]))
+            first = max(first, last + 1)
+        return self.rows(ranges)
+
+
+def filled(template: Any, places: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Return a template with every place taken: a whole text becomes the value itself, a key its text."""
+    if isinstance(template, dict):
+        return {str(places.get(key, key)): filled(inner, places) for key, inner in template.items()}
+    if isinstance(template, list):
+        return [filled(inner, places) for inner in template]
+    return places.get(template, template) if isinstance(template, str) else template
+
+
+def places_in(template: Any) -> set[str]:  # noqa: ANN401
+    """Return the places that a template has."""
+    if isinstance(template, dict):
+        return places_in(list(template)) | places_in(list(template.values()))
+    if isinstance(template, list):
+        return {place for inner in template for place in places_in(inner)}
+    return {template} if isinstance(template, str) and PLACE.fullmatch(template) else set()

@@ -1,0 +1,257 @@
+"""vLLM and SGLang by the files of docs/workloads.md, against stand-ins that speak as documented."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agents.target.side import FollowsPlans, OffersLoad, Restartable, Side
+from agents.workloads import open_workload
+from tests.contracts.actuator import SettableContract
+from tests.unit.agents.workloads.http.engines import (
+    ACCEPTED,
+    Engine,
+    Sglang,
+    Vllm,
+    restart_command,
+)
+from tests.unit.agents.workloads.http.wall import Wall
+from tuner.core import ActuationError, MeasurementError, Plan, Reading, Role, Row
+
+PAGE = Path(__file__).parents[5] / "docs/workloads.md"
+ENGINES: dict[str, type[Engine]] = {"vllm": Vllm, "sglang": Sglang}
+FIRST = {
+    "vllm": {
+        "speculative-config": {
+            "method": "eagle3",
+            "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+            "num_speculative_tokens": 5,
+            "num_speculative_tokens_per_batch_size": [[1, 256, 3]],
+        }
+    },
+    "sglang": {"1": {"candidate_steps": [3]}},
+}
+"""What their files say for the default."""
+ANSWERS = 20
+"""Enough gaps between tokens for the upper bound of a p99."""
+PLAN = Plan(
+    (
+        Row(2.5, {"speculation_length": 5}),
+        Row(16.5, {"speculation_length": 1}),
+        Row(math.inf, {"speculation_length": 0}),
+    ),
+    "decoding_requests",
+)
+
+
+@dataclass
+class Running:
+    """An engine, and the side that the page's file makes of it."""
+
+    engine: Engine
+    side: Side
+    file: Path
+
+
+def documented(name: str) -> str:
+    files: list[str] = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (file,) = (one for one in files if one.startswith(f'name = "{name}"'))
+    return file
+
+
+def start(name: str, folder: Path) -> Running:
+    """Start an engine as the page says, with what differs here: address, folder and restart command."""
+    written, prompts = folder / f"{name}.json", folder / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"p{i}"}) + "\n" for i in range(64)))
+    engine = ENGINES[name](written)
+    text = documented(name).replace("values = [0, 1, 3, 5, 7]", "values = [0, 1, 3, 5]")
+    text = re.sub(r'url = ".*"', f'url = "{engine.url}"', text)
+    text = re.sub(r'"/etc/jouletune/(vllm.yaml|sglang.json)"', f'"{written}"', text)
+    text = text.replace("/etc/jouletune/prompts.jsonl", str(prompts))
+    text = re.sub(r"command = .*", f"command = {json.dumps(restart_command(engine.url))}", text)
+    file = folder / f"{name}.toml"
+    file.write_text(text)
+    written.write_text(json.dumps(FIRST[name]))
+    engine.restart()
+    return Running(engine, reopen(file), file)
+
+
+def reopen(file: Path) -> Side:
+    return open_workload(f"service:{file}", seed=0, state_dir=file.parent, clock=Wall())
+
+
+def window(running: Running, callers: int = 0) -> Reading:
+    """Measure some answers, under our own load."""
+    meter = running.side.meter
+    if callers:
+        assert isinstance(meter, OffersLoad)
+        meter = meter.offering({"decoding_requests": float(callers)})
+    opened = meter.start()
+    deadline, wanted = time.monotonic() + 60.0, len(running.engine.prompts) + ANSWERS
+    while len(running.engine.prompts) < wanted and time.monotonic() < deadline:
+        time.sleep(0.005)
+    opened.read()
+    return opened.stop()
+
+
+@contextmanager
+def started(name: str, folder: Path) -> Iterator[Running]:
+    found = start(name, folder)
+    yield found
+    found.side.close()
+    found.engine.close()
+
+
+@pytest.fixture(params=sorted(ENGINES))
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    with started(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Iterator[Running]:
+    with started("vllm", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def sglang(tmp_path: Path) -> Iterator[Running]:
+    with started("sglang", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def side(running: Running) -> Side:
+    return running.side
+
+
+class TestKnobs(SettableContract):
+    pass
+
+
+def test_the_length_is_a_knob_that_costs_a_restart(running: Running) -> None:
+    (knob,) = running.side.space.knobs
+    assert (knob.role, knob.cost.restart) == (Role.SPECULATION_LENGTH, True)
+    running.side.actuator.apply({"speculation_length": 5})
+    assert (running.engine.starts, running.engine.table) == (2, {1: 5})
+    running.side.actuator.apply({"speculation_length": 5})
+    assert running.engine.starts == 2, "what is in force restarts nothing"
+
+
+def test_acceptance_tokens_and_load_are_read_from_its_counters(running: Running) -> None:
+    running.side.actuator.apply({"speculation_length": 3})
+    running.engine.running = 4
+    reading = window(running)
+    shown = reading.estimates
+    assert shown["accepted_per_step"].mean == pytest.approx(sum(ACCEPTED[:3]), abs=0.01)
+    assert shown["decoding_requests"].mean == 4.0
+    assert reading.totals["items"] >= ANSWERS * 20, "items are tokens"
+    assert "throughput_per_s" not in shown, "requests per second are not tokens per second"
+    assert "cpu_s" not in reading.totals, "of one process of several"
+    assert len(set(running.engine.prompts)) > 1, "the bodies are sent in turn"
+
+
+def test_vllm_tells_acceptance_by_position_and_the_time_between_tokens(vllm: Running) -> None:
+    running = vllm
+    shown = window(running).estimates
+    for place, share in enumerate(ACCEPTED[:3], 1):
+        assert shown[f"accepted_at_{place}"].mean == pytest.approx(share)
+        assert shown[f"accepted_at_{place}"].stderr > 0.0
+    assert shown["inter_token_p99_ms"].high == 10.0
+    listed = {metric.name for metric in running.side.metrics}
+    assert {"accepted_at_5", "inter_token_p50_ms", "decoding_requests"} <= listed
+    assert shown.keys() <= listed | {"arrival_rate_per_s"}
+
+
+def test_without_drafts_nothing_is_accepted(running: Running) -> None:
+    running.side.actuator.apply({"speculation_length": 0})
+    reading = window(running)
+    assert not [name for name in reading.estimates if name.startswith("accepted")]
+    assert reading.totals["items"] > 0
+
+
+def test_a_load_is_asked_for_by_the_requests_that_decode(running: Running) -> None:
+    (signal,) = running.side.signals
+    running.engine.running = 7
+    assert (signal.signal.name, signal.signal.askable) == ("decoding_requests", True)
+    assert signal.read().present == 7.0
+    meter = running.side.meter
+    assert isinstance(meter, OffersLoad)
+    assert meter.context == {"decoding_requests": 4.0}
+    assert window(running, callers=2).totals["failed"] == 0.0
+
+
+def test_a_plan_becomes_its_own_table_with_one_restart(running: Running) -> None:
+    actuator = running.side.actuator
+    assert isinstance(actuator, FollowsPlans)
+    assert actuator.follow(PLAN)
+    assert (running.engine.starts, running.engine.table) == (2, {1: 5, 3: 1, 17: 0})
+    assert actuator.followed() == PLAN
+    assert actuator.read() == {"speculation_length": 5}
+    assert actuator.follow(PLAN) and running.engine.starts == 2
+    actuator.apply({"speculation_length": 5})
+    assert (actuator.followed(), running.engine.table) == (None, {1: 5})
+
+
+def test_a_plan_in_force_is_found_again_by_another_agent(running: Running) -> None:
+    assert isinstance(running.side.actuator, FollowsPlans)
+    running.side.actuator.follow(PLAN)
+    again = reopen(running.file)
+    assert isinstance(again.actuator, FollowsPlans)
+    assert again.actuator.follow(PLAN)
+    assert (running.engine.starts, again.actuator.followed()) == (2, PLAN)
+    again.close()
+
+
+def test_a_plan_by_another_signal_is_not_handed_over(running: Running) -> None:
+    assert isinstance(running.side.actuator, FollowsPlans)
+    rows = (Row(9.0, {"speculation_length": 1}), Row(math.inf, {"speculation_length": 0}))
+    assert not running.side.actuator.follow(Plan(rows, "requests_in_system"))
+    assert running.engine.starts == 1
+
+
+def test_a_length_that_sglang_does_not_take_up_is_an_error(sglang: Running) -> None:
+    running = sglang
+    running.engine.deaf = True
+    with pytest.raises(ActuationError, match="speculation_length=5, but the service is at 3"):
+        running.side.actuator.apply({"speculation_length": 5})
+
+
+def test_a_length_that_vllm_does_not_take_up_is_no_measurement(vllm: Running) -> None:
+    running = vllm
+    running.engine.deaf = True
+    running.side.actuator.apply({"speculation_length": 5})
+    with pytest.raises(MeasurementError, match=r"is set to 5, but vllm:.*drafts_total is 3"):
+        window(running)
+    running.side.actuator.apply({"speculation_length": 0})
+    with pytest.raises(MeasurementError, match="is set to 0, but"):
+        window(running)
+    running.engine.table = {1: 0}
+    running.side.actuator.apply({"speculation_length": 5})
+    with pytest.raises(MeasurementError, match=r"is set to 5, but .* did not grow"):
+        window(running)
+
+
+def test_a_restart_of_vllm_is_told_by_the_time_of_its_start(vllm: Running) -> None:
+    running = vllm
+    assert isinstance(running.side.actuator, Restartable)
+    before = running.side.actuator.incarnation()
+    running.engine.restart()
+    assert running.side.actuator.incarnation() != before
+    assert running.side.signals[0].read().incarnation == running.side.actuator.incarnation()
+
+
+def test_counters_that_were_reset_are_no_measurement(running: Running) -> None:
+    window(running)
+    opened = running.side.meter.start()
+    running.engine.counts = dict.fromkeys(running.engine.counts, 0.0)
+    with pytest.raises(MeasurementError, match="went backwards"):
+        opened.stop()

@@ -1,0 +1,259 @@
+"""A knob in a file: written, taken up by a restart, read back, and done again after a crash."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from agents.target.side import Side
+from agents.workloads import open_workload
+from tests.contracts.actuator import SettableContract
+from tests.integration.spoken import Spoken
+from tests.unit.agents.workloads.http.wall import Wall
+from tuner.core import ActuationError, ConfigError
+
+FILE = """
+name = "pool"
+url = "{url}"
+
+[[knob]]
+name = "workers"
+values = [0, 1, 2, 4]
+default = 4
+restart = true
+[knob.write]
+file = "{folder}/pool.json"
+json = {{ pool = {{ workers = "{{value}}" }} }}
+at = {{ 0 = {{}} }}
+
+[[knob]]
+name = "codec"
+values = ["fast", "small"]
+default = "fast"
+write = {{ file = "{folder}/pool.env", text = "CODEC={{value}}\\n" }}
+
+[restart]
+command = {command}
+ready = "/ready"
+seconds = {seconds}
+
+[load]
+path = "/"
+"""
+NO_CHANGES: Mapping[str, str] = MappingProxyType({})
+
+
+class Pool(ThreadingHTTPServer):
+    """A service that is told to read its files by a command."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), PoolHandler)
+        self.folder, self.starts, self.status = folder, 0, 200
+        self.tells_start = True
+        self.same = False
+        """Whether the command leaves it as it was started."""
+        self.taken_up: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def restart(self) -> None:
+        self.starts += not self.same
+        self.taken_up = [(self.folder / name).read_text() for name in ("pool.json", "pool.env")]
+
+
+class PoolHandler(Spoken):
+    server: Pool
+
+    def do_GET(self) -> None:
+        if self.path == "/metrics" and self.server.tells_start:
+            name = "process_start_time_seconds"
+            text = f"# TYPE {name} gauge\n{name} {self.server.starts}\n".encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+            return
+        self.answer(self.server.status if self.path == "/ready" else 404, {})
+
+    def do_POST(self) -> None:
+        self.body()
+        self.server.restart()
+        self.answer(200, {})
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Pool]:
+    found = Pool(tmp_path)
+    (tmp_path / "pool.json").write_text('{"pool":{"workers":4}}')
+    (tmp_path / "pool.env").write_text("CODEC=fast")
+    threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
+    yield found
+    found.shutdown()
+    found.server_close()
+
+
+def script(pool: Pool, code: str = "") -> list[str]:
+    code = code or (
+        f"import urllib.request as r;r.urlopen(r.Request('{pool.url}/restart', b'', method='POST'))"
+    )
+    return [sys.executable, "-I", "-c", code]
+
+
+def opened(
+    pool: Pool, code: str = "", seconds: float = 60.0, changes: Mapping[str, str] = NO_CHANGES
+) -> Side:
+    text = FILE.format(
+        url=pool.url,
+        folder=pool.folder,
+        command=json.dumps(script(pool, code)),
+        seconds=seconds,
+    )
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    file = pool.folder / "pool.toml"
+    file.write_text(text)
+    return open_workload(f"service:{file}", seed=0, state_dir=pool.folder, clock=Wall())
+
+
+@pytest.fixture
+def side(pool: Pool) -> Iterator[Side]:
+    found = opened(pool)
+    yield found
+    found.close()
+
+
+class TestKnobs(SettableContract):
+    pass
+
+
+def test_files_that_change_together_take_one_restart(side: Side, pool: Pool) -> None:
+    side.actuator.apply({"workers": 2, "codec": "small"})
+    assert (pool.starts, json.loads(pool.taken_up[0])) == (1, {"pool": {"workers": 2}})
+    assert pool.taken_up[1] == "CODEC=small\n"
+
+
+def test_a_value_may_have_a_content_of_its_own(side: Side, pool: Pool) -> None:
+    side.actuator.apply({"workers": 0})
+    assert json.loads(pool.taken_up[0]) == {}
+    assert side.actuator.read() == {"workers": 0, "codec": "fast"}
+
+
+def test_a_json_that_somebody_laid_out_otherwise_says_the_same(side: Side, pool: Pool) -> None:
+    side.actuator.apply({"workers": 4, "codec": "fast"})
+    assert pool.starts == 0
+
+
+def test_a_command_that_fails_is_told_in_its_own_words_and_done_again(pool: Pool) -> None:
+    side = opened(pool, "import sys; print('no such unit'); sys.exit(5)")
+    with pytest.raises(ActuationError, match="ended with 5: no such unit"):
+        side.actuator.apply({"workers": 2})
+    with pytest.raises(ActuationError, match=r"pool.json was written, and the service was not"):
+        side.actuator.read()
+    side.close()
+    again = opened(pool)
+    again.actuator.apply({"workers": 2})
+    assert (pool.starts, again.actuator.read()["workers"]) == (1, 2)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "same", "why"),
+    [(503, False, "refused GET /ready with HTTP 503"), (200, True, "still runs as it was started")],
+)
+def test_a_service_that_does_not_come_up_anew_in_time_is_an_error(
+    pool: Pool, status: int, same: bool, why: str
+) -> None:
+    side = opened(pool, seconds=2.0)
+    pool.status, pool.same = status, same
+    with pytest.raises(ActuationError, match=f"{why}.* 2 s after"):
+        side.actuator.apply({"workers": 2})
+    side.close()
+
+
+def test_a_reload_need_not_start_the_service_anew(side: Side, pool: Pool) -> None:
+    pool.same = True
+    side.actuator.apply({"codec": "small"})
+    assert pool.taken_up[1] == "CODEC=small\n"
+
+
+def test_a_command_that_hangs_or_is_not_there_is_an_error(pool: Pool) -> None:
+    side = opened(pool, "import time; time.sleep(60)", seconds=0.2)
+    with pytest.raises(ActuationError, match=r"did not end within 0\.[12]"):
+        side.actuator.apply({"workers": 2})
+    side.close()
+    side = opened(pool, changes={json.dumps(sys.executable): '"/no/such/command"'})
+    with pytest.raises(ActuationError, match="cannot run /no/such/command"):
+        side.actuator.apply({"workers": 1})
+    side.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, r"there is no .*pool.json; .*\"workers\": 4"),
+        ("{", "does not say what any value of workers writes"),
+        ('{"pool": {"workers": 3}}', "does not say what any value of workers writes"),
+    ],
+)
+def test_a_file_of_others_making_is_told_and_can_be_written_over(
+    pool: Pool, content: str | None, why: str
+) -> None:
+    file = pool.folder / "pool.json"
+    file.unlink() if content is None else file.write_text(content)
+    side = opened(pool)
+    with pytest.raises(ActuationError, match=why) as caught:
+        side.actuator.read()
+    assert caught.value.hint
+    side.actuator.apply({"workers": 4})
+    assert side.actuator.read()["workers"] == 4
+    side.close()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(side: Side, pool: Pool) -> None:
+    (pool.folder / "pool.json.pending").mkdir()
+    (pool.folder / "pool.json").unlink()
+    (pool.folder / "pool.json").mkdir()
+    with pytest.raises(ActuationError, match=r"cannot (write|read) .*pool.json"):
+        side.actuator.apply({"workers": 2})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("[restart]\ncommand", "[restart]\n#", "restart has no command"),
+        ('ready = "/ready"', 'ready = "ready"', "path cannot be 'ready'"),
+        ('{ pool = { workers = "{value}" } }', "{}", 'json of write has no "{value}"'),
+        ("CODEC={value}", "CODEC=fast", 'a text has "{value}" in it'),
+        ('text = "', 'json = 3, text = "', "a json or a text, one of them"),
+        ("pool.env", "pool.json", "two knobs are written to one file"),
+        ('default = "fast"\n', 'default = "fast"\nset = {path="/", json=1}\n', "set or a write"),
+    ],
+)
+def test_what_a_file_cannot_say_of_files_is_refused(
+    pool: Pool, old: str, new: str, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        opened(pool, changes={old: new})
+
+
+def test_a_knob_in_a_file_needs_a_command(pool: Pool) -> None:
+    with pytest.raises(ConfigError, match="workers is written to a file, and nothing tells"):
+        opened(
+            pool, changes={"[restart]": "[load]", "[load]\npath": "#", "command": "#", "ready": "#"}
+        )
+
+
+def test_a_command_is_words_and_never_a_shells_line(pool: Pool) -> None:
+    with pytest.raises(ConfigError, match="command must be a list"):
+        opened(pool, changes={json.dumps(script(pool)): '"systemctl restart pool"'})
+    with pytest.raises(ConfigError, match="command must be a list of words"):
+        opened(pool, changes={json.dumps(script(pool)): "[]"})

@@ -1,0 +1,13 @@
+"""The wall's own time, for what really runs."""
+
+from __future__ import annotations
+
+import time
+
+
+class Wall:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
