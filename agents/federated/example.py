@@ -100,14 +100,14 @@ def end_marked(mark: str) -> None:
 
 def _marked(process: psutil.Process, mark: str) -> bool:
     try:
-        return process.pid != os.getpid() and process.environ().get(MARK) == mark
+        return bool(process.pid != os.getpid() and process.environ().get(MARK) == mark)
     except psutil.Error:
         return False
 
 
 def _runs(process: psutil.Process) -> bool:
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
 

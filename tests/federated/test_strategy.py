@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ import pytest
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make test-federated")
 
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg, FedMedian
+from flwr.serverapp.strategy import FedAvg, FedMedian, Result
 
 from agents.federated.fleet.rounds import FederatedTraining
 from agents.federated.grid import LocalGrid
 from agents.federated.strategy import FedGPO
 from agents.federated.weights import arrays_of, weights_of
 from tests.federated.clients import (
+    Node,
     Scripted,
     failing,
     nodes,
@@ -33,15 +35,17 @@ def setting(of: FederatedTraining, k: int = 10, **epochs: int) -> Setting:
     return {**of.space.default, "participants": k, **changed}
 
 
-def evaluated(of: FederatedTraining):  # type: ignore[no-untyped-def]  # noqa: ANN201
+def evaluated(of: FederatedTraining) -> Callable[[int, ArrayRecord], MetricRecord]:
     def accuracy(_: int, arrays: ArrayRecord) -> MetricRecord:
         return MetricRecord({"accuracy": of.task.accuracy(weights_of(arrays))})
 
     return accuracy
 
 
-def ran(of: FederatedTraining, grid: LocalGrid, tuner: Scripted, rounds: int = 3, **options):  # type: ignore[no-untyped-def]  # noqa: ANN003, ANN201
-    strategy = FedGPO(tuner, FedAvg(**NO_EVALUATION), wait_s=0.0, **options)
+def ran(
+    of: FederatedTraining, grid: LocalGrid, tuner: Scripted, rounds: int = 3, seed: int = 0
+) -> Result:
+    strategy = FedGPO(tuner, FedAvg(**NO_EVALUATION), wait_s=0.0, seed=seed)
     start = arrays_of(of.weights)
     return strategy.start(grid, start, num_rounds=rounds, evaluate_fn=evaluated(of))
 
@@ -83,10 +87,10 @@ def test_a_round_is_reported_with_what_it_took_and_the_accuracy_after_it() -> No
 def test_joules_that_meters_told_are_measured_and_nothing_is_added_to_them() -> None:
     of = training()
 
-    def metered(answer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        def told(message: Message) -> Message:
+    def metered(answer: Node) -> Node:
+        def told(message: Message) -> Message | None:
             reply = answer(message)
-            if message.metadata.message_type == "train":
+            if reply is not None and message.metadata.message_type == "train":
                 metrics = {**reply.content["metrics"], "energy-j": 2.0, "energy-measured": 1}
                 reply.content["metrics"] = MetricRecord(metrics)
             return reply
@@ -137,8 +141,8 @@ def test_a_round_without_a_sound_reply_has_failed_and_the_next_one_goes_on() -> 
     of = training()
     answers = nodes(of)
 
-    def broken_first(answer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        def told(message: Message) -> Message:
+    def broken_first(answer: Node) -> Node:
+        def told(message: Message) -> Message | None:
             config = message.content.get("config")
             if config is not None and config["server-round"] == 1:
                 raise RuntimeError("not today")
@@ -179,8 +183,8 @@ def test_clients_that_come_late_are_waited_for() -> None:
 def test_clients_that_cannot_say_their_class_are_of_the_first() -> None:
     of = training()
 
-    def mute(answer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        def told(message: Message) -> Message:
+    def mute(answer: Node) -> Node:
+        def told(message: Message) -> Message | None:
             if message.metadata.message_type == "query":
                 raise NotImplementedError("no query function")
             return answer(message)
@@ -234,8 +238,8 @@ def test_any_strategy_averages_underneath() -> None:
 def test_the_clients_own_evaluation_gives_the_accuracy_where_there_is_no_other() -> None:
     of = training()
 
-    def judging(answer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        def told(message: Message) -> Message:
+    def judging(answer: Node) -> Node:
+        def told(message: Message) -> Message | None:
             if message.metadata.message_type != "evaluate":
                 return answer(message)
             metrics = MetricRecord({"accuracy": 0.25, "num-examples": 4})

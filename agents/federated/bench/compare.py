@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 
-from agents.federated.bench.play import Federation, Played, play, play_fixed
+from agents.federated.bench.play import FederationSetup, Played, play, play_fixed
 from agents.federated.fleet.devices import load_devices
 from agents.federated.fleet.rounds import BATCHES, EPOCHS, FLOWER, PARTICIPANTS
 
@@ -59,7 +59,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FederationComparison:
     """All arms on one federation."""
 
     title: str
@@ -70,11 +70,11 @@ class Comparison:
     settings: Sequence[Mapping[str, float]]
 
 
-def federations() -> dict[str, Federation]:
+def federations() -> dict[str, FederationSetup]:
     """Return the federations that are compared on: two tasks, alike and unlike data, and the controls."""
     devices = load_devices()
     found = {
-        f"{task}, {'IID' if alpha is None else f'α = {alpha:g}'}": Federation(
+        f"{task}, {'IID' if alpha is None else f'α = {alpha:g}'}": FederationSetup(
             task, alpha, devices, rounds
         )
         for task, rounds in ROUNDS.items()
@@ -95,7 +95,7 @@ class Bench:
         cache.mkdir(parents=True, exist_ok=True)
         self._cache, self._workers, self._told = cache, workers, told
 
-    def compare(self, title: str, federation: Federation) -> Comparison:
+    def compare(self, title: str, federation: FederationSetup) -> FederationComparison:
         """Return how the policies and the fixed settings do on one federation."""
         with ProcessPoolExecutor(self._workers, mp_context=get_context("spawn")) as pool:
             jobs = [(federation, setting, seed) for setting in GRID for seed in OTHER_SEEDS]
@@ -119,7 +119,7 @@ class Bench:
         return _compared(title, target, best, runs)
 
     def _fixed(
-        self, pool: ProcessPoolExecutor, federation: Federation, setting: Fixed
+        self, pool: ProcessPoolExecutor, federation: FederationSetup, setting: Fixed
     ) -> list[Played]:
         seeds = len(SEEDS)
         return list(
@@ -134,7 +134,7 @@ def _total_cost(runs: Sequence[Played], target: float) -> float:
     return math.fsum(run.spent("energy_j", target) for run in runs)
 
 
-def _kept(federation: Federation, setting: Fixed, seed: int, cache: Path) -> Played:
+def _kept(federation: FederationSetup, setting: Fixed, seed: int, cache: Path) -> Played:
     """Return a training at a fixed setting: from the folder where it was run before."""
     key = json.dumps([asdict(federation), dict(setting), seed], sort_keys=True, default=str)
     file = cache / f"{sha256(key.encode()).hexdigest()[:24]}.json"
@@ -151,13 +151,13 @@ def _kept(federation: Federation, setting: Fixed, seed: int, cache: Path) -> Pla
 
 def _compared(
     title: str, target: float, best: Fixed, runs: Mapping[str, Sequence[Played]]
-) -> Comparison:
+) -> FederationComparison:
     defaults = runs["Flower's defaults"]
     arms = tuple(_arm(name, own, defaults, target) for name, own in runs.items())
     curves = {name: _curve(own[0]) for name, own in runs.items()}
     ours = runs["fedgpo"][0]
     settings = [{k: float(str(v)) for k, v in s.items()} for s in ours.settings]
-    return Comparison(title, target, best, arms, curves, settings)
+    return FederationComparison(title, target, best, arms, curves, settings)
 
 
 def _arm(name: str, runs: Sequence[Played], defaults: Sequence[Played], target: float) -> Arm:

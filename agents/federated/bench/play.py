@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 
-from agents.federated.fleet.devices import Devices
+from agents.federated.fleet.devices import FleetDevices
 from agents.federated.fleet.rounds import FederatedTraining, RoundResult
 from agents.federated.fleet.task import TASKS
 from policies import load_policy
@@ -39,12 +39,12 @@ SMOOTHED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Federation:
+class FederationSetup:
     """What is trained, by whom: a task, an α (None: all alike), devices, and how many rounds."""
 
     task: str
     alpha: float | None
-    devices: Devices
+    devices: FleetDevices
     rounds: int
 
     def training(self, seed: int) -> FederatedTraining:
@@ -78,7 +78,7 @@ class Played:
         return math.fsum(m[metric] for m in self.metrics[: self.rounds_to(accuracy)])
 
 
-def play(federation: Federation, policy: str, seed: int) -> Played:
+def play(federation: FederationSetup, policy: str, seed: int) -> Played:
     """Train under a policy, its study's first rounds at Flower's defaults.
 
     Raises:
@@ -105,7 +105,7 @@ def play(federation: Federation, policy: str, seed: int) -> Played:
     return Played(tuple(t.setting for t in trials), tuple(dict(r.metrics) for r in results), middle)
 
 
-def play_fixed(federation: Federation, setting: Mapping[str, int], seed: int) -> Played:
+def play_fixed(federation: FederationSetup, setting: Mapping[str, int], seed: int) -> Played:
     """Train at one K, B and E for all, as `participants`, `batch_size` and `local_epochs`."""
     training = federation.training(seed)
     same = spread(setting, training.space)

@@ -50,7 +50,7 @@ class Radio:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TrainingWork:
     """The model that is trained: its size, the work of one sample, and how well devices do it."""
 
     model_bytes: float
@@ -60,7 +60,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Interference:
+class OtherApps:
     """Other apps: how often there is one beside the training, and the share of a device it takes."""
 
     chance: float
@@ -69,20 +69,20 @@ class Interference:
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
+class FleetDevices:
     """All that a federation's energy is worked out from."""
 
     classes: tuple[DeviceClass, ...]
     radios: tuple[Radio, ...]
-    work: Work
-    interference: Interference
+    work: TrainingWork
+    interference: OtherApps
     intensity_g_per_kwh: float
 
     def carbon_g(self, energy_j: float) -> float:
         """Return the grams of CO₂ equivalents of some joules at the grid's mean intensity."""
         return energy_j / JOULES_PER_KWH * self.intensity_g_per_kwh
 
-    def scaled(self, *, radio: float = 1.0, idle: float = 1.0) -> Devices:
+    def scaled(self, *, radio: float = 1.0, idle: float = 1.0) -> FleetDevices:
         """Return the same devices with other radio and idle power: for a look at what depends on them."""
         radios = tuple(
             replace(
@@ -96,7 +96,7 @@ class Devices:
         classes = tuple(replace(c, idle_w=idle * c.idle_w) for c in self.classes)
         return replace(self, classes=classes, radios=radios)
 
-    def alike(self) -> Devices:
+    def alike(self) -> FleetDevices:
         """Return a federation without differences: the middle class on WiFi at its mean, undisturbed."""
         middle = replace(self.classes[len(self.classes) // 2], share=1.0)
         radio = replace(
@@ -109,7 +109,7 @@ class Devices:
         return replace(self, classes=(middle,), radios=(radio,), interference=quiet)
 
 
-def load_devices(path: Path = FROZEN) -> Devices:
+def load_devices(path: Path = FROZEN) -> FleetDevices:
     """Read a table of devices.
 
     Raises:
@@ -118,11 +118,11 @@ def load_devices(path: Path = FROZEN) -> Devices:
     table = toml.read(path, dict.fromkeys(TABLES, dict))
     try:
         radios = tuple(_radio(name, radio) for name, radio in table["radio"].items())
-        return Devices(
+        return FleetDevices(
             tuple(DeviceClass(name, **_numbers(c)) for name, c in table["class"].items()),
             radios,
-            Work(**_numbers(table["work"])),
-            Interference(**_numbers(table["interference"])),
+            TrainingWork(**_numbers(table["work"])),
+            OtherApps(**_numbers(table["interference"])),
             _number(table["carbon"]["intensity_g_per_kwh"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

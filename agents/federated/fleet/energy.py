@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.federated.fleet.devices import DeviceClass, Radio, Work
+from agents.federated.fleet.devices import DeviceClass, Radio, TrainingWork
 
 MEGA = 1e6
 BITS = 8.0
@@ -39,7 +39,13 @@ class Link:
 
 
 def client_cost(
-    kind: DeviceClass, work: Work, link: Link, samples: int, batch: int, epochs: float, load: float
+    kind: DeviceClass,
+    work: TrainingWork,
+    link: Link,
+    samples: int,
+    batch: int,
+    epochs: float,
+    load: float,
 ) -> ClientCost:
     """Return what a client takes that trains so many epochs of its samples, beside some load.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.federated.fleet.devices import Bandwidth, DeviceClass, Devices, Radio
+from agents.federated.fleet.devices import Bandwidth, DeviceClass, FleetDevices, Radio
 from agents.federated.fleet.energy import Link
 
 
@@ -32,7 +32,7 @@ class Conditions:
 
 
 def population(
-    devices: Devices, labels: NDArray[np.int64], clients: int, alpha: float | None, seed: int
+    devices: FleetDevices, labels: NDArray[np.int64], clients: int, alpha: float | None, seed: int
 ) -> list[FleetClient]:
     """Return clients with their shares of some samples.
 
@@ -51,7 +51,7 @@ def population(
     ]
 
 
-def conditions(devices: Devices, client: FleetClient, number: int, seed: int) -> Conditions:
+def conditions(devices: FleetDevices, client: FleetClient, number: int, seed: int) -> Conditions:
     """Return how a round finds a client: the same for the same seed, client and round."""
     rng = np.random.default_rng([seed, 2, client.number, number])
     apps = devices.interference

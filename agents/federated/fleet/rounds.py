@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
-from agents.federated.fleet.devices import Devices
+from agents.federated.fleet.devices import FleetDevices
 from agents.federated.fleet.energy import ClientCost, client_cost, waiting_j
 from agents.federated.fleet.population import (
     Conditions,
@@ -18,7 +18,7 @@ from agents.federated.fleet.population import (
     conditions,
     population,
 )
-from agents.federated.fleet.task import Task, Weights, averaged, fresh_weights, trained
+from agents.federated.fleet.task import TrainingTask, Weights, averaged, fresh_weights, trained
 from tuner.core import Context, Knob, Part, Role, Setting, Space
 
 CLIENTS = 100
@@ -52,8 +52,8 @@ def federation_space(classes: Sequence[str]) -> Space:
 class FederatedTraining:
     """A training by federated averaging over clients that differ; pure by its seed and its settings."""
 
-    task: Task
-    devices: Devices
+    task: TrainingTask
+    devices: FleetDevices
     seed: int
     alpha: float | None = None
     clients: int = CLIENTS
@@ -136,7 +136,7 @@ class FederatedTraining:
 
 
 def round_metrics(
-    costs: Sequence[tuple[FleetClient, ClientCost]], devices: Devices
+    costs: Sequence[tuple[FleetClient, ClientCost]], devices: FleetDevices
 ) -> dict[str, float]:
     """Return what a round took of its participants: joules by part and by class, seconds, carbon."""
     round_s = max(cost.seconds for _, cost in costs)

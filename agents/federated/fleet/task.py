@@ -27,7 +27,7 @@ MADE_SPREAD, MADE_WRONG = 1.2, 0.05
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """Samples to train with, and others to test with."""
 
     name: str
@@ -47,7 +47,7 @@ class Task:
         return float((told == self.test_labels).mean())
 
 
-def digits(seed: int) -> Task:
+def digits(seed: int) -> TrainingTask:
     """Return scikit-learn's 1,797 handwritten digits of 8 × 8 pixels, a fifth of them to test with."""
     from sklearn.datasets import load_digits  # an extra's
 
@@ -55,7 +55,7 @@ def digits(seed: int) -> Task:
     return _split("digits", pixels / 16.0, labels.astype(np.int64), seed)
 
 
-def made(seed: int) -> Task:
+def made(seed: int) -> TrainingTask:
     """Return a task of 12,000 samples made by a recipe.
 
     Ten classes of three centres each, normal in 32 dimensions; samples lie about a centre of their
@@ -71,10 +71,10 @@ def made(seed: int) -> Task:
     return _split("made", features, labels.astype(np.int64), seed)
 
 
-TASKS: Mapping[str, Callable[[int], Task]] = {"digits": digits, "made": made}
+TASKS: Mapping[str, Callable[[int], TrainingTask]] = {"digits": digits, "made": made}
 
 
-def fresh_weights(task: Task, seed: int) -> Weights:
+def fresh_weights(task: TrainingTask, seed: int) -> Weights:
     """Return the weights that a training starts from."""
     rng = np.random.default_rng([seed, 4])
     inputs = task.features.shape[1]
@@ -87,7 +87,7 @@ def fresh_weights(task: Task, seed: int) -> Weights:
 
 
 def trained(
-    task: Task,
+    task: TrainingTask,
     weights: Weights,
     samples: NDArray[np.int64],
     batch: int,
@@ -150,8 +150,8 @@ def _step(weights: Weights, features: Array, labels: NDArray[np.int64]) -> None:
     first_bias -= RATE * back.sum(axis=0)
 
 
-def _split(name: str, features: Array, labels: NDArray[np.int64], seed: int) -> Task:
+def _split(name: str, features: Array, labels: NDArray[np.int64], seed: int) -> TrainingTask:
     order = np.random.default_rng([seed, 5]).permutation(len(labels))
     tested = int(TESTED * len(labels))
     test, train = order[:tested], order[tested:]
-    return Task(name, features[train], labels[train], features[test], labels[test])
+    return TrainingTask(name, features[train], labels[train], features[test], labels[test])

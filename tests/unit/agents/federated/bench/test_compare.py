@@ -6,7 +6,7 @@ import pytest
 
 from agents.federated.bench import compare
 from agents.federated.bench.compare import Bench
-from agents.federated.bench.play import Federation
+from agents.federated.bench.play import FederationSetup
 from agents.federated.fleet.devices import load_devices
 
 
@@ -23,7 +23,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_arms_are_compared_by_what_they_took_to_the_same_accuracy(tmp_path: Path) -> None:
     told: list[str] = []
-    federation = Federation("digits", None, load_devices(), rounds=8)
+    federation = FederationSetup("digits", None, load_devices(), rounds=8)
     found = Bench(tmp_path, 2, told.append).compare("digits", federation)
     defaults, fixed, ours = found.arms
     assert found.best_fixed["local_epochs"] == 5

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from agents.federated.bench.play import Federation, Played, play, play_fixed
+from agents.federated.bench.play import FederationSetup, Played, play, play_fixed
 from agents.federated.fleet.devices import load_devices
 
-SMALL = Federation("digits", None, load_devices(), rounds=6)
+SMALL = FederationSetup("digits", None, load_devices(), rounds=6)
 
 
 def played(*accuracies: float) -> Played:

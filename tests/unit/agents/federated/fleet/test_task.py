@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.federated.fleet.task import Task, averaged, digits, fresh_weights, made, trained
+from agents.federated.fleet.task import TrainingTask, averaged, digits, fresh_weights, made, trained
 from tuner.core import InvalidInput
 
 DIGITS = digits(0)
@@ -22,7 +22,7 @@ def test_the_tasks_are_what_they_are_said_to_be() -> None:
 
 
 @pytest.mark.parametrize("task", [DIGITS, made(0)], ids=["digits", "made"])
-def test_training_on_all_samples_learns(task: Task) -> None:
+def test_training_on_all_samples_learns(task: TrainingTask) -> None:
     start = fresh_weights(task, 0)
     weights = trained(task, start, np.arange(len(task.labels)), 16, 8, (0,))
     assert task.accuracy(start) < 0.3 < 0.6 < task.accuracy(weights)
