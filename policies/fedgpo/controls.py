@@ -50,12 +50,12 @@ class SearchedRounds:
         if not learnt:
             return Try(federation.default, "nothing has been learnt yet")
         seen = _seen(learnt)
-        if len(learnt) >= SEARCHED_ROUNDS:
+        tried = frozenset(setting_key(t.setting) for t in past.trials)
+        if len(learnt) >= SEARCHED_ROUNDS or len(tried) >= past.study.space.size:
             best = min(seen.values(), key=lambda one: one.loss)
             return Try(best.setting, "the best of what was searched")
         from tuner.bo.plain import choose  # torch comes with the first suggestion only
 
-        tried = frozenset(setting_key(t.setting) for t in past.trials)
         return Try(*choose(Observed(past.study.space, seen, tried, len(seen)), past.study.seed))
 
 
