@@ -113,23 +113,23 @@ class DriverProcess:
         `write`, `reset`: nothing, once it is done.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
-        problem, told = "ended", dict[str, Any]()
+        problem, answer = "ended", dict[str, Any]()
         try:
             line = self._line or self._start()
             line.send(json.dumps([verb, uuid, *details]).encode())
-            told = json.loads(await _heard(line, seconds) or b"{}")
+            answer = json.loads(await _heard(line, seconds) or b"{}")
         except (OSError, ValueError) as error:
             late = isinstance(error, TimeoutError)
             problem = f"did not answer within {seconds:g} s" if late else f"ended: {error}"
         finally:
-            if not told or told.get("code") == DeviceLost.code:
+            if not answer or answer.get("code") == DeviceLost.code:
                 await self.close()
-        if not told:
+        if not answer:
             raise DeviceLost(f"{uuid or 'discovery'}: the driver {problem} ({verb})")
-        if not told["ok"]:
-            kind = DeviceLost if told["code"] == DeviceLost.code else ActuationError
-            raise kind(told["message"], hint=told["hint"])
-        return told["is"]
+        if not answer["ok"]:
+            kind = DeviceLost if answer["code"] == DeviceLost.code else ActuationError
+            raise kind(answer["message"], hint=answer["hint"])
+        return answer["is"]
 
     def _start(self) -> socket.socket:
         if self.lingering >= MOST_LINGERING:

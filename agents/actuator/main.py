@@ -97,8 +97,8 @@ class ActuatorService:
 
     def wrong(self) -> dict[str, str]:
         """Return what is not as it should be, and why."""
-        told = {u: s.restorer.wrong for u, s in self.devices.items() if s.restorer.wrong}
-        return told | self._absent()
+        wrong = {u: s.restorer.wrong for u, s in self.devices.items() if s.restorer.wrong}
+        return wrong | self._absent()
 
     def grant(self) -> None:
         """Grant what the configuration says; before this, nothing is.
@@ -173,8 +173,8 @@ class ActuatorService:
             return to_line(refusal(error))
         except Exception as error:
             log.exception("event=broken peer=%s", peer)
-            told = refusal(errors.TuningError(repr(error), hint="the actuator's log tells more"))
-            return to_line(told | {"code": "internal"})
+            answer = refusal(errors.TuningError(repr(error), hint="the actuator's log tells more"))
+            return to_line(answer | {"code": "internal"})
 
     async def ask(self, peer: Peer, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Do what a peer asks. Raises TuningError where it cannot be, or may not."""

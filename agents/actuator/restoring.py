@@ -205,8 +205,8 @@ class Restorer:
     async def _differing(self, targets: Wanted) -> list[str]:
         """Return in words which knobs surely do not stand where they should."""
         now = await self.shown()
-        told = [(k, now.get(k), target) for k, target in targets.items()]
-        return [f"{k} is {n!r}, not {t!r}" for k, n, t in told if None not in (n, t) and n != t]
+        pairs = [(k, now.get(k), target) for k, target in targets.items()]
+        return [f"{k} is {n!r}, not {t!r}" for k, n, t in pairs if None not in (n, t) and n != t]
 
     def _forget(self, why: str) -> None:
         """Drop the journal: the device is as it was found. Raises StoreError."""

@@ -155,7 +155,7 @@ def _spread(component: Component, edge: Edge) -> Tensor:
     return (component.sd[:, edge.column] ** 2 + edge.doubt**2).sqrt()
 
 
-def taught(belief: Belief, row: int, noise: Sequence[float]) -> Tensor:
+def information_gain(belief: Belief, row: int, noise: Sequence[float]) -> Tensor:
     """Return how much a window at each row would teach about a row's most doubtful limit.
 
     The variance by which the components' disagreement there would shrink; `noise` is a window's

@@ -12,7 +12,7 @@ from torch import Tensor
 from tuner.bo.surrogate import Component, RowReading
 
 CALM = 4.0
-"""The factor starts from as many readings that came as foretold: our choice."""
+"""The factor starts from as many readings that came as predicted without them: our choice."""
 
 
 def calibrated(
@@ -24,13 +24,13 @@ def calibrated(
     (Rasmussen and Williams 2006, §5.4.2); the shares of the components stay those of all readings.
     """
     weights = torch.tensor([c.weight for c in components], dtype=torch.float64)
-    each = torch.stack([c.foretold for c in components])
-    foretold = weights @ each
+    each = torch.stack([c.loo_mean for c in components])
+    loo_mean = weights @ each
     variance = weights @ (
-        torch.stack([c.foretold_variance for c in components]) + (each - foretold).square()
+        torch.stack([c.loo_variance for c in components]) + (each - loo_mean).square()
     )
     value = torch.tensor([r.value for r in readings], dtype=torch.float64)
-    surprise = (value - foretold).square() / variance
+    surprise = (value - loo_mean).square() / variance
     shape = components[0].sd
     factor, own = torch.ones_like(shape), torch.full_like(shape, math.inf)
     for column in columns:

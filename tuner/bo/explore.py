@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tuner.bo.acquisition import argmax, taught
+from tuner.bo.acquisition import argmax, information_gain
 from tuner.bo.search import Search
 from tuner.bo.surrogate import MOST_EXPONENT
 from tuner.core import Z95, Try, render_setting
@@ -189,7 +189,10 @@ class _Rules:
         leap = bool(self._unmeasured[row] & (self.chance[row] < self.search.caution.step_chance))
         if not leap or not self._teachable:
             return None
-        information, risk = taught(self.belief, row, self._usual_noise()), self.belief.overshoot
+        information, risk = (
+            information_gain(self.belief, row, self._usual_noise()),
+            self.belief.overshoot,
+        )
         steps = self._unmeasured & (self.net >= STEP_WORTH * self.net[row])
         steps &= (risk <= STEP_RISK * risk[row]) & (
             information >= STEP_INFORMATION * information[row]
@@ -213,7 +216,7 @@ class _Rules:
             return None
         value = self.belief.sign * self.belief.mean[:, 0]
         dearer = (value - value[self.search.baseline]).clamp(0.0, MOST_EXPONENT).exp()
-        information = taught(self.belief, target, self._usual_noise()) / dearer
+        information = information_gain(self.belief, target, self._usual_noise()) / dearer
         few = torch.ones_like(self._unmeasured)
         few[[row for row, count in self.search.windows.items() if count > 1]] = False
         row = argmax(information, self.search.allowed & few & (self.chance >= SAFE), self.seed)

@@ -99,16 +99,16 @@ class RowReading:
 class Component:
     """One way to read the evidence: its share of the probability, and its marginals.
 
-    `mean` and `sd` have one row per setting and one column per metric. `foretold` is what the other
-    readings say of each reading, `foretold_variance` how surely, its own noise counted in; both are
+    `mean` and `sd` have one row per setting and one column per metric. `loo_mean` is what the other
+    readings say of each reading, `loo_variance` how surely, its own noise counted in; both are
     empty where nothing was read.
     """
 
     weight: float
     mean: Tensor
     sd: Tensor
-    foretold: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
-    foretold_variance: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    loo_mean: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    loo_variance: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
 
 
 def posterior(
@@ -225,12 +225,12 @@ class _Conditioned:
         shape = (seen.metrics, seen.rows)
         sd = variance.clamp_min(1e-12).sqrt()
         inverse = torch.cholesky_inverse(factor)
-        foretold = seen.value - misses @ inverse / inverse.diagonal()
-        centre = shares @ foretold
+        loo_mean = seen.value - misses @ inverse / inverse.diagonal()
+        centre = shares @ loo_mean
         return Component(
             weight=weight,
             mean=mean.reshape(shape).T,
             sd=sd.reshape(shape).T,
-            foretold=centre,
-            foretold_variance=1.0 / inverse.diagonal() + shares @ (foretold - centre).square(),
+            loo_mean=centre,
+            loo_variance=1.0 / inverse.diagonal() + shares @ (loo_mean - centre).square(),
         )

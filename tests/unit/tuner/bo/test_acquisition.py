@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tuner.bo.acquisition import Belief, Edge, argmax, taught
+from tuner.bo.acquisition import Belief, Edge, argmax, information_gain
 from tuner.bo.surrogate import Component
 
 DRAWS = 400_000
@@ -140,9 +140,9 @@ def test_a_window_teaches_where_the_readings_disagree_alike() -> None:
     one = component(0.5, [(0, 0.1, 0.0, 0.1), (0, 0.1, -0.2, 0.01), (0, 0.1, -0.2, 0.01)])
     two = component(0.5, [(0, 0.1, 0.3, 0.1), (0, 0.1, 0.0, 0.01), (0, 0.1, -0.2, 0.01)])
     doubted = Belief([one, two], 1.0, (UPPER,))
-    lesson = taught(doubted, 0, [0.01] * 3)
+    lesson = information_gain(doubted, 0, [0.01] * 3)
     assert float(lesson[1]) > 0.0 == float(lesson[2])
-    blurred = taught(doubted, 0, [0.5] * 3)
+    blurred = information_gain(doubted, 0, [0.5] * 3)
     assert float(blurred[1]) < 0.5 * float(lesson[1])
 
 
@@ -152,7 +152,7 @@ def test_the_most_doubtful_limit_is_the_one_to_learn_about() -> None:
     rows[0].append((0.0, 0.1, -1.0, 0.1, -0.5, 0.1))
     rows[1].append((0.0, 0.1, -1.0, 0.1, 0.5, 0.1))
     both = Belief([component(0.5, half) for half in rows], 1.0, (UPPER, Edge(2, 1.0, 0.1, 0.0)))
-    lesson = taught(both, 0, [0.01] * 3)
+    lesson = information_gain(both, 0, [0.01] * 3)
     assert float(lesson[1]) == 0.0 < float(lesson[2])
 
 

@@ -44,10 +44,10 @@ def test_what_is_foretold_of_a_reading_is_what_the_others_say() -> None:
     for left, reading in enumerate(readings):
         (rest,) = found(readings[:left] + readings[left + 1 :])
         variance = float(rest.sd[reading.row, reading.metric]) ** 2 + NOISE**2
-        assert float(whole.foretold[left]) == pytest.approx(
+        assert float(whole.loo_mean[left]) == pytest.approx(
             float(rest.mean[reading.row, reading.metric]), abs=1e-6
         )
-        assert float(whole.foretold_variance[left]) == pytest.approx(variance, rel=1e-4)
+        assert float(whole.loo_variance[left]) == pytest.approx(variance, rel=1e-4)
 
 
 def test_a_surprise_widens_the_metric_that_it_came_in_and_no_other() -> None:
@@ -75,7 +75,7 @@ def test_what_came_as_foretold_changes_nothing() -> None:
 
 
 def test_the_factor_is_the_root_mean_square_of_the_misses_and_starts_calm() -> None:
-    """One reading, missed by three deviations of what was foretold."""
+    """One reading, missed by three deviations of what was predicted without it."""
     component = Component(
         1.0,
         torch.zeros(2, 1).double(),
