@@ -17,6 +17,7 @@ POLICIES: Mapping[str, str] = {
     "fedgpo": "policies.fedgpo.bandit:Bandit",
     "fedgpo-qlearning": "policies.fedgpo.q_learning:QLearning",
     "fedgpo-bo": "policies.fedgpo.controls:SearchedRounds",
+    "fedgpo-interval": "policies.fedgpo.interval:AveragingInterval",
     "fedgpo-fixed": "policies.fedgpo.controls:FixedRounds",
     "fedgpo-random": "policies.fedgpo.controls:RandomRounds",
     "polythrottle": "policies.polythrottle.policy:Polythrottle",

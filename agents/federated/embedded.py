@@ -83,6 +83,7 @@ def round_metrics(classes: Sequence[str]) -> tuple[Metric, ...]:
         *(Metric(name, scope=service, quantity=JOULES) for name in parts),
         Metric("round_s", scope=service, quantity=Quantity("s", Better.LESS)),
         Metric("accuracy", scope=service, quantity=Quantity("1", Better.MORE)),
+        Metric("skew_loss", scope=service, quantity=Quantity("1", Better.LESS, signed=True)),
         Metric("accuracy_gain", scope=service, quantity=Quantity("1", Better.MORE, signed=True)),
         Metric("carbon_g", scope=service, quantity=Quantity("g", Better.LESS)),
         *(

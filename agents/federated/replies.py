@@ -20,6 +20,8 @@ EXAMPLES, SECONDS, JOULES, MEASURED, IDLE_W = (
     *("num-examples", "time-s", "energy-j"),
     *("energy-measured", "idle-w"),
 )
+OWN_GAIN = "own-gain"
+"""By how much a client's training raised the accuracy on its own samples."""
 COMPUTE_J, COMMUNICATION_J = "compute-j", "communication-j"
 STATE = {
     "load": "load",

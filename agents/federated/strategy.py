@@ -6,20 +6,22 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from statistics import fmean
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from agents.federated.ports import RoundOutcome, RoundTuner
-from agents.federated.replies import KnownClients, finite, round_metrics, sound
+from agents.federated.replies import OWN_GAIN, KnownClients, finite, round_metrics, sound
 from tuner.core import Knob, Origin, Role, Setting
 
 log = logging.getLogger(__name__)
 
 ACCURACY = "accuracy"
 CLASS = "device-class"
-BATCH, EPOCHS, ROUND = "batch-size", "local-epochs", "server-round"
+BATCH, EPOCHS, STEPS = "batch-size", "local-epochs", "averaging-steps"
+ROUND = "server-round"
 QUERY_S = 60.0
 WAIT_S = 10.0
 """So long no further client has come: then a round goes on with those there are, once there is one."""
@@ -32,7 +34,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     Clients find `batch-size` and `local-epochs` in their message's config. They answer a query with a
     config record that has their `device-class`, where there are several classes; and tell in their
     metrics, beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter
-    told it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps` and `data-classes`. The accuracy is
+    told it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. Where
+    the steps between two averagings are a knob, they find `averaging-steps`. The accuracy is
     `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation.
     """
 
@@ -115,6 +118,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             shown, self._round.origin = round_metrics(
                 good, self._classes, self._round.seconds, self._g_per_kwh
             )
+            gains = [r.told[OWN_GAIN] for r in good if OWN_GAIN in r.told]
+            self._round.own_gain = fmean(gains) if gains else None
             self._round.metrics = {**shown, "failed": float(len(all_) - len(good))}
             if not good:
                 self._round.failed = f"none of {len(all_)} replies could be used"
@@ -156,9 +161,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self, config: Mapping[str, object], server_round: int, node: int, setting: Setting
     ) -> ConfigRecord:
         kind = self._known.kind(node)
+        by_steps = [k.name for k in self._tuner.space.knobs if k.role is Role.AVERAGING_STEPS]
+        interval = {STEPS: int(setting[by_steps[0]])} if by_steps else {}
         return ConfigRecord(
             {
                 **dict(config),
+                **interval,
                 ROUND: server_round,
                 BATCH: int(setting[self._knob(Role.LOCAL_BATCH, kind)]),
                 EPOCHS: int(setting[self._knob(Role.LOCAL_EPOCHS, kind)]),
@@ -219,6 +227,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             shown[ACCURACY] = over.accuracy
             if over.before is not None:
                 shown["accuracy_gain"] = over.accuracy - over.before
+                if over.own_gain is not None:
+                    shown["skew_loss"] = over.own_gain - shown["accuracy_gain"]
         self._tuner.end(
             RoundOutcome(
                 metrics=shown,
@@ -238,6 +248,7 @@ class _OpenRound:
         self.metrics: dict[str, float] = {}
         self.origin, self.failed = Origin.ESTIMATED, ""
         self.accuracy: float | None = None
+        self.own_gain: float | None = None
         self._began = time.monotonic()
 
     @property

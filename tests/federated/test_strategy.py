@@ -14,7 +14,9 @@ pytest.importorskip("flwr", reason="Flower has an environment of its own: make t
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, FedMedian, Result
 
+from agents.federated.fleet.devices import load_devices
 from agents.federated.fleet.rounds import FederatedTraining
+from agents.federated.fleet.task import digits
 from agents.federated.grid import LocalGrid
 from agents.federated.strategy import FedGPO
 from agents.federated.weights import arrays_of, weights_of
@@ -266,3 +268,15 @@ def test_a_server_that_fails_in_mid_training_still_reports_the_round_it_was_in()
     with pytest.raises(RuntimeError, match="no test data"):
         strategy.start(LocalGrid(nodes(of)), arrays_of(of.weights), 3, evaluate_fn=evaluate)
     assert len(tuner.told) == 2
+
+
+def test_the_steps_between_two_averagings_reach_the_clients_and_their_skew_is_told() -> None:
+    of, alone = (FederatedTraining(digits(0), load_devices(), 0, 0.1, 20, (1, 5)) for _ in range(2))
+    at: Setting = {**of.space.default, "participants": 20, "averaging_steps": 5}
+    grid, tuner = LocalGrid(nodes(of)), Scripted(of.space, [at])
+    ran(of, grid, tuner, rounds=2)
+    sent = [m for m in grid.sent if m.metadata.message_type == "train"]
+    assert {m.content["config"]["averaging-steps"] for m in sent} == {5}
+    first, second = (alone.run(at).metrics for _ in range(2))
+    assert tuner.told[1].metrics["skew_loss"] == pytest.approx(second["skew_loss"])
+    assert tuner.told[0].metrics["energy_j"] == pytest.approx(first["energy_j"])

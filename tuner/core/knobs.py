@@ -59,6 +59,8 @@ class Role(StrEnum):
     """The batch size that a class of clients trains with (B)."""
     LOCAL_EPOCHS = "local_epochs"
     """How often a class of clients goes through its data in a round (E)."""
+    AVERAGING_STEPS = "averaging_steps"
+    """How many steps clients train between two averagings, in place of epochs."""
     UNKNOWN = "unknown"
 
     @property

@@ -23,6 +23,8 @@ from tuner.core import Context, Knob, Part, Role, Setting, Space
 
 CLIENTS = 100
 PARTICIPANTS, BATCHES, EPOCHS = (10, 20, 50), (8, 16, 32), (1, 5, 10)
+INTERVALS = (1, 2, 5, 10, 20, 50, 100)
+"""Steps between two averagings, where that is a knob."""
 FLOWER = {"participants": 50, "batch_size": 32, "local_epochs": 1}
 """Of the template that `flwr new` writes: half of the clients, 1 epoch, batches of 32."""
 
@@ -35,8 +37,11 @@ class RoundResult:
     metrics: Mapping[str, float]
 
 
-def federation_space(classes: Sequence[str]) -> Space:
-    """Return the knobs of a federation with some classes of clients."""
+def federation_space(classes: Sequence[str], intervals: Sequence[int] = ()) -> Space:
+    """Return the knobs of a federation with some classes of clients.
+
+    With `intervals`, also the steps between two averagings, which then rule instead of epochs.
+    """
     part = Part.WORKLOAD
     knobs = [
         Knob("participants", PARTICIPANTS, FLOWER["participants"], part, role=Role.PARTICIPANTS)
@@ -45,7 +50,29 @@ def federation_space(classes: Sequence[str]) -> Space:
         batch, epochs = FLOWER["batch_size"], FLOWER["local_epochs"]
         knobs.append(Knob(f"batch_size.{name}", BATCHES, batch, part, role=Role.LOCAL_BATCH))
         knobs.append(Knob(f"local_epochs.{name}", EPOCHS, epochs, part, role=Role.LOCAL_EPOCHS))
+    if intervals:
+        role = Role.AVERAGING_STEPS
+        knobs.append(Knob("averaging_steps", tuple(intervals), intervals[0], part, role=role))
     return Space(tuple(knobs))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining:
+    """What a client is to do in a round: batches of so many samples, and epochs, or steps above 0."""
+
+    batch: int
+    epochs: int
+    steps: int = 0
+
+    @classmethod
+    def of(cls, setting: Setting, kind: str) -> LocalTraining:
+        """Return what a setting asks of a class of clients."""
+        batch, epochs = setting[f"batch_size.{kind}"], setting[f"local_epochs.{kind}"]
+        return cls(int(batch), int(epochs), int(setting.get("averaging_steps", 0)))
+
+    def passes(self, samples: int) -> float:
+        """Return how often it goes through so many samples."""
+        return self.steps * min(self.batch, samples) / samples if self.steps else float(self.epochs)
 
 
 @dataclass
@@ -57,6 +84,7 @@ class FederatedTraining:
     seed: int
     alpha: float | None = None
     clients: int = CLIENTS
+    intervals: tuple[int, ...] = ()
     round: int = field(default=0, init=False)
     weights: Weights = field(init=False)
     accuracy: float = field(init=False)
@@ -69,7 +97,7 @@ class FederatedTraining:
     @property
     def space(self) -> Space:
         """The knobs of a round."""
-        return federation_space([kind.name for kind in self.devices.classes])
+        return federation_space([kind.name for kind in self.devices.classes], self.intervals)
 
     def state(self) -> Context:
         """Return what the coming round begins from: each class's clients in the mean."""
@@ -93,26 +121,38 @@ class FederatedTraining:
         count = min(int(setting["participants"]), len(self.fleet))
         chosen = [self.fleet[int(i)] for i in rng.permutation(len(self.fleet))[:count]]
         updates = [(self._update(client, setting), len(client.samples)) for client in chosen]
+        gained = [self.own_gain(c, w) for c, (w, _) in zip(chosen, updates, strict=True)]
         costs = [
-            (client, self.cost(client, *_shares(client, setting), self.round)[0])
+            (client, self.cost(client, LocalTraining.of(setting, client.kind.name), self.round)[0])
             for client in chosen
         ]
         self.round += 1
         self.weights = averaged(updates)
         self.accuracy = self.task.accuracy(self.weights)
         metrics = round_metrics(costs, self.devices)
-        progress = {"accuracy": self.accuracy, "accuracy_gain": self.accuracy - before}
+        progress = {
+            "accuracy": self.accuracy,
+            "accuracy_gain": self.accuracy - before,
+            "skew_loss": fmean(gained) - (self.accuracy - before),
+        }
         return RoundResult(
             began, {**metrics, **progress, "participated": float(count), "failed": 0.0}
         )
 
+    def own_gain(self, client: FleetClient, weights: Weights) -> float:
+        """Return by how much a client's training raised the accuracy on its own samples."""
+        before, after = (self.task.own_accuracy(w, client.samples) for w in (self.weights, weights))
+        return after - before
+
     def _update(self, client: FleetClient, setting: Setting) -> Weights:
-        batch, epochs = _shares(client, setting)
+        asked = LocalTraining.of(setting, client.kind.name)
         order = (self.seed, 7, client.number, self.round)
-        return trained(self.task, self.weights, client.samples, batch, epochs, order)
+        return trained(
+            self.task, self.weights, client.samples, asked.batch, asked.epochs, order, asked.steps
+        )
 
     def cost(
-        self, client: FleetClient, batch: int, epochs: int, number: int
+        self, client: FleetClient, asked: LocalTraining, number: int
     ) -> tuple[ClientCost, Conditions]:
         """Return what a client takes in a round, and how that round finds it."""
         now = conditions(self.devices, client, number, self.seed)
@@ -121,8 +161,8 @@ class FederatedTraining:
             self.devices.work,
             now.link,
             len(client.samples),
-            batch,
-            epochs,
+            asked.batch,
+            asked.passes(len(client.samples)),
             now.load,
         )
         return cost, now
@@ -154,9 +194,3 @@ def round_metrics(
         "round_s": round_s,
         "carbon_g": devices.carbon_g(energy),
     }
-
-
-def _shares(client: FleetClient, setting: Setting) -> tuple[int, int]:
-    """Return the batch and the epochs of a client's class."""
-    name = client.kind.name
-    return int(setting[f"batch_size.{name}"]), int(setting[f"local_epochs.{name}"])

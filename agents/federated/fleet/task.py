@@ -6,6 +6,7 @@ fraction of a second; the training is real, what it would take on a phone is mod
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,11 @@ class TrainingTask:
         """Return the share of the test's samples that are told right."""
         told = _forward(weights, self.test_features)[1].argmax(axis=1)
         return float((told == self.test_labels).mean())
+
+    def own_accuracy(self, weights: Weights, samples: NDArray[np.int64]) -> float:
+        """Return the share of some training samples that are told right."""
+        told = _forward(weights, self.features[samples])[1].argmax(axis=1)
+        return float((told == self.labels[samples]).mean())
 
 
 def digits(seed: int) -> TrainingTask:
@@ -93,21 +99,25 @@ def trained(
     batch: int,
     epochs: int,
     seed: Sequence[int],
+    steps: int = 0,
 ) -> Weights:
     """Return weights after stochastic gradient descent over some samples, in an order by seed.
 
+    So many epochs, or, where `steps` is above 0, so many steps, through the samples again and again.
+
     Raises:
-        InvalidInput: a batch or a number of epochs below 1.
+        InvalidInput: a batch or a number of epochs below 1, or a negative number of steps.
     """
-    if batch < 1 or epochs < 1:
+    if batch < 1 or epochs < 1 or steps < 0:
         raise InvalidInput(f"nothing is trained by batches of {batch} in {epochs} epochs")
     rng = np.random.default_rng(list(seed))
     own = tuple(w.copy() for w in weights)
-    for _ in range(epochs):
-        order = rng.permutation(samples)
-        for start in range(0, len(order), batch):
-            places = order[start : start + batch]
-            _step(own, task.features[places], task.labels[places])
+    batches = itertools.chain.from_iterable(
+        np.split(rng.permutation(samples), range(batch, len(samples), batch))
+        for _ in (itertools.count() if steps else range(epochs))
+    )
+    for places in itertools.islice(batches, steps or None):
+        _step(own, task.features[places], task.labels[places])
     return own
 
 

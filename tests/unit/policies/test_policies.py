@@ -118,6 +118,7 @@ FEDERATION = Space(
         Knob("participants", (10, 50), 50, Part.WORKLOAD, role=Role.PARTICIPANTS),
         Knob("batch_size.all", (8, 32), 32, Part.WORKLOAD, role=Role.LOCAL_BATCH),
         Knob("local_epochs.all", (1, 5), 1, Part.WORKLOAD, role=Role.LOCAL_EPOCHS),
+        Knob("averaging_steps", (1, 5), 1, Part.WORKLOAD, role=Role.AVERAGING_STEPS),
     )
 )
 

@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from agents.federated.fleet.devices import load_devices
-from agents.federated.fleet.rounds import FederatedTraining
+from agents.federated.fleet.rounds import FederatedTraining, LocalTraining
 from agents.federated.fleet.task import digits, trained
 from agents.federated.weights import arrays_of, weights_of
 
@@ -27,18 +27,15 @@ def query(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train with the batch size and the epochs that the message asks for."""
     of, config = _federation(context), message.content["config"]
-    batch, epochs = int(config["batch-size"]), int(config["local-epochs"])
+    steps = int(config["averaging-steps"]) if "averaging-steps" in config else 0
+    asked = LocalTraining(int(config["batch-size"]), int(config["local-epochs"]), steps)
     number = int(config["server-round"]) - 1
     own = of.fleet[_number(context)]
-    found = trained(
-        of.task,
-        weights_of(message.content["arrays"]),
-        own.samples,
-        batch,
-        epochs,
-        (of.seed, 7, own.number, number),
-    )
-    cost, now = of.cost(own, batch, epochs, number)
+    began = weights_of(message.content["arrays"])
+    order = (of.seed, 7, own.number, number)
+    found = trained(of.task, began, own.samples, asked.batch, asked.epochs, order, asked.steps)
+    before, after = (of.task.own_accuracy(w, own.samples) for w in (began, found))
+    cost, now = of.cost(own, asked, number)
     metrics = {
         "num-examples": len(own.samples),
         "energy-j": cost.compute_j + cost.communication_j,
@@ -51,6 +48,7 @@ def train(message: Message, context: Context) -> Message:
         "memory": now.memory,
         "network-mbps": now.link.up_mbps,
         "data-classes": of.held(own),
+        "own-gain": after - before,
     }
     content = RecordDict({"arrays": arrays_of(found), "metrics": MetricRecord(metrics)})
     return Message(content, reply_to=message)

@@ -66,3 +66,22 @@ def test_its_space_has_a_batch_and_epochs_for_each_class() -> None:
     names = {knob.name for knob in training().space.knobs}
     assert names == set(setting())
     assert training().space.default["participants"] == 50
+
+
+def test_by_steps_a_round_takes_what_its_steps_take_whatever_the_epochs() -> None:
+    def joules(steps: int, epochs: int) -> float:
+        of = FederatedTraining(DIGITS, DEVICES, 0, None, intervals=(1, 5, 50))
+        asked = {**setting(e=epochs), "averaging_steps": steps}
+        return of.run(asked).metrics["compute_j"]
+
+    assert joules(5, 1) == joules(5, 10)
+    assert joules(50, 1) == pytest.approx(10.0 * joules(5, 1), rel=0.01)
+
+
+def test_unlike_data_cost_more_of_what_clients_learn_than_data_that_is_alike() -> None:
+    def loss(alpha: float | None) -> float:
+        of = training(alpha=alpha)
+        rounds = [of.run(setting(b=8, e=5)).metrics["skew_loss"] for _ in range(12)]
+        return sum(rounds[6:]) / 6
+
+    assert loss(0.1) > 2.0 * loss(None)

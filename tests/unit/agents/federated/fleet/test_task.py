@@ -49,3 +49,14 @@ def test_an_average_weighs_by_samples() -> None:
 def test_what_trains_nothing_is_refused(batch: int, epochs: int) -> None:
     with pytest.raises(InvalidInput):
         trained(DIGITS, fresh_weights(DIGITS, 0), np.arange(5), batch, epochs, (0,))
+
+
+def test_so_many_steps_go_through_the_samples_again_and_again() -> None:
+    start, some = fresh_weights(DIGITS, 0), np.arange(20)
+    epoch = trained(DIGITS, start, some, 8, 1, (0,))
+    steps = trained(DIGITS, start, some, 8, 1, (0,), steps=3)
+    more = trained(DIGITS, start, some, 8, 1, (0,), steps=30)
+    assert all((a == b).all() for a, b in zip(epoch, steps, strict=True))
+    assert DIGITS.own_accuracy(more, some) > DIGITS.own_accuracy(start, some)
+    with pytest.raises(InvalidInput):
+        trained(DIGITS, start, some, 8, 1, (0,), steps=-1)
