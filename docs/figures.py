@@ -162,6 +162,13 @@ def federated(told: Told) -> list[str]:
     heads = ("rounds set by", "energy to the target, kJ", "time, h", "rounds", "reached", "energy: × less",
              "time: × less", "final accuracy")  # fmt: skip
     for one in told["federations"]:
+        if SCALED in one["title"]:
+            arms = [f"{a['name']} {spread(a['saving'], 1.0, 1)}" for a in one["arms"][1:]]
+            lines += [
+                f"**{one['title']}**, × less energy than the defaults: {', '.join(arms)}.",
+                "",
+            ]
+            continue
         fixed = one["best_fixed"]
         named = ", ".join(f"{k} {fixed[v]}" for k, v in SHORT.items())
         rows = [
@@ -177,17 +184,15 @@ def federated(told: Told) -> list[str]:
             )
             for arm in one["arms"]
         ]
-        decided = max(arm["decision_ms"] for arm in one["arms"] if arm["name"] != "fedgpo-bo")
-        lines += [
-            f"**{one['title']}**, target {one['target']:.3f} (deciding took {decided:.1f} ms a round at "
-            "most, fedgpo-bo apart):",
-            "",
-            *table(heads, rows),
-            "",
-        ]
-    return lines[:-1]
+        lines += [f"**{one['title']}**, target {one['target']:.3f}:", "", *table(heads, rows), ""]
+    decided = max(
+        a["decision_ms"] for f in told["federations"] for a in f["arms"] if a["name"] != "fedgpo-bo"
+    )
+    return [*lines, f"Deciding took {decided:.1f} ms a round at most, fedgpo-bo apart."]
 
 
+SCALED = "power ×"
+"""Federations that differ from another by a scaled power only: told in one line."""
 SHORT = {"K": "participants", "B": "batch_size", "E": "local_epochs"}
 
 
