@@ -13,12 +13,14 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from agents.federated.ports import RoundOutcome, RoundTuner
 from agents.federated.replies import KnownClients, finite, round_metrics, sound
-from tuner.core import Knob, Origin, Role, Setting
+from tuner.core import InvalidInput, Knob, Origin, Role, Setting
 
 log = logging.getLogger(__name__)
 
 ACCURACY = "accuracy"
-CLASS = "device-class"
+CLASS, CONFIG = "device-class", "config"
+FIXED_CLIENTS = "num_sampled_clients"
+"""What Flower's wrappers for differential privacy have."""
 BATCH, EPOCHS, ROUND = "batch-size", "local-epochs", "server-round"
 QUERY_S = 60.0
 WAIT_S = 10.0
@@ -33,7 +35,11 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     config record that has their `device-class`, where there are several classes; and tell in their
     metrics, beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter
     told it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps` and `data-classes`. The accuracy is
-    `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation.
+    `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy
+    writes into messages they find too.
+
+    Raises InvalidInput for an inner strategy whose number of clients is fixed: differential privacy's
+    noise and accounting hold for that number alone.
     """
 
     def __init__(
@@ -47,6 +53,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     ) -> None:
         self._tuner = tuner
         self._inner = inner if inner is not None else FedAvg()
+        if hasattr(self._inner, FIXED_CLIENTS):
+            raise InvalidInput(
+                f"{type(self._inner).__name__} is made for one number of clients ({FIXED_CLIENTS}), "
+                "and FedGPO changes that from round to round",
+                hint="give FedGPO the strategy within it, or train without FedGPO",
+            )
         self._seed, self._g_per_kwh, self._wait_s = seed, g_per_kwh, wait_s
         self._known = KnownClients()
         self._accuracy: float | None = None
@@ -86,18 +98,26 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return a message for each participant, with its own batch size and epochs."""
+        """Return the inner strategy's message for each participant, with its own batch size and epochs.
+
+        Which clients the inner strategy would ask does not count, only what it writes to them; where it
+        asks nobody, there is no round.
+        """
         self._report()
+        asked = self._inner.configure_train(server_round, arrays, config, grid)
+        contents = {m.metadata.dst_node_id: m.content for m in asked}
+        if not contents:
+            return []
+        usual = next(iter(contents.values()))
         state = self._state(server_round)
         setting = self._tuner.begin(state)
         self._round = _OpenRound(setting, state, self._accuracy)
         self._sent = arrays
         nodes = self._chosen(grid, server_round, int(setting[self._knob(Role.PARTICIPANTS)]))
         self._ask_classes(grid, nodes)
-        own = {node: self._config(config, server_round, node, setting) for node in nodes}
         return [
             Message(
-                content=RecordDict({"arrays": arrays, "config": own[node]}),
+                content=self._told(contents.get(node, usual), server_round, node, setting),
                 message_type=MessageType.TRAIN,
                 dst_node_id=node,
             )
@@ -152,18 +172,19 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         own = [k for k in knobs if k.name.rpartition(".")[2] == kind]
         return (own or knobs)[0].name
 
-    def _config(
-        self, config: Mapping[str, object], server_round: int, node: int, setting: Setting
-    ) -> ConfigRecord:
+    def _told(
+        self, content: RecordDict, server_round: int, node: int, setting: Setting
+    ) -> RecordDict:
+        """Return a message's content with a config record of the node's own."""
+        name = next(iter(content.config_records), CONFIG)
         kind = self._known.kind(node)
-        return ConfigRecord(
-            {
-                **dict(config),
-                ROUND: server_round,
-                BATCH: int(setting[self._knob(Role.LOCAL_BATCH, kind)]),
-                EPOCHS: int(setting[self._knob(Role.LOCAL_EPOCHS, kind)]),
-            }
-        )
+        config = {
+            **dict(content.config_records.get(name, {})),
+            ROUND: server_round,
+            BATCH: int(setting[self._knob(Role.LOCAL_BATCH, kind)]),
+            EPOCHS: int(setting[self._knob(Role.LOCAL_EPOCHS, kind)]),
+        }
+        return RecordDict({**dict(content), name: ConfigRecord(config)})
 
     def _chosen(self, grid: Grid, server_round: int, count: int) -> list[int]:
         """Return participants drawn by seed and round, once enough are there or the wait is over."""
