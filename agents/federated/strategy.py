@@ -12,15 +12,15 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from agents.federated.ports import RoundOutcome, RoundTuner
-from agents.federated.replies import KnownClients, finite, round_metrics, sound
+from agents.federated.replies import EXAMPLES, KnownClients, finite, round_metrics, sound
 from tuner.core import InvalidInput, Knob, Origin, Role, Setting
 
 log = logging.getLogger(__name__)
 
 ACCURACY = "accuracy"
 CLASS, CONFIG = "device-class", "config"
-FIXED_CLIENTS = "num_sampled_clients"
-"""What Flower's wrappers for differential privacy have."""
+FIXED_CLIENTS, WEIGHT = "num_sampled_clients", "weighted_by_key"
+"""Attributes of Flower's wrappers for differential privacy, and of those that take a weighted mean."""
 BATCH, EPOCHS, ROUND = "batch-size", "local-epochs", "server-round"
 QUERY_S = 60.0
 WAIT_S = 10.0
@@ -129,7 +129,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Average the replies that are sound; without any, the round has failed."""
         all_ = list(replies)
-        good = sound(all_, self._sent, self._known)
+        weight = getattr(self._inner, WEIGHT, EXAMPLES)
+        good = sound(all_, self._sent, self._known, weight)
         self._known.hear(good)
         if self._round is not None:
             shown, self._round.origin = round_metrics(
@@ -200,21 +201,22 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         return dice.sample(nodes, min(count, len(nodes)))
 
     def _ask_classes(self, grid: Grid, nodes: Iterable[int]) -> None:
-        """Ask those whose class is not known, where there are several; who does not say is of the first."""
+        """Ask those whose class is not known, where there are several."""
         if len(self._classes) < 2:
             return
+        unsure = [node for node in nodes if self._known.unsure(node)]
         asked = [
             Message(content=RecordDict(), message_type=MessageType.QUERY, dst_node_id=node)
-            for node in nodes
-            if not self._known.kind(node)
+            for node in unsure
         ]
+        told = dict.fromkeys(unsure, "")
         for reply in grid.send_and_receive(asked, timeout=QUERY_S) if asked else ():
-            node = reply.metadata.src_node_id
             records = [] if reply.has_error() else reply.content.config_records.values()
-            told = next((str(r[CLASS]) for r in records if CLASS in r), "")
-            if told not in self._classes:
-                log.warning("event=class_not_told node=%d told=%r", node, told)
-            self._known.kinds[node] = told if told in self._classes else self._classes[0]
+            told[reply.metadata.src_node_id] = next(
+                (str(r[CLASS]) for r in records if CLASS in r), ""
+            )
+        for node, kind in told.items():
+            self._known.class_told(node, kind, self._classes)
 
     def _state(self, server_round: int) -> dict[str, float]:
         found = {"round": float(server_round), **self._known.state()}
