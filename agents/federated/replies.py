@@ -58,14 +58,13 @@ class KnownClients:
         return node not in self.kinds or 0 < self._silent.get(node, 0) < ASKS
 
     def class_told(self, node: int, told: str, classes: Sequence[str]) -> None:
-        """Note what a client answered, which may be nothing."""
+        """Note what a client answered, which may be nothing or no class."""
         if told in classes:
             self.kinds[node] = told
             self._silent.pop(node, None)
-            return
-        log.warning("event=class_not_told node=%d told=%r", node, told)
-        self.kinds[node] = classes[0]
-        self._silent[node] = self._silent.get(node, 0) + 1
+        else:
+            self.kinds[node] = classes[0]
+            self._silent[node] = self._silent.get(node, 0) + 1
 
     def kind(self, node: int) -> str:
         """Return a client's class; empty while nobody knows it."""

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from agents.federated.ports import RoundOutcome, RoundTuner
-from agents.federated.replies import EXAMPLES, KnownClients, finite, round_metrics, sound
+from agents.federated.replies import EXAMPLES, JOULES, KnownClients, finite, round_metrics, sound
 from tuner.core import InvalidInput, Knob, Origin, Role, Setting
 
 log = logging.getLogger(__name__)
@@ -139,6 +139,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             self._round.metrics = {**shown, "failed": float(len(all_) - len(good))}
             if not good:
                 self._round.failed = f"none of {len(all_)} replies could be used"
+            elif "energy_j" not in shown:
+                log.warning(
+                    "event=no_joules_told round=%d why='not every client tells %s'",
+                    server_round,
+                    JOULES,
+                )
         if not good:
             return None, None
         arrays, metrics = self._inner.aggregate_train(server_round, [r.message for r in good])
@@ -217,6 +223,13 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             )
         for node, kind in told.items():
             self._known.class_told(node, kind, self._classes)
+        if missed := [node for node, kind in told.items() if kind not in self._classes]:
+            log.warning(
+                "event=class_not_told clients=%d of=%d taken_as=%s",
+                len(missed),
+                len(told),
+                self._classes[0],
+            )
 
     def _state(self, server_round: int) -> dict[str, float]:
         found = {"round": float(server_round), **self._known.state()}
