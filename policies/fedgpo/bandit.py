@@ -35,6 +35,8 @@ ENERGY_SLOPE_SD, ENERGY_BEND_SD, STATE_SD = 0.3, 0.1, 0.3
 ENERGY_NOISE = 0.1
 FIRST_ROUNDS = 2
 """Progress is relative to that of the first rounds, which are the study's baseline."""
+MOST_ROUNDS = 150
+"""Only so many of the latest rounds are learnt from: older ones tell little of how far the training is."""
 EXPLORATION = 0.5
 """Of the weights' doubt: a training ends after some dozens of rounds. Chosen on the made task, on seeds
 that are not judged."""
@@ -56,7 +58,7 @@ class Bandit:
             return Wait("the baseline has not been measured yet")
         if past.running:
             return Wait("the last round is still running")
-        learnt = rounds(past, federation)
+        learnt = rounds(past, federation)[-MOST_ROUNDS:]
         if not learnt:
             return Try(federation.default, "nothing has been learnt yet")
         number = max(t.number for t in past.trials) + 1
@@ -115,6 +117,12 @@ class _Worth:
         self, federation: Federation, learnt: Sequence[Round], rng: np.random.Generator
     ) -> None:
         self._federation = federation
+        self._log = {
+            knob.name: {
+                v: math.log(float(v) / float(federation.default[knob.name])) for v in knob.values
+            }
+            for knob in federation.knobs
+        }
         gains = np.array([progress(r) for r in learnt])
         usual = max(LEAST_PROGRESS, float(gains[:FIRST_ROUNDS].mean()))
         bends = 8 * [PROGRESS_BEND_SD]
@@ -139,15 +147,12 @@ class _Worth:
 
     def _logs(self, setting: Setting) -> tuple[float, list[float], list[float]]:
         """Return the logarithms of K, and of each class's B and E, over their defaults."""
-
-        def log(name: str) -> float:
-            return math.log(float(setting[name]) / float(self._federation.default[name]))
-
+        logs = {name: self._log[name][setting[name]] for name in self._log}
         kinds = self._federation.classes
         return (
-            log(self._federation.participants.name),
-            [log(k.batch.name) for k in kinds],
-            [log(k.epochs.name) for k in kinds],
+            logs[self._federation.participants.name],
+            [logs[k.batch.name] for k in kinds],
+            [logs[k.epochs.name] for k in kinds],
         )
 
     def _progressing(self, setting: Setting, state: Context) -> list[float]:

@@ -116,28 +116,34 @@ def learned(federation: Federation, past: Sequence[Round], now: Context) -> QTab
         {c.name: QTable(c.actions) for c in federation.classes},
     )
     scale = fmean(r.energy_j for r in past[:FIRST_ROUNDS]) if past else 1.0
-    for one, after in zip(past, [*(r.state for r in past[1:]), now], strict=False):
-        _learn(tables, federation, one, after, scale)
+    found = [_states(federation, context) for context in (*(r.state for r in past), now)]
+    for one, before, after in zip(past, found, found[1:], strict=False):
+        _learn(tables, federation, one, before, after, scale)
     return tables
 
 
+def _states(federation: Federation, context: Context) -> dict[str, State]:
+    """Return the state of each class of clients, and under no name that of all."""
+    return {"": state(context), **{c.name: state(context, c.name) for c in federation.classes}}
+
+
 def _learn(
-    tables: QTables, federation: Federation, one: Round, after: Context, scale: float
+    tables: QTables,
+    federation: Federation,
+    one: Round,
+    before: Mapping[str, State],
+    after: Mapping[str, State],
+    scale: float,
 ) -> None:
     """Learn from one round, and the state after it."""
     whole = one.energy_j / scale
     participants = one.setting[federation.participants.name]
-    tables.participants.update(
-        state(one.state), participants, reward(one, whole, 0.0), state(after)
-    )
+    tables.participants.update(before[""], participants, reward(one, whole, 0.0), after[""])
     for kind in federation.classes:
         own = one.class_energy_j.get(kind.name)
         share = whole if own is None else len(federation.classes) * own / scale
         tables.classes[kind.name].update(
-            state(one.state, kind.name),
-            kind.action(one.setting),
-            reward(one, whole, share),
-            state(after, kind.name),
+            before[kind.name], kind.action(one.setting), reward(one, whole, share), after[kind.name]
         )
 
 
@@ -163,7 +169,7 @@ def state(context: Context, kind: str = "") -> State:
         if kind:
             return context.get(f"{name}.{kind}", math.nan)
         values = [v for key, v in context.items() if key.startswith(f"{name}.")]
-        return fmean(values) if values else math.nan
+        return sum(values) / len(values) if values else math.nan
 
     return (
         _bin(told("load"), LOAD_BINS),

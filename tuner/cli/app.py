@@ -134,12 +134,17 @@ def _exit_code(error: TuningError) -> int:
     return 2 if isinstance(error, correctable) else 1
 
 
+PYDANTICS = "Value error, "
+"""How Pydantic, under some releases of Typer, begins what it says of a value."""
+
+
 def _usage(error: BaseException) -> tuple[str, str]:
     """Return a usage error as what is wrong and where to read on."""
     message = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "jouletune"
-    return " ".join(message.split()).rstrip("."), f"see `{path} --help`"
+    words = " ".join(message.split()).rstrip(".").replace(PYDANTICS, "")
+    return words, f"see `{path} --help`"
 
 
 def _refuse(kind: str, message: str, hint: str, *, as_json: bool, code: int) -> int:

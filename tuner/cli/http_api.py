@@ -55,17 +55,22 @@ def read_token(file: Path | None) -> str:
     """Return the bearer token in a file; empty where no file is given.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or is empty.
     """
     if file is None:
         return ""
     try:
-        return file.read_text("utf-8").strip()
+        token = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
         raise ConfigError(
             f"cannot read the token file {file}: {reason}", hint="check --token-file"
         ) from None
+    if not token:
+        raise ConfigError(
+            f"the token file {file} is empty", hint="write one with `jouletune token create`"
+        )
+    return token
 
 
 class HttpOperatorApi:

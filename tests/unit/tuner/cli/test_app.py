@@ -52,6 +52,14 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert f"jouletune {command} [OPTIONS]" in capsys.readouterr().out
 
 
+def test_a_value_that_is_no_choice_is_told_with_the_choices_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert app.main(["history", "--format", "xml"]) == 2
+    said = capsys.readouterr().err
+    assert "'--format': 'xml' is not one of 'table', 'json'" in said
+
+
 def test_it_tells_its_release(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["--version"]) == 0
     assert capsys.readouterr().out == f"jouletune {version('jouletune')}\n"

@@ -210,3 +210,6 @@ def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file.write_text("  abc\n")
     assert read_token(file) == "abc"
     assert read_token(None) == ""
+    file.write_text("\n")
+    with pytest.raises(ConfigError, match="is empty"):
+        read_token(file)
