@@ -59,7 +59,7 @@ test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
 
 # The federated strategy under a real Flower, in an environment of its own, as its pins are not ours: a
-# minute or two to install and to run. Another release: make test-federated FLWR='==1.30.*' FL=build/flower
+# minute or two to install and to run. Another release: make test-federated FLWR='==1.32.*' FL=build/flower
 test-federated: $(FL)/.installed $(VENV)/.installed
 	JOULETUNE_PYTHON=$(abspath $(BIN))/python $(FL)/bin/python -m pytest -q -W ignore::DeprecationWarning tests/federated
 
