@@ -65,7 +65,7 @@ test-federated: $(FL)/.installed $(VENV)/.installed
 
 # A hundred clients learn digits in a real `flwr run`, each round set by FedGPO: minutes.
 run-federated: $(FL)/.installed $(VENV)/.installed
-	$(FL)/bin/python -m agents.federated.example --python $(abspath $(BIN))/python
+	$(FL)/bin/python -m agents.federated.example --database build/federation.sqlite --python $(abspath $(BIN))/python
 
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed
