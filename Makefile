@@ -59,13 +59,13 @@ test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
 
 # The federated strategy under a real Flower, in an environment of its own, as its pins are not ours: a
-# minute or two to install and to run. Another release: make test-federated FLWR='==1.30.*' FL=build/flower
+# minute or two to install and to run. Another release: make test-federated FLWR='==1.32.*' FL=build/flower
 test-federated: $(FL)/.installed $(VENV)/.installed
 	JOULETUNE_PYTHON=$(abspath $(BIN))/python $(FL)/bin/python -m pytest -q -W ignore::DeprecationWarning tests/federated
 
 # A hundred clients learn digits in a real `flwr run`, each round set by FedGPO: minutes.
 run-federated: $(FL)/.installed $(VENV)/.installed
-	$(FL)/bin/python -m agents.federated.example --python $(abspath $(BIN))/python
+	$(FL)/bin/python -m agents.federated.example --database build/federation.sqlite --python $(abspath $(BIN))/python
 
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed

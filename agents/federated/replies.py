@@ -23,6 +23,7 @@ EXAMPLES, SECONDS, JOULES, MEASURED, IDLE_W = (
 OWN_GAIN = "own-gain"
 """By how much a client's training raised the accuracy on its own samples."""
 COMPUTE_J, COMMUNICATION_J = "compute-j", "communication-j"
+ASKS = 3
 STATE = {
     "load": "load",
     "memory": "memory",
@@ -44,10 +45,28 @@ class ClientReply:
 
 @dataclass
 class KnownClients:
-    """What clients have told of themselves: their class, and how they were found at last."""
+    """What clients have told of themselves: their class, and how they were found at last.
+
+    Who was asked for its class and did not say is of the first until it does; after `ASKS` times nobody
+    asks again, as an app may have no answer.
+    """
 
     kinds: dict[int, str] = field(default_factory=dict)
     latest: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    _silent: dict[int, int] = field(default_factory=dict)
+
+    def unsure(self, node: int) -> bool:
+        """Return whether a client is still to be asked for its class."""
+        return node not in self.kinds or 0 < self._silent.get(node, 0) < ASKS
+
+    def class_told(self, node: int, told: str, classes: Sequence[str]) -> None:
+        """Note what a client answered, which may be nothing or no class."""
+        if told in classes:
+            self.kinds[node] = told
+            self._silent.pop(node, None)
+        else:
+            self.kinds[node] = classes[0]
+            self._silent[node] = self._silent.get(node, 0) + 1
 
     def kind(self, node: int) -> str:
         """Return a client's class; empty while nobody knows it."""
@@ -68,29 +87,28 @@ class KnownClients:
         return {name: fmean(values) for name, values in sorted(found.items())}
 
 
-def sound(replies: Iterable[Message], sent: ArrayRecord, known: KnownClients) -> list[ClientReply]:
-    """Return the replies that may be averaged, each with the metrics that all of them have.
+def sound(
+    replies: Iterable[Message], sent: ArrayRecord, known: KnownClients, weight: str = EXAMPLES
+) -> list[ClientReply]:
+    """Return the replies that may be averaged, with records of the same names and metrics.
 
     Left out, with a word in the log: errors, replies without exactly one record of arrays and of
-    metrics, arrays of other names or shapes than what was sent, numbers that are not finite, and replies
-    without a positive `num-examples`.
+    metrics, arrays of other names or shapes than what was sent or that cannot be read, numbers that are
+    not finite, and replies whose `weight`, a metric, is not above 0.
     """
     shapes = {name: tuple(array.shape) for name, array in sent.items()}
     found = []
     for message in replies:
-        why = _wrong(message, shapes)
+        why = _wrong(message, shapes, weight)
         node = message.metadata.src_node_id
         if why:
             log.warning("event=reply_left_out node=%d why=%r", node, why)
             continue
         (metrics,) = message.content.metric_records.values()
-        told = {
-            name: float(v)
-            for name, v in metrics.items()
-            if isinstance(v, int | float) and math.isfinite(v)
-        }
+        told = {name: float(v) for name, v in metrics.items() if _length(v) == 0}
         found.append(ClientReply(node, known.kind(node) or "all", message, told))
-    return _alike(found)
+    _make_alike([reply.message for reply in found])
+    return found
 
 
 def round_metrics(
@@ -133,7 +151,7 @@ def _waited(reply: ClientReply, round_s: float) -> float:
     return reply.told.get(IDLE_W, 0.0) * idle_s
 
 
-def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]], weight: str) -> str:
     """Return what is wrong with a reply; empty where nothing is."""
     if message.has_error():
         return str(message.error.reason or f"error {message.error.code}")
@@ -142,21 +160,43 @@ def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]]) -> str:
         return "it does not have exactly one record of arrays and one of metrics"
     (arrays,) = content.array_records.values()
     (metrics,) = content.metric_records.values()
-    if {name: tuple(array.shape) for name, array in arrays.items()} != shapes:
-        return "its arrays do not have the names and shapes that were sent"
-    if not all(np.isfinite(array.numpy()).all() for array in arrays.values()):
-        return "its arrays have numbers that are not finite"
-    examples = metrics.get(EXAMPLES)
-    if isinstance(examples, list) or not (examples and examples > 0 and math.isfinite(examples)):
-        return f"it tells no {EXAMPLES} above 0"
+    try:
+        read = {name: array.numpy() for name, array in arrays.items()}
+        if {name: array.shape for name, array in read.items()} != shapes:
+            return "its arrays do not have the names and shapes that were sent"
+        if not all(np.isfinite(array).all() for array in read.values()):
+            return "its arrays have numbers that are not finite"
+    except Exception as error:  # noqa: BLE001  numpy reads a client's bytes: they may raise anything
+        return f"its arrays cannot be read: {error}"
+    examples = metrics.get(weight)
+    if _length(examples) != 0 or not examples > 0:
+        return f"it tells no {weight} above 0"
     return ""
 
 
-def _alike(replies: Sequence[ClientReply]) -> list[ClientReply]:
-    """Leave in each reply only the metrics that all have: aggregations want them alike."""
-    common = set.intersection(*(set(r.told) for r in replies)) if replies else set()
-    for reply in replies:
-        content = reply.message.content
-        (name,) = content.metric_records
-        content[name] = MetricRecord({key: reply.told[key] for key in sorted(common)})
-    return list(replies)
+def _length(value: object) -> int | None:
+    """Return a metric's length, 0 for a number; None where it is empty or not finite."""
+    if isinstance(value, list):
+        return (len(value) or None) if all(math.isfinite(v) for v in value) else None
+    return 0 if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _make_alike(messages: Sequence[Message]) -> None:
+    """Name the records as the first reply does, and leave the metrics that all have: Flower insists."""
+    if not messages:
+        return
+    (first,) = messages[0].content.array_records
+    (second,) = messages[0].content.metric_records
+    lengths = [
+        {(name, _length(v)) for name, v in metrics.items() if _length(v) is not None}
+        for message in messages
+        for metrics in message.content.metric_records.values()
+    ]
+    common = {name for name, _ in set.intersection(*lengths)}
+    for message in messages:
+        content = message.content
+        ((was, arrays),) = content.array_records.items()
+        ((told, metrics),) = content.metric_records.items()
+        del content[was], content[told]
+        content[first] = arrays
+        content[second] = MetricRecord({n: v for n, v in metrics.items() if n in common})

@@ -13,13 +13,23 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from agents.federated.ports import RoundOutcome, RoundTuner
-from agents.federated.replies import OWN_GAIN, KnownClients, finite, round_metrics, sound
-from tuner.core import Knob, Origin, Role, Setting
+from agents.federated.replies import (
+    EXAMPLES,
+    JOULES,
+    OWN_GAIN,
+    KnownClients,
+    finite,
+    round_metrics,
+    sound,
+)
+from tuner.core import InvalidInput, Knob, Origin, Role, Setting
 
 log = logging.getLogger(__name__)
 
 ACCURACY = "accuracy"
-CLASS = "device-class"
+CLASS, CONFIG = "device-class", "config"
+FIXED_CLIENTS, WEIGHT = "num_sampled_clients", "weighted_by_key"
+"""Attributes of Flower's wrappers for differential privacy, and of those that take a weighted mean."""
 BATCH, EPOCHS, STEPS = "batch-size", "local-epochs", "averaging-steps"
 ROUND = "server-round"
 QUERY_S = 60.0
@@ -36,7 +46,11 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     metrics, beside `num-examples`, what they know of `energy-j` (with `energy-measured` 1 where a meter
     told it), `time-s`, `idle-w`, `load`, `memory`, `network-mbps`, `data-classes` and `own-gain`. Where
     the steps between two averagings are a knob, they find `averaging-steps`. The accuracy is
-    `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation.
+    `accuracy` of `evaluate_fn`'s metrics, else of the clients' evaluation. What else the inner strategy
+    writes into messages they find too.
+
+    Raises InvalidInput for an inner strategy whose number of clients is fixed: differential privacy's
+    noise and accounting hold for that number alone.
     """
 
     def __init__(
@@ -50,6 +64,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     ) -> None:
         self._tuner = tuner
         self._inner = inner if inner is not None else FedAvg()
+        if hasattr(self._inner, FIXED_CLIENTS):
+            raise InvalidInput(
+                f"{type(self._inner).__name__} is made for one number of clients ({FIXED_CLIENTS}), "
+                "and FedGPO changes that from round to round",
+                hint="give FedGPO the strategy within it, or train without FedGPO",
+            )
         self._seed, self._g_per_kwh, self._wait_s = seed, g_per_kwh, wait_s
         self._known = KnownClients()
         self._accuracy: float | None = None
@@ -89,18 +109,26 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return a message for each participant, with its own batch size and epochs."""
+        """Return the inner strategy's message for each participant, with its own batch size and epochs.
+
+        Which clients the inner strategy would ask does not count, only what it writes to them; where it
+        asks nobody, there is no round.
+        """
         self._report()
+        asked = self._inner.configure_train(server_round, arrays, config, grid)
+        contents = {m.metadata.dst_node_id: m.content for m in asked}
+        if not contents:
+            return []
+        usual = next(iter(contents.values()))
         state = self._state(server_round)
         setting = self._tuner.begin(state)
         self._round = _OpenRound(setting, state, self._accuracy)
         self._sent = arrays
         nodes = self._chosen(grid, server_round, int(setting[self._knob(Role.PARTICIPANTS)]))
         self._ask_classes(grid, nodes)
-        own = {node: self._config(config, server_round, node, setting) for node in nodes}
         return [
             Message(
-                content=RecordDict({"arrays": arrays, "config": own[node]}),
+                content=self._told(contents.get(node, usual), server_round, node, setting),
                 message_type=MessageType.TRAIN,
                 dst_node_id=node,
             )
@@ -112,7 +140,8 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Average the replies that are sound; without any, the round has failed."""
         all_ = list(replies)
-        good = sound(all_, self._sent, self._known)
+        weight = getattr(self._inner, WEIGHT, EXAMPLES)
+        good = sound(all_, self._sent, self._known, weight)
         self._known.hear(good)
         if self._round is not None:
             shown, self._round.origin = round_metrics(
@@ -123,6 +152,12 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             self._round.metrics = {**shown, "failed": float(len(all_) - len(good))}
             if not good:
                 self._round.failed = f"none of {len(all_)} replies could be used"
+            elif "energy_j" not in shown:
+                log.warning(
+                    "event=no_joules_told round=%d why='not every client tells %s'",
+                    server_round,
+                    JOULES,
+                )
         if not good:
             return None, None
         arrays, metrics = self._inner.aggregate_train(server_round, [r.message for r in good])
@@ -157,21 +192,21 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         own = [k for k in knobs if k.name.rpartition(".")[2] == kind]
         return (own or knobs)[0].name
 
-    def _config(
-        self, config: Mapping[str, object], server_round: int, node: int, setting: Setting
-    ) -> ConfigRecord:
+    def _told(
+        self, content: RecordDict, server_round: int, node: int, setting: Setting
+    ) -> RecordDict:
+        """Return a message's content with a config record of the node's own."""
+        name = next(iter(content.config_records), CONFIG)
         kind = self._known.kind(node)
         by_steps = [k.name for k in self._tuner.space.knobs if k.role is Role.AVERAGING_STEPS]
-        interval = {STEPS: int(setting[by_steps[0]])} if by_steps else {}
-        return ConfigRecord(
-            {
-                **dict(config),
-                **interval,
-                ROUND: server_round,
-                BATCH: int(setting[self._knob(Role.LOCAL_BATCH, kind)]),
-                EPOCHS: int(setting[self._knob(Role.LOCAL_EPOCHS, kind)]),
-            }
-        )
+        config = {
+            **dict(content.config_records.get(name, {})),
+            **({STEPS: int(setting[by_steps[0]])} if by_steps else {}),
+            ROUND: server_round,
+            BATCH: int(setting[self._knob(Role.LOCAL_BATCH, kind)]),
+            EPOCHS: int(setting[self._knob(Role.LOCAL_EPOCHS, kind)]),
+        }
+        return RecordDict({**dict(content), name: ConfigRecord(config)})
 
     def _chosen(self, grid: Grid, server_round: int, count: int) -> list[int]:
         """Return participants drawn by seed and round, once enough are there or the wait is over."""
@@ -187,21 +222,29 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         return dice.sample(nodes, min(count, len(nodes)))
 
     def _ask_classes(self, grid: Grid, nodes: Iterable[int]) -> None:
-        """Ask those whose class is not known, where there are several; who does not say is of the first."""
+        """Ask those whose class is not known, where there are several."""
         if len(self._classes) < 2:
             return
+        unsure = [node for node in nodes if self._known.unsure(node)]
         asked = [
             Message(content=RecordDict(), message_type=MessageType.QUERY, dst_node_id=node)
-            for node in nodes
-            if not self._known.kind(node)
+            for node in unsure
         ]
+        told = dict.fromkeys(unsure, "")
         for reply in grid.send_and_receive(asked, timeout=QUERY_S) if asked else ():
-            node = reply.metadata.src_node_id
             records = [] if reply.has_error() else reply.content.config_records.values()
-            told = next((str(r[CLASS]) for r in records if CLASS in r), "")
-            if told not in self._classes:
-                log.warning("event=class_not_told node=%d told=%r", node, told)
-            self._known.kinds[node] = told if told in self._classes else self._classes[0]
+            told[reply.metadata.src_node_id] = next(
+                (str(r[CLASS]) for r in records if CLASS in r), ""
+            )
+        for node, kind in told.items():
+            self._known.class_told(node, kind, self._classes)
+        if missed := [node for node, kind in told.items() if kind not in self._classes]:
+            log.warning(
+                "event=class_not_told clients=%d of=%d taken_as=%s",
+                len(missed),
+                len(told),
+                self._classes[0],
+            )
 
     def _state(self, server_round: int) -> dict[str, float]:
         found = {"round": float(server_round), **self._known.state()}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -33,14 +34,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def accuracies(database: Path) -> list[float]:
-    """Return each round's accuracy, as an operator would ask for it."""
+def rounds(database: Path) -> list[dict[str, Any]]:
+    """Return the rounds, as an operator would ask for them."""
     asked = ["history", "--db", f"sqlite:///{database}", "--format", "json"]
     told = subprocess.run(
         [PYTHON, "-c", JOULETUNE, *asked], capture_output=True, text=True, check=True, timeout=120
     )
-    rows = sorted(json.loads(told.stdout), key=lambda row: row["number"])
-    return [row["metrics"]["accuracy"]["mean"] for row in rows]
+    return sorted(json.loads(told.stdout), key=lambda row: row["number"])
 
 
 def in_process(of: FederatedTraining, database: Path) -> None:
@@ -68,8 +68,11 @@ def test_a_real_run_has_the_same_rounds_as_one_in_this_process_and_leaves_nothin
     ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     in_process(training(CLIENTS), local)
-    assert len(accuracies(real)) == ROUNDS
-    assert accuracies(real) == pytest.approx(accuracies(local))
+    assert len(rounds(real)) == len(rounds(local)) == ROUNDS
+    for there, here in zip(rounds(real), rounds(local), strict=True):
+        assert there["setting"] == here["setting"]
+        for name in ("accuracy", "energy_j", "waiting_j", "energy_low_j", "round_s"):
+            assert there["metrics"][name]["mean"] == pytest.approx(here["metrics"][name]["mean"])
     left = [p.info for p in psutil.process_iter(["cmdline", "environ"]) if MARK in str(p.info)]
     assert left == []
     assert "federated" not in ran.stderr and "digits@" in ran.stdout, "the history is shown"

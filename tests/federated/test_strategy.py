@@ -182,7 +182,7 @@ def test_clients_that_come_late_are_waited_for() -> None:
     assert tuner.told[0].metrics["participated"] == 10.0
 
 
-def test_clients_that_cannot_say_their_class_are_of_the_first() -> None:
+def test_clients_that_cannot_say_their_class_are_of_the_first_and_are_not_asked_for_ever() -> None:
     of = training()
 
     def mute(answer: Node) -> Node:
@@ -193,11 +193,40 @@ def test_clients_that_cannot_say_their_class_are_of_the_first() -> None:
 
         return told
 
-    tuner = Scripted(of.space, [setting(of, high=5)])
+    tuner = Scripted(of.space, [setting(of, k=20, high=5)])
     grid = LocalGrid({n: mute(a) for n, a in nodes(of).items()})
-    ran(of, grid, tuner, rounds=1)
+    ran(of, grid, tuner, rounds=5)
+    assert len([m for m in grid.sent if m.metadata.message_type == "query"]) == 3 * 20
     sent = [m for m in grid.sent if m.metadata.message_type == "train"]
     assert {m.content["config"]["local-epochs"] for m in sent} == {5}
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["no reply", "an error"])
+def test_a_client_that_could_not_say_its_class_once_is_asked_again(silent: bool) -> None:
+    of = training()
+    asked: list[int] = []
+
+    def mute_once(node: int, answer: Node) -> Node:
+        def told(message: Message) -> Message | None:
+            if message.metadata.message_type == "query":
+                asked.append(node)
+                if asked.count(node) == 1:
+                    if silent:
+                        return None
+                    raise ConnectionError("the battery is empty")
+            return answer(message)
+
+        return told
+
+    tuner = Scripted(of.space, [setting(of, k=20, high=1, mid=5, low=10)])
+    grid = LocalGrid({n: mute_once(n, a) for n, a in nodes(of).items()})
+    ran(of, grid, tuner, rounds=3)
+    assert sorted(asked) == sorted([*nodes(of)] * 2), "each twice: who has said it is not asked"
+    trains = [m for m in grid.sent if m.metadata.message_type == "train"]
+    assert {m.content["config"]["local-epochs"] for m in trains[:20]} == {1}
+    assert {m.content["config"]["local-epochs"] for m in trains[20:]} == {1, 5, 10}
+    kinds = [tuner.told[0].metrics[f"energy_{kind}_j"] for kind in ("high", "mid", "low")]
+    assert math.fsum(kinds) == pytest.approx(tuner.told[0].metrics["energy_j"])
 
 
 def test_a_round_is_what_the_benchs_own_training_would_be_with_the_same_clients() -> None:
