@@ -150,14 +150,14 @@ class Stage:
     def trials(self, study: str) -> list[dict[str, Any]]:
         return list(self.call("GET", f"/studies/{study}/trials"))
 
-    def await_phase(self, study: str, phase: str) -> None:
+    def await_phase(self, study: str, phase: str, deadline_s: float = DEADLINE_S) -> None:
         def there() -> bool:
             with suppress(httpx.TransportError):
                 return self.phase(study) == phase
             return False
 
         try:
-            until(there, f"the study does not come to {phase}")
+            until(there, f"the study does not come to {phase}", deadline_s)
         except AssertionError as error:
             logs = "".join(f"\n--- {name}: {self.log(name)}" for name in ("tuner", "agent"))
             raise AssertionError(f"{error}{logs}") from None

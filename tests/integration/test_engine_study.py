@@ -14,7 +14,7 @@ STEP_MS, CROWD_MS = 0.5, 0.15
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_vllm_holds_a_table_by_the_load_and_goes_back_to_its_default(tmp_path: Path) -> None:
     running = start("vllm", tmp_path)
     engine = running.engine
@@ -28,7 +28,7 @@ def test_vllm_holds_a_table_by_the_load_and_goes_back_to_its_default(tmp_path: P
             objective="maximize throughput_per_s",
             terms={"trials": 13, "window_s": 1.5, "max_window_s": 3.0},
         )
-        scene.await_phase(study, "holding")
+        scene.await_phase(study, "holding", deadline_s=300.0)
         view = scene.call("GET", f"/studies/{study}")
         rows = view["plan"]["rows"]
         assert view["plan"]["by"] == "decoding_requests" and len(rows) >= 2, view["phase_why"]

@@ -64,7 +64,7 @@ def drafted_alone(url: str) -> int:
     return int(answer.json()["timings"].get("draft_n", 0))
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_plan_is_held_and_in_force_again_whoever_was_killed(scene: Stage) -> None:
     url = start_proxy(scene)
     port = urlsplit(url).port or 0
@@ -77,7 +77,7 @@ def test_a_plan_is_held_and_in_force_again_whoever_was_killed(scene: Stage) -> N
         objective="maximize throughput_per_s",
         terms={"trials": 12, "window_s": 1.0, "max_window_s": 2.0},
     )
-    scene.await_phase(study, "holding")
+    scene.await_phase(study, "holding", deadline_s=300.0)
     view = scene.call("GET", f"/studies/{study}")
     rows = view["plan"]["rows"]
     assert view["plan"]["by"] == "decoding_requests" and len(rows) >= 2, view
