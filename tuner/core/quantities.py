@@ -105,8 +105,11 @@ def quantity_of(metric: str, declared: Quantities = UNDECLARED) -> Quantity:
 
 
 def called(metric: str, declared: Quantities) -> str:
-    """Return what the metric that means what a standard one means is called here."""
-    if metric in declared:
+    """Return what the metric that means what a standard one means is called here.
+
+    A quantile goes by its own name only: which one it is, its quantity does not tell.
+    """
+    if metric in declared or metric not in STANDARD:
         return metric
     return next((name for name, q in declared.items() if q == STANDARD[metric]), metric)
 

@@ -22,6 +22,7 @@ from tuner.cli.results import Result, StudyResult, document
 from tuner.cli.runfile import RunJob
 from tuner.core import Bill, Constraint, Objective, Phase, Plan, Setting, TrialState
 from tuner.core import Outcome as Ended
+from tuner.core.quantities import quantity_of
 from tuner.wire import Change, Release, StudyDraft
 
 
@@ -100,6 +101,16 @@ def test_the_report_says_what_was_gained_and_how_sure_that_is() -> None:
         line for line in text.splitlines() if line.strip().startswith("energy_j ") and "J" in line
     ]
     assert "-40.0 ± 0.6 %" in row
+
+
+def test_a_device_without_a_latency_gets_its_report() -> None:
+    found = result()
+    view = found.main.report.study
+    meant = {name: quantity_of(name) for name in ("energy_j", "throughput_per_s")}
+    known = view.model_copy(update={"quantities": meant})
+    report = found.main.report.model_copy(update={"study": known})
+    text = told(replace(found, main=replace(found.main, report=report)))
+    assert "energy_j is 40.0 ± 0.6 % better" in text
 
 
 def test_a_report_without_a_winner_says_so_plainly() -> None:

@@ -1,0 +1,21 @@
+"""What metrics mean, and what a standard one is called on a device."""
+
+from __future__ import annotations
+
+from tuner.core.quantities import called, quantity_of, standard
+
+FIT = {name: quantity_of(name) for name in ("energy_j", "throughput_per_s")}
+
+
+def test_a_metric_of_ones_own_is_found_by_the_standard_one_that_it_means() -> None:
+    energy = standard("energy_j")
+    assert energy is not None
+    assert called("energy_j", {"joules_per_widget": energy}) == "joules_per_widget"
+    assert called("energy_j", {**FIT, "joules_per_widget": energy}) == "energy_j"
+
+
+def test_a_quantile_that_a_device_does_not_offer_keeps_its_name() -> None:
+    p95 = standard("latency_p95_ms")
+    assert p95 is not None
+    assert called("latency_p99_ms", FIT) == "latency_p99_ms"
+    assert called("latency_p99_ms", {"latency_p95_ms": p95}) == "latency_p99_ms"
