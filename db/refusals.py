@@ -7,7 +7,7 @@ from tuner.core import Conflict, DeviceBusy, NotFound, Unauthorised
 
 def no_study(study: str) -> NotFound:
     """Return the refusal for a study that is not there."""
-    return NotFound(f"there is no study {study!r}", hint="list the studies there are")
+    return NotFound(f"there is no study {study!r}", hint="`jouletune study list` shows those there are")
 
 
 def no_trial(study: str, number: int) -> NotFound:
@@ -76,5 +76,5 @@ def token_used(name: str) -> Unauthorised:
 def no_token(name: str) -> NotFound:
     """Return the refusal for a token that is not there or revoked already."""
     return NotFound(
-        f"there is no token called {name} to revoke", hint="list them with `jouletune token list`"
+        f"no token called {name} is in force", hint="list them with `jouletune token list`"
     )

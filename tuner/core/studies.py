@@ -83,9 +83,12 @@ class Terms:
     mode: Mode = Mode.SEARCH
 
     def __post_init__(self) -> None:
-        lengths = (self.window_s, self.max_window_s, self.valid_for_s)
-        if self.trials < 1 or not all(math.isfinite(s) and s > 0.0 for s in lengths):
-            raise InvalidInput("trials and window lengths must be positive and finite")
+        if self.trials < 1:
+            raise InvalidInput(f"a study cannot have {self.trials} trials", hint="give 1 or more")
+        for name in ("window_s", "max_window_s", "valid_for_s"):
+            length_s = getattr(self, name)
+            if not (math.isfinite(length_s) and length_s > 0.0):
+                raise InvalidInput(f"{name} cannot be {length_s:g} s", hint="give more than 0 s")
         if self.max_window_s < self.window_s:
             raise InvalidInput(
                 f"the longest window ({self.max_window_s} s) is shorter than the window "
@@ -165,10 +168,9 @@ class Study:
             IllegalTransition: there is no such edge, or the plan is missing.
         """
         if phase not in EDGES[self.phase]:
-            raise IllegalTransition(
-                f"study {self.id} cannot go from {self.phase} to {phase}",
-                hint="create a new study" if self.phase is Phase.STOPPED else "",
-            )
+            if self.phase is Phase.STOPPED:
+                raise self._ended()
+            raise IllegalTransition(f"study {self.id} cannot go from {self.phase} to {phase}")
         planned = phase in (Phase.CONFIRMING, Phase.HOLDING)
         if planned and plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {phase} without a plan")
@@ -187,9 +189,14 @@ class Study:
         Raises:
             IllegalTransition: it is not paused.
         """
+        if self.phase is Phase.STOPPED:
+            raise self._ended()
         if self.phase is not Phase.PAUSED or self.paused_from is None:
             raise IllegalTransition(f"study {self.id} is {self.phase}, not paused")
         return self.moved(self.paused_from, self.plan)
+
+    def _ended(self) -> IllegalTransition:
+        return IllegalTransition(f"study {self.id} is stopped for good", hint="create a new study")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

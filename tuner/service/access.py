@@ -118,6 +118,9 @@ class Access:
         secret = secrets.token_urlsafe(32)
         enrol = draft.role is AccessRole.ENROL
         name = draft.name or (f"enrol-{secrets.token_hex(3)}" if enrol else "")
+        if not name:
+            hint = "give one, or --enrol for a new agent's"
+            raise InvalidInput("an operator's token needs a name", hint=hint)
         _check_name(name)
         token = AccessToken(
             name=name,

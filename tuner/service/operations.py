@@ -126,9 +126,14 @@ class Operations:
         return self._view(self.loop.store.studies.get(study))
 
     def pause(self, study: str, change: Change) -> StudyView:
-        """Stop trying; the devices go back to their original settings until it is resumed."""
+        """Stop trying; the devices go back to their original settings until it is resumed.
+
+        Pausing it twice changes nothing.
+        """
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
+            if found.phase is Phase.PAUSED:
+                return self.study(study)
             why = change.why or f"paused by {change.who}"
             moved = found.moved(Phase.PAUSED)
             self.loop.abort(found, why)

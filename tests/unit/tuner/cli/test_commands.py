@@ -211,7 +211,7 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["study", "show", "nothing"], "nothing"),
+        (["study", "show", "nothing"], "no study 'nothing'; `jouletune study list`"),
         (["trial", "list", "nothing"], "nothing"),
         (["history", "--study", "nothing"], "nothing"),
         (["history", "--state", "happy"], "--state"),
@@ -227,7 +227,8 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
         (["study", "list", "--db", "mysql://h/d"], "mysql"),
         (["study", "list", "--db", "sqlite:///none.sqlite"], "none.sqlite"),
         (["study", "create", "--device", "nobody"], "nobody"),
-        (["study", "create", "--device", "sim", "--trials", "0"], "trials"),
+        (["study", "create", "--device", "sim", "--trials", "0"], "0 trials"),
+        (["study", "create", "--device", "sim", "--window", "-1"], "window_s cannot be -1 s"),
         (["study", "create", "--device", "sim", "--choose", "gpu.clock_mhz"], "gpu.clock_mhz"),
         (["study", "create", "--device", "sim", "--choose", "voltage=1"], "voltage"),
         (["study", "create", "--device", "sim", "--choose", "batch_size=3"], "3"),
@@ -247,6 +248,17 @@ def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
         assert (code, err) == (0, "") and f"study {study} is stopped" in out
     found = parsed(ask("study", "show", study, "--json"))
     assert sum(r["why"].startswith("stopped by") for r in found["revisions"]) == 1
+    for verb in ("pause", "resume"):
+        code, _, err = ask("study", verb, study)
+        assert code == 1 and "is stopped" in err and "create a new study" in err
+
+
+def test_what_is_paused_already_stays_so(ask: Ask, study: str) -> None:
+    for _ in range(2):
+        code, out, err = ask("study", "pause", study)
+        assert (code, err) == (0, "") and f"study {study} is paused" in out
+    found = parsed(ask("study", "show", study, "--json"))
+    assert sum(r["why"].startswith("paused by") for r in found["revisions"]) == 1
 
 
 def test_only_what_changed_the_constraints_is_listed(ask: Ask, study: str) -> None:

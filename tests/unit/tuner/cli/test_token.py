@@ -61,4 +61,4 @@ def test_tokens_are_listed_and_revoked_by_name(capsys: pytest.CaptureFixture[str
 
 def test_an_operators_token_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token", "create"]) == 2
-    assert "cannot be called" in capsys.readouterr().err
+    assert "needs a name" in capsys.readouterr().err
