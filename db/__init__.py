@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.core import Store
 
-__all__ = ["open_store"]
+__all__ = ["open_store", "shown"]
 
 MEMORY = "memory://"
 
@@ -27,3 +27,12 @@ def open_store(url: str, *, create: bool = True) -> Store:
     from db.sql.store import open_sql_store
 
     return open_sql_store(url, create=create)
+
+
+def shown(url: str) -> str:
+    """Return a database's URL as it may be shown, without a password. Raises ConfigError."""
+    if url == MEMORY:
+        return url
+    from db.sql import database
+
+    return database.shown(database.read_url(url))

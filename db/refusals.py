@@ -7,7 +7,9 @@ from tuner.core import Conflict, DeviceBusy, NotFound, Unauthorised
 
 def no_study(study: str) -> NotFound:
     """Return the refusal for a study that is not there."""
-    return NotFound(f"there is no study {study!r}", hint="`jouletune study list` shows those there are")
+    return NotFound(
+        f"there is no study {study!r}", hint="`jouletune study list` shows those there are"
+    )
 
 
 def no_trial(study: str, number: int) -> NotFound:

@@ -80,7 +80,7 @@ def serve(config: TunerConfig) -> None:
     malloc.share()
     import uvicorn
 
-    from db import open_store
+    from db import open_store, shown
     from tuner.service.api import create_app
     from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
@@ -115,9 +115,13 @@ def serve(config: TunerConfig) -> None:
     port = listener.getsockname()[1]
     if config.port_file is not None:
         files.write(config.port_file, f"{port}\n", 0o644)
+    log.info(
+        "trials are kept in %s, the admin's token is in %s", shown(config.db), config.token_file
+    )
     _tell_reach(config, port)
-    # uvicorn heeds SIGTERM and raises it once more at its end: ignored, so that the store is closed.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # uvicorn heeds both and raises them once more at its end: ignored, so that the store is closed.
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, signal.SIG_IGN)
     try:
         server.run(sockets=[listener])
     finally:

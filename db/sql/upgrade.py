@@ -29,7 +29,8 @@ def bring_up(database: Database, *, create: bool) -> None:
         return
     if found is None and not create:
         raise StoreError(
-            f"database {database.name} has no studies in it", hint="check the URL, or start a tuner"
+            f"database {database.name} answers, but no tuner has made its tables there",
+            hint="start one with `jouletune tuner serve --db`, or check the URL",
         )
     with _ALEMBIC, database.alone() as connection:
         found = revision(connection)

@@ -123,7 +123,7 @@ class MigrationsContract:
     def test_without_create_an_empty_database_stays_empty(self, empty: Callable[[], str]) -> None:
         url = empty()
         with engine(url) as opened, opened.connect() as connection:
-            with pytest.raises(StoreError, match="no studies in it"):
+            with pytest.raises(StoreError, match="no tuner has made its tables"):
                 open_store(url, create=False)
             assert inspect(connection).get_table_names() == []
 

@@ -1,17 +1,33 @@
-"""A tuner whose disk takes nothing any more: it lives, says that it is not ready, and recovers."""
+"""A tuner that ends when it is told to, and one whose disk takes nothing: not ready until it does."""
 
 from __future__ import annotations
 
 import resource
+import signal
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.integration.stage import Stage, stage, until
 
 
 def ask(found: Stage, path: str) -> httpx.Response:
     return httpx.get(f"http://127.0.0.1:{found.tuner_port}/v1/{path}", timeout=60.0)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_tuner_that_is_told_to_end_has_done_what_it_was_asked(
+    tmp_path: Path, ending: signal.Signals
+) -> None:
+    with stage(tmp_path) as found:
+        found.start_tuner()
+        tuner = found.processes["tuner"]
+        tuner.send_signal(ending)
+        assert tuner.wait(timeout=60.0) == 0
+        log = found.log("tuner")
+        assert "error" not in log
+        assert f"trials are kept in {found.db}" in log and str(found.token_file) in log
 
 
 def test_a_tuner_on_a_disk_that_takes_nothing_is_not_ready_until_it_does(tmp_path: Path) -> None:

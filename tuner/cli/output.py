@@ -58,14 +58,22 @@ def echo_json(value: object) -> None:
 
 
 def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Table:
-    """Return a plain table; columns whose name begins with `>` are aligned to the right."""
+    """Return a plain table; columns whose name begins with `>` are aligned to the right.
+
+    The first column is what one types or searches for: it is never folded.
+    """
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for column in columns:
         right = column.startswith(">")
-        made.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
+        made.add_column(
+            column.lstrip(">"),
+            justify="right" if right else "left",
+            overflow="fold",
+            no_wrap=not made.columns,
+        )
     for row in rows:
         made.add_row(*row)
     return made

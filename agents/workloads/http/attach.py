@@ -69,7 +69,7 @@ def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> 
         meter=_meter(config, exposition, actuator, clock, seed),
         cannot={}
         if exposition.tells_cpu
-        else {"cpu_time_ms": f"{config.name} does not tell {CPU}"},
+        else {"cpu_time_ms": f"{config.name} tells no counter {CPU} (with its # TYPE)"},
         source=_source(config),
         signals=signals,
     )

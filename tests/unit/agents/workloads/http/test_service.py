@@ -326,7 +326,7 @@ def test_a_service_need_not_tell_of_its_process(service: Service, tmp_path: Path
     service.tells_process = False
     side = opened(tmp_path, service)
     assert not isinstance(side.actuator, Restartable)
-    assert "process_cpu_seconds_total" in side.cannot["cpu_time_ms"]
+    assert "process_cpu_seconds_total (with its # TYPE)" in side.cannot["cpu_time_ms"]
     assert "cpu_s" not in side.meter.start().stop().totals
     side.close()
 
