@@ -203,6 +203,7 @@ class DeviceAgent:
         """
         if self._around.journal.stays:
             self._holder.drop()
+            log.warning("event=stays_original device=%s why=%r", self.device.id, LIFT)
             return
         hold = self._holder.current
         if hold is None:

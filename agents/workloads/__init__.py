@@ -46,8 +46,8 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
         more = f"; other packages offer: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no workload {spec!r}",
-            hint="choose reference, or http://127.0.0.1:PORT of a running server, or "
-            "service:/PATH/FILE.toml of any that such a file describes, "
+            hint="choose reference, text, http://127.0.0.1:PORT of a running server, "
+            "service:/PATH/FILE.toml of any that such a file describes, llama_cpp:http://127.0.0.1:PORT "
             f"or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT{more}",
         )
     side: Side = opener(spec, seed=seed, state_dir=state_dir, clock=clock)

@@ -36,7 +36,8 @@ def run(
         typer.Option(
             metavar="NAME",
             help="What runs on the device: reference, reference:resnet50|mobilenet|bert|gpt2, "
-            "http://127.0.0.1:PORT, ray:http://127.0.0.1:8265/APP/DEPLOYMENT or service:/PATH/FILE.toml.",
+            "http://127.0.0.1:PORT, ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
+            "text, or llama_cpp:http://127.0.0.1:PORT.",
             show_default=False,
         ),
     ] = "",

@@ -31,9 +31,10 @@ def stop_all(
     db: Db = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put every device back to its original setting and keep it there until --lift.
+    """Put every device back, until --lift.
 
-    Waits until all have said that they are back, and exits with 1 where one has not.
+    Each goes to its original setting and stays there, through restarts. Waits until all have said
+    that they are back, and exits with 1 where one has not.
     """
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json

@@ -166,7 +166,9 @@ def test_a_stay_ends_the_trial_under_way(rig: Rig) -> None:
     assert "at its original setting" in report["outcome"]["reason"]
 
 
-def test_a_stay_ends_the_hold_while_the_loop_waits_for_the_tuner(rig: Rig) -> None:
+def test_a_stay_ends_the_hold_while_the_loop_waits_for_the_tuner(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     asked, answered = threading.Event(), threading.Event()
 
     def answer(request: httpx.Request) -> None:
@@ -188,6 +190,7 @@ def test_a_stay_ends_the_hold_while_the_loop_waits_for_the_tuner(rig: Rig) -> No
     rig.stop.set()
     answered.set()
     work.join(30.0)
+    assert "event=stays_original device=fake@host" in caplog.text
 
 
 def test_nothing_is_taken_up_before_the_tuner_knows_of_a_revert(rig: Rig) -> None:

@@ -357,7 +357,7 @@ class TestAttaching:
 
     @pytest.mark.parametrize("spec", ["", "http", "referense", "https://127.0.0.1:1"])
     def test_an_unknown_workload_is_told_what_there_is(self, spec: str) -> None:
-        with pytest.raises(InvalidInput, match=r"choose reference, or http://127\.0\.0\.1:PORT"):
+        with pytest.raises(InvalidInput, match=r"choose reference, text, http://127\.0\.0\.1:PORT"):
             open_workload(spec, seed=0, state_dir=Path(), clock=HostClock())
 
     def test_a_url_opens_the_server_there(self, server: StandIn) -> None:
