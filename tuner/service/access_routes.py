@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 
 from tuner.core import AccessRole, Caller, Forbidden
 from tuner.service.access import Access
-from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView, check_protocol
+from tuner.wire import (
+    Change,
+    ConstraintChange,
+    Enrolled,
+    Enrolment,
+    NewToken,
+    StudyDraft,
+    TokenDraft,
+    TokenView,
+    check_protocol,
+)
+
+AnyChange = TypeVar("AnyChange", Change, ConstraintChange, StudyDraft)
 
 NEXT_STEP = {
     AccessRole.OPERATOR: "this takes the tuner's own token file, or that of an agent",
@@ -34,8 +46,16 @@ def only(*roles: AccessRole) -> Callable[[Request], Awaitable[Caller]]:
 
 
 FOR_OPERATORS = Depends(only(AccessRole.OPERATOR))
+OperatorCaller = Annotated[Caller, Depends(only(AccessRole.OPERATOR))]
 AgentCaller = Annotated[Caller, Depends(only(AccessRole.AGENT))]
 EnrollingCaller = Annotated[Caller, Depends(only(AccessRole.ENROL))]
+
+
+def signed(change: AnyChange, caller: Caller) -> AnyChange:
+    """Return a change with who made it: an operator's has its token's name, whatever it says itself."""
+    if caller.role is AccessRole.ADMIN:
+        return change
+    return change.model_copy(update={"who": caller.name})
 
 
 def enrol_routes(access: Access) -> APIRouter:

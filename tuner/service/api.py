@@ -15,7 +15,14 @@ from tuner.core import (
     InvalidInput,
     TuningError,
 )
-from tuner.service.access_routes import FOR_OPERATORS, AgentCaller, enrol_routes, token_routes
+from tuner.service.access_routes import (
+    FOR_OPERATORS,
+    AgentCaller,
+    OperatorCaller,
+    enrol_routes,
+    signed,
+    token_routes,
+)
 from tuner.service.answers import many as _many
 from tuner.service.answers import one as _one
 from tuner.service.fleet_api import fleet_routes
@@ -215,10 +222,10 @@ def _study_routes(operations: Operations) -> APIRouter:
     router = APIRouter(prefix="/studies")
 
     @router.post("", status_code=201, response_model=StudyView)
-    def create(draft: StudyDraft) -> Response:
+    def create(draft: StudyDraft, caller: OperatorCaller) -> Response:
         """Create a study."""
         _spoken(draft)
-        return _one(operations.create(draft), 201)
+        return _one(operations.create(signed(draft, caller)), 201)
 
     @router.get("", response_model=list[StudyView])
     def studies() -> Response:
@@ -231,9 +238,9 @@ def _study_routes(operations: Operations) -> APIRouter:
         return _one(operations.study(study))
 
     @router.delete("/{study}", status_code=204)
-    def delete(study: str, who: str = "operator") -> None:
+    def delete(study: str, caller: OperatorCaller, who: str = "operator") -> None:
         """Delete a stopped study with all it measured."""
-        operations.delete(study, Change(who=who))
+        operations.delete(study, signed(Change(who=who), caller))
 
     verbs: Mapping[str, Callable[[str, Change], StudyView]] = {
         "pause": operations.pause,
@@ -251,17 +258,17 @@ def _study_routes(operations: Operations) -> APIRouter:
         )
 
     @router.put("/{study}/constraints", response_model=StudyView)
-    def constraints(study: str, change: ConstraintChange) -> Response:
+    def constraints(study: str, change: ConstraintChange, caller: OperatorCaller) -> Response:
         """Replace a study's constraints; its history is judged anew."""
-        return _one(operations.set_constraints(study, change))
+        return _one(operations.set_constraints(study, signed(change, caller)))
 
     return router
 
 
 def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change], Response]:
-    def change_study(study: str, change: Change) -> Response:
+    def change_study(study: str, change: Change, caller: OperatorCaller) -> Response:
         _spoken(change)
-        return _one(verb(study, change))
+        return _one(verb(study, signed(change, caller)))
 
     return change_study
 

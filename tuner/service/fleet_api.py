@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from db.history import HistoryQuestion
 from tuner.core import TrialState, Verdict
+from tuner.service.access_routes import OperatorCaller, signed
 from tuner.service.answers import many, one
 from tuner.service.operations import ROWS, Operations
 from tuner.wire import Change, DeviceView, StopView, check_protocol
@@ -25,9 +26,9 @@ def fleet_routes(operations: Operations) -> APIRouter:
         return many(operations.devices())
 
     @router.delete("/devices/{device}", status_code=204)
-    def forget(device: str, who: str = "operator") -> None:
+    def forget(device: str, caller: OperatorCaller, who: str = "operator") -> None:
         """Forget a device that is offline and in no active study."""
-        operations.forget(device, Change(who=who))
+        operations.forget(device, signed(Change(who=who), caller))
 
     @router.get("/stop", response_model=StopView)
     def stop_state() -> Response:
@@ -35,15 +36,15 @@ def fleet_routes(operations: Operations) -> APIRouter:
         return one(operations.stop_state())
 
     @router.post("/stop", response_model=StopView)
-    def stop_all(change: Change) -> Response:
+    def stop_all(change: Change, caller: OperatorCaller) -> Response:
         """Put every device back to its original setting, until it is lifted."""
         check_protocol(change.protocol)
-        return one(operations.stop_all(change))
+        return one(operations.stop_all(signed(change, caller)))
 
     @router.delete("/stop", response_model=StopView)
-    def lift(who: str = "operator", why: str = "") -> Response:
+    def lift(caller: OperatorCaller, who: str = "operator", why: str = "") -> Response:
         """Let the studies go on as they were."""
-        return one(operations.lift(Change(who=who, why=why)))
+        return one(operations.lift(signed(Change(who=who, why=why), caller)))
 
     @router.get("/events")
     def events(

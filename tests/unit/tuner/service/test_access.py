@@ -21,6 +21,8 @@ from tuner.study.loop import Loop
 from tuner.wire import (
     ORDER,
     Assignment,
+    Change,
+    ConstraintChange,
     Enrolment,
     HoldReport,
     Message,
@@ -148,6 +150,24 @@ def test_a_token_opens_the_routes_of_its_role_and_no_others(tuner: Tuner) -> Non
     assert refused(tuner, operator) == FOR_AGENTS | FOR_ADMIN | ENROLLING
     assert refused(tuner, tuner.create("enrol")) == studies | FOR_ADMIN | FOR_AGENTS
     assert refused(tuner, ADMIN) == set()
+
+
+def test_what_an_operator_changes_is_signed_by_the_token_whatever_the_message_says(
+    tuner: Tuner,
+) -> None:
+    tuner.register(tuner.agent("a"), "one")
+    ann = tuner.create("operator", "ann")
+    made = tuner.ask(ann, "POST", "/v1/studies", study("one")).json()["id"]
+    path = f"/v1/studies/{made}"
+    tuner.ask(ann, "POST", f"{path}/pause", Change(who="bob"))
+    tuner.ask(ann, "PUT", f"{path}/constraints", ConstraintChange(constraints=(), who="bob"))
+    tuner.ask(ADMIN, "POST", f"{path}/resume", Change(who="bob"))
+    revisions = tuner.ask(ann, "GET", f"{path}/revisions").json()
+    assert {r["who"] for r in revisions} == {"ann", "bob"}
+    assert revisions[0]["who"] == "ann" and revisions[-1]["who"] == "bob"
+    assert tuner.ask(ann, "POST", "/v1/stop", Change(who="bob")).json()["who"] == "ann"
+    tuner.ask(ann, "DELETE", "/v1/stop?who=bob")
+    assert not any("by bob" in r["why"] for r in revisions[:-1])
 
 
 def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None:
