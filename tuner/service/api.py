@@ -265,7 +265,7 @@ def _study_routes(operations: Operations) -> APIRouter:
     return router
 
 
-def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[[str, Change], Response]:
+def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[..., Response]:
     def change_study(study: str, change: Change, caller: OperatorCaller) -> Response:
         _spoken(change)
         return _one(verb(study, signed(change, caller)))
