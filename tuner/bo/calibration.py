@@ -1,4 +1,4 @@
-"""How sure the model may be: readings left out one by one, against what the others foretell of them."""
+"""How sure the model may be: readings left out one by one, against what the others predict of them."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ def hypotheses(
         if odd.any():
             others = draw_laws(grid.roles, torch.where(odd, 1.0, grid.ratios), facts)
             free = torch.cat([rest, _oddities(grid, odd, kinds)])
-            found.append(Hypothesis(_said(others, kinds, step), free))
-        draws = _said(laws, kinds, step)
+            found.append(Hypothesis(_predictions(others, kinds, step), free))
+        draws = _predictions(laws, kinds, step)
         centre = draws.mean(dim=0, keepdim=True)
         spread = (draws - centre) / math.sqrt(len(draws))
         found.append(Hypothesis(draws, rest))
@@ -117,16 +117,20 @@ def _oddities(grid: Grid, odd: Tensor, kinds: Sequence[Kind]) -> Tensor:
         passed = (points > steps).double() - (home > steps).double()
         passed *= min(ODD_STEP, ODD_SPAN / math.sqrt(max(1, len(steps))))
         none = torch.zeros_like(passed)
-        found.append(_said(Laws(work=passed, step=passed, power=none), kinds, stepwise=False))
-        found.append(_said(Laws(work=none, step=none, power=passed / 2.0), kinds, stepwise=False))
+        found.append(
+            _predictions(Laws(work=passed, step=passed, power=none), kinds, stepwise=False)
+        )
+        found.append(
+            _predictions(Laws(work=none, step=none, power=passed / 2.0), kinds, stepwise=False)
+        )
     return torch.cat(found)
 
 
-def _said(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:
+def _predictions(laws: Laws, kinds: Sequence[Kind], stepwise: bool) -> Tensor:
     """Return what each law says of all metrics; nothing of those of which physics knows nothing."""
     nothing = torch.zeros_like(laws.power)
-    said = [nothing if k is Kind.OTHER else laws.of(k, stepwise) for k in kinds]
-    return torch.cat(said, dim=1)
+    predictions = [nothing if k is Kind.OTHER else laws.of(k, stepwise) for k in kinds]
+    return torch.cat(predictions, dim=1)
 
 
 def _capped(grid: Grid, kinds: Sequence[Kind], facts: BaselineFacts) -> Tensor:
@@ -138,4 +142,4 @@ def _capped(grid: Grid, kinds: Sequence[Kind], facts: BaselineFacts) -> Tensor:
     if not caps.any():
         return torch.zeros(1, len(kinds) * len(grid.settings), dtype=torch.float64)
     laws = draw_laws(grid.roles, torch.where(caps, grid.ratios, 1.0), facts)
-    return _said(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)
+    return _predictions(laws, kinds, stepwise=False).mean(dim=0, keepdim=True)

@@ -198,10 +198,10 @@ class Search:
         away = float(belief.mean[row, 0] - belief.mean[self.baseline, 0])
         at_best = away - sign * Z95 * float(belief.sd[row, 0])
         scale = self.view.scales[metric]
-        said = f"{metric} should be {_beside(away, scale)} the baseline"
+        text = f"{metric} should be {_beside(away, scale)} the baseline"
         if sign * away > 0.0 > sign * at_best:
-            said += f", at best {_beside(at_best, scale)} it"
-        return said + kept
+            text += f", at best {_beside(at_best, scale)} it"
+        return text + kept
 
     def percent(self, row: int) -> str:
         """Return in words how likely a row keeps every limit."""

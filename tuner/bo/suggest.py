@@ -62,10 +62,10 @@ def _done(search: Search, why: str) -> Done:
     best = search.deployable[0]
     broken = search.evidence.broken
     if best == search.baseline and broken is not None:
-        said = (
+        reason = (
             f"nothing measured is likely to keep every limit; the baseline breaks {broken.in_short}"
         )
-        return Done(Plan.single(search.study.baseline), f"{why}; {said}")
+        return Done(Plan.single(search.study.baseline), f"{why}; {reason}")
     if best == search.baseline:
         return Done(Plan.single(search.study.baseline), f"{why}; nothing likely beats the baseline")
     return Done(Plan.single(search.grid.settings[best]), f"{why}; {search.outlook(best)}")

@@ -88,9 +88,9 @@ def _show(gains: Sequence[AllocatorGain]) -> None:
             for model in dict.fromkeys(g.model for g in own)
         }
         slower = sum(g.is_slower for g in own)
-        told = ", ".join(f"{model} {mean:.2f}" for model, mean in means.items())
+        speedups = ", ".join(f"{model} {mean:.2f}" for model, mean in means.items())
         out.print(
-            f"  {allocator}: speed-up in the mean {told}; {slower or 'none'} of {len(own)} slower "
+            f"  {allocator}: speed-up in the mean {speedups}; {slower or 'none'} of {len(own)} slower "
             "than glibc beyond noise",
             soft_wrap=True,
         )

@@ -51,9 +51,9 @@ class ChildProcess:
         if code == 2 and last:
             raise ConfigError(last)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        said = f": {last}" if last and code > 0 else ""
+        cause = f": {last}" if last and code > 0 else ""
         raise TuningError(
-            f"the {self.name} {how}{said}", hint=f"its log is {self.log}; --resume goes on"
+            f"the {self.name} {how}{cause}", hint=f"its log is {self.log}; --resume goes on"
         )
 
     def end(self) -> None:

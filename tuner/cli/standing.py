@@ -26,8 +26,8 @@ def standing(view: StudyView) -> str:
 
 def in_full(view: StudyView) -> str:
     """Return how a study stands with the reason, which may be what is wrong: that is said once."""
-    said = view.phase_why.startswith(LIMIT_NOT_MET)
-    shown = view.model_copy(update={"unmet": None}) if said else view
+    in_why = view.phase_why.startswith(LIMIT_NOT_MET)
+    shown = view.model_copy(update={"unmet": None}) if in_why else view
     return f"{standing(shown)} (revision {view.revision}): {view.phase_why}"
 
 

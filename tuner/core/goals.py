@@ -61,8 +61,8 @@ class Objective:
             ConstraintSyntax: the text is anything else, does not say which way an unknown metric is
                 better, or asks for the worse way of a known one.
         """
-        said, _, metric = text.strip().rpartition(" ")
-        goal = GOALS.get(said.strip(), said.strip())
+        direction, _, metric = text.strip().rpartition(" ")
+        goal = GOALS.get(direction.strip(), direction.strip())
         known = quantity_of(metric, declared).better
         better = BETTER[known] if known is not None else ""
         made = cls(metric, goal or better or "minimize")

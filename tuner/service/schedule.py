@@ -101,9 +101,9 @@ class Maintenance:
         past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
         for row in study.plan.rows:
             held = [w for w in seen if w.setting == setting_key(row.setting)]
-            said = _row_drift(past, study.plan, row, held) if held else None
-            if said is not None:
-                return said
+            why = _row_drift(past, study.plan, row, held) if held else None
+            if why is not None:
+                return why
         return None
 
 
@@ -130,8 +130,8 @@ def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[MetricSample]) -
         return None
     present = baseline_context(study, past.trials)
     like = [w for w in held if (is_at(w.context, at) if at else comparable(w.context, present))]
-    said = drift(study.objective.metric, expected, like)
-    return None if said is None else f"{said} while {render_setting(row.setting)} was held"
+    why = drift(study.objective.metric, expected, like)
+    return None if why is None else f"{why} while {render_setting(row.setting)} was held"
 
 
 def drift(metric: str, expected: Estimate, windows: Sequence[MetricSample]) -> str | None:

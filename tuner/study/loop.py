@@ -112,7 +112,7 @@ class Loop:
             if known != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
         self.store.devices.put(device)
-        self.presence.heard(device.id)
+        self.presence.note_contact(device.id)
         return Registered(lease_s=self.lease_s)
 
     def order(self, device: str, poll: Poll) -> Orders:
@@ -155,7 +155,7 @@ class Loop:
             renewal.device, renewal.token, renewal.nonce, self._lease_end()
         )
         self._silence.in_time(lease)
-        self.presence.heard(renewal.device)
+        self.presence.note_contact(renewal.device)
         return Registered(lease_s=self.lease_s)
 
     def record(self, message: TrialReport) -> Receipt:
@@ -283,8 +283,10 @@ class Loop:
         if len(latest) == MOST_ABANDONED and all(t.reason == why for t in latest):
             reported = {r.device for r in self.store.trials.reports(study.id, trial.number)}
             silent = ", ".join(d for d in study.devices if d not in reported)
-            said = f"{MOST_ABANDONED} trials in a row were abandoned; check the agent of {silent}"
-            self.move(self.store.studies.get(study.id), Phase.PAUSED, said)
+            pause_reason = (
+                f"{MOST_ABANDONED} trials in a row were abandoned; check the agent of {silent}"
+            )
+            self.move(self.store.studies.get(study.id), Phase.PAUSED, pause_reason)
 
     def _cancel(self, study: Study, trial: Trial, why: str) -> None:
         self._end(trial, study.id, Outcome(state=TrialState.ABORTED, reason=why))

@@ -31,7 +31,7 @@ class Presence:
         self._now = now
         self._monotonic = monotonic
         self._agents: defaultdict[str, list[str]] = defaultdict(list)
-        self._heard: dict[str, tuple[float, datetime]] = {}
+        self._last_heard: dict[str, tuple[float, datetime]] = {}
         self._unstored: set[str] = set()
         self._unable: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Presence:
         if agent not in met:
             met.append(agent)
             del met[:-MOST_MET]
-        self.heard(device)
+        self.note_contact(device)
         before = self._unable.get(device, "")
         self._unable[device] = poll.unable
         return "" if poll.unable == before else poll.unable or "it takes orders again"
@@ -68,16 +68,16 @@ class Presence:
         """Return why one of these takes no order; empty where all do."""
         return next((f"{d}: {why}" for d in devices if (why := self.refusal(d))), "")
 
-    def heard(self, device: str) -> None:
+    def note_contact(self, device: str) -> None:
         """Note that a device's agent has said something just now."""
         with self._lock:
-            self._heard[device] = self._monotonic(), self._now()
+            self._last_heard[device] = self._monotonic(), self._now()
             self._unstored.add(device)
 
     def last_seen(self, device: Device) -> datetime:
         """Return when a device was last heard of, in wall time."""
-        heard = self._heard.get(device.id)
-        return device.seen_at if heard is None else heard[1]
+        last = self._last_heard.get(device.id)
+        return device.seen_at if last is None else last[1]
 
     def online(self, device: Device, owner: Study | None) -> bool:
         """Return whether a device was heard of within a lease; `owner` is the study that has it.
@@ -85,22 +85,22 @@ class Presence:
         A window of a hold is measured without a word.
         """
         silence_s = self._lease_s + (owner.terms.window_s if owner is not None else 0.0)
-        heard = self._heard.get(device.id)
-        if heard is not None:
-            return self._monotonic() - heard[0] <= silence_s
+        last = self._last_heard.get(device.id)
+        if last is not None:
+            return self._monotonic() - last[0] <= silence_s
         return self._now() - device.seen_at <= timedelta(seconds=silence_s + KEEP_S)
 
     def keep(self) -> None:
         """Store what was heard since the last time, all of it at once."""
         with self._lock:
-            fresh = {name: self._heard[name][1] for name in self._unstored}
+            fresh = {name: self._last_heard[name][1] for name in self._unstored}
             self._unstored.clear()
         self._devices.seen(fresh)
 
     def forget(self, device: str) -> None:
         """Know nothing of a device any more."""
         with self._lock:
-            self._heard.pop(device, None)
+            self._last_heard.pop(device, None)
             self._unstored.discard(device)
             self._agents.pop(device, None)
             self._unable.pop(device, None)

@@ -86,9 +86,9 @@ def write_profile(path: Path, trials: Iterable[Trial]) -> None:
             writer.writeheader()
             for trial in asked:
                 cell = {SIGNAL: f"{trial.context[SIGNAL]:g}", **trial.setting}
-                told = {n: e.mean for n, e in trial.shown.items()}
+                means = {n: e.mean for n, e in trial.shown.items()}
                 doubts = {f"{n}_stderr": e.stderr for n, e in trial.shown.items()}
-                writer.writerow({**cell, **told, **doubts})
+                writer.writerow({**cell, **means, **doubts})
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror}", hint="choose another --out"
