@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -264,6 +265,11 @@ class RemoteKnobs:
         return {
             k: None if k in self._unreadable and v == default[k] else v for k, v in setting.items()
         }
+
+
+def actuator_socket(root: Path) -> Path:
+    """Return where the actuator listens: $JOULETUNE_ACTUATOR, else its usual place under `root`."""
+    return Path(os.environ.get("JOULETUNE_ACTUATOR", root / SOCKET.relative_to("/")))
 
 
 def open_remote(

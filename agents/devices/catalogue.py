@@ -14,7 +14,7 @@ from tuner.core import InvalidInput, Limit, MetricUnavailable, Objective, Settin
 GROUP = "jouletune.devices"
 DEVICES = MappingProxyType(
     {
-        "cpu": "agents.devices.cpu:open_cpu",
+        "cpu": "agents.devices.cpu.device:open_cpu",
         "nvidia": "agents.devices.nvidia.device:open_nvidia",
         "replay": "agents.devices.replay:open_replay",
         "simulated": "agents.devices.simulated:open_simulated",

@@ -60,6 +60,7 @@ def examine(root: Path, db: str) -> Iterator[Finding]:
     yield powercap(root)
     yield cpufreq(root)
     yield from _nvidia(root)
+    yield from _rivals(root)
     yield jetson(root)
     yield _reference_workload()
     yield _database(db)
@@ -141,12 +142,20 @@ def _cpu_device(root: Path) -> Iterator[Finding]:
 
 
 def _nvidia(root: Path) -> Iterator[Finding]:
-    """Yield what the GPUs can set and measure, and who else sets them."""
-    from agents.devices.nvidia.device import actuator_socket
+    """Yield what the GPUs can set and measure."""
+    from agents.actuator.client import actuator_socket
     from agents.devices.nvidia.diagnosis import examine as examine_gpus
     from agents.host.host import HostClock
 
     for found in examine_gpus(root, actuator_socket(root), HostClock()):
+        yield Finding(found.about, found.well, found.seen, found.cure)
+
+
+def _rivals(root: Path) -> Iterator[Finding]:
+    """Yield who else sets clocks and power."""
+    from agents.host.symptoms import rivals
+
+    for found in rivals(root):
         yield Finding(found.about, found.well, found.seen, found.cure)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from agents.actuator.client import SOCKET, RemoteKnobs, open_remote
+from agents.actuator.client import RemoteKnobs, actuator_socket, open_remote
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import (
     AGREEMENT,
@@ -50,11 +49,6 @@ def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     """
     uuid = chosen(rest, uuids())
     return attach(uuid, socket=actuator_socket(root), state_dir=state_dir, clock=HostClock())
-
-
-def actuator_socket(root: Path) -> Path:
-    """Return where the actuator listens: $JOULETUNE_ACTUATOR, else its usual place under `root`."""
-    return Path(os.environ.get("JOULETUNE_ACTUATOR", root / SOCKET.relative_to("/")))
 
 
 def chosen(rest: str, found: list[str]) -> str:

@@ -1,15 +1,12 @@
 """What is well and what is not with the NVIDIA GPUs of a host, each with a one-line cure.
 
-Reads only. What is known of the daemons that set clocks and power too is from their own documents
-(TuneD, power-profiles-daemon, TLP, DCGM, LACT, zeusd, GEOPM).
+Reads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import pynvml
 
@@ -20,22 +17,9 @@ from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, disco
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
+from agents.host.symptoms import Symptom
 from tuner.core import Clock, TuningError
 
-RIVALS: Mapping[str, str] = MappingProxyType(
-    {
-        "tuned": "sets CPU and system profiles",
-        "power-profiles-daemon": "sets CPU profiles",
-        "tlp": "sets CPU and device power",
-        "nvidia-powerd": "moves power between CPU and GPU",
-        "nvidia-dcgm": "may apply a clock and power configuration",
-        "lactd": "sets GPU clocks and power",
-        "zeusd": "sets GPU clocks and power",
-        "geopm": "sets GPU and CPU clocks",
-    }
-)
-"""Systemd units that may set what we set, and what they do."""
-SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 LOOKS = 5
 LOOK_S = 0.2
 NO_GPU = (
@@ -44,18 +28,8 @@ NO_GPU = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Symptom:
-    """One thing looked at: whether it is well, what was seen, and the cure where it is not."""
-
-    about: str
-    well: bool
-    seen: str
-    cure: str = ""
-
-
 def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
-    """Yield everything there is to say about the GPUs, and about who else sets them."""
+    """Yield everything there is to say about the GPUs."""
     about = "NVIDIA GPU (NVML)"
     try:
         found = discover(root) if uuids() else []
@@ -71,22 +45,11 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
         )
         return
     yield Symptom(about, True, ", ".join(knobs.board for knobs in found))
-    yield from rivals(root)
     for index, knobs in enumerate(found):
         try:
             yield from _one(f"nvidia:{index}", knobs, socket, clock)
         except TuningError as error:
             yield Symptom(f"nvidia:{index}", False, error.message, error.hint)
-
-
-def rivals(root: Path) -> Iterator[Symptom]:
-    """Yield the daemons at work that may set clocks or power too."""
-    for unit, does in RIVALS.items():
-        if any((root / slice / f"{unit}.service").is_dir() for slice in SLICES):
-            yield Symptom(
-                f"rival daemon {unit}", False, f"it is running and {does}",
-                f"systemctl disable --now {unit}",
-            )  # fmt: skip
 
 
 def _one(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Iterator[Symptom]:

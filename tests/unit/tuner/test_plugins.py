@@ -36,7 +36,7 @@ def open_work(kind: str) -> object:
 
 
 CHOICES: dict[str, tuple[Choose, str, str]] = {
-    "devices": (open_kind, "cpu", "agents.devices.cpu:open_cpu"),
+    "devices": (open_kind, "cpu", "agents.devices.cpu.device:open_cpu"),
     "workloads": (open_work, "simulated", "agents.workloads.simulated:open_simulated_inference"),
     "policies": (load_policy, "sobol", "policies.sobol:Sobol"),
 }

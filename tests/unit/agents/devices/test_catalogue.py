@@ -49,7 +49,10 @@ def test_kinds_are_imported_only_when_chosen() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
-    assert done.stdout.strip() == "['agents.devices.catalogue', 'agents.devices.cpu']"
+    assert (
+        done.stdout.strip()
+        == "['agents.devices.catalogue', 'agents.devices.cpu', 'agents.devices.cpu.device']"
+    )
     assert set(DEVICES) == {"cpu", "nvidia", "replay", "simulated"}
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agents.devices.nvidia.diagnosis import Symptom, examine, rivals
+from agents.devices.nvidia.diagnosis import examine
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, discover
+from agents.host.symptoms import Symptom
 from tests.nvml.fake import FakeNvml
 
 
@@ -67,14 +68,3 @@ def _no_library(name: str) -> None:
 def test_a_gpu_that_is_lost_does_not_hide_the_other(nvml: FakeNvml, tmp_path: Path) -> None:
     nvml.set("lost", 1.0)
     assert "A40" in examined(nvml, tmp_path)["nvidia:0"].seen
-
-
-@pytest.mark.parametrize(
-    "slice", ["sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice"]
-)
-def test_rival_daemons_at_work_are_named(tmp_path: Path, slice: str) -> None:
-    assert list(rivals(tmp_path)) == []
-    (tmp_path / slice / "tuned.service").mkdir(parents=True)
-    (tmp_path / slice / "cron.service").mkdir()
-    (found,) = rivals(tmp_path)
-    assert "tuned" in found.about and found.cure == "systemctl disable --now tuned"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.devices.catalogue import open_device
-from agents.devices.cpu import busy_seconds, counted_uj, find_packages, model_name
+from agents.devices.cpu.device import busy_seconds, counted_uj, find_packages, model_name
 from agents.target.side import Side
 from tests.contracts.actuator import ActuatorContract
 from tests.contracts.meter import MeterContract

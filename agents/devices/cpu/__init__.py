@@ -1,0 +1,1 @@
+"""CPUs of servers and hosts. Imports nothing: the root process loads `knobs` from below."""
