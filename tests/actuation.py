@@ -14,7 +14,7 @@ from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import ActuatorService
 from agents.actuator.requests import VERBS
-from agents.devices import fake
+from agents.devices.fake import knobs as fake
 
 NO_GROUP = -1
 

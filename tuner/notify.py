@@ -2,6 +2,7 @@
 
 import os
 import socket
+from contextlib import suppress
 
 
 def notify(state: str) -> None:
@@ -12,8 +13,5 @@ def notify(state: str) -> None:
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-        try:
-            line.sendto(state.encode(), f"\0{path[1:]}" if path.startswith("@") else path)
-        except OSError:
-            return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.sendto(state.encode(), f"\0{path[1:]}" if path.startswith("@") else path)

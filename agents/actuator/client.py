@@ -131,8 +131,8 @@ class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
     `cannot` says why it has no knobs where the device did not answer, else it is empty.
-    For a knob that cannot be read, the space's default stands for how it was found: it travels as
-    null, and the actuator unsets the knob.
+    For a knob that cannot be read, or that was found at a value for each of its clock domains, the
+    space's default stands for how it was found: it travels as null, and the actuator puts it back.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class RemoteKnobs:
         except TuningError as error:
             self.cannot, found = str(error), {}
         self.space = Space(tuple(_knobs(about, found, choose, roles)))
-        self._unreadable = {knob for knob, value in found.items() if value is None}
+        self._as_found = {k: v for k, v in found.items() if v not in self.space.knob(k).values}
         self._line = line
         self._lease_s = float(times["lease_s"])
         self._beat_s = min(self._lease_s, float(times["agent_grace_s"])) / 3.0
@@ -168,7 +168,8 @@ class RemoteKnobs:
         """Return what is in force. Raises ActuationError."""
         values = self._line.ask("read", device=self.uuid)["values"]
         default = self.space.default
-        return {k: default[k] if values.get(k) is None else values[k] for k in default}
+        found = {None, *self._as_found.values()}
+        return {k: default[k] if values.get(k) in found else values[k] for k in default}
 
     def apply(self, setting: Setting) -> None:
         """Lease the device and set the named knobs as a trial, kept alive until hold or release.
@@ -263,7 +264,7 @@ class RemoteKnobs:
     def _wire(self, setting: Setting) -> dict[str, Value | None]:
         default = self.space.default
         return {
-            k: None if k in self._unreadable and v == default[k] else v for k, v in setting.items()
+            k: None if k in self._as_found and v == default[k] else v for k, v in setting.items()
         }
 
 
@@ -281,7 +282,7 @@ def open_remote(
 ) -> RemoteKnobs:
     """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
-    `roles` says what the knobs do, which root need not know.
+    `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what `cpu.max_mhz` does.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -309,7 +310,15 @@ def _knobs(
     """
     for name, shown in found.items():
         unset = about["original"].get(name, about["ranges"][name][-1])
-        default = unset if shown is None else shown
+        default = unset if shown is None else _one_of(shown, about["ranges"][name])
         values = choose(name, about["granted"][name], default)
-        role = roles.get(name, Role.UNKNOWN)
+        role = roles.get(name.rstrip(".0123456789"), Role.UNKNOWN)
         yield Knob(name, tuple(sorted({*values, default})), default, role=role)
+
+
+def _one_of(shown: Value, offered: Sequence[Value]) -> Value:
+    """Return what a knob was found at; of a text of several numbers, the first."""
+    if not isinstance(shown, str) or isinstance(offered[0], str):
+        return shown
+    first = float(shown.split()[0])
+    return int(first) if first.is_integer() else first

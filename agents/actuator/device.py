@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from agents.actuator.driver import DriverProcess, Value
 from agents.actuator.grants import ActuatorConfig
@@ -15,8 +15,6 @@ from agents.actuator.restoring import Forgotten, Restorer, Wanted
 from tuner import errors
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class Peer(NamedTuple):
@@ -81,7 +79,7 @@ class ManagedDevice:
         Raises:
             DeviceBusy, Unauthorised: it is not this peer's to ask.
         """
-        return await self._alone(lambda: self._asked(peer, verb, fields))
+        return dict(await self._alone(lambda: self._asked(peer, verb, fields)))
 
     async def _asked(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         await self._end_what_is_over()
@@ -93,7 +91,7 @@ class ManagedDevice:
             self.heard = self.now()
         return await VERBS[verb](self, peer, **fields) or {"level": self.level}
 
-    async def _alone(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _alone(self, work: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401
         """Do one thing at a time; what nobody foresaw ends what is in force, on this device alone."""
         async with self.lock:
             try:

@@ -22,13 +22,13 @@ CONFIG = TIMES | {"socket": str, "state_dir": str, "group": str, "drivers": list
 class Granted:
     """What may be written to the devices whose UUID matches a pattern, and where they go back to.
 
-    `grant` maps a knob to its least and greatest value. `original` is for knobs that cannot be read;
-    `failsafe` is written in place of the original where a device must never be left as it was found:
-    it is a cap, and no grant may reach above it.
+    `grant` maps a knob to its least and greatest value, or to the words it may be. `original` is for
+    knobs that cannot be read; `failsafe` is written in place of the original where a device must never
+    be left as it was found: it is a cap, and no grant may reach above it.
     """
 
     match: str
-    grant: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    grant: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     original: Mapping[str, Value] = field(default_factory=dict)
     failsafe: Mapping[str, Value] = field(default_factory=dict)
 
@@ -49,16 +49,18 @@ class Granted:
             if knob not in knobs:
                 raise ConfigError(f"{where}: {uuid} has no such knob", hint=f"it has {list(knobs)}")
             span = ranges.get(knob, (value,))
-            if not isinstance(value, NUMBER) or not span[0] <= value <= span[-1]:
+            if not _within(value, span):
                 hint = f"it supports {span[0]!r} to {span[-1]!r}"
                 raise ConfigError(f"{where}: {value!r} is outside the range of {uuid}", hint=hint)
         found: dict[str, tuple[Value, ...]] = {}
-        for knob, (low, high) in self.grant.items():
-            found[knob] = tuple(v for v in ranges.get(knob, ()) if low <= v <= high)
+        for knob, bounds in self.grant.items():
+            found[knob] = tuple(v for v in ranges.get(knob, ()) if _within(v, bounds))
             if knob in ranges and not found[knob]:
                 raise ConfigError(f"device {self.match!r}, {knob}: no supported value is granted")
-            if high > self.failsafe.get(knob, high):  # type: ignore[operator]
-                why = f"device {self.match!r}, {knob}: {high!r} is granted, above the fail-safe"
+            if bounds[-1] > self.failsafe.get(knob, bounds[-1]):
+                why = (
+                    f"device {self.match!r}, {knob}: {bounds[-1]!r} is granted, above the fail-safe"
+                )
                 hint = f"grant {self.failsafe[knob]!r} at most, or raise the fail-safe"
                 raise ConfigError(why, hint=hint)
         return {knob: values for knob, values in found.items() if values}
@@ -111,9 +113,18 @@ def _granted(where: str, given: object) -> Granted:
     if table.get("failsafe", "original") == "original":
         table["failsafe"] = {}
     for knob, given_span in table.get("grant", {}).items():
+        if isinstance(given_span, list) and given_span:
+            table["grant"][knob] = tuple(map(str, given_span))
+            continue
         span = checked(f"{where}, {knob}", given_span, SPAN)
         if span.keys() != SPAN.keys() or not span["min"] <= span["max"]:
             raise ConfigError(f"{where}, {knob}: give min and max, min <= max, not {span!r}")
         table["grant"][knob] = (span["min"], span["max"])
     checked(f"{where}: failsafe", table["failsafe"], dict.fromkeys(table["failsafe"], NUMBER))
     return Granted(**table)
+
+
+def _within(value: Any, span: Sequence[Any]) -> bool:  # noqa: ANN401 - whatever a TOML file holds
+    """Return whether a value is one of the words in a span, or a number from its first to its last."""
+    numbers = {type(value), type(span[0])} <= {int, float}
+    return span[0] <= value <= span[-1] if numbers else value in span

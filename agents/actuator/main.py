@@ -30,8 +30,8 @@ from tuner.notify import notify
 
 log = logging.getLogger(__name__)
 
-DRIVERS = {"nvidia": "agents.devices.nvidia.knobs", "fake": "agents.devices.fake"}
-"""Name in actuator.toml to the module whose `discover` finds the devices."""
+DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel")
+"""Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
 """So many connections are served, and so many more for root alone."""
@@ -135,9 +135,8 @@ class ActuatorService:
 
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
-        return dict.fromkeys(self.missing, MISSING) | (
-            {"discovery": self.blind} if self.blind else {}
-        )
+        blind = {"discovery": self.blind} if self.blind else {}
+        return dict.fromkeys(self.missing, MISSING) | blind
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
@@ -226,7 +225,8 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver]:
     for name in names:
         kind, _, argument = name.partition(":")
         try:
-            found += import_module(DRIVERS[kind]).discover(*filter(None, [argument]))
+            module = import_module(f"agents.devices.{kind}.knobs")
+            found += module.discover(*filter(None, [argument]))
         except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
             log.error("event=no_devices driver=%s why=%r", name, error)
     return found

@@ -22,9 +22,8 @@ LEASE = {**ONE, "lease_s": NUMBER}
 VERBS: Mapping[str, Mapping[str, Any]] = {
     **{verb: {} for verb in ("capabilities", "restore_all", "stay", "lift")},
     **dict.fromkeys(("read", "release", "restore"), ONE),
-    "acquire": LEASE,
+    **dict.fromkeys(("acquire", "renew"), LEASE),
     "apply": {**ONE, "setting": dict},
-    "renew": LEASE,
     "hold": {**ONE, "setting": dict, "valid_for_s": NUMBER},
 }
 """Verb to its fields, all of them demanded, and of what kind each is."""

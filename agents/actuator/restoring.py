@@ -15,9 +15,8 @@ log = logging.getLogger(__name__)
 
 Wanted = Mapping[str, Any]
 """Knob to value; None is as it was found."""
-RETRY_S = 1.0
-"""The first wait before what failed is tried again; it doubles up to a minute."""
-LONGEST_RETRY_S = 60.0
+RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
+"""The first wait before what failed is tried again; it doubles up to the longest."""
 RESTORE = "run `jouletune actuator restore"
 LATE = "a write that hung may still be done; it is put back again after that"
 
@@ -258,7 +257,8 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
 
     def narrows(item: tuple[str, Any]) -> bool:
         before, target = shown.get(item[0]), item[1]
-        return target is not None and (before is None or before >= target)
+        numbers = {type(before), type(target)} <= {int, float}
+        return target is not None and not (numbers and before < target)
 
     return sorted(targets.items(), key=narrows)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.devices import fake
+from agents.devices.fake import knobs as fake
 from tests.chaos.points import Points
 from tests.chaos.scripts import SCRIPTS
 from tests.chaos.theatre import (

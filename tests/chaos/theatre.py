@@ -18,7 +18,7 @@ from agents.actuator.driver import DriverProcess, KnobDriver
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import COPIES, RestoreJournal
 from agents.actuator.main import ActuatorService, serve
-from agents.devices import fake
+from agents.devices.fake import knobs as fake
 from tests.actuation import actuator_of, listening
 from tests.chaos.points import (
     CountedDisk,

@@ -67,8 +67,7 @@ class NvidiaKnobs:
     @property
     def epoch(self) -> str:
         """The driver's version and the kernel's number for its module: both differ after a reload."""
-        module = [path.stat().st_ino for path in self._modules.glob("nvidia")]
-        return f"{self._call(driver_version)}/{module}"
+        return f"{self._call(driver_version)}/{[p.stat().st_ino for p in self._modules.glob('nvidia')]}"
 
     @cached_property
     def _offered(self) -> Mapping[str, tuple[Value, ...]]:
@@ -80,11 +79,9 @@ class NvidiaKnobs:
 
     def read(self) -> Mapping[str, Value | None]:
         """Return the power limit in watts, and None for clock locks. A limit it has not is left out."""
-        values: dict[str, Value | None] = dict.fromkeys(LOCKS)
         mw = self._told(pynvml.nvmlDeviceGetPowerManagementLimit)
-        if mw is not None:
-            values[LIMIT] = mw / 1000.0 if mw % 1000 else mw // 1000
-        return values
+        limit = {} if mw is None else {LIMIT: mw / 1000.0 if mw % 1000 else mw // 1000}
+        return {**dict.fromkeys(LOCKS), **limit}
 
     def write(self, knob: str, value: Value) -> None:
         """Set a knob; a lock is requested here, and only the clock under load shows it in force.
@@ -101,8 +98,7 @@ class NvidiaKnobs:
     def reset(self, knob: str) -> None:
         """Unlock a clock, or set the default power limit."""
         if knob == LIMIT:
-            default_mw = self._call(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
-            self._call(pynvml.nvmlDeviceSetPowerManagementLimit, default_mw)
+            self.write(knob, self._call(pynvml.nvmlDeviceGetPowerManagementDefaultLimit) / 1000.0)
         else:
             self._call(getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
 

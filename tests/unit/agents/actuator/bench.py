@@ -13,7 +13,7 @@ from agents.actuator.device import Peer
 from agents.actuator.driver import Value
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import COPIES, RestoreJournal
-from agents.devices import fake
+from agents.devices.fake import knobs as fake
 from tests.actuation import Direct, DirectHand, actuator_of
 
 GPU, OTHER = "GPU-1", "GPU-2"

@@ -13,7 +13,7 @@ from typing import Any
 
 import agents
 from agents.actuator.client import ActuatorClient
-from agents.devices import fake
+from agents.devices.fake import knobs as fake
 from tests.actuation import answers
 
 GPU = "GPU-1"

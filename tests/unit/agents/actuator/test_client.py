@@ -13,7 +13,7 @@ from agents.actuator.client import RemoteKnobs, open_remote
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import listen
-from agents.devices import fake
+from agents.devices.fake import knobs as fake
 from agents.target.side import Side
 from agents.target.target import Target
 from tests.actuation import DirectHand, actuator_of

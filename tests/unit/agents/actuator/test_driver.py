@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agents.actuator.driver import MOST_LINGERING, DriverProcess, KnobDriver, Value
-from agents.devices import fake
-from agents.devices.fake import FakeKnobs
+from agents.devices.fake import knobs as fake
+from agents.devices.fake.knobs import FakeKnobs
 from tuner.core import ActuationError, DeviceLost
 
 GPU = "GPU-1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agents.actuator.journal import COPIES, STAY
-from agents.devices import fake
+from agents.devices.fake import knobs as fake
 from tests.unit.agents.actuator.bench import (
     CLOCK,
     FACTORY,

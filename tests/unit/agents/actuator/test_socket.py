@@ -21,7 +21,7 @@ from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import MOST_PEERS, RESERVED, ActuatorService, listen
 from agents.actuator.requests import LONGEST_LINE, VERBS, parse
-from agents.devices import fake
+from agents.devices.fake import knobs as fake
 from tests.actuation import DirectHand, actuator_of
 from tuner.core import InvalidInput
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.devices import fake
-from agents.devices.fake import FakeKnobs, discover
+from agents.devices.fake import knobs as fake
+from agents.devices.fake.knobs import FakeKnobs, discover
 from tests.contracts.drivers import DriverContract
 from tuner.core import ActuationError, DeviceLost
 

@@ -1,0 +1,135 @@
+"""Knobs that are files of the kernel under /sys, as root writes them.
+
+Sources: the kernel's Documentation/admin-guide/pm/cpufreq.rst. Ours: a clock knob is a ceiling over all
+clock domains of one ladder, so that what idles still slows down by itself; where a driver has a range in
+place of a table, the ladder goes in steps of 100 MHz.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.actuator.driver import Value
+from tuner.errors import ActuationError
+
+CPU_CLOCK = "cpu.max_mhz"
+POLICIES = "sys/devices/system/cpu/cpufreq/policy*"
+KHZ, STEP_KHZ = 1000, 100_000
+REFUSED = "is a floor above that, or has the actuator no drop-in for this device?"
+
+
+@dataclass(frozen=True, slots=True)
+class FileKnob:
+    """One knob: files that are written alike, and the values offered, ascending.
+
+    `unit` is how many of the files' units make one of the knob's; 0: it is a text. Files that stand at
+    different values are told, and can be written, as one text of all. Every method raises ActuationError.
+    """
+
+    files: Sequence[Path]
+    values: tuple[Value, ...]
+    unit: int = 0
+
+    def read(self) -> Value | None:
+        """Return what the files say."""
+        shown = [scaled(int(t), self.unit) if self.unit else t for t in map(told, self.files)]
+        return shown[0] if len({*shown}) == 1 else " ".join(map(str, shown))
+
+    def write(self, value: Value) -> None:
+        """Write all files, each for itself: one that refuses stops no other."""
+        texts, failures = str(value).split(), list[str]()
+        for file, text in zip(self.files, texts * (len(self.files) // len(texts)), strict=True):
+            try:
+                file.write_text(str(round(float(text) * self.unit)) if self.unit else text)
+            except OSError as error:
+                failures.append(f"{file} does not take {text}: {error.strerror}")
+        if failures:
+            raise ActuationError("; ".join(failures), hint=REFUSED)
+
+    def reset(self) -> None:
+        """Write what throttles nobody: the word `performance`, or the greatest value."""
+        self.write("performance" if "performance" in self.values else self.values[-1])
+
+
+@dataclass(frozen=True)
+class FileKnobs:
+    """A device whose knobs are files; a KnobDriver. The kernel forgets nothing until its next start.
+
+    `knobs` are those that such devices may have, `offered` those that this one has.
+    """
+
+    uuid: str
+    board: str
+    knobs: Sequence[str]
+    offered: Mapping[str, FileKnob]
+    epoch: str = "files"
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        """Return the knobs that can be written and their supported values, ascending."""
+        return {name: knob.values for name, knob in self.offered.items()}
+
+    def read(self) -> Mapping[str, Value | None]:
+        """Return each knob's value in force; None where the hardware does not tell it."""
+        return {name: knob.read() for name, knob in self.offered.items()}
+
+    def write(self, knob: str, value: Value) -> None:
+        """Set a knob to a supported value, or to one that `read` told before."""
+        self.offered[knob].write(value)
+
+    def reset(self, knob: str) -> None:
+        """Put a knob where it throttles nobody."""
+        self.offered[knob].reset()
+
+
+def told(file: Path) -> str:
+    """Return what a file says, without the NUL of a device tree. Raises ActuationError."""
+    try:
+        return file.read_text().strip("\0\n ")
+    except (OSError, ValueError) as error:
+        raise ActuationError(f"cannot read {file}: {error}") from error
+
+
+def numbers(*files: Path) -> list[int]:
+    """Return the whole numbers in files, ascending; none where one of them does not answer."""
+    with suppress(ActuationError):
+        return sorted({int(n) for file in files for n in re.findall(r"\d+", told(file))})
+    return []
+
+
+def scaled(number: int, unit: int) -> int | float:
+    """Return a number in a greater unit, whole where it is."""
+    return number / unit if number % unit else number // unit
+
+
+def ceiling(files: Sequence[Path], ladder: Sequence[int], floor: str, unit: int) -> FileKnob:
+    """Return the knob over files that limit a clock; `floor` is the file beside that limits it from below.
+
+    What is under a floor that is set is not offered: the kernel would refuse it.
+    """
+    least = max(numbers(*(file.with_name(floor) for file in files)), default=0)
+    return FileKnob(files, tuple(scaled(n, unit) for n in ladder if n >= least), unit)
+
+
+def span(ends: Sequence[int], step: int = STEP_KHZ) -> list[int]:
+    """Return the ladder from the first to the last of these numbers, nothing where there are none."""
+    return [*range(ends[0], ends[-1], step), ends[-1]] if ends else []
+
+
+def cpu_clocks(root: Path) -> dict[str, FileKnob]:
+    """Return the knob over the clocks of all CPUs, or one for each ladder, named after its first policy.
+
+    A policy that does not answer has no CPU at work, and is left alone.
+    """
+    ladders: dict[tuple[int, ...], list[Path]] = {}
+    for policy in sorted(root.glob(POLICIES), key=lambda path: int(path.name[len("policy") :])):
+        ends = numbers(policy / "cpuinfo_min_freq", policy / "cpuinfo_max_freq")
+        ladder = tuple(numbers(policy / "scaling_available_frequencies") or span(ends))
+        if ladder and numbers(policy / "scaling_max_freq"):
+            ladders.setdefault(ladder, []).append(policy / "scaling_max_freq")
+    found: dict[str, FileKnob] = {}
+    for ladder, files in ladders.items():
+        name = CPU_CLOCK + f".{files[0].parent.name[len('policy') :]}" * (len(ladders) > 1)
+        found[name] = ceiling(files, ladder, "scaling_min_freq", KHZ)
+    return found

@@ -1,0 +1,1 @@
+"""Jetson boards. Imports nothing: the root process loads `knobs` from below."""

@@ -1,0 +1,78 @@
+"""What root writes to a Jetson board: the ceilings of GPU and CPU clocks, and a lock of the memory's.
+
+Sources: the kernel's drivers/devfreq/devfreq.c (a limit past the other is refused), NVIDIA's Jetson Linux
+guide and jetson_clocks for the files; that values outside the tables are rounded is what users report.
+Ours: only values of the live tables are written; a lock is read back, and told as set by nobody while it
+is off. Left out: Thor's memory clock, for which no file at run time is known.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.actuator import sysfs
+from agents.actuator.driver import Value
+from agents.actuator.sysfs import FileKnob, numbers, told
+from tuner.errors import ActuationError
+
+GPU, MEMORY = "gpu.clock_mhz", "gpu.mem_clock_mhz"
+KNOBS = (GPU, MEMORY, sysfs.CPU_CLOCK)
+CHIPS = ("gp10b", "gv11b", "ga10b", "gb10b", "gpu-gpc", "gpu")
+"""What a GPU's devfreq node has in its name; Thor has another one, for video."""
+BPMP = "sys/kernel/debug/bpmp/debug"
+HZ = 1_000_000
+LATE_S = 10.0
+"""The GPU's node may appear so long after the boot has come to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLock(FileKnob):
+    """The memory's clock: None while the firmware chooses it. A knob of one file, `rate`."""
+
+    def read(self) -> Value | None:
+        """Return the clock that is locked, in MHz."""
+        return FileKnob.read(self) if self.switch.read() != "0" else None
+
+    def write(self, value: Value | None) -> None:
+        """Lock the clock, or let go of it. Raises ActuationError where that is not what it then is."""
+        self.switch.write("0" if value is None else "1")
+        if value is not None:
+            FileKnob.write(self, value)
+        if self.read() != value:
+            raise ActuationError(f"the memory's clock is {self.read()} MHz, not {value}")
+
+    def reset(self) -> None:
+        """Leave the clock to the firmware."""
+        self.write(None)
+
+    @property
+    def switch(self) -> FileKnob:
+        """Whether it is locked."""
+        return FileKnob([self.files[0].with_name("mrq_rate_locked")], ())
+
+
+def discover(path: str = "/") -> list[sysfs.FileKnobs]:
+    """Return the board at `path`, none where it is another. Raises ActuationError."""
+    root = Path(path)
+    tree = root / "proc/device-tree"
+    if not tree.exists() or "nvidia,tegra" not in told(tree / "compatible"):
+        return []
+    until = time.monotonic() + LATE_S
+    while not (nodes := gpus(root)) and time.monotonic() < until:
+        time.sleep(0.1)
+    offered = sysfs.cpu_clocks(root)
+    for node in nodes[:1]:
+        ladder = numbers(node / "available_frequencies")
+        offered[GPU] = sysfs.ceiling([node / "max_freq"], ladder, "min_freq", HZ)
+    most = max(numbers(root / BPMP / "clk/emc/max_rate"), default=0)
+    rates = [khz * sysfs.KHZ for khz in numbers(root / BPMP / "emc/possible_rates")]
+    clocks = tuple(sysfs.scaled(rate, HZ) for rate in rates if rate <= most)
+    if clocks:
+        offered[MEMORY] = MemoryLock([root / BPMP / "clk/emc/rate"], clocks, HZ)
+    return [sysfs.FileKnobs("jetson", told(tree / "model"), (*KNOBS, *offered), offered)]
+
+
+def gpus(root: Path) -> list[Path]:
+    """Return the GPU's devfreq nodes, the one that computes first."""
+    nodes = sorted(root.glob("sys/class/devfreq/*"))
+    return [node for chip in CHIPS for node in nodes if chip in node.name]

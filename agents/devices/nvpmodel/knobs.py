@@ -1,0 +1,77 @@
+"""What root sets of a Jetson board's power mode, through NVIDIA's own nvpmodel.
+
+Sources: NVIDIA's Jetson Linux guide on nvpmodel and its configuration. A mode that powers other parts of
+the GPU off than the present one needs a reboot: it is not offered, and nvpmodel's question is answered
+with no. Apart from the clocks (`jetson`), as a mode sets all of them.
+"""
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from agents.actuator.driver import Value
+from tuner.errors import ActuationError
+
+MODE = "board.power_mode"
+PROGRAM, CONFIGURATION = "usr/sbin/nvpmodel", "etc/nvpmodel.conf"
+DEADLINE_S = 4.0
+BLOCK = re.compile(r"< *POWER_MODEL +ID=(\d+) +NAME=(\S+) *>([^<]*)")
+DEFAULT = re.compile(r"< *PM_CONFIG +DEFAULT=(\d+) *>")
+GATED = re.compile(r"^\s*(\w+ \w*PG_MASK\w* +\w+)", re.MULTILINE)
+"""What a mode powers off for good, until the next boot."""
+
+
+class PowerModes:
+    """A board's power modes; a KnobDriver. Every method raises ActuationError."""
+
+    uuid, knobs, epoch = "nvpmodel", (MODE,), "files"
+
+    def __init__(self, root: Path) -> None:
+        """Take a board whose files are at `root`."""
+        self._program = root / PROGRAM
+        text = (root / CONFIGURATION).read_text()
+        self._modes = {name: (number, body) for number, name, body in BLOCK.findall(text)}
+        self._default = next(iter(DEFAULT.findall(text)), "")
+        self.board = (root / "proc/device-tree/model").read_text().strip("\0\n")
+
+    def ranges(self) -> Mapping[str, tuple[Value, ...]]:
+        """Return the modes that need no reboot."""
+        gated = {name: {*GATED.findall(body)} for name, (_, body) in self._modes.items()}
+        now = gated.get(str(self.read()[MODE]))
+        return {MODE: tuple(sorted(name for name in gated if gated[name] == now))}
+
+    def read(self) -> Mapping[str, Value | None]:
+        """Return the present mode."""
+        shown = re.search(r"NV Power Mode: *(\S+)", self._asked("-q"))
+        if not shown:
+            raise ActuationError(f"{self._program} -q tells no mode")
+        return {MODE: shown[1]}
+
+    def write(self, knob: str, value: Value) -> None:
+        """Set a mode; one that would reboot the board is refused."""
+        if value not in self._modes:
+            raise ActuationError(f"there is no power mode {value!r}", hint=", ".join(self._modes))
+        said = self._asked("-m", self._modes[str(value)][0])
+        if self.read()[knob] != value:
+            raise ActuationError(f"the mode {value} was not set: {said.strip()[-200:]}")
+
+    def reset(self, knob: str) -> None:
+        """Set the mode that the board starts with."""
+        named = (name for name, (number, _) in self._modes.items() if number == self._default)
+        self.write(knob, next(named, ""))
+
+    def _asked(self, *arguments: str) -> str:
+        try:
+            return subprocess.run(
+                [self._program, *arguments],
+                input="NO\n", capture_output=True, text=True, timeout=DEADLINE_S, check=True,
+            ).stdout  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ActuationError(f"{self._program}: {error}") from error
+
+
+def discover(path: str = "/") -> Sequence[PowerModes]:
+    """Return the board at `path`, none where nothing sets its modes. Raises ActuationError."""
+    root = Path(path)
+    return [PowerModes(root)] if (root / PROGRAM).exists() else []
