@@ -53,7 +53,7 @@ class FileKnob:
         self.write("performance" if "performance" in self.values else self.values[-1])
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FileKnobs:
     """A device whose knobs are files; a KnobDriver. The kernel forgets nothing until its next start.
 

@@ -36,7 +36,7 @@ class DriverContract:
             readable = driver.read()[knob] is not None
             value = other_value(driver, knob)
             driver.write(knob, value)
-            assert driver.read()[knob] == (value if readable else None)
+            assert driver.read()[knob] in ((value,) if readable else (value, None))
 
     def test_what_was_read_can_be_written_back(self, driver: KnobDriver) -> None:
         found = dict(driver.read())
@@ -48,8 +48,9 @@ class DriverContract:
 
     def test_a_float_that_equals_a_value_is_that_value(self, driver: KnobDriver) -> None:
         for knob, values in driver.ranges().items():
-            driver.write(knob, float(values[0]))
-            assert driver.read()[knob] in (values[0], None)
+            if not isinstance(values[0], str):
+                driver.write(knob, float(values[0]))
+                assert driver.read()[knob] in (values[0], None)
 
     def test_a_reset_goes_back_to_the_default_however_often(self, driver: KnobDriver) -> None:
         for knob in driver.ranges():

@@ -1,0 +1,180 @@
+"""Files that behave like the kernel's: limits that refuse, values that are rounded, counters that wrap.
+
+Sources: drivers/devfreq/devfreq.c, drivers/cpufreq/cpufreq.c and drivers/powercap/powercap_sys.c of the
+kernel; what NVIDIA's firmware does with a locked memory clock is from public scripts. Never compared with
+a real board.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Tell = Callable[[], object]
+Take = Callable[[str], None]
+
+
+class Refused(OSError):
+    """What the kernel answers to a write that it does not take."""
+
+    def __init__(self, number: int = errno.EINVAL) -> None:
+        super().__init__(number, "refused")
+
+
+@dataclass
+class Node:
+    """One file: what it tells, and what it does with what is written; None: read-only."""
+
+    tell: Tell
+    take: Take | None = None
+    mode: int = 0o644
+
+    def read(self) -> bytes:
+        return f"{self.tell()}\n".encode()
+
+    def write(self, text: str) -> None:
+        if self.take is None:
+            raise Refused(errno.EACCES)
+        self.take(text.strip())
+
+
+def fixed(value: object, mode: int = 0o444) -> Node:
+    """Return a file that says one thing for ever."""
+    return Node(lambda: value, None, mode)
+
+
+def whole(text: str) -> int:
+    """Return a written number. Raises Refused."""
+    try:
+        return int(text)
+    except ValueError:
+        raise Refused from None
+
+
+@dataclass
+class Limits:
+    """A clock between two limits, in the files' units; `cap` is a policy's that clamps without a word.
+
+    With a `table`, a value outside it is silently rounded up.
+    """
+
+    least: int
+    most: int
+    table: Sequence[int] = ()
+    cap: int = 0
+    low: int = 0
+    high: int = 0
+
+    def __post_init__(self) -> None:
+        self.low, self.high = self.low or self.least, self.high or self.most
+
+    @property
+    def ceiling(self) -> int:
+        """The limit in force."""
+        return min(self.high, self.cap) if self.cap else self.high
+
+    def set_low(self, text: str) -> None:
+        value = self._rounded(whole(text) or self.least)
+        if value > self.high:
+            raise Refused
+        self.low = value
+
+    def set_high(self, text: str) -> None:
+        value = self._rounded(whole(text) or self.most)
+        if value < self.low:
+            raise Refused
+        self.high = value
+
+    def _rounded(self, value: int) -> int:
+        above = [step for step in self.table if step >= value]
+        value = above[0] if above else value
+        return min(max(value, self.least), self.most)
+
+    def nodes(self, folder: str, low: str, high: str) -> dict[str, Node]:
+        """Return the two files of the limits."""
+        return {
+            f"{folder}/{low}": Node(lambda: self.low, self.set_low),
+            f"{folder}/{high}": Node(lambda: self.ceiling, self.set_high),
+        }
+
+
+@dataclass
+class Words:
+    """A choice among words, like a governor."""
+
+    offered: Sequence[str]
+    word: str
+
+    def take(self, text: str) -> None:
+        if text not in self.offered:
+            raise Refused
+        self.word = text
+
+    def node(self) -> Node:
+        return Node(lambda: self.word, self.take)
+
+
+@dataclass
+class MemoryClock:
+    """The memory's clock in the firmware's hands, until it is locked; a locked one is rounded down."""
+
+    rates: Sequence[int]
+    chosen: int
+    locked: bool = False
+    asked: int = 0
+
+    @property
+    def rate(self) -> int:
+        return self.asked if self.locked and self.asked else self.chosen
+
+    def lock(self, text: str) -> None:
+        self.locked = bool(whole(text))
+        self.asked = self.asked if self.locked else 0
+
+    def set_rate(self, text: str) -> None:
+        """Take a rate; without the lock the firmware goes on as before."""
+        under = [rate for rate in self.rates if rate <= whole(text)]
+        if self.locked:
+            self.asked = under[-1] if under else self.rates[0]
+
+    def nodes(self, folder: str) -> dict[str, Node]:
+        """Return the firmware's files; only root reads them."""
+        clock = f"{folder}/clk/emc"
+        return {
+            f"{clock}/rate": Node(lambda: self.rate, self.set_rate, 0o600),
+            f"{clock}/mrq_rate_locked": Node(lambda: int(self.locked), self.lock, 0o600),
+            f"{clock}/min_rate": fixed(self.rates[0], 0o400),
+            f"{clock}/max_rate": fixed(self.rates[-1], 0o400),
+            f"{folder}/emc/possible_rates": fixed(
+                " ".join(str(rate // 1000) for rate in self.rates) + " (kHz)", 0o400
+            ),
+        }
+
+
+@dataclass
+class Counter:
+    """An energy counter in microjoules, which starts again past its range."""
+
+    joules: Callable[[], float]
+    range_uj: int
+    begin_uj: int = 0
+
+    def tell(self) -> int:
+        return (self.begin_uj + int(self.joules() * 1e6)) % (self.range_uj + 1)
+
+
+@dataclass
+class PowerLimit:
+    """One of a package's power limits in microwatts; more than the hardware can is clamped."""
+
+    limit_uw: int
+    most_uw: int
+
+    def take(self, text: str) -> None:
+        if whole(text) < 0:
+            raise Refused
+        self.limit_uw = min(whole(text), 4 * self.most_uw)
+
+    def node(self) -> Node:
+        return Node(lambda: self.limit_uw, self.take)

@@ -1,0 +1,73 @@
+"""A board that a test has mounted, and how it reaches behind its files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+HERE = Path(__file__).parents[2]
+START_S, STOP_S = 60.0, 20.0
+
+
+@dataclass
+class MountedBoard:
+    """A mounted board: its files are under `root`, its other side at `url`."""
+
+    name: str
+    root: Path
+    url: str
+    http: httpx.Client
+
+    def do(self, **what: object) -> None:
+        """Do something behind the kernel's back: `faults`, `reset`, `manual`, `write`, `pass_s`."""
+        assert self.http.post(f"{self.url}/board", json=what).status_code == 200
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What the board is at: `energy_j`, `items`, `celsius`, and the files `altered`."""
+        found: Mapping[str, Any] = self.http.get(f"{self.url}/board").json()
+        return found
+
+    @property
+    def altered(self) -> Mapping[str, str]:
+        """The files that are not as they were found."""
+        found: Mapping[str, str] = self.told["altered"]
+        return found
+
+    def file(self, pattern: str) -> Path:
+        """Return the first file of a pattern under the root."""
+        return next(iter(sorted(self.root.glob(pattern))))
+
+
+@contextmanager
+def mounted(name: str, folder: Path) -> Iterator[MountedBoard]:
+    """Mount a board in a process of its own; skip the test where nothing can be mounted."""
+    if not Path("/dev/fuse").exists() or shutil.which("fusermount3") is None:
+        pytest.skip("boards are FUSE file systems: needs /dev/fuse and the Debian package fuse3")
+    pytest.importorskip("mfusepy")
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "tests.boards.serve", name, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE) as served:
+        assert served.stdout is not None
+        port = served.stdout.readline().strip()
+        try:
+            until = time.monotonic() + START_S
+            while not (folder / "proc").is_dir():
+                assert served.poll() is None and time.monotonic() < until, f"{name} is not mounted"
+                time.sleep(0.02)
+            with httpx.Client(trust_env=False) as http:
+                yield MountedBoard(name, folder, f"http://127.0.0.1:{port}", http)
+        finally:
+            subprocess.run(["fusermount3", "-u", "-z", str(folder)], check=False)
+            served.terminate()
+            served.wait(STOP_S)

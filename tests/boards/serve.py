@@ -1,0 +1,177 @@
+"""A board as a process: `python -m tests.boards.serve NAME FOLDER` mounts it and tells its HTTP port.
+
+Over HTTP it is the workload, too (`GET /config`, `POST /config`, `GET /metrics`), and what is done to it
+behind the kernel's back: `GET /board`, `POST /board`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import sys
+import threading
+import time
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import mfusepy
+
+from tests.boards.kernel import Node, Refused
+from tests.boards.trees import LAYOUTS, Board, board
+from tests.integration.spoken import Spoken
+
+BATCHES = (1, 2, 4, 8, 16)
+
+
+class Files(mfusepy.Operations):  # type: ignore[misc]
+    """The board's files. What was opened keeps what it said at its first read."""
+
+    use_ns = True
+
+    def __init__(self, shown: Board, lock: threading.RLock) -> None:
+        self.board, self._alone = shown, lock
+        self.began = time.monotonic()
+        self._opened: dict[int, bytes] = {}
+        self._next = 0
+
+    def node(self, path: str) -> Node | None:
+        """Return the file there; None where there is none, or not yet."""
+        layout = LAYOUTS.get(self.board.name)
+        late = layout is not None and f"/devfreq/{layout.gpu}" in path
+        if late and layout and time.monotonic() - self.began < layout.late_s:
+            return None
+        return None if self.board.faults.get(path) == "gone" else self.board.nodes.get(path)
+
+    def folder(self, path: str) -> set[str]:
+        """Return the names in a folder."""
+        inside = path.rstrip("/") + "/"
+        paths = [p for p in self.board.nodes if p.startswith(inside) and self.node(p)]
+        return {p[len(inside) :].split("/")[0] for p in paths}
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        with self._alone:
+            if node := self.node(path):
+                return {"st_mode": stat.S_IFREG | node.mode, "st_nlink": 1, "st_size": 4096}
+            if path == "/" or self.folder(path):
+                return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
+        raise mfusepy.FuseOSError(errno.ENOENT)
+
+    def readdir(self, path: str, fh: int) -> list[str]:
+        with self._alone:
+            return [".", "..", *sorted(self.folder(path))]
+
+    def open(self, path: str, flags: int) -> int:
+        self._next += 1
+        return self._next
+
+    def release(self, path: str, fh: int) -> int:
+        self._opened.pop(fh, None)
+        return 0
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        with self._alone:
+            if fh not in self._opened:
+                self._opened[fh] = self._told(path)
+            return self._opened[fh][offset : offset + size]
+
+    def _told(self, path: str) -> bytes:
+        fault, node = self.board.faults.get(path), self.node(path)
+        if node is None or fault == "gone":
+            raise mfusepy.FuseOSError(errno.ENOENT)
+        if fault == "refuse":
+            raise mfusepy.FuseOSError(errno.EIO)
+        self.board.machine.advance()
+        return f"{fault['stuck']}\n".encode() if isinstance(fault, dict) else node.read()
+
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        with self._alone:
+            fault, node = self.board.faults.get(path), self.node(path)
+            if fault in ("refuse", "readonly") or node is None:
+                raise mfusepy.FuseOSError(errno.EROFS if fault == "readonly" else errno.EIO)
+            self.board.machine.advance()
+            try:
+                if not isinstance(fault, dict):
+                    node.write(data.decode())
+            except Refused as refused:
+                raise mfusepy.FuseOSError(refused.errno or errno.EINVAL) from None
+            return len(data)
+
+    def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+        return 0
+
+
+class Door(ThreadingHTTPServer):
+    """The board's HTTP side."""
+
+    daemon_threads = True
+    board: Board
+    lock: threading.RLock
+
+
+class Handler(Spoken):
+    """One connection."""
+
+    server: Door
+
+    def do_GET(self) -> None:
+        with self.server.lock:
+            machine = self.server.board.machine
+            if self.path == "/config":
+                return self.answer(200, {"batch": machine.batch})
+            if self.path == "/board":
+                machine.advance()
+                told = {
+                    "energy_j": machine.energy_j,
+                    "items": machine.items,
+                    "celsius": machine.celsius,
+                }
+                return self.answer(200, {**told, "altered": self.server.board.altered})
+            text = machine.metrics().encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_POST(self) -> None:
+        asked: dict[str, Any] = json.loads(self.body())
+        with self.server.lock:
+            board, machine = self.server.board, self.server.board.machine
+            machine.advance()
+            if self.path == "/config":
+                if asked.get("batch") not in BATCHES:
+                    return self.answer(422, {})
+                machine.batch = asked["batch"]
+                return self.answer(200, {"batch": machine.batch})
+            if "faults" in asked:
+                board.faults.update(asked["faults"])
+            if asked.get("reset"):
+                board.reset()
+            if asked.get("manual"):
+                machine.take_by_hand()
+            for path, text in asked.get("write", {}).items():
+                board.nodes[path].write(text)
+            if "pass_s" in asked:
+                machine.pass_s(asked["pass_s"])
+            self.answer(200, {})
+
+
+def main(name: str, folder: Path) -> None:
+    """Mount a board, tell the port on standard output, and serve until unmounted."""
+    shown, lock = board(name), threading.RLock()
+    door = Door(("127.0.0.1", 0), Handler)
+    door.board, door.lock = shown, lock
+    threading.Thread(target=door.serve_forever, daemon=True).start()
+    files = Files(shown, lock)
+    sys.stdout.write(f"{door.server_address[1]}\n")
+    sys.stdout.flush()
+    mfusepy.FUSE(
+        files, str(folder), foreground=True, direct_io=True, nothreads=True,
+        default_permissions=True, allow_other=os.geteuid() == 0,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

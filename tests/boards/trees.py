@@ -1,0 +1,497 @@
+"""The machines that are mounted: which files each has, over one physics.
+
+Tables of clocks are those of the public configuration scripts named in the simulators' presets, thinned;
+the layouts are from NVIDIA's guides and the kernel's documentation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from agents.devices.simulated.physics import Chip, Curve, OperatingPoint, Pace, Thermal, Unit, Work
+from agents.devices.simulated.presets import ORIN, TX2, TX2_GPU_MHZ
+from tests.boards.kernel import (
+    Counter,
+    Limits,
+    MemoryClock,
+    Node,
+    PowerLimit,
+    Words,
+    fixed,
+)
+from tests.boards.machine import Machine, faster
+
+CPUFREQ = "/sys/devices/system/cpu/cpufreq"
+BPMP = "/sys/kernel/debug/bpmp/debug"
+SPEED = 8.0
+"""A board is so many times faster than its preset: shares and limits are relative, and time is real."""
+
+
+@dataclass
+class Board:
+    """A mounted machine. `reset` puts every file back to how it began; `faults` break files by path.
+
+    A fault is `refuse` (EIO), `readonly` (EROFS), `gone` (ENOENT), or `{"stuck": TEXT}`: what is written
+    there has no effect and TEXT is told.
+    """
+
+    name: str
+    machine: Machine
+    nodes: dict[str, Node]
+    faults: dict[str, Any] = field(default_factory=dict)
+    state: tuple[Any, ...] = ()
+    moved: int = 0
+
+    def __post_init__(self) -> None:
+        self.begin = self.snapshot()
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Return what the files say that can be written."""
+        return {path: node.read() for path, node in self.nodes.items() if node.take}
+
+    def reset(self) -> None:
+        self.faults.clear()
+        for limits in self.state:
+            vars(limits).update(self.originals[id(limits)])
+
+    def keep(self, *state: object) -> Board:
+        """Note what holds the state of the files, as it is now."""
+        self.state = state
+        self.originals = {id(s): dict(vars(s)) for s in state}
+        return self
+
+    @property
+    def altered(self) -> dict[str, str]:
+        """What differs from how it began."""
+        now = self.snapshot()
+        return {p: now[p].decode().strip() for p in now if now[p] != self.begin[p]}
+
+
+def policies(
+    limits: Sequence[Limits], cpus: int, extra: Callable[[Limits], Mapping[str, Node]]
+) -> dict[str, Node]:
+    """Return the cpufreq folders of CPUs that share policies evenly."""
+    nodes: dict[str, Node] = {}
+    each = cpus // len(limits)
+    for number, limit in enumerate(limits):
+        folder = f"{CPUFREQ}/policy{number * each}"
+        names = " ".join(str(number * each + n) for n in range(each))
+        nodes |= limit.nodes(folder, "scaling_min_freq", "scaling_max_freq")
+        nodes |= {f"{folder}/{name}": node for name, node in extra(limit).items()}
+        nodes |= {
+            f"{folder}/affected_cpus": fixed(names),
+            f"{folder}/related_cpus": fixed(names),
+            f"{folder}/cpuinfo_min_freq": fixed(limit.least),
+            f"{folder}/cpuinfo_max_freq": fixed(limit.most),
+            f"{folder}/scaling_cur_freq": Node(partial(getattr, limit, "ceiling")),
+        }
+        if limit.table:
+            nodes[f"{folder}/scaling_available_frequencies"] = fixed(
+                " ".join(map(str, limit.table))
+            )
+    return nodes
+
+
+SERVER = Chip(
+    gpu=Unit(max_mhz=1.0, watts_per_mhz=0.0, waiting=0.0, curve=Curve(1e9, 0.0)),
+    mem=Unit(max_mhz=2400, watts_per_mhz=0.008, waiting=0.4, curve=Curve(1e9, 0.0)),
+    cpu=Unit(max_mhz=3800, watts_per_mhz=0.022, waiting=0.3, curve=Curve(2000.0, 0.0004)),
+    idle_w=45.0,
+    thermal=Thermal(ambient_c=30.0, leak_w=8.0, leak_per_k=0.008, k_per_w=0.12, j_per_k=180.0),
+    overlap=0.0,
+    min_gpu_mhz=1.0,
+)
+SERVED = Work(
+    compute_fixed_ms=0.0,
+    compute_ms=0.0,
+    memory_fixed_ms=0.5,
+    memory_ms=0.3,
+    host_fixed_ms=1.0,
+    host_ms=1.2,
+)
+
+
+def zone(folder: str, name: str, counter: Counter) -> dict[str, Node]:
+    """Return a powercap zone that is only counted."""
+    return {
+        f"{folder}/name": fixed(name),
+        f"{folder}/energy_uj": Node(counter.tell, None, 0o400),
+        f"{folder}/max_energy_range_uj": fixed(counter.range_uj),
+    }
+
+
+def server(
+    name: str,
+    model: str,
+    limits: Sequence[Limits],
+    cpus: int,
+    words: Callable[[], Mapping[str, Words]],
+    *,
+    packages: int,
+    limited: bool,
+    uncore: bool,
+) -> Board:
+    """Return a server of one or two packages."""
+    range_uj = 262_143_328_850
+    caps = [PowerLimit(w, 125_000_000) for w in (125_000_000, 150_000_000) for _ in range(packages)]
+    mesh = [Limits(800_000, 2_400_000) for _ in range(packages)]
+    chosen = [words() for _ in limits]
+
+    def clocks() -> tuple[float, float, float, float]:
+        cap = min(c.limit_uw for c in caps) / 1e6 * packages if limited else math.inf
+        slowest = min(limit.ceiling for limit in limits) / 1000.0
+        fabric = min(m.ceiling for m in mesh) / 1000.0 if uncore else 2400.0
+        return 1.0, fabric, slowest, cap + 80.0
+
+    machine = Machine(SERVER, SERVED, clocks, batch=4)
+    by_limit = dict(zip(map(id, limits), chosen, strict=True))
+
+    def extra(limit: Limits) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        for file, choice in by_limit[id(limit)].items():
+            plural = (
+                "scaling_available_governors"
+                if file == "scaling_governor"
+                else "energy_performance_available_preferences"
+            )
+            found |= {file: choice.node(), plural: fixed(" ".join(choice.offered))}
+        return found
+
+    nodes = policies(limits, cpus, extra)
+    for p in range(packages):
+        folder = f"/sys/class/powercap/intel-rapl:{p}"
+        for part, (title, share) in {
+            "": (f"package-{p}", 0.8),
+            f":{p}:0": ("dram", 0.1),
+            f":{p}:1": ("core", 0.5),
+        }.items():
+            place = folder if not part else f"{folder.rpartition(':')[0]}{part}"
+            joules = lambda share=share: machine.energy_j * share / packages  # noqa: E731
+            nodes |= zone(place, title, Counter(joules, range_uj, begin_uj=range_uj - 5_000_000))
+        for number, (title, cap) in enumerate(
+            (("long_term", caps[p]), ("short_term", caps[packages + p]))
+        ):
+            if limited:
+                nodes |= {
+                    f"{folder}/constraint_{number}_name": fixed(title),
+                    f"{folder}/constraint_{number}_power_limit_uw": cap.node(),
+                    f"{folder}/constraint_{number}_max_power_uw": fixed(
+                        cap.most_uw if number == 0 else 0
+                    ),
+                }
+        if uncore:
+            die = f"/sys/devices/system/cpu/intel_uncore_frequency/package_{p:02}_die_00"
+            nodes |= mesh[p].nodes(die, "min_freq_khz", "max_freq_khz") | {
+                f"{die}/initial_min_freq_khz": fixed(800_000),
+                f"{die}/initial_max_freq_khz": fixed(2_400_000),
+            }
+    nodes |= {
+        "/proc/cpuinfo": fixed(f"processor\t: 0\nmodel name\t: {model}"),
+        "/proc/sys/kernel/osrelease": fixed("6.8.0"),
+        "/proc/stat": Node(lambda: f"cpu  {int(machine.now() * 100)} 0 0 1000000 0 0 0 0 0 0"),
+    }
+    board = Board(name, machine, nodes)
+    return board.keep(*limits, *caps, *mesh, *(w for ws in chosen for w in ws.values()))
+
+
+def xeon() -> Board:
+    """Return two sockets of intel_pstate: a range, one policy per CPU, RAPL limits, uncore."""
+
+    def words() -> Mapping[str, Words]:
+        return {
+            "scaling_governor": Words(("performance", "powersave"), "powersave"),
+            "energy_performance_preference": Words(
+                ("default", "performance", "balance_performance", "balance_power", "power"),
+                "balance_performance",
+            ),
+        }
+
+    limits = [Limits(800_000, 3_800_000) for _ in range(8)]
+    board = server(
+        "xeon", "Intel(R) Xeon(R) (fake)", limits, 8, words, packages=2, limited=True, uncore=True
+    )
+    board.nodes["/sys/devices/system/cpu/intel_pstate/status"] = fixed("active")
+    return board
+
+
+def epyc() -> Board:
+    """Return amd-pstate: a range with a least efficient clock; energy, no limits."""
+
+    def words() -> Mapping[str, Words]:
+        return {
+            "scaling_governor": Words(("performance", "powersave"), "performance"),
+            "energy_performance_preference": Words(
+                ("default", "performance", "power"), "performance"
+            ),
+        }
+
+    limits = [Limits(400_000, 3_700_000) for _ in range(4)]
+    board = server(
+        "epyc", "AMD EPYC (fake)", limits, 8, words, packages=1, limited=False, uncore=False
+    )
+    for number in range(0, 8, 2):
+        board.nodes[f"{CPUFREQ}/policy{number}/amd_pstate_lowest_nonlinear_freq"] = fixed(1_500_000)
+    return board
+
+
+def arm() -> Board:
+    """Return an Arm server: tables, two kinds of cores, no energy."""
+
+    def words() -> Mapping[str, Words]:
+        return {"scaling_governor": Words(("ondemand", "performance", "schedutil"), "schedutil")}
+
+    big = tuple(range(1_000_000, 3_000_001, 250_000))
+    little = tuple(range(600_000, 1_800_001, 200_000))
+    limits = [Limits(t[0], t[-1], t) for t in (big, big, little)]
+    board = server(
+        "arm", "Neoverse (fake)", limits, 12, words, packages=1, limited=False, uncore=False
+    )
+    board.nodes = {p: n for p, n in board.nodes.items() if "powercap" not in p}
+    board.begin = board.snapshot()
+    return board
+
+
+@dataclass(frozen=True, kw_only=True)
+class JetsonLayout:
+    """What differs from board to board: where files are, and the rails of its power monitors.
+
+    `rails` maps a sensor's address to the rails of its channels, each with its share of the board's power.
+    """
+
+    model: str
+    compatible: str
+    release: str
+    gpu: str
+    gpu_hz: tuple[int, ...]
+    memory_hz: tuple[int, ...]
+    cpu_khz: tuple[int, ...]
+    clusters: int
+    cpus: int
+    rails: Mapping[str, Sequence[tuple[str, float]]]
+    iio: bool = False
+    late_s: float = 0.0
+
+
+class Odd(Chip):
+    """A chip that the optimiser's laws do not know: other exponents, a memory clock with a best value."""
+
+    def pace(self, work: Work, point: OperatingPoint, gpu_mhz: float) -> Pace:
+        plain = super().pace(work, point, gpu_mhz)
+        share = point.mem_mhz / self.mem.max_mhz
+        stalls = 1.0 + 0.25 * math.exp(-(((share - 1.0) / 0.2) ** 2))
+        power = self.idle_w + (plain.power_w - self.idle_w) * (gpu_mhz / self.gpu.max_mhz) ** 0.7
+        return Pace(plain.step_s * stalls, power, gpu_mhz)
+
+
+def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: float = 1e9) -> Board:
+    """Return a Jetson board."""
+    gpu = Limits(layout.gpu_hz[0], layout.gpu_hz[-1], layout.gpu_hz)
+    clusters = [
+        Limits(layout.cpu_khz[0], layout.cpu_khz[-1], layout.cpu_khz)
+        for _ in range(layout.clusters)
+    ]
+    memory = MemoryClock(layout.memory_hz, layout.memory_hz[-1])
+    governors = [Words(("performance", "schedutil"), "schedutil") for _ in clusters]
+    by_limit = dict(zip(map(id, clusters), governors, strict=True))
+
+    def clocks() -> tuple[float, float, float, float]:
+        return (
+            gpu.ceiling / 1e6,
+            memory.rate / 1e6,
+            min(c.ceiling for c in clusters) / 1e3,
+            math.inf,
+        )
+
+    hot = layout.gpu_hz[len(layout.gpu_hz) // 2] / 1e6
+    machine = Machine(chip, work, clocks, hot_mhz=hot, trip_c=trip_c)
+    node = f"/sys/class/devfreq/{layout.gpu}"
+    nodes: dict[str, Node] = policies(
+        clusters,
+        layout.cpus,
+        lambda limit: {
+            "scaling_governor": by_limit[id(limit)].node(),
+            "scaling_available_governors": fixed("performance schedutil"),
+        },
+    )
+    nodes |= gpu.nodes(node, "min_freq", "max_freq") | {
+        f"{node}/available_frequencies": fixed(" ".join(map(str, layout.gpu_hz))),
+        f"{node}/cur_freq": Node(lambda: round(machine.point().gpu_mhz * 1e6)),
+        f"{node}/governor": fixed("nvhost_podgov"),
+        f"{node}/device/load": Node(lambda: 950),
+        "/sys/class/thermal/cooling_device0/type": fixed("gpu-throttle-alert"),
+        "/sys/class/thermal/cooling_device0/cur_state": Node(lambda: int(machine.hot)),
+        "/sys/class/thermal/thermal_zone0/type": fixed("gpu-thermal"),
+        "/sys/class/thermal/thermal_zone0/temp": Node(lambda: round(machine.celsius * 1000)),
+        "/proc/device-tree/model": fixed(layout.model + "\0"),
+        "/proc/device-tree/compatible": fixed(layout.compatible.replace(" ", "\0") + "\0"),
+        "/proc/device-tree/serial-number": fixed("1420000000000\0"),
+        "/etc/nv_tegra_release": fixed(layout.release),
+        "/proc/cpuinfo": fixed("processor\t: 0"),
+        "/proc/sys/kernel/osrelease": fixed("5.10.120-tegra"),
+        "/proc/stat": Node(lambda: f"cpu  {int(machine.now() * 100)} 0 0 1000000 0 0 0 0 0 0"),
+    }
+    if "Thor" not in layout.model:
+        nodes |= memory.nodes(BPMP) | {"/sys/kernel/nvpmodel_emc_cap/emc_iso_cap": fixed(0)}
+    board = Board(name, machine, nodes).keep(gpu, memory, *clusters, *governors)
+    for path, tell in _rails(layout, machine, board).items():
+        nodes[path] = tell
+    return board
+
+
+def _rails(layout: JetsonLayout, machine: Machine, board: Board) -> dict[str, Node]:
+    """Return the power monitors' files: 5 V, and a current that the power asks for."""
+    nodes: dict[str, Node] = {}
+
+    def ma(share: float) -> Callable[[], int]:
+        def tell() -> int:
+            machine.advance()
+            return round(machine.power_w * share / 5.0 * 1000.0)
+
+        return tell
+
+    for number, (address, rails) in enumerate(layout.rails.items()):
+        chip = f"/sys/bus/i2c/devices/{address}"
+        nodes[f"{chip}/name"] = fixed("ina3221x" if layout.iio else "ina3221")
+        for channel, (rail, share) in enumerate(rails):
+            if layout.iio:
+                folder = f"{chip}/iio:device{number}"
+                nodes |= {
+                    f"{folder}/rail_name_{channel}": fixed(rail),
+                    f"{folder}/in_voltage{channel}_input": fixed(5000),
+                    f"{folder}/in_current{channel}_input": Node(ma(share)),
+                }
+            else:
+                folder = f"{chip}/hwmon/hwmon{number + 3}"
+                nodes |= {
+                    f"{folder}/name": fixed("ina3221"),
+                    f"{folder}/samples": fixed(1),
+                    f"{folder}/update_interval": fixed(5),
+                    f"{folder}/in{channel + 1}_label": fixed(rail),
+                    f"{folder}/in{channel + 1}_input": fixed(5000),
+                    f"{folder}/curr{channel + 1}_input": Node(ma(share)),
+                }
+    return nodes
+
+
+def _hz(mhz: Sequence[float]) -> tuple[int, ...]:
+    return tuple(round(m * 1e6) for m in mhz)
+
+
+AGX_ORIN_RAILS = {
+    "1-0040": [("VDD_GPU_SOC", 0.6), ("VDD_CPU_CV", 0.15), ("VIN_SYS_5V0", 0.25)],
+    "1-0041": [("NC", 0.0), ("VDDQ_VDD2_1V8AO", 0.1), ("NC", 0.0)],
+}
+"""The second sensor's rail is fed by the first's: whoever adds it counts twice."""
+MODULE_RAILS = {"1-0040": [("VDD_IN", 1.0), ("VDD_CPU_GPU_CV", 0.6), ("VDD_SOC", 0.2)]}
+ORIN_CPU = (345_600, 652_800, 960_000, 1_267_200, 1_574_400, 1_881_600, 2_201_600)
+ORIN_GPU = _hz((114.75, 204, 306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300.5))
+
+LAYOUTS: Mapping[str, JetsonLayout] = {
+    "orin": JetsonLayout(
+        model="NVIDIA Jetson AGX Orin Developer Kit",
+        compatible="nvidia,p3737-0000+p3701-0000 nvidia,tegra234",
+        release="# R36 (release), REVISION: 4.0",
+        gpu="17000000.gpu",
+        gpu_hz=ORIN_GPU,
+        memory_hz=_hz((204, 665.6, 2133, 3199)),
+        cpu_khz=ORIN_CPU,
+        clusters=3,
+        cpus=12,
+        rails=AGX_ORIN_RAILS,
+    ),
+    "tx2": JetsonLayout(
+        model="quill",
+        compatible="nvidia,p2771-0000 nvidia,tegra186",
+        release="# R32 (release), REVISION: 7.1",
+        gpu="17000000.gp10b",
+        gpu_hz=_hz(TX2_GPU_MHZ),
+        memory_hz=_hz((40.8, 68, 102, 204, 408, 665.6, 800, 1062.4, 1331.2, 1600, 1866)),
+        cpu_khz=(345_600, 652_800, 960_000, 1_267_200, 1_574_400, 1_881_600, 2_035_200),
+        clusters=2,
+        cpus=6,
+        rails={
+            "0-0040": [("VDD_SYS_GPU", 0.4), ("VDD_SYS_SOC", 0.2), ("VDD_4V0_WIFI", 0.02)],
+            "0-0041": [("VDD_IN", 1.0), ("VDD_SYS_CPU", 0.15), ("VDD_SYS_DDR", 0.2)],
+        },
+        iio=True,
+    ),
+    "xavier-nx": JetsonLayout(
+        model="NVIDIA Jetson Xavier NX Developer Kit",
+        compatible="nvidia,p3449-0000+p3668-0000 nvidia,tegra194",
+        release="# R35 (release), REVISION: 4.1",
+        gpu="17000000.gv11b",
+        gpu_hz=_hz((114.75, 318.75, 522.75, 726.75, 930.75, 1109.25)),
+        memory_hz=_hz((204, 800, 1331.2, 1866)),
+        cpu_khz=(345_600, 960_000, 1_420_800, 1_907_200),
+        clusters=3,
+        cpus=6,
+        rails=MODULE_RAILS,
+    ),
+    "orin-jp5": JetsonLayout(
+        model="Jetson AGX Orin",
+        compatible="nvidia,p3737-0000+p3701-0000 nvidia,tegra234",
+        release="# R35 (release), REVISION: 4.1",
+        gpu="17000000.ga10b",
+        gpu_hz=ORIN_GPU,
+        memory_hz=_hz((204, 665.6, 2133, 3199)),
+        cpu_khz=ORIN_CPU,
+        clusters=3,
+        cpus=12,
+        rails=AGX_ORIN_RAILS,
+    ),
+    "orin-nano": JetsonLayout(
+        model="NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
+        compatible="nvidia,p3768-0000+p3767-0005-super nvidia,tegra234",
+        release="# R38 (release), REVISION: 2.0",
+        gpu="17000000.gpu",
+        gpu_hz=_hz((306, 408, 510, 612, 714, 816, 918, 1020)),
+        memory_hz=_hz((665.6, 2133, 3199)),
+        cpu_khz=(729_600, 1_036_800, 1_344_000, 1_728_000),
+        clusters=2,
+        cpus=6,
+        rails=MODULE_RAILS,
+        late_s=2.0,
+    ),
+    "thor": JetsonLayout(
+        model="NVIDIA Jetson AGX Thor Developer Kit",
+        compatible="nvidia,p4071-0000+p3834-0008 nvidia,tegra264",
+        release="# R38 (release), REVISION: 2.0",
+        gpu="gpu-gpc-0",
+        gpu_hz=_hz((315, 630, 945, 1260, 1575)),
+        memory_hz=_hz((665.6, 2133, 4266)),
+        cpu_khz=(972_000, 1_620_000, 2_601_000),
+        clusters=2,
+        cpus=14,
+        rails={
+            "1-0040": [("VDD_GPU", 0.4), ("VDD_CPU_SOC_MSS", 0.25), ("VIN_SYS_5V0", 0.25)],
+            "1-0044": [("VIN", 1.0)],
+        },
+    ),
+}
+"""The AGX Orin on JetPack 5 and 6, the Orin Nano on 7 (its GPU's node comes late); Thor's clocks are made
+up, as no table of it is public."""
+
+
+def _odd() -> Board:
+    names = ("gpu", "mem", "cpu", "idle_w", "thermal", "overlap", "min_gpu_mhz")
+    chip = Odd(**{name: getattr(ORIN.chip, name) for name in names})
+    hot = replace(chip, thermal=replace(chip.thermal, j_per_k=6.0))
+    return jetson("odd", LAYOUTS["orin"], hot, faster(ORIN.work("resnet50"), SPEED), trip_c=62.0)
+
+
+def board(name: str) -> Board:
+    """Return a fresh board of a name in `NAMES`."""
+    if name in SERVERS:
+        return SERVERS[name]()
+    if name == "odd":
+        return _odd()
+    preset = TX2 if name == "tx2" else ORIN
+    return jetson(name, LAYOUTS[name], preset.chip, faster(preset.work("resnet50"), SPEED))
+
+
+SERVERS: Mapping[str, Callable[[], Board]] = {"xeon": xeon, "epyc": epyc, "arm": arm}
+NAMES = (*SERVERS, *LAYOUTS, "odd")

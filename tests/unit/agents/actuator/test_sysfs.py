@@ -1,0 +1,123 @@
+"""Knobs that are files: what is read, written and refused, in plain folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.actuator.sysfs import FileKnob, cpu_clocks, numbers, scaled, span, told
+from tuner.errors import ActuationError
+
+
+def policy(root: Path, number: int, **files: object) -> Path:
+    folder = root / f"sys/devices/system/cpu/cpufreq/policy{number}"
+    folder.mkdir(parents=True)
+    for name, value in files.items():
+        (folder / name).write_text(f"{value}\n")
+    return folder
+
+
+def ranged(root: Path, number: int, low: int = 800_000, high: int = 1_250_000) -> Path:
+    return policy(
+        root,
+        number,
+        cpuinfo_min_freq=low,
+        cpuinfo_max_freq=high,
+        scaling_min_freq=low,
+        scaling_max_freq=high,
+    )
+
+
+def knob(folder: Path, *texts: str, unit: int = 1000) -> FileKnob:
+    files = [folder / str(n) for n in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    return FileKnob(files, (1, 2, 3), unit)
+
+
+class TestOneKnobOverFiles:
+    def test_files_that_agree_are_one_number(self, tmp_path: Path) -> None:
+        assert knob(tmp_path, "2000\n", "2000\n").read() == 2
+
+    def test_files_that_differ_are_one_text_that_can_be_written_back(self, tmp_path: Path) -> None:
+        both = knob(tmp_path, "2000", "3500")
+        found = both.read()
+        assert found == "2 3.5"
+        both.write(1)
+        assert [f.read_text() for f in both.files] == ["1000", "1000"]
+        both.write(found)
+        assert [f.read_text() for f in both.files] == ["2000", "3500"]
+
+    def test_words_are_written_as_they_are(self, tmp_path: Path) -> None:
+        governor = knob(tmp_path, "powersave", unit=0)
+        governor.write("performance")
+        assert governor.read() == "performance"
+
+    def test_one_file_that_refuses_stops_no_other_and_is_named(self, tmp_path: Path) -> None:
+        both = knob(tmp_path, "2000", "2000")
+        both.files[0].unlink()
+        both.files[0].mkdir()
+        with pytest.raises(ActuationError, match=f"{both.files[0]} does not take 1"):
+            both.write(1)
+        assert both.files[1].read_text() == "1000"
+
+    def test_a_reset_throttles_nobody(self, tmp_path: Path) -> None:
+        clock = knob(tmp_path, "1000")
+        clock.reset()
+        assert clock.read() == 3
+
+    def test_a_file_that_says_no_number_is_an_error_not_a_value(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="invalid literal"):
+            knob(tmp_path, "<unsupported>").read()
+
+
+class TestClocksOfAllCpus:
+    def test_a_range_becomes_a_ladder_with_both_ends(self, tmp_path: Path) -> None:
+        ranged(tmp_path, 0)
+        assert cpu_clocks(tmp_path)["cpu.max_mhz"].values == (800, 900, 1000, 1100, 1200, 1250)
+
+    def test_a_table_is_taken_as_it_is(self, tmp_path: Path) -> None:
+        folder = ranged(tmp_path, 0)
+        (folder / "scaling_available_frequencies").write_text("1200000 1000400 800000 \n")
+        assert cpu_clocks(tmp_path)["cpu.max_mhz"].values == (800, 1000.4, 1200)
+
+    def test_nothing_below_a_floor_is_offered(self, tmp_path: Path) -> None:
+        (ranged(tmp_path, 0) / "scaling_min_freq").write_text("1100000\n")
+        assert cpu_clocks(tmp_path)["cpu.max_mhz"].values == (1100, 1200, 1250)
+
+    def test_two_kinds_of_cores_are_two_knobs_in_the_cpus_order(self, tmp_path: Path) -> None:
+        for number in (10, 2, 0):
+            ranged(tmp_path, number, high=1_000_000 if number == 10 else 2_000_000)
+        found = cpu_clocks(tmp_path)
+        assert list(found) == ["cpu.max_mhz.0", "cpu.max_mhz.10"]
+        assert [f.parent.name for f in found["cpu.max_mhz.0"].files] == ["policy0", "policy2"]
+
+    def test_a_policy_without_a_cpu_at_work_is_left_alone(self, tmp_path: Path) -> None:
+        ranged(tmp_path, 0)
+        policy(tmp_path, 4, cpuinfo_min_freq=800_000, cpuinfo_max_freq=1_250_000)
+        (found,) = cpu_clocks(tmp_path).values()
+        assert [f.parent.name for f in found.files] == ["policy0"]
+
+    def test_without_cpufreq_there_is_none(self, tmp_path: Path) -> None:
+        assert cpu_clocks(tmp_path) == {}
+
+
+@given(st.integers(0, 10**10), st.sampled_from([1000, 1_000_000]))
+def test_a_number_of_the_kernel_survives_its_way_there_and_back(number: int, unit: int) -> None:
+    assert round(float(str(scaled(number, unit))) * unit) == number
+
+
+@given(st.lists(st.integers(1, 10**6), max_size=6))
+def test_a_ladder_ascends_from_end_to_end(ends: list[int]) -> None:
+    ladder = span(sorted(ends))
+    assert ladder == sorted({*ladder})
+    assert not ends or (ladder[0], ladder[-1]) == (min(ends), max(ends))
+
+
+def test_what_cannot_be_read_is_no_number_and_names_the_file(tmp_path: Path) -> None:
+    assert numbers(tmp_path / "nothing") == []
+    with pytest.raises(ActuationError, match=r"cannot read .*nothing"):
+        told(tmp_path / "nothing")

@@ -1,0 +1,83 @@
+"""What root writes to Jetson boards, mounted with limits that refuse and a memory clock that rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.actuator.driver import KnobDriver
+from agents.devices.jetson.knobs import discover
+from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.trees import LAYOUTS
+from tests.contracts.drivers import DriverContract
+from tuner.errors import ActuationError
+
+__all__ = ["boards", "mount"]
+
+GPU, MEMORY, CPU = "gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.max_mhz"
+LOCK = "/sys/kernel/debug/bpmp/debug/clk/emc/mrq_rate_locked"
+RATE = "/sys/kernel/debug/bpmp/debug/clk/emc/rate"
+
+
+@pytest.mark.parametrize("name", [*LAYOUTS, "odd"])
+class TestBoards(DriverContract):
+    @pytest.fixture
+    def driver(self, mount: Mount, name: str) -> KnobDriver:
+        (found,) = discover(str(mount(name).root))
+        return found
+
+
+def test_the_memory_is_locked_to_a_clock_and_let_go(mount: Mount) -> None:
+    board = mount("orin")
+    (driver,) = discover(str(board.root))
+    assert driver.read()[MEMORY] is None
+    driver.write(MEMORY, 2133)
+    assert driver.read()[MEMORY] == 2133
+    assert board.altered == {LOCK: "1", RATE: "2133000000"}
+    driver.reset(MEMORY)
+    assert board.altered == {}
+
+
+def test_a_memory_clock_that_does_not_come_is_an_error(mount: Mount) -> None:
+    board = mount("orin")
+    (driver,) = discover(str(board.root))
+    board.do(faults={RATE: {"stuck": "3199000000"}})
+    with pytest.raises(ActuationError, match=r"the memory's clock is 3199 MHz, not 665.6"):
+        driver.write(MEMORY, 665.6)
+    driver.reset(MEMORY)
+    board.do(faults={LOCK: {"stuck": "1"}})
+    with pytest.raises(ActuationError, match="not None"):
+        driver.reset(MEMORY)
+
+
+def test_every_cluster_gets_the_same_ceiling(mount: Mount) -> None:
+    board = mount("orin")
+    (driver,) = discover(str(board.root))
+    driver.write(CPU, 1267.2)
+    assert list(board.altered.values()) == ["1267200"] * 3
+
+
+def test_clocks_below_a_floor_are_not_offered(mount: Mount) -> None:
+    board = mount("orin")
+    board.file("sys/class/devfreq/17000000.gpu/min_freq").write_text("510000000")
+    (driver,) = discover(str(board.root))
+    assert driver.ranges()[GPU][0] == 510
+
+
+def test_without_debugfs_the_rest_is_offered(mount: Mount) -> None:
+    board = mount("tx2")
+    board.do(faults={"/sys/kernel/debug/bpmp/debug/emc/possible_rates": "gone"})
+    (driver,) = discover(str(board.root))
+    assert set(driver.ranges()) == {GPU, CPU}
+
+
+def test_another_board_is_none_of_ours(tmp_path: Path) -> None:
+    assert discover(str(tmp_path)) == []
+    (tmp_path / "proc/device-tree").mkdir(parents=True)
+    (tmp_path / "proc/device-tree/compatible").write_text("raspberrypi,5-model-b\0")
+    assert discover(str(tmp_path)) == []
+
+
+def test_the_gpu_may_come_late(mount: Mount) -> None:
+    assert GPU in discover(str(mount("orin-nano").root))[0].ranges()

@@ -1,0 +1,84 @@
+"""Power modes, set through a stand-in for NVIDIA's program that keeps its mode in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.actuator.driver import KnobDriver
+from agents.devices.nvpmodel.knobs import MODE, discover
+from tests.contracts.drivers import DriverContract
+from tuner.errors import ActuationError
+
+CONFIGURATION = """
+< PARAM TYPE=FILE NAME=CPU_ONLINE >
+CORE_1 /sys/devices/system/cpu/cpu1/online
+< POWER_MODEL ID=0 NAME=MAXN >
+TPC_POWER_GATING TPC_PG_MASK 0
+GPU MAX_FREQ -1
+< POWER_MODEL ID=1 NAME=MODE_15W >
+TPC_POWER_GATING TPC_PG_MASK 248
+GPU MAX_FREQ 420750000
+< POWER_MODEL ID=2 NAME=MODE_30W >
+TPC_POWER_GATING TPC_PG_MASK 0
+GPU MAX_FREQ 624750000
+< PM_CONFIG DEFAULT=2 >
+"""
+PROGRAM = """#!/bin/sh
+mode={folder}/mode
+case $1 in
+-q) n=$(cat $mode); name=$(grep "ID=$n " {folder}/etc/nvpmodel.conf | sed 's/.*NAME=\\([^ ]*\\).*/\\1/')
+    printf 'NV Power Mode: %s\\n%s\\n' "$name" "$n" ;;
+-m) case $2 in
+    1) echo 'Reboot required for changing to this power mode: 1. DO YOU WANT TO REBOOT NOW?'
+       read answer; [ "$answer" = YES ] && echo $2 >$mode; exit 0 ;;
+    *) echo $2 >$mode ;;
+    esac ;;
+esac
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for folder in ("etc", "usr/sbin", "proc/device-tree"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "etc/nvpmodel.conf").write_text(CONFIGURATION)
+    (tmp_path / "proc/device-tree/model").write_text("Jetson AGX Orin\0")
+    (tmp_path / "mode").write_text("0")
+    program = tmp_path / "usr/sbin/nvpmodel"
+    program.write_text(PROGRAM.format(folder=tmp_path))
+    program.chmod(0o755)
+    return tmp_path
+
+
+class TestModes(DriverContract):
+    @pytest.fixture
+    def driver(self, root: Path) -> KnobDriver:
+        (found,) = discover(str(root))
+        return found
+
+
+def test_a_mode_that_needs_a_reboot_is_not_offered_and_never_set(root: Path) -> None:
+    (driver,) = discover(str(root))
+    assert driver.ranges() == {MODE: ("MAXN", "MODE_30W")}
+    with pytest.raises(ActuationError, match="MODE_15W was not set: Reboot required"):
+        driver.write(MODE, "MODE_15W")
+    assert driver.read() == {MODE: "MAXN"}
+
+
+def test_a_mode_that_is_not_there_names_those_that_are(root: Path) -> None:
+    (driver,) = discover(str(root))
+    with pytest.raises(ActuationError, match="no power mode 'MODE_60W'; MAXN, MODE_15W, MODE_30W"):
+        driver.write(MODE, "MODE_60W")
+
+
+def test_a_program_that_fails_or_hangs_up_is_an_error(root: Path) -> None:
+    (driver,) = discover(str(root))
+    (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(ActuationError, match=r"nvpmodel: .*exit status 3"):
+        driver.read()
+
+
+def test_without_the_program_there_is_no_device(tmp_path: Path) -> None:
+    assert discover(str(tmp_path)) == []
