@@ -217,14 +217,15 @@ class Restorer:
         """Return whether somebody else changed a knob since we wrote it, and pause the device if so.
 
         Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
-        what the knob was before and what it goes back to.
+        what the knob was before and what it goes back to, file by file where it has several.
         """
         touched = self.record.knobs.get(knob)
         if shown is None or touched is None or touched.pending:
             return False
         back = self._back(knob)
         last = back if touched.wrote is None else touched.wrote
-        if shown == last or (ending and shown in (touched.found, back)):
+        ours = " ".join(map(str, (last, touched.found, back))).split()
+        if shown == last or (ending and {*str(shown).split()} <= {*ours}):
             return False
         if not self.paused:
             why = f"another program set {knob} to {shown!r} instead of {last!r}; stop it"

@@ -210,7 +210,7 @@ def xeon() -> Board:
             ),
         }
 
-    limits = [Limits(800_000, 3_800_000) for _ in range(8)]
+    limits = [Limits(800_000, 3_800_000) for _ in range(4)]
     board = server(
         "xeon", "Intel(R) Xeon(R) (fake)", limits, 8, words, packages=2, limited=True, uncore=True
     )

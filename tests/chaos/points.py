@@ -203,11 +203,11 @@ def fork(work: Callable[[], None]) -> int:
 
 
 def reap_all() -> list[int]:
-    """Wait until no descendant is left; return how our children ended."""
+    """Wait until no descendant of our process group is left; return how our children ended."""
     ends = []
     while True:
         try:
-            ends.append(os.waitpid(-1, 0)[1])
+            ends.append(os.waitpid(0, 0)[1])
         except ChildProcessError:
             return ends
 

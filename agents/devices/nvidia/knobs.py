@@ -134,8 +134,7 @@ class NvidiaKnobs:
             found[CLOCK] = self._told(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
         if memory and newer >= AMPERE and len(set(memory)) > 1:
             found[MEMORY] = memory
-        bounds = self._told(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-        if bounds:
+        if bounds := self._told(pynvml.nvmlDeviceGetPowerManagementLimitConstraints):
             found[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
         return found
 
