@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ LONGEST_TRIAL_S = 3600.0
 """A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
 
 
+NOT_GRANTED = "not granted to agents in actuator.toml, or refused when it was set: see its log"
 Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
 """Returns which of a knob's granted values are worth trying; the last argument is its default."""
 
@@ -298,6 +299,29 @@ def open_remote(
     raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
 
 
+def reached(
+    path: Path,
+    uuid: str,
+    clock: Clock,
+    names: Iterable[str],
+    choose: Choose,
+    roles: Mapping[str, Role],
+) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
+    """Return a device behind the actuator, None where it is not there, and which names it cannot set."""
+    try:
+        remote = open_remote(path, uuid, clock, choose, roles)
+    except (ActuationError, NotFound) as error:
+        return None, dict.fromkeys(names, f"only measured: {error.message}")
+    there = {kind_of(knob.name) for knob in remote.space.knobs}
+    why = remote.cannot or NOT_GRANTED
+    return remote, {name: why for name in names if name not in there}
+
+
+def kind_of(knob: str) -> str:
+    """Return what a knob of one of several clock domains is called: `cpu.max_mhz.4` is `cpu.max_mhz`."""
+    return knob.rstrip(".0123456789")
+
+
 def _knobs(
     about: Mapping[str, Any],
     found: Mapping[str, Any],
@@ -312,7 +336,7 @@ def _knobs(
         unset = about["original"].get(name, about["ranges"][name][-1])
         default = unset if shown is None else _one_of(shown, about["ranges"][name])
         values = choose(name, about["granted"][name], default)
-        role = roles.get(name.rstrip(".0123456789"), Role.UNKNOWN)
+        role = roles.get(kind_of(name), Role.UNKNOWN)
         yield Knob(name, tuple(sorted({*values, default})), default, role=role)
 
 

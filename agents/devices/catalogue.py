@@ -15,6 +15,7 @@ GROUP = "jouletune.devices"
 DEVICES = MappingProxyType(
     {
         "cpu": "agents.devices.cpu.device:open_cpu",
+        "jetson": "agents.devices.jetson.device:open_jetson",
         "nvidia": "agents.devices.nvidia.device:open_nvidia",
         "replay": "agents.devices.replay:open_replay",
         "simulated": "agents.devices.simulated:open_simulated",
@@ -35,9 +36,10 @@ Truth = Callable[[Setting], Mapping[str, float]]
 
 
 def open_device(spec: str, *, seed: int, state_dir: Path | None, root: Path = Path("/")) -> Side:
-    """Open `cpu`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]` or `replay:FILE[#SURFACE]`.
+    """Open a device by its kind and what follows the colon.
 
-    A package's entry point is called alike, with what follows its name and the colon.
+    `cpu`, `jetson[:mode]`, `nvidia:INDEX|UUID`, `simulated:PRESET[/WORKLOAD]`, `replay:FILE[#SURFACE]`;
+    a package's entry point is called alike, with what follows its name and the colon.
     `seed` fixes a simulated device's noise, `state_dir` is where it remembers what it is set to,
     `root` the filesystem that a real device is looked for in.
 

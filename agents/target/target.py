@@ -20,6 +20,7 @@ from tuner.core import (
     Part,
     Plan,
     Quantities,
+    Role,
     Setting,
     Space,
     TuningError,
@@ -105,6 +106,9 @@ class Target:
         """Every combination of the sides' settings."""
         spaces = [side.space for side in self.sides.values()]
         knobs = tuple(knob for space in spaces for knob in space.knobs)
+        if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
+            feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
+            knobs = tuple(replace(knob, role=feeds.get(knob.role, knob.role)) for knob in knobs)
         if not any(space.only for space in spaces):
             return Space(knobs)
         return Space(knobs, tuple(_products(spaces)))

@@ -57,8 +57,13 @@ def mounted(name: str, folder: Path) -> Iterator[MountedBoard]:
     pytest.importorskip("mfusepy")
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.boards.serve", name, str(folder)]
-    apart = {"cwd": HERE, "start_new_session": True}  # no child of ours to those who reap them all
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **apart) as served:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=HERE,
+        start_new_session=True,  # whoever reaps all our children does not wait for it
+    ) as served:
         assert served.stdout is not None
         port = served.stdout.readline().strip()
         try:

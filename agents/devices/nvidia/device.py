@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pynvml
 
-from agents.actuator.client import RemoteKnobs, actuator_socket, open_remote
+from agents.actuator.client import RemoteKnobs, actuator_socket
+from agents.actuator.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
-from agents.devices.nvidia.energy import (
-    AGREEMENT,
-    CounterJoules,
-    Every,
-    IntegratedJoules,
-    Joules,
-    agreement,
-    in_background,
-)
+from agents.devices.nvidia.energy import AGREEMENT, CounterJoules, agreement, power_w
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
 from agents.devices.nvidia.meter import GpuMeter, OtherProcesses
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.host.host import HostClock
+from agents.target.joules import Every, IntegratedJoules, Joules, in_background
 from agents.target.side import NothingToSet, Side
-from tuner.core import ActuationError, Clock, InvalidInput, Metric, NotFound, Role, Space
+from tuner.core import Clock, InvalidInput, Metric, Role, Space
 
 ROLES = {
     CLOCK: Role.CORE_CLOCK,
@@ -37,7 +32,6 @@ ROLES = {
 METRICS = (Metric("energy_j"), Metric("power_w"))
 AVERAGING_S = 1.2
 """Some boards tell power only as a mean over the last second; a change shows fully after that."""
-NOT_GRANTED = "not granted to agents in actuator.toml, or refused when it was set: see its log"
 
 
 def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
@@ -134,20 +128,16 @@ def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
             return Energy(lambda: CounterJoules(gpu, clock), source)
         why = f"its energy counter shows {told}" if ratio else "its energy counter hardly moves"
     source = f"the GPU's power, integrated ({why})"
-    return Energy(lambda: IntegratedJoules(gpu, clock, every), source, lag_s=AVERAGING_S)
+    return Energy(
+        lambda: IntegratedJoules(partial(power_w, gpu), clock, every), source, lag_s=AVERAGING_S
+    )
 
 
 def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
     """Return the GPU behind the actuator, None where it is not there, and what cannot be set."""
-    names = (CLOCK, MEMORY, LIMIT)
-    try:
-        remote = open_remote(socket, gpu.uuid, clock, coarsened, ROLES)
-    except (ActuationError, NotFound) as error:
-        return None, dict.fromkeys(names, f"only measured: {error.message}")
-    why = refusals(gpu)
-    there = {knob.name for knob in remote.space.knobs}
-    absent = [name for name in names if name not in there]
-    return remote, {name: why.get(name) or remote.cannot or NOT_GRANTED for name in absent}
+    remote, cannot = remote_knobs(socket, gpu.uuid, clock, ROLES, coarsened, ROLES)
+    why = refusals(gpu) if remote else {}
+    return remote, {name: why.get(name, reason) for name, reason in cannot.items()}
 
 
 def board_name(gpu: Gpu) -> str:

@@ -12,12 +12,12 @@ import pynvml
 
 from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
 from agents.devices.nvidia.device import board_name, find_energy, reached
-from agents.devices.nvidia.energy import in_background
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.host.symptoms import Symptom
+from agents.target.joules import in_background
 from tuner.core import Clock, TuningError
 
 LOOKS = 5

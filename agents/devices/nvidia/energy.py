@@ -8,15 +8,12 @@ the other, and reading at the counter's steps, are ours.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Protocol
 
 import pynvml
 
 from agents.devices.nvidia.nvml import Gpu
-from tuner.core import Clock, MeasurementError, TuningError
+from tuner.core import Clock, MeasurementError
 
 CHECK_S = 2.5
 LEAST_STEPS = 5
@@ -26,22 +23,6 @@ POLL_S = 0.01
 STEP_S = 0.1
 """The counter moves about this often."""
 LONGEST_STEP_S = 0.3
-SAMPLE_S = 0.05
-
-Every = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Does something every so many seconds until what it returned is called."""
-
-
-class Joules(Protocol):
-    """Energy since it was opened."""
-
-    def read(self) -> float:
-        """Return joules so far. Raises MeasurementError, ActuationError."""
-        ...
-
-    def close(self) -> None:
-        """Stop counting."""
-        ...
 
 
 def counter_mj(gpu: Gpu) -> int:
@@ -123,52 +104,3 @@ class CounterJoules:
             self._clock.sleep(POLL_S / 2.0)
             now = counter_mj(self._gpu)
         return now
-
-
-class IntegratedJoules:
-    """Power integrated by the trapezium rule over samples taken every 50 ms in the background."""
-
-    def __init__(self, gpu: Gpu, clock: Clock, every: Every) -> None:
-        self._gpu = gpu
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._joules = 0.0
-        self._last = (clock.monotonic(), power_w(gpu))
-        self._wrong: TuningError | None = None
-        self.close = every(SAMPLE_S, self._sample)
-
-    def read(self) -> float:
-        """Return joules so far. Raises what a sample raised."""
-        self._sample()
-        if self._wrong is not None:
-            raise self._wrong
-        return self._joules
-
-    def _sample(self) -> None:
-        with self._lock:
-            try:
-                now = (self._clock.monotonic(), power_w(self._gpu))
-            except TuningError as error:
-                self._wrong = error
-                return
-            seconds = now[0] - self._last[0]
-            self._joules += seconds * (now[1] + self._last[1]) / 2.0
-            self._last = now
-
-
-def in_background(period_s: float, job: Callable[[], None]) -> Callable[[], None]:
-    """Run a job every `period_s` in a thread until what is returned is called."""
-    ended = threading.Event()
-
-    def work() -> None:
-        while not ended.wait(period_s):
-            job()
-
-    thread = threading.Thread(target=work, name="gpu power", daemon=True)
-    thread.start()
-
-    def end() -> None:
-        ended.set()
-        thread.join()
-
-    return end

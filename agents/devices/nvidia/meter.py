@@ -13,8 +13,8 @@ from types import MappingProxyType
 import pynvml
 
 from agents.devices.nvidia.clocks import ClockLock, look
-from agents.devices.nvidia.energy import Joules
 from agents.devices.nvidia.nvml import Gpu
+from agents.target.joules import Joules
 from tuner.core import ActuationError, Clock, MeasurementError, Reading
 
 THROTTLES = MappingProxyType(

@@ -1,0 +1,145 @@
+"""A CPU's energy: the kernel's counters where they can be read, else a monitor's power, else none.
+
+Sources: the kernel's Documentation/power/powercap/powercap.rst and Documentation/hwmon/amd_energy.rst;
+drivers/powercap/arm_scmi_powercap.c. Which zones add up is ours: packages and their DRAM. A zone `core`
+or `uncore` is a part of its package; `psys` covers the packages, so it counts only where it is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.host.processor import required_text, text_of
+from agents.target.joules import Every, IntegratedJoules, Joules
+from tuner.core import Clock, MeasurementError
+
+POWERCAP = "sys/class/powercap"
+MOST_W = 1000.0
+"""No zone draws more: a counter that was not read for its range at that power may have wrapped twice."""
+ROOT_ONLY = "the kernel lets only root read it: see deploy/README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """One energy counter: microjoules that start again after `range_uj`."""
+
+    path: Path
+    name: str
+    range_uj: int
+
+    def read_uj(self) -> int:
+        """Return the counter. Raises MeasurementError where it cannot be read."""
+        return _whole_number(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergySource:
+    """Where a CPU's energy comes from, in words, and how to open it; or why there is none."""
+
+    open: Callable[[], Joules] | None
+    source: str = ""
+    why_not: str = ""
+
+
+def find_energy(root: Path, clock: Clock, every: Every) -> EnergySource:
+    """Return what tells the energy of all packages together; a part is never taken for the whole."""
+    try:
+        zones = _powercap(root) or _amd_energy(root)
+        for zone in zones:
+            zone.read_uj()
+    except MeasurementError as error:
+        return EnergySource(None, why_not=f"{error.message}; {ROOT_ONLY}")
+    if zones:
+        names = ", ".join(zone.name for zone in zones)
+        return EnergySource(
+            lambda: ZoneJoules(zones, clock), f"the CPU's energy counters ({names})"
+        )
+    powers = [p for p in sorted(root.glob(f"{POWERCAP}/arm-scmi:*/power_uw")) if _is_top(p.parent)]
+    if powers:
+        return EnergySource(
+            lambda: IntegratedJoules(lambda: _watts(powers), clock, every),
+            f"the platform's average power, integrated ({len(powers)} domains of arm-scmi)",
+        )
+    return EnergySource(None, why_not=f"no CPU package under {root / POWERCAP}")
+
+
+def counted_uj(before: int, after: int, range_uj: int) -> int:
+    """Return what a counter that wraps past `range_uj` has counted between two readings."""
+    return (after - before) % (range_uj + 1)
+
+
+class ZoneJoules:
+    """Energy counted by zones since it was opened."""
+
+    def __init__(self, zones: Sequence[Zone], clock: Clock) -> None:
+        self._zones = zones
+        self._clock = clock
+        self._patience_s = min(zone.range_uj for zone in zones) / 1e6 / MOST_W
+        self._total_uj = 0
+        self._last_uj = [zone.read_uj() for zone in zones]
+        self._last_s = clock.monotonic()
+
+    def read(self) -> float:
+        """Return joules so far.
+
+        Raises:
+            MeasurementError: a counter cannot be read, or may have wrapped more than once unseen.
+        """
+        now_uj, now_s = [zone.read_uj() for zone in self._zones], self._clock.monotonic()
+        unseen_s = now_s - self._last_s
+        if unseen_s > self._patience_s:
+            raise MeasurementError(
+                f"the CPU's energy counters were not read for {unseen_s:.3g} s and may have wrapped",
+                hint="the host is too busy, or was suspended; measure again",
+            )
+        for zone, before, after in zip(self._zones, self._last_uj, now_uj, strict=True):
+            self._total_uj += counted_uj(before, after, zone.range_uj)
+        self._last_uj, self._last_s = now_uj, now_s
+        return self._total_uj / 1e6
+
+    def close(self) -> None:
+        """Nothing goes on in between."""
+
+
+def _powercap(root: Path) -> list[Zone]:
+    """Return RAPL's packages and their DRAM; psys where there are none."""
+    folders = sorted((root / POWERCAP).glob("intel-rapl:*"))
+    named = [(folder, text_of(folder / "name").strip()) for folder in folders]
+    packages = [f for f, name in named if _is_top(f) and name.startswith("package")]
+    inside = tuple(f"{package.name}:" for package in packages)
+    parts = [f for f, name in named if name == "dram" and f.name.startswith(inside)]
+    whole = [*packages, *parts] or [f for f, name in named if name == "psys"]
+    names = dict(named)
+    return [
+        Zone(folder / "energy_uj", names[folder], _whole_number(folder / "max_energy_range_uj"))
+        for folder in whole
+    ]
+
+
+def _amd_energy(root: Path) -> list[Zone]:
+    """Return the sockets of the driver amd_energy, which counts to 64 bits."""
+    labels = sorted(root.glob("sys/class/hwmon/hwmon*/energy*_label"))
+    return [
+        Zone(label.with_name(label.name.replace("label", "input")), name, (1 << 64) - 1)
+        for label in labels
+        if text_of(label.parent / "name").strip() == "amd_energy"
+        and (name := text_of(label).strip()).startswith("Esocket")
+    ]
+
+
+def _is_top(folder: Path) -> bool:
+    """Return whether a zone is part of no other."""
+    return folder.name.count(":") == 1
+
+
+def _watts(powers: Sequence[Path]) -> float:
+    return sum(_whole_number(power) for power in powers) / 1e6
+
+
+def _whole_number(path: Path) -> int:
+    text = required_text(path).strip()
+    if not text.isdecimal():
+        raise MeasurementError(f"{path} says {text!r}, which is no whole number")
+    return int(text)

@@ -1,0 +1,121 @@
+"""A Jetson board as an agent opens it: one side with all its clocks, or with its power mode.
+
+Source: PolyThrottle (appendix A) for what is set together. Ours: a board whose clocks jetson_clocks has
+fixed is only measured, as whoever started that wants them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.actuator.client import Choose, actuator_socket, kind_of, reached
+from agents.devices.jetson.board import read_board
+from agents.devices.jetson.knobs import GPU, KNOBS, MEMORY, gpus
+from agents.devices.jetson.rails import find_monitors
+from agents.host.host import HostClock
+from agents.host.processor import text_of
+from agents.target.host_meter import HostMeter
+from agents.target.joules import IntegratedJoules, in_background
+from agents.target.side import NothingToSet, Side
+from tuner.core import InvalidInput, Metric, Role, Scope, Space, Value
+
+CLOCKS, MODES = "jetson", "nvpmodel"
+"""What the actuator calls a board's clocks, and its power modes."""
+MODE = "board.power_mode"
+ROLES = {
+    GPU: Role.CORE_CLOCK,
+    MEMORY: Role.MEMORY_CLOCK,
+    KNOBS[2]: Role.HOST_CLOCK,
+}
+POLICY = "sys/devices/system/cpu/cpufreq/policy*"
+MEMORY_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
+MOST_RUNGS = 10
+"""CPU clocks are offered in at most so many steps; some boards have 29."""
+SETTLE_S = 0.5
+"""Ten of the power monitors' samples."""
+NO_BOARD = "there is no Jetson board here: its device tree names none"
+FIXED = "jetson_clocks has fixed the clocks: run `jetson_clocks --restore`"
+NO_TOTAL = "the rails {names} make no total that is known; `jouletune doctor` lists them"
+
+
+def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
+    """Open `jetson`, the board's clocks, or `jetson:mode`, its power mode.
+
+    Raises:
+        InvalidInput: this is no Jetson board, or something else follows `jetson`.
+    """
+    if rest not in ("", "mode"):
+        raise InvalidInput(
+            f"the device jetson takes no {rest!r}", hint="write jetson or jetson:mode"
+        )
+    board = read_board(root)
+    if board is None:
+        raise InvalidInput(NO_BOARD, hint="try --device simulated:orin")
+    clock, monitors = HostClock(), find_monitors(root)
+    metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
+    names = ", ".join(monitors.rails) or "none"
+    unmetered = {} if monitors.total else {m.name: NO_TOTAL.format(names=names) for m in metrics}
+    uuid, knobs = (MODES, (MODE,)) if rest else (CLOCKS, KNOBS)
+    remote, cannot = reached(actuator_socket(root), uuid, clock, knobs, worth_trying(root), ROLES)
+    if remote and GPU in remote.space.default and is_fixed(root, remote.space.default[GPU]):
+        remote.close()
+        remote, cannot = None, dict.fromkeys(knobs, FIXED)
+    total = " + ".join(rail.name for rail in monitors.total)
+    averaging = f" ({monitors.averaging})" if monitors.averaging else ""
+    return Side(
+        name=f"jetson-{rest}" if rest else "jetson",
+        kind="jetson",
+        board=board.model,
+        version=board.jetpack,
+        space=remote.space if remote else Space(()),
+        metrics=metrics if monitors.total else (),
+        actuator=remote or NothingToSet(),
+        meter=HostMeter(
+            stat=root / "proc/stat",
+            joules=(lambda: IntegratedJoules(monitors.power_w, clock, in_background))
+            if monitors.total
+            else None,
+            watch=lambda: lambda: any(throttles(root)),
+            clocks=[(node / "cur_freq", node / "max_freq") for node in gpus(root)[:1]],
+            clock=clock,
+        ),
+        settle_s=SETTLE_S,
+        cannot={**cannot, **unmetered},
+        source=f"the power of {total}, integrated{averaging}" if total else "",
+    )
+
+
+def is_fixed(root: Path, most_mhz: Value) -> bool:
+    """Return whether the GPU's clock was found fixed, as jetson_clocks does: its floor is its ceiling.
+
+    `most_mhz` is the ceiling it was found at. The memory's clock only root sees; the actuator puts that
+    back to what it was found at.
+    """
+    floors = [text_of(node / "min_freq").strip() for node in gpus(root)[:1]]
+    return any(floor.isdecimal() and int(floor) / 1e6 >= float(most_mhz) for floor in floors)
+
+
+def throttles(root: Path) -> list[str]:
+    """Return what cools the board by slowing it now; a fan does not."""
+    states = root.glob("sys/class/thermal/cooling_device*/cur_state")
+    hot = [state for state in states if text_of(state).strip() not in ("", "0")]
+    kinds = (text_of(state.with_name("type")).strip() for state in hot)
+    return [kind for kind in kinds if "fan" not in kind]
+
+
+def worth_trying(root: Path) -> Choose:
+    """Return which of the granted values are worth a trial: none above what the power mode allows."""
+
+    def choose(knob: str, values: Sequence[Value], found: Value) -> Sequence[Value]:
+        if isinstance(values[0], str):
+            return values
+        cap_hz = text_of(root / MEMORY_CAP).strip() if knob == MEMORY else ""
+        caps = [int(cap_hz) / 1e6] if cap_hz.isdecimal() and int(cap_hz) else []
+        if knob == GPU or kind_of(knob) == KNOBS[2]:
+            caps = [float(found)]
+        kept = [value for value in values if all(float(value) <= cap for cap in caps)] or values
+        step = max(1, -(-len(kept) // MOST_RUNGS)) if kind_of(knob) == KNOBS[2] else 1
+        return sorted(kept)[::-1][::step]
+
+    return choose

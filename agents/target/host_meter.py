@@ -1,0 +1,110 @@
+"""The meter of a device that is its host: a CPU, or a board with GPU and CPU on one chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from agents.host.processor import busy_seconds, required_text
+from agents.target.joules import Joules
+from tuner.core import ActuationError, Clock, MeasurementError, Reading
+
+T = TypeVar("T")
+
+TOLERANCE = 1.05
+"""A clock may read this many times its ceiling: what is told is a mean, or wanders by a step."""
+MOST_ASTRAY = 0.5
+"""The share of looks that may find a clock above its ceiling before the window is void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMeter:
+    """Opens windows over the host's busy time, its energy, what slows it, and its clocks.
+
+    `joules` opens the energy, None where nobody tells any. `watch` begins to watch for throttling: what
+    it returns says whether there was any since it was last asked. `clocks` are files with a clock that
+    runs, each with the file of its ceiling, in one unit.
+    """
+
+    stat: Path
+    joules: Callable[[], Joules] | None
+    watch: Callable[[], Callable[[], bool]]
+    clocks: Sequence[tuple[Path, Path]]
+    clock: Clock
+
+    def start(self) -> HostWindow:
+        """Open a window now. Raises MeasurementError where something cannot be read."""
+        return HostWindow(self)
+
+
+class HostWindow:
+    """One window. Read it at least once a minute: an energy counter may wrap within minutes."""
+
+    def __init__(self, meter: HostMeter) -> None:
+        self._meter = meter
+        self._busy_s = busy_seconds(required_text(meter.stat))
+        self._throttled = meter.watch()
+        self._joules = _measuring(meter.joules) if meter.joules else None
+        self._last_s = meter.clock.monotonic()
+        self._throttled_s = 0.0
+        self._looks = 0
+        self._astray: list[str] = []
+        self._closed: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return the busy CPU seconds of the whole host and, where metered, the energy so far.
+
+        Raises:
+            MeasurementError: something cannot be read.
+        """
+        return self._closed or self._shown()
+
+    def stop(self) -> Reading:
+        """Close the window and return what it showed.
+
+        Raises:
+            MeasurementError: something cannot be read, or clocks do not keep to their ceilings.
+        """
+        if self._closed is None:
+            try:
+                self._closed = self._shown()
+            finally:
+                if self._joules is not None:
+                    self._joules.close()
+            if len(self._astray) > MOST_ASTRAY * self._looks:
+                raise MeasurementError(
+                    self._astray[-1], hint="the ceiling is not in force: something else sets clocks"
+                )
+        return self._closed
+
+    def _shown(self) -> Reading:
+        busy = max(0.0, busy_seconds(required_text(self._meter.stat)) - self._busy_s)
+        now = self._meter.clock.monotonic()
+        self._throttled_s += now - self._last_s if self._throttled() else 0.0
+        self._last_s = now
+        totals = {"busy_s": busy, "throttled_thermal_s": self._throttled_s}
+        if self._joules is not None:
+            totals["energy_j"] = _measuring(self._joules.read)
+        self._look()
+        return Reading(totals)
+
+    def _look(self) -> None:
+        self._looks += 1
+        for runs, ceiling in self._meter.clocks:
+            try:
+                shown, most = float(runs.read_text()), float(ceiling.read_text())
+            except (OSError, ValueError):  # a CPU that is off has no clock
+                continue
+            if shown > TOLERANCE * most:
+                self._astray.append(f"{runs} shows {shown:g}, above its ceiling of {most:g}")
+                return
+
+
+def _measuring(ask: Callable[[], T]) -> T:
+    """Return an answer; a device that gives none is a MeasurementError."""
+    try:
+        return ask()
+    except ActuationError as error:
+        raise MeasurementError(error.message, hint=error.hint) from error

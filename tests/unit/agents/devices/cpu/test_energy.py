@@ -1,0 +1,177 @@
+"""A CPU's energy: which counters add up, wraps, late readings, and what is no whole."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.devices.cpu.energy import EnergySource, counted_uj, find_energy
+from agents.target.joules import Joules, in_background
+from tests.boards.fixtures import Mount, boards, mount
+from tests.builders import Time
+from tuner.core import MeasurementError
+
+__all__ = ["boards", "mount"]
+RANGE_UJ = 262_143_328_850
+
+
+class Counters:
+    """A root with energy counters, and a clock."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = Time()
+
+    def zone(self, folder: str, name: str, energy_uj: int = 0, range_uj: int = RANGE_UJ) -> Path:
+        place = self.root / "sys/class/powercap" / folder
+        place.mkdir(parents=True)
+        (place / "name").write_text(f"{name}\n")
+        (place / "max_energy_range_uj").write_text(f"{range_uj}\n")
+        (place / "energy_uj").write_text(f"{energy_uj}\n")
+        return place / "energy_uj"
+
+    def find(self) -> EnergySource:
+        return find_energy(self.root, self.clock, in_background)
+
+    def open(self) -> Joules:
+        found = self.find()
+        assert found.open is not None
+        return found.open()
+
+
+@pytest.fixture
+def counters(tmp_path: Path) -> Counters:
+    return Counters(tmp_path)
+
+
+def test_packages_and_their_dram_add_up_and_parts_and_the_platform_do_not(
+    counters: Counters,
+) -> None:
+    zones = [
+        counters.zone("intel-rapl:0", "package-0", 1_000_000),
+        counters.zone("intel-rapl:1", "package-1", 9_000_000),
+        counters.zone("intel-rapl:0:0", "core"),
+        counters.zone("intel-rapl:0:1", "dram"),
+        counters.zone("intel-rapl:2", "psys"),
+    ]
+    counters.zone("intel-rapl-mmio:0", "package-0")
+    joules = counters.open()
+    for zone in zones:
+        zone.write_text(str(int(zone.read_text()) + 3_000_000))
+    assert joules.read() == pytest.approx(9.0)
+    assert counters.find().source == "the CPU's energy counters (package-0, package-1, dram)"
+
+
+def test_the_platform_counts_where_it_is_alone(counters: Counters) -> None:
+    zone = counters.zone("intel-rapl:0", "psys")
+    joules = counters.open()
+    zone.write_text("2000000")
+    assert joules.read() == pytest.approx(2.0)
+
+
+def test_a_wrap_is_counted_through(counters: Counters) -> None:
+    zone = counters.zone("intel-rapl:0", "package-0", RANGE_UJ - 1_000_000)
+    joules = counters.open()
+    for value in (1_999_999, RANGE_UJ, 999_999):
+        zone.write_text(str(value))
+        shown = joules.read()
+    total_uj = 3_000_000 + (RANGE_UJ - 1_999_999) + 1_000_000
+    assert shown == pytest.approx(total_uj / 1e6)
+
+
+@given(
+    st.integers(1, 2**48),
+    st.integers(0, 2**48),
+    st.lists(st.integers(0, 2**48), max_size=20),
+)
+def test_steps_below_the_range_are_never_lost(range_uj: int, start: int, steps: list[int]) -> None:
+    size = range_uj + 1
+    position, counted, spent = start % size, 0, 0
+    for step in (step % size for step in steps):
+        after = (position + step) % size
+        counted += counted_uj(position, after, range_uj)
+        position, spent = after, spent + step
+    assert counted == spent
+
+
+def test_a_counter_that_may_have_wrapped_twice_unseen_is_no_measurement(counters: Counters) -> None:
+    counters.zone("intel-rapl:0", "package-0", range_uj=65_000_000_000)
+    joules = counters.open()
+    counters.clock.sleep(64.0)
+    joules.read()
+    counters.clock.sleep(66.0)
+    with pytest.raises(MeasurementError, match="not read for 66 s and may have wrapped"):
+        joules.read()
+
+
+def test_where_there_is_no_counter_there_is_no_joule(counters: Counters) -> None:
+    found = counters.find()
+    assert found.open is None and "powercap" in found.why_not
+
+
+@pytest.mark.parametrize("lost", ["intel-rapl:1/energy_uj", "intel-rapl:1/max_energy_range_uj"])
+def test_of_two_packages_one_that_cannot_be_read_leaves_none(counters: Counters, lost: str) -> None:
+    counters.zone("intel-rapl:0", "package-0")
+    counters.zone("intel-rapl:1", "package-1")
+    (counters.root / "sys/class/powercap" / lost).unlink()
+    found = counters.find()
+    assert found.open is None
+    assert lost in found.why_not and "root" in found.why_not
+
+
+@pytest.mark.parametrize("text", ["", "-5", "many", "1.5"])
+def test_a_counter_that_tells_nonsense_is_no_measurement(counters: Counters, text: str) -> None:
+    zone = counters.zone("intel-rapl:0", "package-0", 1)
+    joules = counters.open()
+    zone.write_text(text)
+    with pytest.raises(MeasurementError, match="energy_uj"):
+        joules.read()
+
+
+def test_the_sockets_of_amd_energy_are_counted_and_its_cores_are_not(counters: Counters) -> None:
+    folder = counters.root / "sys/class/hwmon/hwmon4"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text("amd_energy\n")
+    for number, label in enumerate(("Ecore000", "Esocket0", "Esocket1"), 1):
+        (folder / f"energy{number}_label").write_text(label)
+        (folder / f"energy{number}_input").write_text("0")
+    joules = counters.open()
+    for number in (1, 2, 3):
+        (folder / f"energy{number}_input").write_text("5000000")
+    assert joules.read() == pytest.approx(10.0)
+
+
+def test_an_arm_platforms_power_is_integrated(counters: Counters) -> None:
+    for name, watts in (("arm-scmi:0", 40), ("arm-scmi:1", 2), ("arm-scmi:0:0", 30)):
+        folder = counters.root / "sys/class/powercap" / name
+        folder.mkdir(parents=True)
+        (folder / "power_uw").write_text(str(watts * 1_000_000))
+    found = find_energy(counters.root, counters.clock, lambda *_: lambda: None)
+    assert found.open is not None and "integrated" in found.source
+    joules = found.open()
+    counters.clock.sleep(0.5)
+    assert joules.read() == pytest.approx(21.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_energy_is_the_integral_of_two_sockets_power_over_wraps_and_late_readings(
+    mount: Mount, seed: int
+) -> None:
+    """The mounted server counts from just under its range: both sockets wrap within the first second."""
+    board = mount("xeon")
+    board.do(manual=True)
+    clock, rng = Time(), random.Random(seed)
+    found = find_energy(board.root, clock, in_background)
+    assert found.open is not None
+    before, joules = board.told["energy_j"], found.open()
+    for _ in range(12):
+        seconds = rng.choice((0.1, 0.3, 1.0, 4.0, 30.0))
+        board.do(pass_s=seconds)
+        clock.sleep(seconds)
+        shown = joules.read()
+    drawn = board.told["energy_j"] - before
+    assert shown == pytest.approx(0.9 * drawn, rel=0.005)  # package and dram; `core` is a part

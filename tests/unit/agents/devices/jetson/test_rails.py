@@ -1,0 +1,88 @@
+"""Which rails make a board's total, and none where that is not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.devices.jetson.rails import find_monitors
+from tests.boards.fixtures import Mount, boards, mount
+from tuner.core import MeasurementError
+
+__all__ = ["boards", "mount"]
+
+
+def sensor(root: Path, *rails: str, hwmon: int = 3, address: str = "1-0040") -> Path:
+    chip = root / "sys/bus/i2c/devices" / address
+    folder = chip / f"hwmon/hwmon{hwmon}"
+    folder.mkdir(parents=True)
+    (chip / "name").write_text("ina3221\n")
+    for channel, rail in enumerate(rails, 1):
+        (folder / f"in{channel}_label").write_text(f"{rail}\n")
+        (folder / f"in{channel}_input").write_text("5000\n")
+        (folder / f"curr{channel}_input").write_text("2000\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("tx2", ["VDD_IN"]),
+        ("xavier-nx", ["VDD_IN"]),
+        ("orin-jp5", ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]),
+        ("orin-nano", ["VDD_IN"]),
+        ("thor", ["VIN"]),
+    ],
+)
+def test_a_boards_total_counts_nothing_twice(mount: Mount, name: str, total: list[str]) -> None:
+    board = mount(name)
+    board.do(manual=True, pass_s=5.0)
+    monitors = find_monitors(board.root)
+    assert [rail.name for rail in monitors.total] == total
+    before = board.told["energy_j"]
+    board.do(pass_s=1.0)
+    assert monitors.power_w() == pytest.approx(board.told["energy_j"] - before, rel=0.02)
+
+
+def test_channels_without_a_rail_are_none(mount: Mount) -> None:
+    assert "NC" not in find_monitors(mount("orin").root).rails
+
+
+def test_rails_that_lack_the_total_make_none(tmp_path: Path) -> None:
+    sensor(tmp_path, "VDD_GPU_SOC", "VDD_CPU_CV")
+    monitors = find_monitors(tmp_path)
+    assert monitors.rails and monitors.total == ()
+
+
+def test_a_sensor_is_found_whatever_its_number(tmp_path: Path) -> None:
+    sensor(tmp_path, "VDD_IN", hwmon=11)
+    assert find_monitors(tmp_path).power_w() == pytest.approx(10.0)
+
+
+def test_the_sum_of_shunts_is_no_rail(tmp_path: Path) -> None:
+    folder = sensor(tmp_path, "VDD_IN")
+    (folder / "in7_label").write_text("sum of shunt voltages")
+    (folder / "curr7_input").write_text("1")
+    assert list(find_monitors(tmp_path).rails) == ["VDD_IN"]
+
+
+def test_another_chip_on_the_bus_is_left_alone(tmp_path: Path) -> None:
+    folder = sensor(tmp_path, "VDD_IN")
+    (folder.parents[1] / "name").write_text("tmp102")
+    assert find_monitors(tmp_path).rails == {}
+
+
+def test_how_the_sensor_averages_is_told(tmp_path: Path) -> None:
+    folder = sensor(tmp_path, "VDD_IN")
+    (folder / "samples").write_text("64")
+    (folder / "update_interval").write_text("35")
+    assert find_monitors(tmp_path).averaging == "samples 64, update_interval 35"
+
+
+@pytest.mark.parametrize("text", ["", "nan?", "12 mA"])
+def test_a_current_that_is_no_number_is_no_power(tmp_path: Path, text: str) -> None:
+    folder = sensor(tmp_path, "VDD_IN")
+    (folder / "curr1_input").write_text(text)
+    with pytest.raises(MeasurementError, match="curr1_input"):
+        find_monitors(tmp_path).power_w()

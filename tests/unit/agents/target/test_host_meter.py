@@ -1,0 +1,86 @@
+"""Windows over a host: what slowed it, and clocks that do not keep to their ceilings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.target.host_meter import HostMeter
+from tests.builders import Time
+from tuner.core import ActuationError, MeasurementError
+
+
+class Host:
+    """A meter over files in a folder; `hot` says whether it is throttled."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = Time()
+        self.hot = False
+        (root / "stat").write_text("cpu  1 0 0 9 0 0 0 0 0 0\n")
+        self.set_clocks(1000, 1500)
+
+    def set_clocks(self, runs: int, most: int) -> None:
+        (self.root / "runs").write_text(str(runs))
+        (self.root / "most").write_text(str(most))
+
+    def meter(self) -> HostMeter:
+        return HostMeter(
+            stat=self.root / "stat",
+            joules=None,
+            watch=lambda: lambda: self.hot,
+            clocks=[(self.root / "runs", self.root / "most")],
+            clock=self.clock,
+        )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_the_time_that_it_was_too_hot_is_told(host: Host) -> None:
+    window = host.meter().start()
+    host.clock.sleep(2.0)
+    assert window.read().totals["throttled_thermal_s"] == 0.0
+    host.hot = True
+    host.clock.sleep(3.0)
+    assert window.stop().totals["throttled_thermal_s"] == pytest.approx(3.0)
+
+
+def test_a_clock_above_its_ceiling_in_most_looks_voids_the_window(host: Host) -> None:
+    window = host.meter().start()
+    host.set_clocks(2000, 1500)
+    window.read()
+    with pytest.raises(MeasurementError, match="runs shows 2000, above its ceiling of 1500"):
+        window.stop()
+
+
+def test_one_look_in_many_does_not(host: Host) -> None:
+    window = host.meter().start()
+    host.set_clocks(2000, 1500)
+    window.read()
+    host.set_clocks(1500, 1500)
+    window.read()
+    window.stop()
+
+
+def test_a_clock_that_is_not_told_is_no_wrong_one(host: Host) -> None:
+    (host.root / "runs").unlink()
+    host.meter().start().stop()
+
+
+def test_a_sensor_that_is_lost_is_no_measurement(host: Host) -> None:
+    def lost() -> object:
+        raise ActuationError("the sensor is gone", hint="reboot")
+
+    meter = HostMeter(
+        stat=host.root / "stat",
+        joules=lost,  # type: ignore[arg-type]
+        watch=lambda: lambda: False,
+        clocks=(),
+        clock=host.clock,
+    )
+    with pytest.raises(MeasurementError, match="gone; reboot"):
+        meter.start()

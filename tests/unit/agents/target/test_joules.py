@@ -1,0 +1,71 @@
+"""Power integrated: right over late samples, and no joule where nobody looked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from agents.target.joules import IntegratedJoules, in_background
+from tests.builders import Time
+from tuner.core import ActuationError, MeasurementError
+
+
+def by_hand(_: float, job: Callable[[], None]) -> Callable[[], None]:
+    return lambda: None
+
+
+class Ramp:
+    """A power that rises by a watt a second."""
+
+    def __init__(self) -> None:
+        self.clock = Time()
+        self.lost = False
+
+    def power_w(self) -> float:
+        if self.lost:
+            raise ActuationError("the sensor is gone")
+        return self.clock.monotonic()
+
+
+def test_a_ramp_is_integrated_exactly_however_late_the_samples() -> None:
+    ramp = Ramp()
+    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand)
+    began = ramp.clock.monotonic()
+    for seconds in (0.05, 0.9, 0.2, 0.6):
+        ramp.clock.sleep(seconds)
+        shown = joules.read()
+    end = ramp.clock.monotonic()
+    assert shown == pytest.approx((end**2 - began**2) / 2.0)
+
+
+def test_a_gap_that_nobody_sampled_is_no_measurement_and_stays_none() -> None:
+    ramp = Ramp()
+    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand)
+    ramp.clock.sleep(1.2)
+    with pytest.raises(MeasurementError, match=r"not sampled for 1\.2 s"):
+        joules.read()
+    ramp.clock.sleep(0.1)
+    with pytest.raises(MeasurementError):
+        joules.read()
+
+
+def test_a_sensor_that_is_lost_once_spoils_the_window() -> None:
+    ramp = Ramp()
+    joules = IntegratedJoules(ramp.power_w, ramp.clock, by_hand)
+    ramp.lost = True
+    with pytest.raises(ActuationError, match="gone"):
+        joules.read()
+    ramp.lost = False
+    with pytest.raises(ActuationError, match="gone"):
+        joules.read()
+
+
+def test_a_job_in_the_background_goes_on_until_it_is_ended() -> None:
+    done: list[int] = []
+    end = in_background(0.001, lambda: done.append(1))
+    while len(done) < 3:
+        pass
+    end()
+    count = len(done)
+    assert count >= 3 and len(done) == count
