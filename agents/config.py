@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ class Attachment:
         return found
 
 
+def filesystem_root() -> Path:
+    """Return where devices are looked for: $JOULETUNE_ROOT, else the host's own files."""
+    return Path(os.environ.get("JOULETUNE_ROOT", "/"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """Everything an agent can be told, with its defaults.
@@ -52,7 +58,7 @@ class AgentConfig:
     state_dir: Path = Path("agent-state")
     devices: tuple[Attachment, ...]
     seed: int = 0
-    root: Path = Path("/")
+    root: Path = field(default_factory=filesystem_root)
 
     def __post_init__(self) -> None:
         if not self.devices:

@@ -40,9 +40,10 @@ def doctor(
 
     And what cannot, and why. Changes nothing.
     """
+    from agents.config import filesystem_root
     from tuner.cli.output import echo_json, echo_table
 
-    findings = list(examine(Path("/"), db))
+    findings = list(examine(filesystem_root(), db))
     if as_json:
         echo_json({"findings": findings})
         return

@@ -65,6 +65,8 @@ def _usual(device: str) -> RunJob:
     """Return the job that a device does where the flags leave it open."""
     if device == REAL.device:
         return REAL
+    if device.split(":")[0] == "jetson":
+        return GPU
     if not device.startswith("nvidia:"):
         return SIMULATED
     # Only the simulated NVML library brings a workload along; a real GPU runs the operator's.

@@ -1,0 +1,210 @@
+"""`jouletune run` on mounted boards through a real actuator: `python -m tests.boards.study --help`.
+
+Simulated throughout; what is kept is scored by the physics behind the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from tests.actuation import answers
+from tests.boards.mounted import HERE, MountedBoard, mounted
+from tests.boards.serve import BATCHES
+from tests.boards.trees import LAYOUTS, board
+
+P99 = 1.0 + 0.01 * 2.576
+"""A batch's 99th percentile over its time: see `tests.boards.machine.JITTER`."""
+LIMIT = 1.2
+CONSOLE = "import sys; from tuner.cli.app import main; sys.exit(main(sys.argv[1:]))"
+KNOBS = ("gpu.clock_mhz", "gpu.mem_clock_mhz", "cpu.max_mhz", "batch_size")
+SERVICE = """
+name = "inference"
+url = "{url}"
+version = "1"
+cpu_time = false
+
+[[knob]]
+name = "batch_size"
+role = "batch"
+values = [1, 2, 4, 8, 16]
+default = 8
+set = {{ method = "POST", path = "/config", json = {{ batch = "{{value}}" }} }}
+read = {{ path = "/config", json = "batch" }}
+
+[latency]
+histogram = "batch_seconds"
+"""
+ACTUATOR = """
+socket = "{folder}/actuator.sock"
+state_dir = "{folder}/journal"
+drivers = ["jetson:{root}"]
+[[device]]
+match = "jetson"
+[device.grant]
+{grants}
+"""
+START_S = 30.0
+
+Values = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one study came to, by the true values."""
+
+    board: str
+    policy: str
+    seed: int
+    saving: float
+    possible: float
+    kept: bool
+    tried: int
+    tried_above: int
+    trials_to_95: int | None
+    seconds: float
+
+    @property
+    def captured(self) -> float:
+        return self.saving / self.possible if self.possible else 1.0
+
+
+class Truth:
+    """The energy and the p99 of every setting of a board, settled."""
+
+    def __init__(self, name: str) -> None:
+        layout, machine = LAYOUTS["orin" if name == "odd" else name], board(name).machine
+        self.grid: dict[tuple[float, ...], tuple[float, float]] = {}
+        clocks: tuple[float, ...]
+        for *clocks, batch in product(
+            [hz / 1e6 for hz in layout.gpu_hz],
+            [hz / 1e6 for hz in layout.memory_hz],
+            [khz / 1e3 for khz in layout.cpu_khz],
+            BATCHES,
+        ):
+            gpu, memory, cpu = clocks
+            machine.batch = batch
+            machine.clocks = lambda at=(gpu, memory, cpu): (*at, 1e9)  # type: ignore[misc]
+            pace, watts = machine.chip.settled(machine.work, machine.point())
+            self.grid[*clocks, batch] = watts * pace.step_s / batch, pace.step_s * 1000.0 * P99
+        self.default = (
+            layout.gpu_hz[-1] / 1e6,
+            layout.memory_hz[-1] / 1e6,
+            layout.cpu_khz[-1] / 1e3,
+            8,
+        )
+        self.limit_ms = LIMIT * self.grid[self.default][1]
+        good = [energy for energy, p99 in self.grid.values() if p99 <= self.limit_ms]
+        self.possible = 1.0 - min(good) / self.grid[self.default][0]
+
+    def of(self, setting: Mapping[str, Any]) -> tuple[float, bool]:
+        """Return what a setting truly saves, and whether it keeps the limit."""
+        whole = dict(zip(KNOBS, self.default, strict=True)) | {
+            k: float(v) for k, v in setting.items() if k in KNOBS
+        }
+        energy, p99 = self.grid[tuple(whole[k] for k in KNOBS)]
+        return 1.0 - energy / self.grid[self.default][0], p99 <= self.limit_ms
+
+
+def study(there: MountedBoard, policy: str, seed: int, trials: int, folder: Path) -> dict[str, Any]:
+    """Run one study and return what `jouletune run --json` printed."""
+    (folder / "service.toml").write_text(SERVICE.format(url=there.url))
+    layout = LAYOUTS["orin" if there.name == "odd" else there.name]
+    spans = {
+        "gpu.clock_mhz": [hz / 1e6 for hz in layout.gpu_hz],
+        "gpu.mem_clock_mhz": [hz / 1e6 for hz in layout.memory_hz],
+        "cpu.max_mhz": [khz / 1e3 for khz in layout.cpu_khz],
+    }
+    grants = "\n".join(f'"{k}" = {{ min = {v[0]}, max = {v[-1]} }}' for k, v in spans.items())
+    config = folder / "actuator.toml"
+    config.write_text(ACTUATOR.format(folder=folder, root=there.root, grants=grants))
+    environ = os.environ | {
+        "JOULETUNE_ROOT": str(there.root),
+        "JOULETUNE_ACTUATOR": str(folder / "actuator.sock"),
+        "PYTHONPATH": str(HERE),
+    }
+    serve = [sys.executable, "-m", "agents.actuator.main", "serve", str(config)]
+    with subprocess.Popen(serve, env=environ, cwd=folder) as actuator:
+        try:
+            until = time.monotonic() + START_S
+            while not answers(folder / "actuator.sock"):
+                assert actuator.poll() is None and time.monotonic() < until, "no actuator"
+                time.sleep(0.05)
+            options = ["--device", "jetson", "--workload", f"service:{folder / 'service.toml'}"]
+            options += ["--policy", policy, "--trials", str(trials), "--seed", str(seed), "--json"]
+            options += ["--constraint", f"latency_p99_ms <= {LIMIT}x baseline", "--window", "1.5"]
+            done = subprocess.run(
+                [sys.executable, "-c", CONSOLE, "run", *options, "--state-dir", str(folder / "state")],
+                env=environ, cwd=folder, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        finally:
+            actuator.terminate()
+            actuator.wait(START_S)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-3000:] or done.stdout[-3000:])
+    assert there.altered == {}, there.altered
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def tried_settings(folder: Path) -> list[Mapping[str, Any]]:
+    """Return the settings of the trials of a study, in order, from its database."""
+    from db import open_store
+    from tuner.core import Phase
+
+    (file,) = (folder / "state").rglob("*.sqlite")
+    store = open_store(f"sqlite:///{file}", create=False)
+    (one,) = store.studies.list()
+    return [t.setting for t in store.trials.list(one.id) if t.phase is Phase.TUNING]
+
+
+def outcome(name: str, policy: str, seed: int, trials: int, truth: Truth) -> Outcome:
+    """Mount a board, run a study on it, and score what is held."""
+    with tempfile.TemporaryDirectory(prefix="board-") as folder:
+        began = time.monotonic()
+        with mounted(name, Path(folder) / "root") as there:
+            told = study(there, policy, seed, trials, Path(folder))
+        tried = [truth.of(setting) for setting in tried_settings(Path(folder))]
+        saving, kept = truth.of(told["best"]["setting"]) if told.get("best") else (0.0, True)
+    near = (
+        n for n, (saved, good) in enumerate(tried, 1) if good and saved >= 0.95 * truth.possible
+    )
+    return Outcome(
+        name, policy, seed, saving, truth.possible, kept, len(tried),
+        sum(not good for _, good in tried), next(near, None), time.monotonic() - began,
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the studies that are asked for, a line each, and write them as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--boards", default="orin,tx2,odd")
+    parser.add_argument("--policies", default="polythrottle,polythrottle-two-phase")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--output", type=Path)
+    asked = parser.parse_args(arguments)
+    found: list[dict[str, Any]] = []
+    for name in asked.boards.split(","):
+        truth = Truth(name)
+        for policy, seed in product(asked.policies.split(","), range(asked.seeds)):
+            one = outcome(name, policy, seed, asked.trials, truth)
+            found.append(asdict(one) | {"captured": one.captured})
+            sys.stdout.write(f"{json.dumps(found[-1])}\n")
+            sys.stdout.flush()
+            if asked.output:
+                asked.output.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
