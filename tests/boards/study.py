@@ -33,6 +33,7 @@ name = "inference"
 url = "{url}"
 version = "1"
 cpu_time = false
+always_busy = true
 
 [[knob]]
 name = "batch_size"

@@ -28,6 +28,8 @@ The file is the host's alone: the tuner learns of the knobs' names and values, n
 `[load]`: where it is there, our load generator sends `method` to `path` with `body`, or each line of the
     file `bodies` in turn: `callers` at once, each after its last answer, or `rate_per_s` at random
     moments; `timeout_s` for an answer. Latency is then what it sees.
+`always_busy = true`: it has work at any moment, as a video pipeline or a batch job has, so that its rate is
+    what it achieves and no load that comes and goes.
 `cpu_time = false`: the process that tells its CPU time is not the whole service.
 
 What the text tells as `process_cpu_seconds_total` is the service's CPU time. Where it tells

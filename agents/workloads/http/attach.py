@@ -140,7 +140,8 @@ def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
 def _metrics(config: ServiceConfig, exposition: Exposition) -> tuple[Metric, ...]:
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
     names += [] if config.load is None else ["latency_mean_ms"]
-    arriving = config.load is None or config.load.shape.rate_per_s is not None
+    by_itself = config.load is None and not config.always_busy
+    arriving = by_itself or (config.load is not None and config.load.shape.rate_per_s is not None)
     cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if exposition.tells_cpu else []
     return (
         *(Metric(name, scope=Scope.SERVICE) for name in names),

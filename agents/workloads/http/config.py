@@ -28,7 +28,7 @@ METRICS = "/metrics"
 FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "url", "version"), str)
 FILE_KEYS |= dict.fromkeys(("knob", "histogram", "ratio"), list)
 FILE_KEYS |= dict.fromkeys(("latency", "failures", "items", "signal", "load", "restart"), dict)
-FILE_KEYS |= {"cpu_time": bool}
+FILE_KEYS |= {"cpu_time": bool, "always_busy": bool}
 RESTART_KEYS: dict[str, Any] = {"command": list, "ready": str, "seconds": toml.NUMBER}
 LOAD_KEYS: dict[str, Any] = {"callers": int, "rate_per_s": toml.NUMBER, "timeout_s": toml.NUMBER}
 LOAD_KEYS |= dict.fromkeys(("method", "path", "body", "bodies"), str)
@@ -68,6 +68,7 @@ class ServiceConfig:
     failures: Series
     told: MetricsTold
     cpu_time: bool
+    always_busy: bool
     load: OurLoad | None
     restart: RestartCommand | None
 
@@ -113,6 +114,7 @@ def load_service_config(path: Path) -> ServiceConfig:
         failures=Series(failures.get("counter", ""), failures.get("labels")),
         told=metrics_told(where, table),
         cpu_time=table.get("cpu_time", True),
+        always_busy=table.get("always_busy", False),
         load=_load(f"{where}: load", table) if "load" in table else None,
         restart=_restart(f"{where}: restart", table) if "restart" in table else None,
     )

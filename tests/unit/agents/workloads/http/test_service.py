@@ -331,6 +331,18 @@ def test_a_service_need_not_tell_of_its_process(service: Service, tmp_path: Path
     side.close()
 
 
+def test_a_service_that_always_has_work_has_a_rate_but_no_load(
+    service: Service, tmp_path: Path
+) -> None:
+    side = opened(tmp_path, service)
+    assert "arrival_rate_per_s" in {metric.name for metric in side.metrics}
+    side.close()
+    busy = reopened(tmp_path, "always_busy = true\n" + FILE.format(url=service.url))
+    names = {metric.name for metric in busy.metrics}
+    assert "arrival_rate_per_s" not in names and "throughput_per_s" in names
+    busy.close()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "there"),
     [
