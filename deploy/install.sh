@@ -4,10 +4,12 @@ set -euo pipefail
 
 usage() {
   cat <<'EOF'
-usage: install.sh [--dry-run] [--agent-only]   install, or upgrade what is installed
+usage: install.sh [--dry-run] [--agent-only] [--cpu] [--jetson]   install, or upgrade what is installed
        install.sh [--dry-run] --uninstall      put the hardware back, then remove everything
 
 --agent-only   agent and actuator without the tuner (no torch, no database)
+--cpu          the actuator may write CPU clocks and power limits; the agent may read the CPU's energy
+--jetson       the actuator may write a Jetson board's clocks
 --dry-run      show what would be done, change nothing
 --uninstall    also removes configuration, token and database: copy first what you want to keep
 EOF
@@ -18,13 +20,14 @@ SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly SOURCE OPT=/opt/jouletune ETC=/etc/jouletune UNITS=/etc/systemd/system
 readonly ACTUATOR_STATE=/var/lib/jouletune-actuator AGENT_STATE=/var/lib/jouletune-agent
 readonly TUNER_STATE=/var/lib/jouletune-tuner
-dry_run='' uninstall='' services=(tuner agent actuator) extras='[tuner,postgres]'
+dry_run='' uninstall='' services=(tuner agent actuator) extras='[tuner,postgres]' boards=()
 
 main() {
   for option in "$@"; do
     case $option in
       --dry-run) dry_run=yes ;;
       --uninstall) uninstall=yes ;;
+      --cpu | --jetson) boards+=("${option#--}") ;;
       --agent-only) services=(agent actuator) extras='' ;;
       -h | --help) usage; exit 0 ;;
       *) usage >&2; exit 2 ;;
@@ -97,7 +100,7 @@ drop_old_releases() {
 }
 
 place_files() {
-  local here=$SOURCE/deploy service file
+  local here=$SOURCE/deploy service file board
   run install -d -m 0755 "$ETC"
   run install -Dm 0644 "$here/jouletune.sysusers" /etc/sysusers.d/jouletune.conf
   run systemd-sysusers /etc/sysusers.d/jouletune.conf
@@ -106,6 +109,16 @@ place_files() {
     file=$ETC/$service.toml
     if [ -e "$file" ]; then say "kept $file"; else run install -m 0644 "$here/$service.toml" "$file"; fi
   done
+  for board in "${boards[@]}"; do
+    run install -Dm 0644 "$here/actuator-$board.conf" "$UNITS/jouletune-actuator.service.d/$board.conf"
+  done
+  if [[ " ${boards[*]} " == *' cpu '* ]]; then
+    run install -Dm 0644 "$here/powercap.rules" /etc/udev/rules.d/90-jouletune.rules
+    if command -v udevadm >/dev/null; then
+      run udevadm control --reload
+      run udevadm trigger --subsystem-match=powercap
+    fi
+  fi
   run install -m 0644 "$here/jouletune-metrics.service" "$here/jouletune-metrics.timer" "$UNITS"
   if [ ! -e "$ETC/token" ] && [ "${services[0]}" = tuner ]; then
     run sh -c "umask 077 && python3 -c 'import secrets; print(secrets.token_urlsafe(32))' >$ETC/token"
@@ -137,6 +150,7 @@ remove() {
   run rm -rf "$OPT" "$ETC" "$ACTUATOR_STATE" "$AGENT_STATE" "$TUNER_STATE"
   run rm -rf /run/jouletune /run/jouletune-metrics
   run rm -f /usr/local/bin/jouletune /etc/sysusers.d/jouletune.conf /etc/tmpfiles.d/jouletune.conf
+  run rm -f /etc/udev/rules.d/90-jouletune.rules
   if command -v systemctl >/dev/null; then
     run systemctl daemon-reload
     run systemctl reset-failed 'jouletune-*'

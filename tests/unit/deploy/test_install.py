@@ -53,6 +53,16 @@ def test_removing_names_every_place_that_installing_fills() -> None:
         assert f"/etc/systemd/system/jouletune-{state}.service.d" in removing
 
 
+@not_installed
+def test_a_board_gets_what_its_files_need_and_no_other_host_does() -> None:
+    plain, both = install("--dry-run").stdout, install("--dry-run", "--cpu", "--jetson").stdout
+    for file in ("actuator-cpu.conf", "actuator-jetson.conf", "powercap.rules"):
+        assert file in both
+        assert file not in plain
+    assert "/etc/udev/rules.d/90-jouletune.rules" in both
+    assert "/etc/udev/rules.d/90-jouletune.rules" in install("--dry-run", "--uninstall").stdout
+
+
 def test_an_unknown_option_does_nothing() -> None:
     done = install("--purge")
     assert done.returncode == 2

@@ -29,6 +29,18 @@ def values(name: str, key: str) -> list[str]:
     return re.findall(rf"^{key}=(.*)$", unit(name), re.MULTILINE)
 
 
+def exposure(path: Path) -> float:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout
+    return float(found[1])
+
+
 @needs_systemd
 def test_the_units_are_clean(tmp_path: Path) -> None:
     """Verify copies whose programs are there: on this machine nothing is installed."""
@@ -55,16 +67,20 @@ def test_the_units_are_clean(tmp_path: Path) -> None:
 @needs_systemd
 @pytest.mark.parametrize("name", MOST_EXPOSED)
 def test_a_unit_is_hardened(name: str) -> None:
-    path = str(DEPLOY / f"jouletune-{name}.service")
-    done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", path],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
-    assert found is not None, done.stdout
-    assert float(found[1]) <= MOST_EXPOSED[name]
+    assert exposure(DEPLOY / f"jouletune-{name}.service") <= MOST_EXPOSED[name]
+
+
+@needs_systemd
+@pytest.mark.parametrize("board", ["cpu", "jetson"])
+def test_the_actuator_stays_hardened_where_it_writes_files(board: str, tmp_path: Path) -> None:
+    drop_in = (DEPLOY / f"actuator-{board}.conf").read_text()
+    whole = tmp_path / "jouletune-actuator.service"
+    whole.write_text(f"{unit('actuator')}\n{drop_in}")
+    assert exposure(whole) <= MOST_EXPOSED["actuator"]
+    written = re.findall(r"^ReadWritePaths=(.*)$", drop_in, re.MULTILINE)
+    paths = [path.lstrip("-") for line in written for path in line.split()]
+    assert paths and all(path.count("/") >= 3 for path in paths)
+    assert "ReadOnlyPaths=/sys /proc/sys" in drop_in
 
 
 @pytest.mark.parametrize("name", SERVICES)
