@@ -86,18 +86,19 @@ class Truth:
     def __init__(self, name: str) -> None:
         layout, machine = LAYOUTS["orin" if name == "odd" else name], board(name).machine
         self.grid: dict[tuple[float, ...], tuple[float, float]] = {}
-        clocks: tuple[float, ...]
-        for *clocks, batch in product(
+        for gpu, memory, cpu, batch in product(
             [hz / 1e6 for hz in layout.gpu_hz],
             [hz / 1e6 for hz in layout.memory_hz],
             [khz / 1e3 for khz in layout.cpu_khz],
             BATCHES,
         ):
-            gpu, memory, cpu = clocks
             machine.batch = batch
             machine.clocks = lambda at=(gpu, memory, cpu): (*at, 1e9)  # type: ignore[misc]
             pace, watts = machine.chip.settled(machine.work, machine.point())
-            self.grid[*clocks, batch] = watts * pace.step_s / batch, pace.step_s * 1000.0 * P99
+            self.grid[gpu, memory, cpu, batch] = (
+                watts * pace.step_s / batch,
+                pace.step_s * 1000.0 * P99,
+            )
         self.default = (
             layout.gpu_hz[-1] / 1e6,
             layout.memory_hz[-1] / 1e6,

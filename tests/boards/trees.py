@@ -83,6 +83,7 @@ def policies(
         nodes |= limit.nodes(folder, "scaling_min_freq", "scaling_max_freq")
         nodes |= {f"{folder}/{name}": node for name, node in extra(limit).items()}
         nodes |= {
+            f"{folder}/scaling_driver": fixed("fake"),
             f"{folder}/affected_cpus": fixed(names),
             f"{folder}/related_cpus": fixed(names),
             f"{folder}/cpuinfo_min_freq": fixed(limit.least),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -57,63 +58,9 @@ def doctor(
 def examine(root: Path, db: str) -> Iterator[Finding]:
     """Yield everything there is to say about the machine whose filesystem is at `root`."""
     yield _cores()
-    yield from _cpu_device(root)
-    yield powercap(root)
-    yield cpufreq(root)
-    yield from _nvidia(root)
-    yield from _rivals(root)
-    yield jetson(root)
+    yield from _devices(root)
     yield _reference_workload()
     yield _database(db)
-
-
-def powercap(root: Path) -> Finding:
-    """Say whether the CPU's energy counters (RAPL) can be read."""
-    about = "CPU energy (powercap)"
-    counters = sorted(root.glob("sys/class/powercap/*/energy_uj"))
-    if not counters:
-        return Finding(
-            about, False, "the kernel shows no energy counter",
-            "on a virtual machine there is none; on bare metal load intel_rapl_msr",
-        )  # fmt: skip
-    readable = [c for c in counters if os.access(c, os.R_OK)]
-    if not readable:
-        return Finding(
-            about, False, f"{len(counters)} counters, none readable by this user",
-            "allow the agent's user to read energy_uj (a udev rule), never the whole world",
-        )  # fmt: skip
-    names = ", ".join(c.parent.name for c in readable)
-    return Finding(about, True, f"energy counters readable: {names}")
-
-
-def cpufreq(root: Path) -> Finding:
-    """Say whether the CPU's clock limits are there, and whether this user may set them."""
-    about = "CPU clock (cpufreq)"
-    limits = sorted(root.glob("sys/devices/system/cpu/cpu*/cpufreq/scaling_max_freq"))
-    if not limits:
-        return Finding(
-            about, False, "the kernel offers no clock limits",
-            "on a virtual machine the host decides; on bare metal enable a cpufreq driver",
-        )  # fmt: skip
-    if not all(os.access(limit, os.W_OK) for limit in limits):
-        return Finding(
-            about, False, f"{len(limits)} clock limits, not writable by this user",
-            "only root writes them",
-        )  # fmt: skip
-    return Finding(about, True, f"{len(limits)} clock limits, writable")
-
-
-def jetson(root: Path) -> Finding:
-    """Say whether this is a Jetson board."""
-    about = "Jetson board"
-    try:
-        model = (root / "proc/device-tree/model").read_text("utf-8", "replace").rstrip("\0")
-    except OSError:
-        return Finding(about, False, "no device tree names one")
-    if not any(name in model for name in ("Jetson", "NVIDIA")):
-        return Finding(about, False, f"this board is a {model}")
-    rails = sorted(root.glob("sys/bus/i2c/devices/*/hwmon/hwmon*/in1_label"))
-    return Finding(about, True, f"{model}, {len(rails)} power sensors")
 
 
 def _cores() -> Finding:
@@ -122,41 +69,22 @@ def _cores() -> Finding:
                    "with one core the load generator disturbs what it measures")  # fmt: skip
 
 
-def _cpu_device(root: Path) -> Iterator[Finding]:
-    """Yield what the cpu device can set and measure, and what it says it cannot."""
-    from agents.devices.catalogue import open_device
-    from tuner.core import TuningError
-
-    try:
-        attached = open_device("cpu", seed=0, state_dir=None, root=root)
-    except TuningError as error:
-        yield Finding("device cpu", False, error.message, error.hint)
-        return
-    try:
-        knobs = ", ".join(k.name for k in attached.space.knobs) or "no knob of its own"
-        metrics = ", ".join(m.name for m in attached.metrics) or "nothing"
-        yield Finding("device cpu", True, f"{attached.board}; sets {knobs}; measures {metrics}")
-        for name, why in attached.cannot.items():
-            yield Finding(f"device cpu: {name}", False, why)
-    finally:
-        attached.close()
-
-
-def _nvidia(root: Path) -> Iterator[Finding]:
-    """Yield what the GPUs can set and measure."""
+def _devices(root: Path) -> Iterator[Finding]:
+    """Yield what real devices can set and measure, and who else sets them."""
     from agents.actuator.client import actuator_socket
+    from agents.devices.cpu.diagnosis import examine as examine_cpu
+    from agents.devices.jetson.diagnosis import examine as examine_board
     from agents.devices.nvidia.diagnosis import examine as examine_gpus
     from agents.host.host import HostClock
-
-    for found in examine_gpus(root, actuator_socket(root), HostClock()):
-        yield Finding(found.about, found.well, found.seen, found.cure)
-
-
-def _rivals(root: Path) -> Iterator[Finding]:
-    """Yield who else sets clocks and power."""
     from agents.host.symptoms import rivals
 
-    for found in rivals(root):
+    looked = (
+        examine_cpu(root),
+        examine_board(root),
+        examine_gpus(root, actuator_socket(root), HostClock()),
+        rivals(root),
+    )
+    for found in chain.from_iterable(looked):
         yield Finding(found.about, found.well, found.seen, found.cure)
 
 

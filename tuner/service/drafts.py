@@ -10,12 +10,15 @@ from tuner.core import (
     Device,
     Estimate,
     InvalidInput,
+    Knob,
     MetricUnavailable,
     Objective,
     Origin,
+    Part,
     Signal,
     Space,
     Study,
+    Terms,
     limits,
     quantity_of,
     refuse_contradiction,
@@ -79,6 +82,9 @@ def read_constraints(
 def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
     """Return the space the study searches: of like devices, cut down as asked.
 
+    A device's knob whose values are words (a governor, a power mode) is searched only where the draft names
+    words: the optimiser sees an order in them that is none.
+
     Raises:
         InvalidInput and its kin: the devices are not alike, or nothing is left to set.
     """
@@ -90,16 +96,20 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
                 hint="one study has like devices with one workload",
             )
     choices = {name: tuple(values) for name, values in draft.choices.items()}
-    if not draft.terms.allow_restart:
-        fixed = {k.name: (k.default,) for k in first.space.knobs if k.cost.restart}
-        choices = {**fixed, **choices}
-    space = first.space.restricted(choices)
+    fixed = {k.name: (k.default,) for k in first.space.knobs if _waits_for_a_choice(k, draft.terms)}
+    space = first.space.restricted({**fixed, **choices})
     if space.size < 2:
         raise InvalidInput(
             f"there is nothing to set on {first.id}",
             hint="; ".join(f"{k}: {v}" for k, v in first.cannot.items()) or "offer more values",
         )
     return space
+
+
+def _waits_for_a_choice(knob: Knob, terms: Terms) -> bool:
+    """Return whether a knob stays at its default unless the operator names values."""
+    words = knob.part is Part.DEVICE and isinstance(knob.default, str)
+    return words or (knob.cost.restart and not terms.allow_restart)
 
 
 def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:

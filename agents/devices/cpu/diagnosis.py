@@ -1,0 +1,91 @@
+"""What is well and what is not with this host's CPU, each with a one-line cure. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agents.devices.cpu.device import THROTTLES, open_cpu
+from agents.devices.cpu.knobs import KNOBS, discover
+from agents.host.processor import text_of
+from agents.host.symptoms import Symptom
+from agents.target.side import Side
+from tuner.core import TuningError
+
+POLICY = "sys/devices/system/cpu/cpufreq/policy*"
+NO_CLOCKS = "on a virtual machine the host decides; on bare metal enable a cpufreq driver"
+NO_RIGHT = (
+    'drivers = ["cpu"] and a grant in /etc/jouletune/actuator.toml (install.sh --cpu), then '
+    "systemctl enable --now jouletune-actuator"
+)
+NO_ENERGY = (
+    "on a virtual machine there is none; on bare metal load intel_rapl_msr, and let the group "
+    "jouletune read it: install.sh --cpu"
+)
+
+
+def examine(root: Path) -> Iterator[Symptom]:
+    """Yield everything there is to say about the CPU of the host at `root`; a Jetson's is its board's."""
+    if "nvidia,tegra" in text_of(root / "proc/device-tree/compatible"):
+        return
+    try:
+        side = open_cpu("", seed=0, state_dir=None, root=root)
+    except TuningError as error:
+        yield Symptom("cpu", False, error.message, error.hint)
+        return
+    try:
+        yield Symptom("cpu", True, f"{side.board}, {_driver(root)}")
+        yield from _knobs(root)
+        yield _rights(side)
+        if side.source:
+            yield Symptom("cpu: energy", True, side.source)
+        else:
+            yield Symptom("cpu: energy", False, side.cannot["energy_j"], NO_ENERGY)
+        yield from _heat(root)
+    finally:
+        side.close()
+
+
+def _driver(root: Path) -> str:
+    names = {text_of(p / "scaling_driver").strip() for p in root.glob(POLICY)} - {""}
+    policies = len(list(root.glob(POLICY)))
+    return f"{policies} clock policies ({', '.join(sorted(names)) or 'driver not told'})"
+
+
+def _knobs(root: Path) -> Iterator[Symptom]:
+    """Yield what could be set, whoever may; a Jetson board's clocks are told with the board."""
+    try:
+        found = discover(str(root))
+    except TuningError as error:
+        yield Symptom(f"cpu: {KNOBS[0]}", False, error.message, NO_CLOCKS)
+        return
+    if not found:
+        yield Symptom(f"cpu: {KNOBS[0]}", False, "the kernel offers no clock limits", NO_CLOCKS)
+        return
+    values = found[0].read()
+    for name, offered in found[0].ranges().items():
+        span = f"{offered[0]} to {offered[-1]}, {len(offered)} values"
+        words = ", ".join(map(str, offered)) if isinstance(offered[0], str) else span
+        yield Symptom(f"cpu: {name}", True, f"{words}; now {values[name]}")
+        if name.startswith(KNOBS[0]) and isinstance(values[name], str):
+            yield Symptom(
+                f"cpu: {name}", False, "its policies stand at different limits",
+                "set them alike, or find out who sets single CPUs; they go back as they were",
+            )  # fmt: skip
+
+
+def _rights(side: Side) -> Symptom:
+    granted = [knob.name for knob in side.space.knobs]
+    if granted:
+        return Symptom("cpu: right to set", True, f"the actuator grants {', '.join(granted)}")
+    return Symptom("cpu: right to set", False, side.cannot[KNOBS[0]], NO_RIGHT)
+
+
+def _heat(root: Path) -> Iterator[Symptom]:
+    counts = sorted(root.glob(THROTTLES))
+    total = sum(int(t) for c in counts if (t := text_of(c).strip()).isdecimal())
+    if counts:
+        yield Symptom(
+            "cpu: heat", total == 0, f"throttled {total} times since the start",
+            "" if total == 0 else "better cooling, or a lower ceiling: turbo clocks do not last",
+        )  # fmt: skip

@@ -1,0 +1,95 @@
+"""What is well and what is not with a Jetson board, each with a one-line cure. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agents.devices.jetson.board import Board, read_board
+from agents.devices.jetson.device import MEMORY_CAP, open_jetson, throttles
+from agents.devices.jetson.knobs import BPMP, GPU, KNOBS, MEMORY, gpus
+from agents.devices.jetson.rails import find_monitors
+from agents.host.processor import text_of
+from agents.host.symptoms import Symptom
+from agents.target.side import Side
+from tuner.core import TuningError
+
+NO_RIGHT = (
+    'drivers = ["jetson"] and a grant in /etc/jouletune/actuator.toml (install.sh --jetson), then '
+    "systemctl enable --now jouletune-actuator"
+)
+NO_TOTAL = "send us `jouletune doctor --json` of this board: its rails are not in our table"
+
+
+def examine(root: Path) -> Iterator[Symptom]:
+    """Yield everything there is to say about the Jetson board at `root`; nothing where there is none."""
+    board = read_board(root)
+    if board is None:
+        return
+    try:
+        side = open_jetson("", seed=0, state_dir=None, root=root)
+    except TuningError as error:
+        yield Symptom("jetson", False, error.message, error.hint)
+        return
+    try:
+        yield Symptom(
+            "jetson", True, f"{board.model}, {board.family.name.title()}, {board.jetpack}"
+        )
+        yield from _clocks(root, side, board)
+        yield _rights(side)
+        yield from _power(root)
+        hot = throttles(root)
+        yield Symptom(
+            "jetson: heat", not hot, f"throttled by {', '.join(hot)}" if hot else "not throttled"
+        )
+    finally:
+        side.close()
+
+
+def _clocks(root: Path, side: Side, board: Board) -> Iterator[Symptom]:
+    for node in gpus(root)[:1]:
+        low, high = (text_of(node / f"{end}_freq").strip() for end in ("min", "max"))
+        steps = len(text_of(node / "available_frequencies").split())
+        yield Symptom(
+            f"jetson: {GPU}", steps > 1, f"{node.name}: {steps} clocks, now {low} to {high} Hz"
+        )
+        if low == high and steps > 1:
+            yield Symptom(
+                "jetson: jetson_clocks", False, "the GPU's floor is its ceiling: its clock is fixed",
+                "jetson_clocks --restore",
+            )  # fmt: skip
+    if not gpus(root):
+        yield Symptom(
+            f"jetson: {GPU}", False, "no GPU among /sys/class/devfreq", "is its driver loaded?"
+        )
+    cap = text_of(root / MEMORY_CAP).strip()
+    named = {knob.name for knob in side.space.knobs}
+    if MEMORY in named:
+        seen = f"locked by the actuator through {BPMP}" + (f", mode's cap {cap} Hz" if cap else "")
+        yield Symptom(f"jetson: {MEMORY}", True, seen)
+    else:
+        yield Symptom(
+            f"jetson: {MEMORY}", False, "only root sees it, in debugfs; the actuator does not offer it",
+            "mount -t debugfs none /sys/kernel/debug (Thor has no lock at run time)",
+        )  # fmt: skip
+
+
+def _rights(side: Side) -> Symptom:
+    granted = [knob.name for knob in side.space.knobs]
+    if granted:
+        return Symptom("jetson: right to set", True, f"the actuator grants {', '.join(granted)}")
+    return Symptom("jetson: right to set", False, side.cannot[KNOBS[0]], NO_RIGHT)
+
+
+def _power(root: Path) -> Iterator[Symptom]:
+    monitors = find_monitors(root)
+    total = " + ".join(rail.name for rail in monitors.total)
+    rails = ", ".join(monitors.rails) or "no power monitor"
+    if total:
+        yield Symptom(
+            "jetson: energy",
+            True,
+            f"{total}, of the rails {rails}; {monitors.averaging}".rstrip("; "),
+        )
+    else:
+        yield Symptom("jetson: energy", False, f"{rails}: no total that is known", NO_TOTAL)

@@ -1,0 +1,57 @@
+"""What the doctor says of CPUs, on mounted servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.devices.cpu.diagnosis import examine
+from agents.host.symptoms import Symptom
+from tests.boards.fixtures import Mount, boards, mount
+
+__all__ = ["boards", "mount"]
+
+
+@pytest.fixture(autouse=True)
+def _no_actuator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JOULETUNE_ACTUATOR", str(tmp_path / "nobody.sock"))
+
+
+def examined(root: Path) -> dict[str, Symptom]:
+    return {symptom.about: symptom for symptom in examine(root)}
+
+
+def test_a_server_tells_what_could_be_set_and_what_that_takes(mount: Mount) -> None:
+    found = examined(mount("xeon").root)
+    assert found["cpu"].seen == "Intel(R) Xeon(R) (fake), 4 clock policies (fake)"
+    assert found["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
+    assert found["cpu: cpu.governor"].seen == "performance, powersave; now powersave"
+    assert "package-0, package-1, dram" in found["cpu: energy"].seen
+    rights = found["cpu: right to set"]
+    assert not rights.well and "install.sh --cpu" in rights.cure
+
+
+def test_policies_that_stand_at_different_limits_are_a_finding(mount: Mount) -> None:
+    board = mount("epyc")
+    board.file("sys/devices/system/cpu/cpufreq/policy2/scaling_max_freq").write_text("2000000")
+    found = [s for s in examine(board.root) if s.about == "cpu: cpu.max_mhz"]
+    assert [symptom.well for symptom in found] == [True, False]
+    assert "different limits" in found[1].seen and found[1].cure
+
+
+def test_a_machine_with_nothing_says_what_misses(tmp_path: Path) -> None:
+    found = examined(tmp_path)
+    for about in ("cpu: cpu.max_mhz", "cpu: energy", "cpu: right to set"):
+        assert not found[about].well and found[about].cure
+
+
+def test_heat_is_told_where_the_kernel_counts_it(tmp_path: Path) -> None:
+    counts = tmp_path / "sys/devices/system/cpu/cpu0/thermal_throttle"
+    counts.mkdir(parents=True)
+    (counts / "package_throttle_count").write_text("3\n")
+    assert examined(tmp_path)["cpu: heat"].seen == "throttled 3 times since the start"
+
+
+def test_a_jetsons_cpu_is_told_with_its_board(mount: Mount) -> None:
+    assert examined(mount("orin").root) == {}

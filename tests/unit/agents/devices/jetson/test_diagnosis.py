@@ -1,0 +1,57 @@
+"""What the doctor says of Jetson boards, mounted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.devices.jetson.diagnosis import examine
+from agents.host.symptoms import Symptom
+from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.trees import LAYOUTS
+
+__all__ = ["boards", "mount"]
+
+
+@pytest.fixture(autouse=True)
+def _no_actuator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JOULETUNE_ACTUATOR", str(tmp_path / "nobody.sock"))
+
+
+def examined(root: Path) -> dict[str, Symptom]:
+    return {symptom.about: symptom for symptom in examine(root)}
+
+
+@pytest.mark.parametrize("name", [n for n, layout in LAYOUTS.items() if not layout.late_s])
+def test_every_board_tells_its_kind_its_clocks_and_its_power(mount: Mount, name: str) -> None:
+    found = examined(mount(name).root)
+    assert found["jetson"].well and "JetPack" in found["jetson"].seen
+    assert found["jetson: gpu.clock_mhz"].well
+    assert found["jetson: energy"].well
+    rights = found["jetson: right to set"]
+    assert not rights.well and "install.sh --jetson" in rights.cure
+
+
+def test_clocks_that_are_fixed_name_the_cure(mount: Mount) -> None:
+    board = mount("orin")
+    board.file("sys/class/devfreq/*/min_freq").write_text("1300500000")
+    assert examined(board.root)["jetson: jetson_clocks"].cure == "jetson_clocks --restore"
+
+
+def test_rails_without_a_total_are_listed(mount: Mount) -> None:
+    board = mount("xavier-nx")
+    board.do(faults={"/sys/bus/i2c/devices/1-0040/hwmon/hwmon3/in1_label": "gone"})
+    energy = examined(board.root)["jetson: energy"]
+    assert not energy.well
+    assert energy.seen == "VDD_CPU_GPU_CV, VDD_SOC: no total that is known" and energy.cure
+
+
+def test_a_hot_board_says_so(mount: Mount) -> None:
+    board = mount("tx2")
+    board.do(faults={"/sys/class/thermal/cooling_device0/cur_state": {"stuck": "1"}})
+    assert examined(board.root)["jetson: heat"].seen == "throttled by gpu-throttle-alert"
+
+
+def test_what_is_no_board_is_not_spoken_of(tmp_path: Path) -> None:
+    assert examined(tmp_path) == {}

@@ -1,0 +1,46 @@
+"""What an operator asks for, cut down to what is searched."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import device
+from tuner.core import Cost, InvalidInput, Knob, Part, Space, Terms
+from tuner.service.drafts import space_of
+from tuner.wire import StudyDraft
+
+CLOCK = Knob("cpu.max_mhz", (800, 1600, 3200), 3200)
+GOVERNOR = Knob("cpu.governor", ("performance", "powersave"), "powersave")
+DRAFT = Knob("draft", ("none", "small"), "none", Part.WORKLOAD)
+REPLICAS = Knob("replicas", (1, 2), 1, Part.WORKLOAD, Cost(restart=True))
+
+
+def searched(*knobs: Knob, no_restart: bool = False, **choices: tuple[str, ...]) -> dict[str, int]:
+    asked = StudyDraft(
+        devices=("sim",),
+        policy="sobol",
+        terms=Terms(allow_restart=not no_restart),
+        choices={name.replace("_", "."): values for name, values in choices.items()},
+    )
+    space = space_of([device(space=Space(knobs))], asked)
+    return {knob.name: len(knob.values) for knob in space.knobs}
+
+
+def test_a_devices_words_stay_as_they_were_found_unless_they_are_chosen() -> None:
+    assert searched(CLOCK, GOVERNOR)["cpu.governor"] == 1
+    chosen = searched(CLOCK, GOVERNOR, cpu_governor=("performance", "powersave"))
+    assert chosen["cpu.governor"] == 2
+
+
+def test_a_workloads_words_are_searched() -> None:
+    assert searched(CLOCK, DRAFT)["draft"] == 2
+
+
+def test_what_restarts_is_left_alone_where_that_is_asked_for() -> None:
+    assert searched(CLOCK, REPLICAS)["replicas"] == 2
+    assert searched(CLOCK, REPLICAS, no_restart=True)["replicas"] == 1
+
+
+def test_words_alone_are_nothing_to_search() -> None:
+    with pytest.raises(InvalidInput, match="nothing to set"):
+        searched(GOVERNOR)
