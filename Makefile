@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures clean
+.PHONY: run test check chaos bench bench-devices bench-boards bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -70,6 +70,11 @@ run-federated: $(FL)/.installed $(VENV)/.installed
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed
 	$(BIN)/jouletune bench devices
+
+# Whole studies on mounted Jetson boards, through the actuator: three quarters of an hour; needs fuse3.
+bench-boards: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.boards.study --output build/bench/boards.json
+	$(BIN)/python docs/figures.py boards build/bench/boards.json
 
 # Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
 bench-packrat: $(VENV)/.installed
