@@ -1,0 +1,122 @@
+"""Mounted boards behind the real actuator: tuned by a run, and abandoned by a killed agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.actuation import answers
+from tests.boards.fixtures import Mount, boards, mount
+from tests.boards.mounted import HERE
+from tests.boards.study import Truth, study, tried_settings
+from tests.nvml.fake import A100, FakeNvml
+from tests.nvml.fixtures import library
+
+__all__ = ["boards", "library", "mount"]
+LEASE_S = 2.0
+START_S = 60.0
+KILLED = """
+import os, sys, signal
+from pathlib import Path
+from agents.config import Attachment
+from agents.main import open_target
+target = open_target(Attachment(sys.argv[1]), 'one', 0, Path(sys.argv[2]), Path(sys.argv[3]))
+target.apply({k.name: k.values[len(k.values) // 2] for k in target.space.knobs})
+print(target.read(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def until(done: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@contextmanager
+def actuator(folder: Path, text: str, environ: Mapping[str, str]) -> Iterator[None]:
+    config, socket = folder / "actuator.toml", folder / "actuator.sock"
+    config.write_text(
+        f'socket = "{socket}"\nstate_dir = "{folder / "journal"}"\nlease_s = {LEASE_S}\n{text}'
+    )
+    command = [sys.executable, "-m", "agents.actuator.main", "serve", str(config)]
+    with subprocess.Popen(command, env=environ, cwd=HERE) as served:
+        try:
+            until(lambda: answers(socket), START_S, "the actuator does not listen")
+            yield
+        finally:
+            served.terminate()
+            assert served.wait(START_S) == 0
+
+
+def killed(folder: Path, spec: str, root: Path, environ: Mapping[str, str]) -> str:
+    """Set every knob of a target to its middle value in a process that is then killed."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, spec, str(folder / "agent"), str(root)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=HERE,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return done.stdout
+
+
+def test_a_run_saves_what_the_board_shows_and_leaves_every_file_as_it_was(
+    mount: Mount, tmp_path: Path
+) -> None:
+    board, truth = mount("orin"), Truth("orin")
+    told = study(board, "sobol", 3, 6, tmp_path)
+    assert len(tried_settings(tmp_path)) == 6
+    _, kept = truth.of(told["best"]["setting"])
+    assert kept
+    assert board.altered == {}
+
+
+def test_a_killed_agent_leaves_no_clock_of_a_board_behind(mount: Mount, tmp_path: Path) -> None:
+    board = mount("tx2")
+    grants = (
+        f'drivers = ["jetson:{board.root}"]\n[[device]]\nmatch = "jetson"\n[device.grant]\n'
+        '"gpu.clock_mhz" = { min = 400, max = 1300.5 }\n'
+        '"gpu.mem_clock_mhz" = { min = 1000, max = 1866 }\n'
+        '"cpu.max_mhz" = { min = 600, max = 2035.2 }\n'
+    )
+    environ = {**os.environ, "JOULETUNE_ACTUATOR": str(tmp_path / "actuator.sock")}
+    with actuator(tmp_path, grants, environ):
+        shown = killed(tmp_path, "jetson", board.root, environ)
+        assert "'gpu.mem_clock_mhz': 1600" in shown
+        until(lambda: not board.altered, LEASE_S + 5.0, "the board is not back")
+
+
+def test_a_gpu_and_its_hosts_cpu_are_one_target_and_both_go_back(
+    mount: Mount, library: Path, tmp_path: Path
+) -> None:
+    board = mount("xeon")
+    nvml = FakeNvml(library, tmp_path / "nvml.state", manual=False, root_only=0.0)
+    grants = (
+        f'drivers = ["nvidia", "cpu:{board.root}"]\n'
+        f'[[device]]\nmatch = "{A100}"\n[device.grant]\n'
+        '"gpu.clock_mhz" = { min = 210, max = 1410 }\n'
+        '[[device]]\nmatch = "cpu"\n[device.grant]\n'
+        '"cpu.max_mhz" = { min = 1000, max = 3800 }\n'
+        '"cpu.package_power_limit_w" = { min = 60, max = 125 }\n'
+        '"cpu.governor" = ["performance", "powersave"]\n'
+    )
+    environ = {
+        **os.environ,
+        **nvml.environment(),
+        "JOULETUNE_ACTUATOR": str(tmp_path / "actuator.sock"),
+    }
+    with actuator(tmp_path, grants, environ):
+        shown = killed(tmp_path, f"nvidia:{A100}+cpu", board.root, environ)
+        assert "'gpu.clock_mhz': " in shown and "'cpu.max_mhz': " in shown
+        until(lambda: not board.altered, LEASE_S + 5.0, "the CPU is not back")
+        until(lambda: nvml.get("lock_max") == 0.0, LEASE_S + 5.0, "the GPU is not back")
