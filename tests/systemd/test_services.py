@@ -45,6 +45,35 @@ FAKE = """
 Environment=LD_LIBRARY_PATH=/opt/fakenvml FAKENVML_STATE=/var/lib/fakenvml/state
 ReadWritePaths=/var/lib/fakenvml
 """
+CPUFREQ = "/sys/devices/system/cpu/cpufreq"
+POLICY = f"""
+mount -t tmpfs tmpfs {CPUFREQ}
+mkdir {CPUFREQ}/policy0
+cd {CPUFREQ}/policy0
+for file in cpuinfo_min_freq=800000 cpuinfo_max_freq=3000000 scaling_min_freq=800000 \\
+    scaling_max_freq=3000000 scaling_governor=powersave \\
+    "scaling_available_governors=performance powersave"; do
+  echo "${{file#*=}}" >"${{file%%=*}}"
+done
+"""
+"""A clock policy where the kernel has its own, on a machine that has none."""
+CPU_GRANTS = """
+[[device]]
+match = "cpu"
+[device.grant]
+"cpu.max_mhz" = { min = 1000, max = 3000 }
+"cpu.governor" = ["performance", "powersave"]
+"""
+SET_AND_DIE = """
+import os
+from pathlib import Path
+from agents.actuator.client import open_remote
+from agents.host.host import HostClock
+knobs = open_remote(Path("/run/jouletune/actuator.sock"), "cpu", HostClock())
+knobs.apply({"cpu.max_mhz": 1500, "cpu.governor": "performance"})
+print(knobs.read(), Path("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq").read_text())
+os._exit(9)
+"""
 BROKEN = """
 [Service]
 ExecStart=
@@ -274,6 +303,26 @@ def test_an_upgrade_keeps_the_old_release_and_the_study(site: Site) -> None:
     assert site.phase() == "holding"
 
 
+def test_cpu_clocks_are_written_through_the_drop_in_and_put_back(site: Site) -> None:
+    """The unit alone shows /sys read-only; with the drop-in those files are written, and no others."""
+    held = site.gpu
+    site.machine.run("bash", "-ec", POLICY)
+    site.machine.run(*INSTALL, "--cpu")
+    site.machine.write(
+        "/etc/jouletune/actuator.toml", f'drivers = ["nvidia", "cpu"]\n{ACTUATOR}{CPU_GRANTS}'
+    )
+    site.systemctl("restart", "jouletune-actuator")
+    died = site.machine.call("/opt/jouletune/current/bin/python", "-c", SET_AND_DIE)
+    assert died.returncode == 9, died.stderr
+    assert "'cpu.max_mhz': 1500" in died.stdout and "1500000" in died.stdout
+    files = [f"{CPUFREQ}/policy0/scaling_{name}" for name in ("max_freq", "governor")]
+    site.until(
+        lambda: site.machine.run("cat", *files).split() == ["3000000", "powersave"],
+        "the CPU is not put back",
+    )
+    site.until(lambda: site.gpu == held, "the GPU's hold is not taken up again")
+
+
 def test_removing_puts_back_and_leaves_nothing(site: Site) -> None:
     assert site.gpu != ORIGINAL
     site.machine.run(*INSTALL, "--uninstall")
@@ -281,7 +330,8 @@ def test_removing_puts_back_and_leaves_nothing(site: Site) -> None:
     assert site.nvml.get("batch") == 16.0
     left = site.files() - site.before
     assert {path for path in left if "jouletune" in path} == set()
-    assert left <= {"/etc/sysusers.d", "/etc/tmpfiles.d"} | system_files(left), left
+    folders = {"/etc/sysusers.d", "/etc/tmpfiles.d", "/etc/udev", "/etc/udev/rules.d"}
+    assert left <= folders | system_files(left), left
     for file in ("passwd", "group"):
         assert "jouletune" not in (site.machine.root / "etc" / file).read_text()
 
