@@ -13,7 +13,8 @@ from agents.devices.simulated.physics import Chip, OperatingPoint, Pace, Work
 BOUNDS_MS = tuple(0.5 * 1.01**k for k in range(900))
 """The histogram's bounds: a hundredth apart, to 3.9 s."""
 JITTER = 0.01
-TRIP_C, COOL_C = 95.0, 90.0
+TRIP_C, COOL_K = 95.0, -3.0
+"""Where it is throttled, and how far from there it is no more."""
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Machine:
     def _step(self, seconds: float) -> None:
         pace, thermal = self.pace(), self.chip.thermal
         self.celsius, joules = thermal.warm(self.celsius, pace.power_w, seconds, leaking=True)
-        self.hot = self.celsius > (COOL_C if self.hot else self.trip_c)
+        self.hot = self.celsius > self.trip_c + (COOL_K if self.hot else 0.0)
         self.power_w = joules / seconds
         self.energy_j += joules
         self._progress += seconds / pace.step_s

@@ -53,7 +53,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 class BoardQuestion:
     """One study to be run: `policy` on `device`, the latency limited to `slack` × the baseline's.
 
-    `device` is a specification of a device whose true values are known (`simulated:tx2/bert`).
+    `device` is a specification of a device whose true values are known (`simulated:tx2/bert`); `fixed`
+    are knobs that stay at their defaults.
     """
 
     device: str
@@ -61,6 +62,7 @@ class BoardQuestion:
     seed: int
     slack: float
     trials: int
+    fixed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,12 @@ class BoardRow:
 
 
 def questions(
-    devices: Iterable[str], policies: Sequence[str], seeds: int, slack: float, trials: int
+    devices: Iterable[str],
+    policies: Sequence[str],
+    seeds: int,
+    slack: float,
+    trials: int,
+    fixed: Sequence[str] = (),
 ) -> list[BoardQuestion]:
     """Return every study to be run, device by device and seed by seed.
 
@@ -133,7 +140,12 @@ def questions(
                 load_policy(policy)
                 found.append(
                     BoardQuestion(
-                        device=device, policy=policy, seed=seed, slack=slack, trials=trials
+                        device=device,
+                        policy=policy,
+                        seed=seed,
+                        slack=slack,
+                        trials=trials,
+                        fixed=tuple(fixed),
                     )
                 )
     return found
@@ -222,7 +234,9 @@ def _run(question: BoardQuestion, target: Target) -> tuple[Study, list[Trial], l
         id=question.device,
         devices=(target.name,),
         workload=target.name,
-        space=target.space,
+        space=target.space.restricted(
+            {name: (target.space.knob(name).default,) for name in question.fixed}
+        ),
         objective=Objective("energy_j"),
         quantities=target.quantities,
         constraints=(Constraint.parse(f"latency_p99_ms <= {question.slack}x baseline"),),

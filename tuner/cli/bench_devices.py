@@ -25,6 +25,12 @@ def devices(
     seeds: Annotated[int, typer.Option(min=1, help="Studies each, every one with its noise.")] = 3,
     slack: Annotated[float, typer.Option(help="The latency limit, × the baseline's p99.")] = 1.2,
     trials: Annotated[int, typer.Option(min=1, help="Settings each study may try.")] = 20,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KNOB", help="Leave this knob at its default: what does it add? Repeatable."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tune simulated boards from their vendors' defaults, and score what is held by the true values.
@@ -38,7 +44,7 @@ def devices(
     from tuner.bench.boards import answer, questions, rows
     from tuner.cli.output import echo_json
 
-    todo = questions(_listed(boards), _listed(policies), seeds, slack, trials)
+    todo = questions(_listed(boards), _listed(policies), seeds, slack, trials, fixed or ())
     answers: list[Answer] = []
     with _progress(len(todo)) as now:
         for question in todo:

@@ -9,7 +9,7 @@ fast they are under changing clocks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from agents.devices.simulated.physics import Chip, Curve, OperatingPoint, Thermal, Unit, Work
@@ -155,6 +155,28 @@ A100 = Preset(
 """Fitted to three GROMACS power curves of Afzal et al. (arXiv 2607.00819): resnet50 draws their case
 6, bert their case 3, efficientnet their case 1."""
 
+A100_HOST = Preset(
+    name="a100-host",
+    board="A100-SXM4-40GB in a server that decodes pictures for it",
+    chip=replace(
+        A100.chip,
+        cpu=Unit(max_mhz=3500, watts_per_mhz=0.022, waiting=0.35, curve=Curve(2000.0, 0.0004)),
+        idle_w=45.0 + 60.0,
+    ),
+    scale=WorkScale(host=6.0),
+    knobs=(
+        _knob("gpu.clock_mhz", _steps(210, 1410, 15)),
+        _knob("cpu.clock_mhz", (1200, 1500, 1800, 2100, 2400, 2700, 3000, 3250, 3500)),
+        DATA_CENTRE_BATCH,
+    ),
+    limit_w=600.0,
+    scope=Scope.MODULE,
+    roof=Roof(19.5e12, 1555e9),
+    cannot={"gpu.mem_clock_mhz": ONE_MEMORY_CLOCK},
+)
+"""The A100 above, its meter seeing the host's package, too, whose cores decode what the GPU infers. The
+host is set by hand, of the size of a server's socket: 60 W idle, some 150 W at its highest clock."""
+
 V100 = Preset(
     name="v100",
     board="V100-PCIE",
@@ -270,4 +292,4 @@ TX2 = Preset(
 the lists in public configuration scripts; of the CPU's only the maximum is, the other 6 are assumed.
 Power is below the board's 15 W."""
 
-PRESETS = MappingProxyType({p.name: p for p in (A100, V100, A40, ORIN, TX2)})
+PRESETS = MappingProxyType({p.name: p for p in (A100, A100_HOST, V100, A40, ORIN, TX2)})
