@@ -69,7 +69,9 @@ run-federated: $(FL)/.installed $(VENV)/.installed
 
 # The policies on a simulated TX2 and Orin, over their full grids: minutes.
 bench-devices: $(VENV)/.installed
-	$(BIN)/jouletune bench devices
+	mkdir -p build/bench && $(BIN)/jouletune bench devices --devices simulated:a100,simulated:orin,simulated:tx2 --seeds 5 --json >build/bench/devices.json
+	for one in "" "-alone --fixed cpu.clock_mhz"; do set -- $$one; $(BIN)/jouletune bench devices --devices simulated:a100-host --policies polythrottle --seeds 5 --json $${2:+$$2 $$3} >build/bench/host$${1:-}.json; done
+	for one in devices host host-alone; do $(BIN)/python docs/figures.py $$one build/bench/$$one.json; done
 
 # Whole studies on mounted Jetson boards, through the actuator: three quarters of an hour; needs fuse3.
 bench-boards: $(VENV)/.installed-dev

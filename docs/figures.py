@@ -196,6 +196,31 @@ SCALED = "power ×"
 SHORT = {"K": "participants", "B": "batch_size", "E": "local_epochs"}
 
 
+def devices(told: Told) -> list[str]:
+    """Return a row per simulated device and policy, by its true values."""
+    rows = [
+        (
+            row["device"].removeprefix("simulated:"),
+            f"`{row['policy']}`",
+            f"{row['settings']:,}",
+            f"{100.0 * row['saving']:.1f} ± {100.0 * row['saving_stderr']:.1f}",
+            f"{100.0 * row['possible']:.1f}",
+            f"{row['captured']:.2f}",
+            f"{row['trials_to_near']:g} ({row['near']} of {row['studies']})"
+            if row["near"]
+            else "–",
+            f"{100.0 * row['violations']:.0f} %",
+            str(row["held_above"]),
+        )
+        for row in told["rows"]
+    ]
+    heads = (
+        "device", "policy", "settings", "% saved", "% there is", "share of it",
+        "trials to 95 % (studies)", "tried above the limit", "held above it",
+    )  # fmt: skip
+    return [f"SIMULATED, latency_p99_ms <= {told['slack']:g}x baseline.", "", *table(heads, rows)]
+
+
 def boards(told: Sequence[Told]) -> list[str]:
     """Return a row per mounted board and policy: what was saved of what there is, and at what cost."""
     rows = []
@@ -252,6 +277,9 @@ def unique(names: Iterable[str]) -> list[str]:
 
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
+    "devices": devices,
+    "host": devices,
+    "host-alone": devices,
     "allocators": allocators,
     "federated": federated,
     "packrat": packrat,
