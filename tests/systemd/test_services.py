@@ -71,7 +71,8 @@ from agents.actuator.client import open_remote
 from agents.host.host import HostClock
 knobs = open_remote(Path("/run/jouletune/actuator.sock"), "cpu", HostClock())
 knobs.apply({"cpu.max_mhz": 1500, "cpu.governor": "performance"})
-print(knobs.read(), Path("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq").read_text())
+shown = Path("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq").read_text()
+print(knobs.read(), shown, flush=True)
 os._exit(9)
 """
 BROKEN = """
