@@ -35,6 +35,12 @@ def doctor(
             help="A database to try.",
         ),
     ] = "",
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.tar.gz", help="Write what devices are read from, to be sent to us."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check which sensors and controls are available.
@@ -44,6 +50,14 @@ def doctor(
     from agents.config import filesystem_root
     from tuner.cli.output import echo_json, echo_table
 
+    if bundle is not None:
+        from agents.host.bundle import write_bundle
+
+        count = write_bundle(filesystem_root(), bundle)
+        typer.echo(
+            f"{bundle}: {count} files, without serial numbers, addresses and the host's name"
+        )
+        return
     findings = list(examine(filesystem_root(), db))
     if as_json:
         echo_json({"findings": findings})
