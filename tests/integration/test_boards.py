@@ -14,9 +14,10 @@ from pathlib import Path
 from tests.actuation import answers
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.mounted import HERE
-from tests.boards.study import Truth, study, tried_settings
+from tests.boards.study import LIMIT, Truth, study, trials_of
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
+from tuner.core import Phase
 
 __all__ = ["boards", "library", "mount"]
 LEASE_S = 2.0
@@ -75,8 +76,9 @@ def test_a_run_saves_what_the_board_shows_and_leaves_every_file_as_it_was(
 ) -> None:
     board, truth = mount("orin"), Truth("orin")
     told = study(board, "sobol", 3, 6, tmp_path)
-    assert len(tried_settings(tmp_path)) == 6
-    _, kept = truth.of(told["best"]["setting"])
+    tried = [t for t in trials_of(tmp_path) if t.phase is Phase.TUNING]
+    assert len(tried) == 6
+    _, kept = truth.of(told["best"]["setting"], LIMIT * truth.grid[truth.default][1])
     assert kept
     assert board.altered == {}
 
