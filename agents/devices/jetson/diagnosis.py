@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agents.devices.jetson.board import Board, read_board
 from agents.devices.jetson.device import MEMORY_CAP, open_jetson, throttles
+from agents.devices.jetson.jtop import JtopReport, ask_jtop
 from agents.devices.jetson.knobs import BPMP, GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors
 from agents.host.processor import text_of
@@ -38,6 +39,7 @@ def examine(root: Path) -> Iterator[Symptom]:
         yield from _clocks(root, side, board)
         yield _rights(side)
         yield from _power(root)
+        yield from _second_opinion(root, ask_jtop())
         hot = throttles(root)
         yield Symptom(
             "jetson: heat", not hot, f"throttled by {', '.join(hot)}" if hot else "not throttled"
@@ -93,3 +95,26 @@ def _power(root: Path) -> Iterator[Symptom]:
         )
     else:
         yield Symptom("jetson: energy", False, f"{rails}: no total that is known", NO_TOTAL)
+
+
+def _second_opinion(root: Path, told: JtopReport) -> Iterator[Symptom]:
+    """Yield what jetson-stats says, where it is there; nothing depends on it."""
+    if told.error:
+        yield Symptom("jetson: jtop", True, f"not asked ({told.error}); nothing here needs it")
+        return
+    heat = f", hottest {told.hottest_c:.0f} °C" if told.hottest_c is not None else ""
+    mode = f", mode {told.mode} of {', '.join(told.modes)}" if told.mode else ""
+    seen = f"{told.model}, JetPack {told.jetpack}{mode}{heat}, {told.gpu_processes} on the GPU"
+    yield Symptom("jetson: jtop", True, seen)
+    if told.jetson_clocks:
+        yield Symptom(
+            "jetson: jtop runs jetson_clocks", False, "it fixes clocks that we would set",
+            "turn it off in jtop, or: jetson_clocks --restore",
+        )  # fmt: skip
+    monitors = find_monitors(root)
+    ours = monitors.power_w() if monitors.total else None
+    if ours is not None and told.disagrees(ours):
+        yield Symptom(
+            "jetson: power, two opinions", False, f"{ours:.1f} W here, {told.power_w:.1f} W by jtop",
+            "where a board has no rail for all, jtop adds all rails, one of them twice on AGX Orin",
+        )  # fmt: skip

@@ -1,0 +1,72 @@
+"""jetson-stats as a second opinion: asked through a process of its own, and never needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PROBE = "agents.devices.jetson.jtop_probe"
+DEADLINE_S = 10.0
+"""Its service tells something new once a second; starting the probe takes most of it."""
+AGREEMENT = 0.2
+"""Its total sums all rails where a board has no rail for all, so that on AGX Orin it counts one twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class JtopReport:
+    """What its service tells. `error` says why it tells nothing; empty where it does."""
+
+    error: str = ""
+    model: str = ""
+    jetpack: str = ""
+    mode: str = ""
+    modes: Sequence[str] = ()
+    power_w: float | None = None
+    hottest_c: float | None = None
+    gpu_processes: int = 0
+    jetson_clocks: bool = False
+
+    def disagrees(self, power_w: float) -> bool:
+        """Return whether its total is another one than ours."""
+        return self.power_w is not None and abs(self.power_w - power_w) > AGREEMENT * power_w
+
+
+def ask_jtop(python: str = sys.executable) -> JtopReport:
+    """Return what jetson-stats tells now, within a deadline; `python` runs the probe."""
+    try:
+        done = subprocess.run(
+            [python, "-m", PROBE], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+        )
+        return read_report(json.loads(done.stdout))
+    except subprocess.TimeoutExpired:
+        return JtopReport(f"jetson-stats did not answer within {DEADLINE_S:g} s")
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        return JtopReport(f"jetson-stats could not be asked: {error}")
+
+
+def read_report(told: Mapping[str, Any]) -> JtopReport:
+    """Return a report; what is missing, or of another kind than it should be, is left out."""
+    error = str(told.get("error", ""))
+    temperatures = told.get("temperatures_c")
+    found = temperatures.values() if isinstance(temperatures, dict) else ()
+    power, modes = told.get("power_mw"), told.get("modes")
+    processes = told.get("gpu_processes")
+    return JtopReport(
+        error=error,
+        model=str(told.get("model", "")),
+        jetpack=str(told.get("jetpack", "")),
+        mode=str(told.get("mode", "")),
+        modes=[str(mode) for mode in modes] if isinstance(modes, list) else (),
+        power_w=float(power) / 1000.0 if power is not None and _is_number(power) else None,
+        hottest_c=max((t for t in found if _is_number(t) and t > 0), default=None),
+        gpu_processes=processes if isinstance(processes, int) else 0,
+        jetson_clocks=told.get("jetson_clocks") is True,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,41 @@
+"""What jetson-stats' service tells, as one line of JSON: a process of its own, imported by nobody.
+
+jetson-stats is AGPL-3.0 and optional; this is the only module that imports it. Source: its `jtop` client,
+7.2. Nothing is set through it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def told() -> dict[str, Any]:
+    """Return what the service tells now, or `error` and why it tells nothing."""
+    try:
+        from jtop import JtopException, jtop
+    except ImportError:
+        return {"error": "jetson-stats is not installed here"}
+    try:
+        with jtop() as service:
+            if not service.ok():
+                return {"error": "the jtop service tells nothing"}
+            hardware = service.board.get("hardware", {})
+            modes = service.nvpmodel
+            return {
+                "model": str(hardware.get("Model", "")),
+                "jetpack": str(hardware.get("Jetpack", "")),
+                "power_mw": service.power.get("tot", {}).get("power"),
+                "temperatures_c": {n: t.get("temp") for n, t in service.temperature.items()},
+                "gpu_processes": len(service.processes),
+                "mode": str(modes) if modes else "",
+                "modes": list(modes.models) if modes else [],
+                "jetson_clocks": bool(service.jetson_clocks),
+            }
+    except JtopException as error:
+        return {"error": f"the jtop service does not answer: {error}"}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(told(), default=str) + "\n")
