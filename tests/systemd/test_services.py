@@ -306,7 +306,6 @@ def test_an_upgrade_keeps_the_old_release_and_the_study(site: Site) -> None:
 
 def test_cpu_clocks_are_written_through_the_drop_in_and_put_back(site: Site) -> None:
     """The unit alone shows /sys read-only; with the drop-in those files are written, and no others."""
-    held = site.gpu
     site.machine.run("bash", "-ec", POLICY)
     site.machine.run(*INSTALL, "--cpu")
     site.machine.write(
@@ -321,7 +320,7 @@ def test_cpu_clocks_are_written_through_the_drop_in_and_put_back(site: Site) -> 
         lambda: site.machine.run("cat", *files).split() == ["3000000", "powersave"],
         "the CPU is not put back",
     )
-    site.until(lambda: site.gpu == held, "the GPU's hold is not taken up again")
+    site.until(site.held, "the GPU's hold is not taken up again")
 
 
 def test_removing_puts_back_and_leaves_nothing(site: Site) -> None:

@@ -17,8 +17,8 @@ from tuner.core import InvalidInput
     [
         ("", "simulated:a100"),
         ("toaster", "no device 'toaster'"),
-        ("simulated", "choose one of a100, v100, a40, orin, tx2"),
-        ("simulated:h100", "choose one of a100, v100, a40, orin, tx2"),
+        ("simulated", "choose one of a100, a100-host, v100, a40, orin, tx2"),
+        ("simulated:h100", "choose one of a100, a100-host, v100, a40, orin, tx2"),
         ("simulated:a100/tetris", "choose one of resnet50, bert, efficientnet"),
         ("replay:nowhere.csv#x", r"nowhere\.csv"),
         ("replay:", "CSV"),
