@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -29,6 +30,7 @@ from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import Gate, problem, refused
 from tuner.service.operations import Operations
 from tuner.service.watchdog import Readiness
+from tuner.study.news import News
 from tuner.wire import (
     PROTOCOL,
     Change,
@@ -56,7 +58,9 @@ from tuner.wire import (
     check_protocol,
 )
 
-LOOK_AGAIN_S = 0.5
+LOOK_AGAIN_S = 5.0
+"""News wakes who waits; what nobody tells of (another process, an hour of the day) is seen so late."""
+LEAVING_S = 0.5
 
 
 def create_app(
@@ -163,13 +167,16 @@ def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRou
         await run_in_threadpool(access.require_own, caller, device)
         deadline = asyncio.get_running_loop().time() + message.wait_s
         while True:
+            mark = loop.news.mark(device)
             answer = await run_in_threadpool(loop.order, device, message)
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0.0 or leaving() or _is_news(answer, message):
                 return _one(answer)
+            await _news(loop.news, device, mark, min(left, LOOK_AGAIN_S), leaving)
+            if leaving():
+                return _one(answer)
             if await request.is_disconnected():  # nobody would get a trial we hand out now
                 return _one(Idle(why="the caller is gone"))
-            await asyncio.sleep(min(left, LOOK_AGAIN_S))
 
     @router.post("/trials/renew", response_model=Registered)
     def renew(message: Renewal, caller: AgentCaller) -> Response:
@@ -207,6 +214,25 @@ def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRou
         return _one(loop.observe(message))
 
     return router
+
+
+async def _news(
+    news: News, device: str, mark: int, seconds: float, leaving: Callable[[], bool]
+) -> None:
+    """Sleep until there is news for a device, or the server is leaving, or so many seconds."""
+    running, told = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        running.call_soon_threadsafe(told.set)
+
+    end = news.wait(device, mark, wake)
+    until = running.time() + seconds
+    try:
+        while not told.is_set() and not leaving() and (left := until - running.time()) > 0.0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), min(left, LEAVING_S))
+    finally:
+        end()
 
 
 def _is_news(answer: Order, poll: Poll) -> bool:

@@ -112,6 +112,7 @@ class Operations:
             for metric in (objective.metric, *(c.metric for c in study.constraints)):
                 require(device, metric, study)
         self.loop.store.studies.add(study, draft.who, "created")
+        self.loop.news.tell(study.devices)
         wishes = ", ".join(map(str, study.constraints)) or "no constraint"
         asked = f"{objective.goal} {objective.metric} under {wishes}"
         self.loop.note("created", f"{asked} by {draft.who}", study.id)
@@ -354,7 +355,7 @@ class Operations:
             ) from None
 
     def _revise(self, study: Study, who: str, why: str, kind: str = "") -> None:
-        self.loop.store.studies.revise(study, who, why, self.loop.now())
+        self.loop.revise(study, who, why)
         self.loop.note(kind or str(study.phase), why, study.id)
 
     def _tuning_on(self, study: Study) -> Study:

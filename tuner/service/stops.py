@@ -19,6 +19,7 @@ def stop_all(loop: Loop, change: Change) -> None:
         # Beside a tuner's process a trial may end just now: that must not keep the others running.
         with loop.lock(study.id), suppress(Conflict):
             loop.abort(study, str(stop))
+    loop.news.tell_all()
 
 
 def lift(loop: Loop, change: Change) -> None:
@@ -33,9 +34,10 @@ def lift(loop: Loop, change: Change) -> None:
         with loop.lock(study.id):
             found = loop.store.studies.get(study.id)
             if found.phase is Phase.HOLDING:
-                loop.store.studies.revise(found, change.who, why, loop.now())
+                loop.revise(found, change.who, why)
     if loop.store.stops.lift():
         loop.note("stop-all lifted", why)
+    loop.news.tell_all()
 
 
 def stop_view(loop: Loop) -> StopView:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tuner.core import (
+    Applied,
     Conflict,
     Device,
     Event,
@@ -37,8 +38,10 @@ from tuner.core import (
     TrialState,
     merged,
     refuse_negative,
+    setting_key,
 )
 from tuner.study import assignments, lifecycle, moves
+from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
 from tuner.wire import (
@@ -91,6 +94,8 @@ class Loop:
 
     _holds: assignments.Holds = field(default_factory=assignments.Holds)
     presence: Presence = field(init=False)
+    news: News = field(default_factory=News)
+    _applied: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
@@ -112,6 +117,7 @@ class Loop:
             if known != (device.driver, device.workload_version):
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
         self.store.devices.put(device)
+        self._applied.pop(device.id, None)
         self.presence.note_contact(device.id)
         return Registered(lease_s=self.lease_s)
 
@@ -125,7 +131,7 @@ class Loop:
         news = self.presence.meet(device, poll)
         if news:
             self.note("unable" if poll.unable else "able", news, device=device)
-        self.store.devices.apply(replace(poll.applied, device=device, at=self.now()))
+        self._note_applied(replace(poll.applied, device=device))
         study = self.store.studies.of(device)
         if study is None:
             stopped = assignments.stopped(self.store.stops, device, poll)
@@ -145,6 +151,13 @@ class Loop:
                 if answer is not None:
                     return answer
         return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
+
+    def _note_applied(self, applied: Applied) -> None:
+        """Store what a device is set to, where that is not what it was when last heard of."""
+        told = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
+        if self._applied.get(applied.device) != told:
+            self.store.devices.apply(replace(applied, at=self.now()))
+            self._applied[applied.device] = told
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
@@ -224,7 +237,7 @@ class Loop:
                 known = self.store.trials.begin(
                     study.id, message.setting, Phase.TUNING, why, self.now()
                 )
-            self._end(known, study.id, message.outcome)
+            self._end(known, study, message.outcome)
             return Receipt(result="closed")
 
     def observe(self, message: HoldReport) -> Receipt:
@@ -289,7 +302,7 @@ class Loop:
             self.move(self.store.studies.get(study.id), Phase.PAUSED, pause_reason)
 
     def _cancel(self, study: Study, trial: Trial, why: str) -> None:
-        self._end(trial, study.id, Outcome(state=TrialState.ABORTED, reason=why))
+        self._end(trial, study, Outcome(state=TrialState.ABORTED, reason=why))
         for device in study.devices:
             lease = self.store.leases.get(device)
             if lease is not None and lease.study == study.id:
@@ -308,14 +321,19 @@ class Loop:
         elif study.phase is not Phase.BASELINE:
             return self.move(fresh, Phase.BASELINE, why)
         self.note("started over", why, study.id)
-        return self.store.studies.revise(
-            replace(fresh, phase_since=fresh.since_trial), TUNER, why, self.now()
-        )
+        fresh = replace(fresh, phase_since=fresh.since_trial)
+        return self.revise(fresh, TUNER, why)
+
+    def revise(self, study: Study, who: str, why: str) -> Study:
+        """Store a study's next revision, and tell its devices."""
+        stored = self.store.studies.revise(study, who, why, self.now())
+        self.news.tell(study.devices)
+        return stored
 
     def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
         """Bring a study into another phase, with an event for the operator."""
         moved = self.entering(study.moved(phase, plan))
-        stored = self.store.studies.revise(moved, TUNER, why, self.now())
+        stored = self.revise(moved, TUNER, why)
         self.note(str(phase), why, study.id)
         return stored
 
@@ -350,7 +368,7 @@ class Loop:
                 return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
             if trial.attempt >= MOST_ATTEMPTS * len(study.devices):
                 why = f"{trial.attempt} attempts ended without a report"
-                self._end(trial, study.id, Outcome(state=TrialState.FAILED, reason=why))
+                self._end(trial, study, Outcome(state=TrialState.FAILED, reason=why))
                 self.store.leases.release(device, lease.token)
                 return None
             trial = self.store.trials.restart(study.id, trial.number, self.now())
@@ -384,6 +402,7 @@ class Loop:
         trial = self.store.trials.begin(
             study.id, step.setting, study.phase, step.why, self.now(), step.context
         )
+        self.news.tell(other for other in study.devices if other != device)
         return self._granted(study, trial, device, poll.agent)
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> moves.Step:
@@ -414,14 +433,15 @@ class Loop:
         by_device = {r.device: r.outcome for r in reports if not r.late}
         if not all(device in by_device for device in study.devices):
             return False
-        self._end(trial, study.id, merged([by_device[d] for d in study.devices], study.quantities))
+        self._end(trial, study, merged([by_device[d] for d in study.devices], study.quantities))
         return True
 
-    def _end(self, trial: Trial, study: str, outcome: Outcome) -> None:
-        self.store.trials.end(study, trial.number, outcome, self.now())
+    def _end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
+        self.store.trials.end(study.id, trial.number, outcome, self.now())
+        self.news.tell(study.devices)
         if outcome.state is not TrialState.COMPLETED:
             text = f"trial {trial.number}: {outcome.reason or 'no reason given'}"
-            self.note(str(outcome.state), text, study)
+            self.note(str(outcome.state), text, study.id)
 
     def _restart_evidence(self, device: Device) -> None:
         study = self.store.studies.of(device.id)

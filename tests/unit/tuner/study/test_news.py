@@ -1,0 +1,112 @@
+"""Who waits is woken by what concerns it, from any thread, and by nothing else."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.unit.tuner.study.worlds import World, truth
+from tuner.core import Phase
+from tuner.service.operations import Operations
+from tuner.service.stops import lift, stop_all
+from tuner.study.news import News
+from tuner.wire import Change
+
+
+class Waiting:
+    """Somebody who waits for a device, and how often that was woken."""
+
+    def __init__(self, news: News, device: str) -> None:
+        self.woken = 0
+        self.end = news.wait(device, news.mark(device), self._wake)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+def test_only_who_waits_for_a_device_is_woken_and_once() -> None:
+    news = News()
+    a, b = Waiting(news, "a"), Waiting(news, "b")
+    news.tell(["a"])
+    news.tell(["a"])
+    assert (a.woken, b.woken) == (1, 0)
+
+
+def test_nobody_told_is_nobody_woken() -> None:
+    news = News()
+    a = Waiting(news, "a")
+    news.tell([])
+    assert a.woken == 0
+    news.tell_all()
+    assert a.woken == 1
+
+
+def test_what_is_told_between_a_look_and_the_waiting_is_not_lost() -> None:
+    news, woken = News(), threading.Event()
+    mark = news.mark("a")
+    news.tell(["a"])
+    news.wait("a", mark, woken.set)
+    assert woken.is_set()
+
+
+def test_who_has_ended_the_waiting_is_left_alone() -> None:
+    news = News()
+    a = Waiting(news, "a")
+    a.end()
+    a.end()
+    news.tell(["a"])
+    news.tell_all()
+    assert a.woken == 0
+
+
+def test_many_threads_tell_and_wait_and_nothing_is_lost() -> None:
+    news, rounds = News(), 200
+
+    def follow(heard: list[int]) -> None:
+        for number in range(rounds):
+            woken = threading.Event()
+            news.wait("a", number, woken.set)
+            assert woken.wait(30.0)
+            heard.append(number)
+
+    lists: list[list[int]] = [[], []]
+    threads = [threading.Thread(target=follow, args=(heard,)) for heard in lists]
+    for thread in threads:
+        thread.start()
+    for number in range(rounds):
+        while any(len(heard) < number for heard in lists):
+            pass
+        news.tell(["a"])
+    for thread in threads:
+        thread.join(30.0)
+    assert [len(heard) for heard in lists] == [rounds, rounds]
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.start()
+    made.run(truth)
+    return made
+
+
+def test_whatever_an_operator_changes_is_told(world: World) -> None:
+    verbs, news = Operations(world.loop), world.loop.news
+
+    def told(do: object) -> int:
+        waiting = Waiting(news, "sim")
+        assert callable(do)
+        do()
+        waiting.end()
+        return waiting.woken
+
+    by = Change(who="ann")
+    assert told(lambda: verbs.pause("s1", by)) == 1
+    assert told(lambda: verbs.resume("s1", by)) == 1
+    assert told(lambda: stop_all(world.loop, by)) == 1
+    assert told(lambda: lift(world.loop, by)) == 1
+    study = world.store.studies.get("s1")
+    assert told(lambda: world.loop.move(study, Phase.TUNING, "again")) == 1
+    assert told(lambda: verbs.stop("s1", by)) == 1
+    assert told(lambda: verbs.studies()) == 0
