@@ -246,9 +246,7 @@ def boards(told: Sequence[Told]) -> list[str]:
         "trials to 95 % (studies)", "tried above the limit", "held above it",
     )  # fmt: skip
     return [
-        "SIMULATED: mounted boards, each study through the actuator's socket from the vendor's defaults, "
-        "20 trials, latency_p99_ms <= 1.2x baseline; true values. PolyThrottle's authors report up to "
-        "36 % on real TX2 and Orin boards after a handful of samples.",
+        "SIMULATED, through the actuator's socket; 20 trials, latency_p99_ms <= 1.2x baseline; true values.",
         "",
         *table(heads, rows),
     ]
