@@ -246,7 +246,8 @@ def boards(told: Sequence[Told]) -> list[str]:
         "trials to 95 % (studies)", "tried above the limit", "held above it",
     )  # fmt: skip
     return [
-        "SIMULATED, through the actuator's socket; 20 trials, latency_p99_ms <= 1.2x baseline; true values.",
+        "SIMULATED, through the actuator's socket; 20 trials, latency_p99_ms <= 1.2x baseline; true "
+        "values.",
         "",
         *table(heads, rows),
     ]
