@@ -5,7 +5,6 @@ clock domains of one ladder, so that what idles still slows down by itself; wher
 place of a table, the ladder goes in steps of 100 MHz.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,11 +90,16 @@ def told(file: Path) -> str:
         raise ActuationError(f"cannot read {file}: {error}") from error
 
 
+def words(*files: Path) -> set[str]:
+    """Return the words in files; none where one of them does not answer."""
+    with suppress(ActuationError):
+        return {word for file in files for word in told(file).split()}
+    return set()
+
+
 def numbers(*files: Path) -> list[int]:
     """Return the whole numbers in files, ascending; none where one of them does not answer."""
-    with suppress(ActuationError):
-        return sorted({int(n) for file in files for n in re.findall(r"\d+", told(file))})
-    return []
+    return sorted({int(word) for word in words(*files) if word.isdecimal()})
 
 
 def scaled(number: int, unit: int) -> int | float:

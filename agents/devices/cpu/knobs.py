@@ -37,9 +37,11 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
 
 
 def _choice(root: Path, file: str, words: str) -> FileKnob:
-    files = sorted(root.glob(f"{sysfs.POLICIES}/{file}"))
-    each = [{*told(file.with_name(words)).split()} for file in files]
-    return FileKnob(files, tuple(sorted(each[0].intersection(*each))) if each else ())
+    """Return a knob over the policies that tell its words: one without a CPU at work does not."""
+    found = {f: sysfs.words(f.with_name(words)) for f in root.glob(f"{sysfs.POLICIES}/{file}")}
+    files = sorted(policy for policy, offered in found.items() if offered)
+    common = set.intersection(*(found[policy] for policy in files)) if files else set()
+    return FileKnob(files, tuple(sorted(common)))
 
 
 def _uncore(root: Path) -> FileKnob:

@@ -45,6 +45,18 @@ def test_a_clock_under_a_floor_is_refused_and_named(mount: Mount) -> None:
     assert driver.read()["cpu.max_mhz"] == "1000 3800 1000 1000"
 
 
+def test_a_policy_without_a_cpu_at_work_costs_the_others_no_knob(mount: Mount) -> None:
+    board = mount("epyc")
+    policy = "/sys/devices/system/cpu/cpufreq/policy2"
+    silent = ("scaling_max_freq", "scaling_available_governors", "scaling_governor")
+    board.do(faults={f"{policy}/{file}": "refuse" for file in silent})
+    (driver,) = discover(str(board.root))
+    driver.write("cpu.max_mhz", 1500)
+    driver.write("cpu.governor", "powersave")
+    assert not any(path.startswith(policy) for path in board.altered)
+    assert driver.read()["cpu.governor"] == "powersave"
+
+
 def test_read_only_files_say_what_may_miss(mount: Mount) -> None:
     board = mount("epyc")
     (driver,) = discover(str(board.root))
