@@ -90,7 +90,7 @@ def stopped(stops: Stops, device: str, poll: Poll) -> Release | None:
 class Holds:
     """The order to hold of each study, as last composed.
 
-    Agents that wait ask twice a second, and composing one weighs every trial. It stays what it is
+    Agents that wait ask again and again, and composing one weighs every trial. It stays what it is
     while the study is at its revision and all of its trials, which are counted, have ended.
     """
 
