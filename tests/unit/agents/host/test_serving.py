@@ -1,0 +1,67 @@
+"""How our own servers listen, say that they are ready, and end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from agents.host.serving import listening, url_of
+from tuner.core import InvalidInput
+
+WAIT_S = 30.0
+PROGRAM = """
+import signal, sys
+from agents.host.serving import end_by_signal, end_with_stdin, listening, tell_ready
+end_by_signal()
+tell_ready(listening(0))
+end_with_stdin()
+signal.pause()
+"""
+
+
+def started() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_any_free_port_is_on_loopback_and_told() -> None:
+    with listening(0) as listener:
+        host, port = listener.getsockname()
+        assert host == "127.0.0.1"
+        assert url_of(listener) == f"http://127.0.0.1:{port}"
+        socket.create_connection((host, port), WAIT_S).close()
+
+
+def test_a_taken_port_and_one_that_is_none_are_refused_with_the_option() -> None:
+    with listening(0) as listener:
+        for port in (listener.getsockname()[1], 70000):
+            with pytest.raises(InvalidInput, match=f"cannot listen on 127.0.0.1:{port}.*--port"):
+                listening(port)
+
+
+def test_a_server_says_where_it_is_and_ends_with_whoever_started_it() -> None:
+    with started() as served:
+        assert served.stdout is not None and served.stdin is not None
+        told = json.loads(served.stdout.readline())
+        assert told["ready"] is True and told["pid"] == served.pid
+        assert told["url"].startswith("http://127.0.0.1:")
+        served.stdin.close()
+        assert served.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_a_good_end(number: signal.Signals) -> None:
+    with started() as served:
+        assert served.stdout is not None
+        served.stdout.readline()
+        served.send_signal(number)
+        assert served.wait(WAIT_S) == 0

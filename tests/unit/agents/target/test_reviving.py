@@ -1,0 +1,153 @@
+"""A server that the agent started: whatever is asked of it starts it again first, and closing ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import pytest
+
+from agents.host.server_process import ServerProcess
+from agents.target.reviving import revived
+from agents.target.side import (
+    Closing,
+    FollowsPlans,
+    Restartable,
+    Side,
+    SignalSample,
+    WaitingSignal,
+)
+from tuner.core import DeviceLost, Knob, Meter, Plan, Setting, Signal, Space
+
+BATCH = Knob("batch_size", (1, 2), 1)
+
+
+class Child:
+    """A server's process, as far as it is asked of; `events` is what became of it, and of its side."""
+
+    url = "http://127.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def revive(self) -> None:
+        self.events.append("revive")
+
+    def end(self) -> None:
+        self.events.append("end")
+
+
+class Server:
+    """The side's actuator and its signal."""
+
+    signal = Signal("requests_in_system")
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    def read(self) -> Setting:
+        self._child.events.append("read")
+        return {"batch_size": 1}
+
+    def apply(self, setting: Setting) -> None:
+        self._child.events.append(f"apply {dict(setting)}")
+
+    def incarnation(self) -> str:
+        self._child.events.append("incarnation")
+        return "first"
+
+    def close(self) -> None:
+        self._child.events.append("close")
+
+
+class PlanServer(Server):
+    def follow(self, plan: Plan) -> bool:
+        self._child.events.append("follow")
+        return True
+
+    def followed(self) -> Plan | None:
+        self._child.events.append("followed")
+        return None
+
+
+class Live:
+    signal = Signal("requests_in_system")
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    def read(self) -> SignalSample:
+        self._child.events.append("look")
+        return SignalSample(2.0)
+
+
+class LiveWaiting(Live):
+    def wait_above(self, value: float, seconds: float) -> SignalSample:
+        self._child.events.append(f"wait above {value:g}")
+        return SignalSample(value)
+
+
+def opened(child: Child, server: Server, live: Live) -> Side:
+    def attach(url: str) -> Side:
+        assert url == child.url
+        return Side(
+            name="ours",
+            kind="reference",
+            board="this host",
+            version="1",
+            space=Space((BATCH,)),
+            metrics=(),
+            actuator=server,
+            meter=cast("Meter", None),
+            signals=(live,),
+        )
+
+    return revived(cast("ServerProcess", child), attach)
+
+
+@pytest.fixture
+def child() -> Child:
+    return Child()
+
+
+def test_a_server_that_cannot_be_attached_to_is_ended(child: Child) -> None:
+    def attach(_: str) -> Side:
+        raise DeviceLost("it does not answer")
+
+    with pytest.raises(DeviceLost):
+        revived(cast("ServerProcess", child), attach)
+    assert child.events == ["end"]
+
+
+def test_whatever_is_asked_starts_it_again_first(child: Child) -> None:
+    side = opened(child, PlanServer(child), LiveWaiting(child))
+    actuator, (live,) = side.actuator, side.signals
+    assert isinstance(actuator, Restartable) and isinstance(actuator, FollowsPlans)
+    assert isinstance(live, WaitingSignal)
+    asked: Mapping[str, Callable[[], object]] = {
+        "read": actuator.read,
+        "apply {'batch_size': 2}": lambda: actuator.apply({"batch_size": 2}),
+        "incarnation": actuator.incarnation,
+        "follow": lambda: actuator.follow(Plan.single({"batch_size": 2})),
+        "followed": actuator.followed,
+        "look": live.read,
+        "wait above 3": lambda: live.wait_above(3.0, 1.0),
+    }
+    for event, ask in asked.items():
+        child.events.clear()
+        ask()
+        assert child.events == ["revive", event]
+
+
+def test_it_can_do_what_the_server_can_and_no_more(child: Child) -> None:
+    side = opened(child, Server(child), Live(child))
+    assert not isinstance(side.actuator, FollowsPlans)
+    assert not isinstance(side.signals[0], WaitingSignal)
+    assert side.signals[0].signal.name == "requests_in_system"
+
+
+def test_closing_ends_the_connection_and_then_the_server(child: Child) -> None:
+    side = opened(child, Server(child), Live(child))
+    assert isinstance(side.actuator, Closing)
+    side.close()
+    assert child.events == ["close", "end"]
