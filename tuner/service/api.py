@@ -60,7 +60,7 @@ from tuner.wire import (
 
 LOOK_AGAIN_S = 5.0
 """News wakes who waits; what nobody tells of (another process, an hour of the day) is seen so late."""
-LEAVING_S = 2.0
+LEAVING_S = 1.0
 """How late who waits sees that the server is about to end."""
 
 
