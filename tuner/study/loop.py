@@ -36,6 +36,7 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
+    TuningError,
     merged,
     refuse_negative,
     setting_key,
@@ -416,7 +417,10 @@ class Loop:
             return lifecycle.next_step(past, self.policies(study.policy))
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
             log.exception("policy %s failed in study %s", study.policy, study.id)
-            return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {error}")
+            why = str(error)
+            if not isinstance(error, TuningError):
+                why = f"{type(error).__name__}: {why}; the tuner's log shows where"
+            return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {why}")
 
     def _granted(self, study: Study, trial: Trial, device: str, agent: str) -> Assignment:
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
