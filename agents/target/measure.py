@@ -219,7 +219,7 @@ class Measurer:
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > FOREIGN_SHARE:
             return (
-                f"other processes used {100 * measurement.foreign:.0f} % of the host's cores or of the "
+                f"other processes used {100 * measurement.foreign:.3g} % of the host's cores or of the "
                 f"device (limit {100 * FOREIGN_SHARE:.0f} %); window discarded"
             )
         context, expected = measurement.context, ask.expected
