@@ -213,8 +213,8 @@ class Measurer:
         wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
         if not wrong:
             return ""
-        said = self.target.conflicts()
-        return "; ".join(said) or f"another process changed it: {', '.join(wrong)}"
+        conflicts = self.target.conflicts()
+        return "; ".join(conflicts) or f"another process changed it: {', '.join(wrong)}"
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > FOREIGN_SHARE:

@@ -155,10 +155,10 @@ class Loop:
 
     def _note_applied(self, applied: Applied) -> None:
         """Store what a device is set to, where that is not what it was when last heard of."""
-        told = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
-        if self._applied.get(applied.device) != told:
+        state = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
+        if self._applied.get(applied.device) != state:
             self.store.devices.apply(replace(applied, at=self.now()))
-            self._applied[applied.device] = told
+            self._applied[applied.device] = state
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
