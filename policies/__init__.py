@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner import plugins
-from tuner.core import InvalidInput, Policy
+from tuner.core import InvalidInput, Policy, TuningError
 
 GROUP = "jouletune.policies"
 POLICIES: Mapping[str, str] = {
@@ -35,11 +35,24 @@ def load_policy(name: str) -> Policy:
     """Return a policy by its name; only that policy's module, and what it needs, is imported.
 
     Raises:
-        InvalidInput: there is no such policy, or the package that offers it cannot be imported.
+        InvalidInput: there is no such policy, the package that offers it cannot be imported, or what
+            it offers is no policy.
     """
     made = plugins.load(GROUP, POLICIES, name)
     if made is None:
         known = ", ".join(plugins.names(GROUP, POLICIES))
         raise InvalidInput(f"there is no policy {name!r}", hint=f"choose one of {known}")
-    policy: Policy = made()
+    try:
+        policy: Policy = made()
+    except TuningError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"policy {name!r} cannot be created: {type(error).__name__}: {error}",
+            hint="offer a class that is created without arguments",
+        ) from error
+    if not callable(getattr(policy, "suggest", None)):
+        raise InvalidInput(
+            f"policy {name!r} has no method suggest(past)", hint="add it to its class"
+        )
     return policy

@@ -24,16 +24,16 @@ def load(group: str, builtin: Mapping[str, str], name: str) -> Any:  # noqa: ANN
     Raises:
         InvalidInput: two offer the name, or the package that does cannot be imported.
     """
-    offers = list(entry_points(group=group, name=name))
-    who = [f"{name} = {builtin[name]}, which is built in"] if name in builtin else []
-    who += [_described(entry) for entry in offers]
-    if len(who) > 1:
+    entries = list(entry_points(group=group, name=name))
+    offered = [f"{name} = {builtin[name]}, which is built in"] if name in builtin else []
+    offered += [_described(entry) for entry in entries]
+    if len(offered) > 1:
         raise InvalidInput(
-            f"{name!r} of {group} is offered twice: {'; '.join(who)}",
+            f"{name!r} of {group} is offered twice: {'; '.join(offered)}",
             hint="uninstall a package that offers it, or have it use another name",
         )
-    if offers:
-        return _imported(offers[0])
+    if entries:
+        return _imported(entries[0])
     if name not in builtin:
         return None
     module, _, attribute = builtin[name].partition(":")

@@ -211,8 +211,8 @@ def _study(url: str, token_file: Path, device: str, asked: tuple[str, str, int])
 
 def _answer(response: httpx.Response) -> Any:  # noqa: ANN401  JSON
     if not response.is_success:
-        said = response.text[:300]
-        raise TuningError(f"the tuner refuses {response.request.url.path}: {said}")
+        detail = response.text[:300]
+        raise TuningError(f"the tuner refuses {response.request.url.path}: {detail}")
     return response.json()
 
 

@@ -63,7 +63,9 @@ def run_flower(home: Path, clients: int, config: Mapping[str, int | float | str]
 
     `home` is Flower's; all that the run left behind is ended.
     """
-    told = " ".join(f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in config.items())
+    run_config = " ".join(
+        f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in config.items()
+    )
     (home / "config.toml").write_text(
         '[superlink]\ndefault = "local"\n[superlink.local]\naddress = ":local:"\n'
         f"options.num-supernodes = {clients}\n"
@@ -79,7 +81,7 @@ def run_flower(home: Path, clients: int, config: Mapping[str, int | float | str]
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         MARK: mark,
     }
-    command = ["flwr", "run", str(APP), "local", "--stream", "--run-config", told]
+    command = ["flwr", "run", str(APP), "local", "--stream", "--run-config", run_config]
     try:
         return subprocess.run(command, env=environ, check=False).returncode
     finally:

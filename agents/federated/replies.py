@@ -40,7 +40,7 @@ class ClientReply:
     node: int
     kind: str
     message: Message
-    told: Mapping[str, float]
+    metrics: Mapping[str, float]
 
 
 @dataclass
@@ -59,10 +59,10 @@ class KnownClients:
         """Return whether a client is still to be asked for its class."""
         return node not in self.kinds or 0 < self._silent.get(node, 0) < ASKS
 
-    def class_told(self, node: int, told: str, classes: Sequence[str]) -> None:
+    def note_class(self, node: int, answer: str, classes: Sequence[str]) -> None:
         """Note what a client answered, which may be nothing or no class."""
-        if told in classes:
-            self.kinds[node] = told
+        if answer in classes:
+            self.kinds[node] = answer
             self._silent.pop(node, None)
         else:
             self.kinds[node] = classes[0]
@@ -75,14 +75,14 @@ class KnownClients:
     def hear(self, replies: Iterable[ClientReply]) -> None:
         """Note what replies tell of their senders."""
         for reply in replies:
-            told = {n: reply.told[key] for key, n in STATE.items() if key in reply.told}
-            self.latest[reply.node] = told
+            state = {n: reply.metrics[key] for key, n in STATE.items() if key in reply.metrics}
+            self.latest[reply.node] = state
 
     def state(self) -> dict[str, float]:
-        """Return each class's mean, of what was told at last."""
+        """Return each class's mean, of what was told last."""
         found: dict[str, list[float]] = {}
-        for node, told in self.latest.items():
-            for name, value in told.items():
+        for node, latest in self.latest.items():
+            for name, value in latest.items():
                 found.setdefault(f"{name}.{self.kind(node) or 'all'}", []).append(value)
         return {name: fmean(values) for name, values in sorted(found.items())}
 
@@ -105,8 +105,8 @@ def sound(
             log.warning("event=reply_left_out node=%d why=%r", node, why)
             continue
         (metrics,) = message.content.metric_records.values()
-        told = {name: float(v) for name, v in metrics.items() if _length(v) == 0}
-        found.append(ClientReply(node, known.kind(node) or "all", message, told))
+        scalars = {name: float(v) for name, v in metrics.items() if _length(v) == 0}
+        found.append(ClientReply(node, known.kind(node) or "all", message, scalars))
     _make_alike([reply.message for reply in found])
     return found
 
@@ -119,20 +119,20 @@ def round_metrics(
     Joules are told only where every reply tells them. Waiting is added where clients tell their idle
     power and modelled their joules: a meter of their own has seen it.
     """
-    seconds = [r.told[SECONDS] for r in replies if SECONDS in r.told]
+    seconds = [r.metrics[SECONDS] for r in replies if SECONDS in r.metrics]
     shown = {"round_s": max(seconds) if len(seconds) == len(replies) and seconds else wall_s}
     shown["participated"] = float(len(replies))
-    if not replies or not all(r.told.get(JOULES, -1.0) >= 0.0 for r in replies):
+    if not replies or not all(r.metrics.get(JOULES, -1.0) >= 0.0 for r in replies):
         return shown, Origin.MEASURED
-    measured = all(r.told.get(MEASURED, 0.0) == 1.0 for r in replies)
+    measured = all(r.metrics.get(MEASURED, 0.0) == 1.0 for r in replies)
     waits = [0.0 if measured else _waited(r, shown["round_s"]) for r in replies]
-    joules = [r.told[JOULES] + wait for r, wait in zip(replies, waits, strict=True)]
+    joules = [r.metrics[JOULES] + wait for r, wait in zip(replies, waits, strict=True)]
     shown["energy_j"] = math.fsum(joules)
     if not measured:
         shown["waiting_j"] = math.fsum(waits)
     for key, name in ((COMPUTE_J, "compute_j"), (COMMUNICATION_J, "communication_j")):
-        if all(key in r.told for r in replies):
-            shown[name] = math.fsum(r.told[key] for r in replies)
+        if all(key in r.metrics for r in replies):
+            shown[name] = math.fsum(r.metrics[key] for r in replies)
     for kind in classes:
         of = [j for r, j in zip(replies, joules, strict=True) if r.kind == kind]
         shown[f"energy_{kind}_j"] = math.fsum(of)
@@ -147,8 +147,8 @@ def finite(context: Mapping[str, float]) -> Context:
 
 
 def _waited(reply: ClientReply, round_s: float) -> float:
-    idle_s = max(0.0, round_s - reply.told.get(SECONDS, round_s))
-    return reply.told.get(IDLE_W, 0.0) * idle_s
+    idle_s = max(0.0, round_s - reply.metrics.get(SECONDS, round_s))
+    return reply.metrics.get(IDLE_W, 0.0) * idle_s
 
 
 def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]], weight: str) -> str:
@@ -195,8 +195,8 @@ def _make_alike(messages: Sequence[Message]) -> None:
     common = {name for name, _ in set.intersection(*lengths)}
     for message in messages:
         content = message.content
-        ((was, arrays),) = content.array_records.items()
-        ((told, metrics),) = content.metric_records.items()
-        del content[was], content[told]
+        ((first_was, arrays),) = content.array_records.items()
+        ((second_was, metrics),) = content.metric_records.items()
+        del content[first_was], content[second_was]
         content[first] = arrays
         content[second] = MetricRecord({n: v for n, v in metrics.items() if n in common})

@@ -141,8 +141,8 @@ class FederationSession:
             level=Level.ORIGINAL,
             at=self._now(),
         )
-        told = {name: value for name, value in context.items() if math.isfinite(value)}
-        return Poll(agent=self._agent, applied=applied, context=told, wait_s=POLL_S)
+        finite = {name: value for name, value in context.items() if math.isfinite(value)}
+        return Poll(agent=self._agent, applied=applied, context=finite, wait_s=POLL_S)
 
     def _renewed(self, order: Assignment) -> LeaseKeeper:
         renewal = Renewal(device=self._device.id, token=order.token, nonce=order.nonce)
@@ -150,7 +150,7 @@ class FederationSession:
 
     def _report(self, outcome: RoundOutcome) -> Report | None:
         """Return a round as a trial's end, a window of what is held, or a step of one's own."""
-        order, told = self._order, self._outcome(outcome)
+        order, ended = self._order, self._outcome(outcome)
         if isinstance(order, Assignment):
             return TrialReport(
                 device=self._device.id,
@@ -159,7 +159,7 @@ class FederationSession:
                 attempt=order.attempt,
                 token=order.token,
                 nonce=order.nonce,
-                outcome=told,
+                outcome=ended,
             )
         if isinstance(order, HoldOrder):
             return HoldReport(
@@ -167,7 +167,7 @@ class FederationSession:
                 study=order.study,
                 revision=order.revision,
                 setting=self._latest.setting,
-                measurement=told.measurement,
+                measurement=ended.measurement,
             )
         if not self._latest.study:
             return None
@@ -176,7 +176,7 @@ class FederationSession:
             study=self._latest.study,
             key=secrets.token_hex(8),
             setting=self._latest.setting,
-            outcome=told,
+            outcome=ended,
         )
 
     def _outcome(self, outcome: RoundOutcome) -> Outcome:

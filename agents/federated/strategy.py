@@ -128,7 +128,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         self._ask_classes(grid, nodes)
         return [
             Message(
-                content=self._told(contents.get(node, usual), server_round, node, setting),
+                content=self._instructions(contents.get(node, usual), server_round, node, setting),
                 message_type=MessageType.TRAIN,
                 dst_node_id=node,
             )
@@ -147,7 +147,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             shown, self._round.origin = round_metrics(
                 good, self._classes, self._round.seconds, self._g_per_kwh
             )
-            gains = [r.told[OWN_GAIN] for r in good if OWN_GAIN in r.told]
+            gains = [r.metrics[OWN_GAIN] for r in good if OWN_GAIN in r.metrics]
             self._round.own_gain = fmean(gains) if gains else None
             self._round.metrics = {**shown, "failed": float(len(all_) - len(good))}
             if not good:
@@ -192,7 +192,7 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
         own = [k for k in knobs if k.name.rpartition(".")[2] == kind]
         return (own or knobs)[0].name
 
-    def _told(
+    def _instructions(
         self, content: RecordDict, server_round: int, node: int, setting: Setting
     ) -> RecordDict:
         """Return a message's content with a config record of the node's own."""
@@ -230,19 +230,19 @@ class FedGPO(Strategy):  # type: ignore[misc,unused-ignore]
             Message(content=RecordDict(), message_type=MessageType.QUERY, dst_node_id=node)
             for node in unsure
         ]
-        told = dict.fromkeys(unsure, "")
+        kinds = dict.fromkeys(unsure, "")
         for reply in grid.send_and_receive(asked, timeout=QUERY_S) if asked else ():
             records = [] if reply.has_error() else reply.content.config_records.values()
-            told[reply.metadata.src_node_id] = next(
+            kinds[reply.metadata.src_node_id] = next(
                 (str(r[CLASS]) for r in records if CLASS in r), ""
             )
-        for node, kind in told.items():
-            self._known.class_told(node, kind, self._classes)
-        if missed := [node for node, kind in told.items() if kind not in self._classes]:
+        for node, kind in kinds.items():
+            self._known.note_class(node, kind, self._classes)
+        if missed := [node for node, kind in kinds.items() if kind not in self._classes]:
             log.warning(
                 "event=class_not_told clients=%d of=%d taken_as=%s",
                 len(missed),
-                len(told),
+                len(kinds),
                 self._classes[0],
             )
 

@@ -56,8 +56,8 @@ class SignalLevel:
         if mean is None or not math.isfinite(mean):
             return
         self.latest = mean
-        told = sample.present
-        self.present = told if told is not None and math.isfinite(told) else mean
+        present = sample.present
+        self.present = present if present is not None and math.isfinite(present) else mean
         if self.smoothed is None:
             self.smoothed = mean
         else:

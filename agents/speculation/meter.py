@@ -63,8 +63,8 @@ def speculation_shown(
     if busy_s > 0.0:
         shown[SIGNAL] = _mean((now.decoding_s - before.decoding_s) / busy_s, 0.0, 1)
     steps, passes = now.steps - before.steps, now.passes - before.passes
-    told = now.steps > 0 or length == 0
-    if told and passes > 0:
+    by_step = now.steps > 0 or length == 0
+    if by_step and passes > 0:
         step_ms = 1000.0 * (now.generating_s - before.generating_s) / passes
         shown["step_ms"] = _mean(step_ms, 0.0, passes)
     if length == 0:
@@ -80,7 +80,7 @@ def speculation_shown(
         shown["accepted_per_step"] = _mean(
             mean, math.sqrt(max(0.0, square - mean**2) / steps), steps
         )
-    elif not told and now.drafted > before.drafted:
+    elif not by_step and now.drafted > before.drafted:
         steps = max(1, round((now.drafted - before.drafted) / length))
         mean = min(float(length), (now.accepted - before.accepted) / steps)
         spread = math.sqrt(mean * (length - mean) / steps)
@@ -216,7 +216,7 @@ class PromptMeter:
 
     def start(self) -> Window:
         """Start the load. Raises MeasurementError."""
-        told = DecodingWindow(self._client, self._clock)
+        decoding = DecodingWindow(self._client, self._clock)
         times = TokenTimes()
 
         def connect() -> PromptCaller:
@@ -225,7 +225,7 @@ class PromptMeter:
         began_s = self._clock.monotonic()
         run = LoadRun(connect, self._shape, clock=self._clock, seed=self._seed)
         self._runs.add(run)
-        return PromptWindow(run, told, times, began_s)
+        return PromptWindow(run, decoding, times, began_s)
 
     def close(self) -> None:
         """End the load of windows that are still open."""
@@ -237,9 +237,9 @@ class PromptWindow:
     """An open window under our load. Tokens and latencies are what our callers saw."""
 
     def __init__(
-        self, run: LoadRun, told: DecodingWindow, times: TokenTimes, began_s: float
+        self, run: LoadRun, decoding: DecodingWindow, times: TokenTimes, began_s: float
     ) -> None:
-        self._run, self._told, self._times, self._began_s = run, told, times, began_s
+        self._run, self._decoding, self._times, self._began_s = run, decoding, times, began_s
         self._final: Reading | None = None
 
     def read(self) -> Reading:
@@ -253,15 +253,15 @@ class PromptWindow:
         return self._final
 
     def _reading(self, *, closing: bool) -> Reading:
-        told = self._told.stop() if closing else self._told.read()
+        decoding = self._decoding.stop() if closing else self._decoding.read()
         tally = self._run.stop() if closing else self._run.read()
         seen = [(t - self._began_s, n) for t, n in list(self._times.tokens)]
         within = [(t, n) for t, n in seen if t < tally.seconds]
         latencies = {k: v for k, v in shown_by(tally).items() if k.startswith("latency_")}
-        totals = {**told.totals, "items": float(sum(n for _, n in within))}
+        totals = {**decoding.totals, "items": float(sum(n for _, n in within))}
         totals["failed"] = float(tally.failed)
         times = _token_times(self._times) | _rate(within, tally.seconds)
-        return Reading(totals, {**told.estimates, **latencies, **times})
+        return Reading(totals, {**decoding.estimates, **latencies, **times})
 
 
 def _token_times(times: TokenTimes) -> dict[str, Estimate]:

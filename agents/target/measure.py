@@ -213,13 +213,13 @@ class Measurer:
         wrong = [f"{k} became {now.get(k)!r}" for k, v in setting.items() if now.get(k) != v]
         if not wrong:
             return ""
-        said = self.target.conflicts()
-        return "; ".join(said) or f"another process changed it: {', '.join(wrong)}"
+        conflicts = self.target.conflicts()
+        return "; ".join(conflicts) or f"another process changed it: {', '.join(wrong)}"
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
         if measurement.foreign > FOREIGN_SHARE:
             return (
-                f"other processes used {100 * measurement.foreign:.0f} % of the host's cores or of the "
+                f"other processes used {100 * measurement.foreign:.3g} % of the host's cores or of the "
                 f"device (limit {100 * FOREIGN_SHARE:.0f} %); window discarded"
             )
         context, expected = measurement.context, ask.expected

@@ -250,7 +250,9 @@ class Target:
     def conflicts(self) -> list[str]:
         """Return what those who guard a side have against what is in force."""
         guards = [side.guard for side in self.sides.values()]
-        return [said for guard in guards if guard is not None and (said := guard.conflict())]
+        return [
+            conflict for guard in guards if guard is not None and (conflict := guard.conflict())
+        ]
 
     def put_back(self, settings: SideSettings) -> list[str]:
         """Put sides back to their originals, in the safe order, and return what failed.

@@ -160,8 +160,8 @@ class TargetWindow:
 
     def context(self) -> Context:
         """Return the load so far as far as no setting changes it: its rate, where somebody offers one."""
-        told = self.offered or "arrival_rate_per_s" in self._sent
-        rate = self._finished.get("arrival_rate_per_s") if told else None
+        has_rate = self.offered or "arrival_rate_per_s" in self._sent
+        rate = self._finished.get("arrival_rate_per_s") if has_rate else None
         return self._sent if rate is None else {**self._sent, "arrival_rate_per_s": rate.mean}
 
     def load(self) -> Load:

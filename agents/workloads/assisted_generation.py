@@ -180,8 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/metrics":
             self._send(200, self.server.metrics(), "text/plain; version=0.0.4")
         elif self.path in ("/knobs", "/stats"):
-            told = self.server.knobs() if self.path == "/knobs" else self.server.stats()
-            self._send(200, json.dumps(told))
+            document = self.server.knobs() if self.path == "/knobs" else self.server.stats()
+            self._send(200, json.dumps(document))
         else:
             self._refuse(404, "not_found", f"there is no {self.path}")
 

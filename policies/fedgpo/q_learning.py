@@ -165,17 +165,17 @@ def state(context: Context, kind: str = "") -> State:
     What is not told has a bin of its own.
     """
 
-    def told(name: str) -> float:
+    def mean_of(name: str) -> float:
         if kind:
             return context.get(f"{name}.{kind}", math.nan)
         values = [v for key, v in context.items() if key.startswith(f"{name}.")]
         return sum(values) / len(values) if values else math.nan
 
     return (
-        _bin(told("load"), LOAD_BINS),
-        _bin(told("memory"), LOAD_BINS),
-        _bin(told("network_mbps"), (NETWORK_MBPS,)),
-        _bin(told("data_classes"), DATA_BINS),
+        _bin(mean_of("load"), LOAD_BINS),
+        _bin(mean_of("memory"), LOAD_BINS),
+        _bin(mean_of("network_mbps"), (NETWORK_MBPS,)),
+        _bin(mean_of("data_classes"), DATA_BINS),
     )
 
 

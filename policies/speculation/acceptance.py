@@ -41,7 +41,7 @@ def position(i: int) -> str:
     return f"accepted_at_{i}"
 
 
-def told(shown: Mapping[str, Estimate], length: int) -> Lengths:
+def observed_lengths(shown: Mapping[str, Estimate], length: int) -> Lengths:
     """Return what a window at a length tells of acceptance; empty where the engine does not say.
 
     Raises:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from policies.speculation.acceptance import Lengths, pooled, told
+from policies.speculation.acceptance import Lengths, observed_lengths, pooled
 from policies.speculation.grid import Cell, Choice, Draft
 from policies.speculation.surface import CellObservation
 from tuner.core import (
@@ -63,7 +63,7 @@ def window(trial: Trial, cell: Cell, study: Study) -> CellWindow | None:
         objective.sign * math.log(score.mean)
         + (math.log(cell.batch) if shared(objective.metric, study.quantities) else 0.0),
         math.hypot(LEAST_SD, score.stderr / score.mean),
-        told(shown, cell.choice.length),
+        observed_lengths(shown, cell.choice.length),
         _drafting(shown, cell.choice.length),
     )
 

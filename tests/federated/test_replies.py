@@ -78,7 +78,7 @@ def test_metrics_that_some_lack_or_cannot_mean_are_not_averaged_and_the_others_s
         {"num-examples": 3, "per-label": [0.1, 0.2]},
         {"num-examples": 4, "per-label": [0.3, 0.4]},
     ]
-    assert found[0].told == {"num-examples": 3.0, "loss": 0.5, "own": 1.0}
+    assert found[0].metrics == {"num-examples": 3.0, "loss": 0.5, "own": 1.0}
 
 
 def test_lists_of_other_lengths_are_not_averaged() -> None:

@@ -115,35 +115,35 @@ def log_improvement(component: Component, best: float, sign: float) -> Tensor:
     objective = Marginals(component.mean[:, :1], component.sd[:, :1].clamp_max(WILDEST))
     improvement = LogExpectedImprovement(objective, best_f=best, maximize=sign < 0.0)
     rows = torch.arange(len(component.mean), dtype=torch.float64).reshape(-1, 1, 1)
-    found: Tensor = improvement(rows)
-    return found
+    log_improvements: Tensor = improvement(rows)
+    return log_improvements
 
 
 def log_feasible(component: Component, edges: Sequence[Edge]) -> Tensor:
     """Return the logarithm of each row's probability to keep every limit."""
-    found = torch.zeros(len(component.mean), dtype=torch.float64)
+    log_probability = torch.zeros(len(component.mean), dtype=torch.float64)
     for edge in edges:
-        found = found + log_ndtr(-_beyond(component, edge))
-    return found
+        log_probability = log_probability + log_ndtr(-_beyond(component, edge))
+    return log_probability
 
 
 def expected_overshoot(component: Component, edges: Sequence[Edge]) -> Tensor:
     """Return by how much each row is expected to break the limits; what keeps them counts as none."""
-    found = torch.zeros(len(component.mean), dtype=torch.float64)
+    overshoot = torch.zeros(len(component.mean), dtype=torch.float64)
     for edge in edges:
         beyond = _beyond(component, edge)
-        found = found + _spread(component, edge) * (phi(beyond) + beyond * ndtr(beyond))
-    return found
+        overshoot = overshoot + _spread(component, edge) * (phi(beyond) + beyond * ndtr(beyond))
+    return overshoot
 
 
 def expected_square(component: Component, edges: Sequence[Edge]) -> Tensor:
     """Return the expected square of by how much each row breaks the limits."""
-    found = torch.zeros(len(component.mean), dtype=torch.float64)
+    second_moment = torch.zeros(len(component.mean), dtype=torch.float64)
     for edge in edges:
         beyond = _beyond(component, edge)
         parts = (1.0 + beyond.square()) * ndtr(beyond) + beyond * phi(beyond)
-        found = found + _spread(component, edge).square() * parts
-    return found
+        second_moment = second_moment + _spread(component, edge).square() * parts
+    return second_moment
 
 
 def _beyond(component: Component, edge: Edge) -> Tensor:

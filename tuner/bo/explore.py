@@ -287,12 +287,14 @@ class _Rules:
         rows = list(self.search.view.measured)
         between, steps = points[rows][:, None] != points[rows], points[:, None] != points[rows]
         alone, single = between.sum(dim=2) == 1, steps.sum(dim=2) == 1
-        found = torch.zeros_like(self._unmeasured)
+        open_moves = torch.zeros_like(self._unmeasured)
         for way in (points > points[row], points < points[row]):
             moved = between & alone[..., None] & (way[rows][:, None] | way[rows])
             not_alone = way[rows].any(dim=0) & ~moved.any(dim=1).any(dim=0)
-            found |= (steps & single[..., None] & (way & not_alone)[:, None]).any(dim=2).any(dim=1)
-        return found & self.search.allowed & self._unmeasured
+            open_moves |= (
+                (steps & single[..., None] & (way & not_alone)[:, None]).any(dim=2).any(dim=1)
+            )
+        return open_moves & self.search.allowed & self._unmeasured
 
     def _unmoved(self) -> Try | None:
         """Return a safe row that moves a knob for the first time, or for the first time alone.

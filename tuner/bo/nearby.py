@@ -36,27 +36,27 @@ def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -
     """
     space, chance = study.space, Random(study.seed)
     known = [study.baseline, *(c.setting for c in evidence.candidates)]
-    found = {setting_key(s): s for s in known}
+    by_key = {setting_key(s): s for s in known}
     allowed = {setting_key(s) for s in space.only}
     most = MOST_ROWS // ((len(known) + ROUNDS * BEST) * len(space.knobs))
     rungs = min(RUNGS, max(most, LEAST_RUNGS))
     for setting in known:
-        _add(found, _neighbours(space, setting, allowed, rungs))
-    _add(found, _sample(space, chance))
-    search = look(grid_of(space, tuple(found.values())))
+        _add(by_key, _neighbours(space, setting, allowed, rungs))
+    _add(by_key, _sample(space, chance))
+    search = look(grid_of(space, tuple(by_key.values())))
     for _ in range(ROUNDS):
-        before = len(found)
+        before = len(by_key)
         for row in worth(search).argsort(descending=True)[:BEST].tolist():
-            _add(found, _neighbours(space, search.grid.settings[row], allowed, rungs))
-        if len(found) == before:
+            _add(by_key, _neighbours(space, search.grid.settings[row], allowed, rungs))
+        if len(by_key) == before:
             break
-        search = look(grid_of(space, tuple(found.values())))
+        search = look(grid_of(space, tuple(by_key.values())))
     return search
 
 
-def _add(found: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None:
+def _add(by_key: dict[SettingKey, Setting], settings: Iterator[Setting]) -> None:
     for setting in settings:
-        found.setdefault(setting_key(setting), setting)
+        by_key.setdefault(setting_key(setting), setting)
 
 
 def _neighbours(

@@ -116,11 +116,11 @@ def observed(past: Past) -> Observed | Wait | Done:
     seen: dict[SettingKey, ObservedSetting] = {}
     deployable: list[ObservedSetting] = []
     for candidate in past.evidence.candidates:
-        found = _observation(candidate, study.objective, limits)
-        if found is not None:
-            seen[setting_key(candidate.setting)] = found
-            if candidate.deployable and found.feasible:
-                deployable.append(found)
+        observation = _observation(candidate, study.objective, limits)
+        if observation is not None:
+            seen[setting_key(candidate.setting)] = observation
+            if candidate.deployable and observation.feasible:
+                deployable.append(observation)
     tried = frozenset(
         setting_key(t.setting) for t in past.trials if t.state is not TrialState.ABORTED
     )

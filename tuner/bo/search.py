@@ -112,12 +112,12 @@ class Search:
         knobs = [self.study.space.knob(name) for name in self.grid.names]
         # Of a clock or a limit a zero may stand for none at all.
         lowers = torch.tensor([k.role.slows and positive(k.values) for k in knobs])
-        found = torch.zeros(len(points), dtype=torch.bool)
+        too_slow = torch.zeros(len(points), dtype=torch.bool)
         for row, candidate in self.view.measured.items():
             if row != self.baseline and self._too_slow(candidate):
                 like = (points == points[row]) | (lowers & (points < points[row]))
-                found |= like.all(dim=1)
-        return found
+                too_slow |= like.all(dim=1)
+        return too_slow
 
     def _too_slow(self, candidate: Candidate) -> bool:
         """Return whether a setting has proven to take too long, or to do too little in its time."""

@@ -30,7 +30,7 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="SPEC[=WORKLOAD]",
-            help="cpu=reference, nvidia:0+cpu (tuned as one), simulated:a100, replay:FILE; "
+            help="cpu=reference, nvidia:0+cpu (tuned as one), jetson, simulated:a100, replay:FILE; "
             "repeatable.",
         ),
     ] = None,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Word = TypeVar("Word", bound=StrEnum)
 
+NO_TRIALS = "nothing was tried yet, or nothing fits the filters"
+"""Shown in place of a table, and beside a CSV that has a header only."""
+
 
 class Format(StrEnum):
     """How the history is written."""
@@ -131,6 +134,8 @@ def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> N
     if chosen is Format.TABLE:
         _table(rows)
         return
+    if chosen is Format.CSV and not rows:
+        typer.echo(NO_TRIALS, err=True)
     try:
         if chosen is Format.PARQUET and output is not None:
             as_parquet(rows, output)
@@ -179,5 +184,5 @@ def _table(rows: Sequence[HistoryRow]) -> None:
         "started", "study", ">#", "device", "phase", "state", "verdict",
         *(f">{m}" for m in columns), "setting", "remark",
         rows=cells,
-        nothing="nothing was tried yet, or nothing fits the filters",
+        nothing=NO_TRIALS,
     )  # fmt: skip

@@ -41,7 +41,8 @@ def described(found: SettingView, view: StudyView) -> str:
     metrics = [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
     numbers = ", ".join(metrics) or "not measured yet"
     doubt = "" if found.verdict in (None, Verdict.FEASIBLE) else f", {found.verdict}"
-    return f"{render_setting(found.setting)}: {numbers} ({found.windows} windows{doubt})"
+    windows = f"{found.windows} window{'' if found.windows == 1 else 's'}"
+    return f"{render_setting(found.setting)}: {numbers} ({windows}{doubt})"
 
 
 def gained(report: StudyReport) -> str:

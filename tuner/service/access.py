@@ -48,8 +48,8 @@ class Access:
         if found is None:
             raise Unauthorised(
                 f"the bearer token is {'wrong' if token else 'missing'}",
-                hint="send what the token file of the tuner, the operator or the agent contains as "
-                "Authorization: Bearer …",
+                hint="name the token file of the tuner, the operator or the agent with --token-file, or "
+                "send what it contains as Authorization: Bearer …",
             )
         state = self._state(found)
         if state in ("revoked", "expired"):

@@ -221,17 +221,17 @@ async def _news(
     news: News, device: str, mark: int, seconds: float, leaving: Callable[[], bool]
 ) -> None:
     """Sleep until there is news for a device, or the server is leaving, or so many seconds."""
-    running, told = asyncio.get_running_loop(), asyncio.Event()
+    running, woken = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
-        running.call_soon_threadsafe(told.set)
+        running.call_soon_threadsafe(woken.set)
 
     end = news.wait(device, mark, wake)
     until = running.time() + seconds
     try:
-        while not told.is_set() and not leaving() and (left := until - running.time()) > 0.0:
+        while not woken.is_set() and not leaving() and (left := until - running.time()) > 0.0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(told.wait(), min(left, LEAVING_S))
+                await asyncio.wait_for(woken.wait(), min(left, LEAVING_S))
     finally:
         end()
 

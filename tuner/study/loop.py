@@ -36,6 +36,7 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
+    TuningError,
     merged,
     refuse_negative,
     setting_key,
@@ -154,10 +155,10 @@ class Loop:
 
     def _note_applied(self, applied: Applied) -> None:
         """Store what a device is set to, where that is not what it was when last heard of."""
-        told = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
-        if self._applied.get(applied.device) != told:
+        state = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
+        if self._applied.get(applied.device) != state:
             self.store.devices.apply(replace(applied, at=self.now()))
-            self._applied[applied.device] = told
+            self._applied[applied.device] = state
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
@@ -416,7 +417,10 @@ class Loop:
             return lifecycle.next_step(past, self.policies(study.policy))
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
             log.exception("policy %s failed in study %s", study.policy, study.id)
-            return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {error}")
+            why = str(error)
+            if not isinstance(error, TuningError):
+                why = f"{type(error).__name__}: {why}; the tuner's log shows where"
+            return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {why}")
 
     def _granted(self, study: Study, trial: Trial, device: str, agent: str) -> Assignment:
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())

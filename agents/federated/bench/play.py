@@ -67,9 +67,9 @@ class Played:
 
     def rounds_to(self, accuracy: float) -> int | None:
         """Return after how many rounds an accuracy is reached; None where it never is."""
-        told = [m["accuracy"] for m in self.metrics]
-        for end in range(SMOOTHED, len(told) + 1):
-            if fmean(told[end - SMOOTHED : end]) >= accuracy:
+        accuracies = [m["accuracy"] for m in self.metrics]
+        for end in range(SMOOTHED, len(accuracies) + 1):
+            if fmean(accuracies[end - SMOOTHED : end]) >= accuracy:
                 return end
         return None
 

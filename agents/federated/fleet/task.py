@@ -43,14 +43,14 @@ class TrainingTask:
         return int(self.labels.max()) + 1
 
     def accuracy(self, weights: Weights) -> float:
-        """Return the share of the test's samples that are told right."""
-        told = _forward(weights, self.test_features)[1].argmax(axis=1)
-        return float((told == self.test_labels).mean())
+        """Return the share of the test's samples that are predicted right."""
+        predicted = _forward(weights, self.test_features)[1].argmax(axis=1)
+        return float((predicted == self.test_labels).mean())
 
     def own_accuracy(self, weights: Weights, samples: NDArray[np.int64]) -> float:
-        """Return the share of some training samples that are told right."""
-        told = _forward(weights, self.features[samples])[1].argmax(axis=1)
-        return float((told == self.labels[samples]).mean())
+        """Return the share of some training samples that are predicted right."""
+        predicted = _forward(weights, self.features[samples])[1].argmax(axis=1)
+        return float((predicted == self.labels[samples]).mean())
 
 
 def digits(seed: int) -> TrainingTask:

@@ -56,8 +56,8 @@ def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> 
         actuator.read()
     askable = config.load is not None and config.load.shape.rate_per_s is None
     signals: tuple[LiveSignal, ...] = ()
-    if config.told.signal:
-        signals = (GaugeSignal(config.told.signal, exposition, askable=askable),)
+    if config.exported.signal:
+        signals = (GaugeSignal(config.exported.signal, exposition, askable=askable),)
     return Side(
         name=config.name,
         kind="service",
@@ -104,15 +104,17 @@ def _meter(
     def in_force() -> Setting | None:
         return None if actuator.followed() is not None else actuator.read()
 
-    derived = (config.told, effects, exposition.snapshot, in_force)
-    told = config.told.signal or config.told.histograms or config.told.ratios or effects
+    derived = (config.exported, effects, exposition.snapshot, in_force)
+    extra = (
+        config.exported.signal or config.exported.histograms or config.exported.ratios or effects
+    )
     counting = exposition.counting
     if config.load is None:
         meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
-        return DerivedMeter(meter, *derived) if told or config.told.items.name else meter
+        return DerivedMeter(meter, *derived) if extra or config.exported.items.name else meter
     connect = _callers(config.url, config.load)
     sent = LoadMeter(connect, config.load.shape, counting, clock, seed)
-    return DerivedLoadMeter(sent, *derived) if told or config.told.items.name else sent
+    return DerivedLoadMeter(sent, *derived) if extra or config.exported.items.name else sent
 
 
 def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
@@ -147,7 +149,7 @@ def _metrics(config: ServiceConfig, exposition: Exposition) -> tuple[Metric, ...
         *(Metric(name, scope=Scope.SERVICE) for name in names),
         *([ARRIVALS] if arriving else []),
         *cpu,
-        *derived_metrics(config.told, config.longest),
+        *derived_metrics(config.exported, config.longest),
     )
 
 

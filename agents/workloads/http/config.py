@@ -14,10 +14,10 @@ from agents.workloads.http.knob_config import KnobCalls, knob_calls
 from agents.workloads.http.metric_config import (
     COUNTER_KEYS,
     LATENCY_KEYS,
-    MetricsTold,
+    ExportedMetrics,
     Series,
+    exported_metrics,
     histogram_of,
-    metrics_told,
 )
 from agents.workloads.http.tables import argv, demand, http_method, inner, url_path
 from tuner import toml
@@ -66,7 +66,7 @@ class ServiceConfig:
     metrics: str
     latency: Series
     failures: Series
-    told: MetricsTold
+    exported: ExportedMetrics
     cpu_time: bool
     always_busy: bool
     load: OurLoad | None
@@ -112,7 +112,7 @@ def load_service_config(path: Path) -> ServiceConfig:
         metrics=url_path(f"{where}: latency", latency.get("metrics", METRICS)),
         latency=histogram_of(f"{where}: latency", latency),
         failures=Series(failures.get("counter", ""), failures.get("labels")),
-        told=metrics_told(where, table),
+        exported=exported_metrics(where, table),
         cpu_time=table.get("cpu_time", True),
         always_busy=table.get("always_busy", False),
         load=_load(f"{where}: load", table) if "load" in table else None,

@@ -16,7 +16,7 @@ from agents.load.meter import LoadMeter
 from agents.load.prometheus import QUANTILES
 from agents.workloads.http.exposition import Snapshot
 from agents.workloads.http.knob_config import KnobEffect
-from agents.workloads.http.metric_config import POSITION, MetricsTold
+from agents.workloads.http.metric_config import POSITION, ExportedMetrics
 from tuner.core import (
     Better,
     Context,
@@ -53,12 +53,12 @@ class DerivedMeter:
     def __init__(
         self,
         meter: Meter,
-        told: MetricsTold,
+        exported: ExportedMetrics,
         effects: Effects,
         snapshot: Callable[[], Snapshot],
         in_force: Callable[[], Setting | None],
     ) -> None:
-        self._meter, self._told, self._effects = meter, told, effects
+        self._meter, self._exported, self._effects = meter, exported, effects
         self._snapshot, self._in_force = snapshot, in_force
 
     def start(self) -> Window:
@@ -70,7 +70,7 @@ class DerivedMeter:
         expected = {} if setting is None else {name: setting[name] for name in self._effects}
         first = self._snapshot()
         return DerivedWindow(
-            self._meter.start(), self._told, self._effects, expected, self._snapshot, first
+            self._meter.start(), self._exported, self._effects, expected, self._snapshot, first
         )
 
 
@@ -80,29 +80,31 @@ class DerivedLoadMeter(DerivedMeter):
     def __init__(
         self,
         meter: LoadMeter,
-        told: MetricsTold,
+        exported: ExportedMetrics,
         effects: Effects,
         snapshot: Callable[[], Snapshot],
         in_force: Callable[[], Setting | None],
     ) -> None:
-        super().__init__(meter, told, effects, snapshot, in_force)
+        super().__init__(meter, exported, effects, snapshot, in_force)
         self._load = meter
         self.close = meter.close
 
     @property
     def context(self) -> Context:
         """The load that is sent."""
-        names = {REQUESTS.name: self._told.signal or REQUESTS.name}
+        names = {REQUESTS.name: self._exported.signal or REQUESTS.name}
         return {names.get(name, name): value for name, value in self._load.context.items()}
 
     def offering(self, context: Context) -> DerivedLoadMeter:
         """Return the meter at another load. Raises InvalidInput where none is asked for."""
-        names = {self._told.signal: REQUESTS.name}
+        names = {self._exported.signal: REQUESTS.name}
         asked = {names.get(name, name): value for name, value in context.items()}
         if len(asked) != len(context):
             raise InvalidInput(f"{' and '.join(context)} are the same load: ask for one")
         meter = self._load.offering(asked)
-        return DerivedLoadMeter(meter, self._told, self._effects, self._snapshot, self._in_force)
+        return DerivedLoadMeter(
+            meter, self._exported, self._effects, self._snapshot, self._in_force
+        )
 
 
 class DerivedWindow:
@@ -111,13 +113,13 @@ class DerivedWindow:
     def __init__(
         self,
         window: Window,
-        told: MetricsTold,
+        exported: ExportedMetrics,
         effects: Effects,
         expected: Setting,
         snapshot: Callable[[], Snapshot],
         first: Snapshot,
     ) -> None:
-        self._window, self._told, self._effects = window, told, effects
+        self._window, self._exported, self._effects = window, exported, effects
         self._expected, self._snapshot = expected, snapshot
         self._looks = [first]
         self._final: Reading | None = None
@@ -139,7 +141,7 @@ class DerivedWindow:
         for name, value in self._expected.items():
             _check_effect(name, value, self._effects[name], *self._growth(name))
         estimates = dict(reading.estimates)
-        if self._told.items.name:  # it counted requests
+        if self._exported.items.name:  # it counted requests
             estimates.pop("throughput_per_s", None)
         return Reading(
             reading.totals, estimates | self._quantiles() | self._ratios() | self._load()
@@ -186,7 +188,9 @@ class DerivedWindow:
             return {}
         spread = statistics.stdev(seen) / math.sqrt(len(seen))
         mean = statistics.fmean(seen)
-        return {self._told.signal: Estimate.of_mean(mean, spread, len(seen), scope=Scope.SERVICE)}
+        return {
+            self._exported.signal: Estimate.of_mean(mean, spread, len(seen), scope=Scope.SERVICE)
+        }
 
     def _growth(self, name: str) -> tuple[float, float]:
         """Return how much a ratio's two parts have grown. Raises MeasurementError."""
@@ -199,16 +203,16 @@ class DerivedWindow:
         return above, below
 
 
-def derived_metrics(told: MetricsTold, positions: int) -> tuple[Metric, ...]:
+def derived_metrics(exported: ExportedMetrics, positions: int) -> tuple[Metric, ...]:
     """Return what a window may show, with so many places where a ratio counts by a label."""
     names = [
         ratio.name.replace(POSITION, str(i))
-        for ratio in told.ratios
+        for ratio in exported.ratios
         for i in range(1, (positions if ratio.by else 1) + 1)
     ]
-    tails = [q.replace("latency", name) for name in told.histograms for q in QUANTILES]
+    tails = [q.replace("latency", name) for name in exported.histograms for q in QUANTILES]
     return (
-        *(share_metric(name) for name in [*names, *([told.signal] if told.signal else [])]),
+        *(share_metric(name) for name in [*names, *([exported.signal] if exported.signal else [])]),
         *(Metric(name, scope=Scope.SERVICE, quantity=TAIL_MS) for name in tails),
     )
 

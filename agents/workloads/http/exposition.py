@@ -11,7 +11,7 @@ from agents.load.exposition import Histogram, counter, declared, histogram, pars
 from agents.load.meter import Totals
 from agents.load.prometheus import Figures
 from agents.workloads.http.config import ServiceConfig
-from agents.workloads.http.metric_config import POSITION, RatioTold, Series
+from agents.workloads.http.metric_config import POSITION, ExportedRatio, Series
 from tuner.core import ActuationError, DeviceLost, InvalidInput, MeasurementError
 
 if TYPE_CHECKING:
@@ -42,10 +42,14 @@ class Exposition:
     def __init__(self, http: LocalHttp, config: ServiceConfig) -> None:
         self.url = f"{http.url}{config.metrics}"
         self._http, self._path = http, config.metrics
-        self._latency, self._failures, self._told = config.latency, config.failures, config.told
+        self._latency, self._failures, self._exported = (
+            config.latency,
+            config.failures,
+            config.exported,
+        )
         self._effects = [one.effect.ratio for one in config.knobs if one.effect is not None]
-        histograms = [s for s in (config.latency, *config.told.histograms.values()) if s.name]
-        demanded = [*histograms, *([config.told.load] if config.told.load.name else [])]
+        histograms = [s for s in (config.latency, *config.exported.histograms.values()) if s.name]
+        demanded = [*histograms, *([config.exported.load] if config.exported.load.name else [])]
         try:
             text = http.call("GET", config.metrics).text
         except DeviceLost:
@@ -58,8 +62,8 @@ class Exposition:
             self._demand(series, "histogram", text)
         if config.failures.name:
             self._demand(config.failures, "counter", text)
-        if config.told.load.name:
-            self._demand(config.told.load, "gauge", text)
+        if config.exported.load.name:
+            self._demand(config.exported.load, "gauge", text)
         self.tells_cpu = config.cpu_time and CPU in declared(text, "counter")
         self.tells_start = STARTED in declared(text, "gauge")
 
@@ -72,13 +76,15 @@ class Exposition:
 
     def snapshot(self) -> Snapshot:
         """Return the further histograms, the ratios and the load now. Raises MeasurementError."""
-        told, ratios = self._told, (*self._told.ratios, *self._effects)
-        series = [*told.histograms.values(), *(one for r in ratios for one in r.series)]
-        samples = self._samples(*series, *([told.load] if told.load.name else []))
+        exported, ratios = self._exported, (*self._exported.ratios, *self._effects)
+        series = [*exported.histograms.values(), *(one for r in ratios for one in r.series)]
+        samples = self._samples(*series, *([exported.load] if exported.load.name else []))
         return Snapshot(
-            {name: _in_ms(samples, one) for name, one in told.histograms.items()},
+            {name: _in_ms(samples, one) for name, one in exported.histograms.items()},
             {name: parts for one in ratios for name, parts in _parts(samples, one).items()},
-            counter(samples, told.load.name, told.load.keep) if told.load.name else None,
+            counter(samples, exported.load.name, exported.load.keep)
+            if exported.load.name
+            else None,
         )
 
     def counting(self) -> Totals:
@@ -106,7 +112,7 @@ class Exposition:
         Raises:
             ActuationError, DeviceLost: it is not told.
         """
-        gauge, text = self._told.load, self._http.call("GET", self._path).text
+        gauge, text = self._exported.load, self._http.call("GET", self._path).text
         try:
             value = counter(parse(text, (gauge.name,), self.url), gauge.name, gauge.keep)
         except MeasurementError as error:
@@ -114,7 +120,7 @@ class Exposition:
         return value, _started(text)
 
     def _totals(self) -> Mapping[str, float]:
-        items, totals = self._told.items, {}
+        items, totals = self._exported.items, {}
         if self.tells_cpu:
             totals["cpu_s"] = counter(self._samples(Series(CPU)), CPU, lambda _: True)
         if items.name:
@@ -143,7 +149,7 @@ def _started(text: str) -> str:
     return next((line for line in text.splitlines() if line.startswith(names)), "")
 
 
-def _parts(samples: list[Sample], ratio: RatioTold) -> dict[str, tuple[float, float]]:
+def _parts(samples: list[Sample], ratio: ExportedRatio) -> dict[str, tuple[float, float]]:
     """Return what is above and below in a ratio, by its name, or by each place's."""
     per = counter(samples, ratio.per.name, ratio.per.keep)
     if not ratio.by:

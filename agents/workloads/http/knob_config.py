@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from agents.workloads.http.metric_config import RatioTold, ratio_of
+from agents.workloads.http.metric_config import ExportedRatio, ratio_of
 from agents.workloads.http.tables import checked, http_method, url_path
 from agents.workloads.http.template import TABLE, VALUE, LoadTable, filled, places_in
 from tuner import toml
@@ -70,7 +70,7 @@ class KnobFile:
 class KnobEffect:
     """What shows that a knob is in force: a ratio of two counters is at its value, or at most."""
 
-    ratio: RatioTold
+    ratio: ExportedRatio
     at_most: bool
 
 

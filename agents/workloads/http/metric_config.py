@@ -35,7 +35,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class RatioTold:
+class ExportedRatio:
     """A metric that is one counter, less others, per another; by a label, one metric for each place."""
 
     name: str
@@ -51,7 +51,7 @@ class RatioTold:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsTold:
+class ExportedMetrics:
     """All that is read from the text beside latencies and failures.
 
     `histograms` become the quantiles NAME_p50_ms and NAME_p99_ms. `items` is what one item of work is,
@@ -62,7 +62,7 @@ class MetricsTold:
     signal: str = ""
     load: Series = Series()
     histograms: Mapping[str, Series] = field(default_factory=dict)
-    ratios: tuple[RatioTold, ...] = ()
+    ratios: tuple[ExportedRatio, ...] = ()
 
     @property
     def counters(self) -> tuple[Series, ...]:
@@ -71,7 +71,7 @@ class MetricsTold:
         return (*([self.items] if self.items.name else []), *of_ratios)
 
 
-def metrics_told(where: str, table: Mapping[str, Any]) -> MetricsTold:
+def exported_metrics(where: str, table: Mapping[str, Any]) -> ExportedMetrics:
     """Return what a file's tables of metrics say. Raises ConfigError."""
     items = inner(f"{where}: items", table, "items", COUNTER_KEYS, "counter")
     signal = inner(f"{where}: signal", table, "signal", SIGNAL_KEYS, "name", "gauge")
@@ -80,13 +80,13 @@ def metrics_told(where: str, table: Mapping[str, Any]) -> MetricsTold:
         at = f"{where}: histogram {n}"
         known = checked(at, one, HISTOGRAM_KEYS, "name", "histogram")
         histograms[_fresh(at, known["name"], histograms)] = histogram_of(at, known)
-    ratios: dict[str, RatioTold] = {}
+    ratios: dict[str, ExportedRatio] = {}
     for n, one in enumerate(table.get("ratio", []), 1):
         at = f"{where}: ratio {n}"
         known = checked(at, one, RATIO_KEYS, "name", "counter", "per")
         ratio = ratio_of(at, known)
         ratios[_fresh(at, known["name"], ratios)] = ratio
-    return MetricsTold(
+    return ExportedMetrics(
         items=Series(items.get("counter", ""), items.get("labels")),
         signal=_fresh(f"{where}: signal", signal["name"], ()) if signal else "",
         load=Series(signal.get("gauge", ""), signal.get("labels")),
@@ -95,7 +95,7 @@ def metrics_told(where: str, table: Mapping[str, Any]) -> MetricsTold:
     )
 
 
-def ratio_of(where: str, known: Mapping[str, Any]) -> RatioTold:
+def ratio_of(where: str, known: Mapping[str, Any]) -> ExportedRatio:
     """Return the ratio that a checked table says. Raises ConfigError."""
     name, by, labels = known["name"], known.get("by", ""), known.get("labels")
     if (POSITION in name) is not bool(by):
@@ -103,7 +103,7 @@ def ratio_of(where: str, known: Mapping[str, Any]) -> RatioTold:
     minus = known.get("minus", [])
     if not all(isinstance(one, str) for one in minus):
         raise ConfigError(f"{where}: minus must be a list of counters, not {minus!r}")
-    return RatioTold(
+    return ExportedRatio(
         name,
         Series(known["counter"], labels),
         Series(known["per"], labels),

@@ -143,8 +143,8 @@ def trouble_of(app: Application, deployment: str, wanted: Setting) -> str:
     others = len(found.replicas) - running
     if found.status == "HEALTHY" and running == found.target_num_replicas and not others:
         return ""
-    said = found.message or app.message
-    return f"{found.status}, {running} of {found.target_num_replicas} replicas run: {said}"
+    reason = found.message or app.message
+    return f"{found.status}, {running} of {found.target_num_replicas} replicas run: {reason}"
 
 
 def _fits(cpus: float, replicas: int, sizes: Sequence[float], room: float) -> bool:

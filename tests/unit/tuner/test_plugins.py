@@ -20,6 +20,14 @@ def open_toaster(rest, **around):
     return ("toaster", rest, sorted(around))
 
 class Guess:
+    def suggest(self, past):
+        raise NotImplementedError
+
+class Demanding(Guess):
+    def __init__(self, seed):
+        self.seed = seed
+
+class Silent:
     pass
 """
 
@@ -102,3 +110,18 @@ def test_a_package_that_does_not_import_is_named_with_its_module(
         CHOICES[group][0]("toaster")
     assert "toaster = toasting:open_it, of the package toasting 1.0" in caught.value.message
     assert why in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("offered", "why"),
+    [
+        ("Demanding", "cannot be created: TypeError: .*'seed'"),
+        ("Silent", r"has no method suggest\(past\)"),
+    ],
+)
+def test_an_offered_object_that_is_no_policy_is_refused_with_the_reason(
+    site: Path, offered: str, why: str
+) -> None:
+    install(site, "toasting", f"[jouletune.policies]\nguess = toasting:{offered}\n", SOURCE)
+    with pytest.raises(InvalidInput, match=f"policy 'guess' {why}"):
+        load_policy("guess")

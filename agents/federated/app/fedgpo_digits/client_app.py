@@ -19,8 +19,8 @@ app = ClientApp()
 def query(message: Message, context: Context) -> Message:
     """Tell what class of device this is."""
     kind = _federation(context).fleet[_number(context)].kind.name
-    told = RecordDict({"client": ConfigRecord({"device-class": kind})})
-    return Message(told, reply_to=message)
+    content = RecordDict({"client": ConfigRecord({"device-class": kind})})
+    return Message(content, reply_to=message)
 
 
 @app.train()

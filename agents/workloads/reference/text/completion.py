@@ -65,7 +65,7 @@ class Completion:
     async def whole(self) -> dict[str, Any]:
         """Return the finished answer. Raises DeviceLost: the engine failed."""
         texts, made = [], 0
-        async for piece in self._told():
+        async for piece in self._decoded():
             texts.append(piece["content"])
             made = piece["tokens_predicted"]
         if self._sequence.failed:
@@ -75,7 +75,7 @@ class Completion:
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the answer as server-sent events; whoever stops listening ends the request."""
         try:
-            async for piece in self._told():
+            async for piece in self._decoded():
                 yield b"data: " + json.dumps(piece).encode() + b"\n\n"
             if self._sequence.failed:
                 error = {"code": "device_lost", "message": "the engine failed within this request"}
@@ -83,7 +83,7 @@ class Completion:
         finally:
             self._sequence.cancelled = True
 
-    async def _told(self) -> AsyncIterator[dict[str, Any]]:
+    async def _decoded(self) -> AsyncIterator[dict[str, Any]]:
         text = codecs.getincrementaldecoder("utf-8")(errors="replace")
         made, ended = 0, False
         while not ended:

@@ -53,10 +53,10 @@ class TrainingRecipe:
     @property
     def key(self) -> str:
         """A name for what comes of it: another recipe, Python or format is kept apart."""
-        told = json.dumps(
+        document = json.dumps(
             [2, asdict(self), platform.python_version(), torch.__version__], sort_keys=True
         )
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        return hashlib.sha256(document.encode()).hexdigest()[:16]
 
 
 def default_cache() -> Path:

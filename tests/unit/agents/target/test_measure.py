@@ -175,6 +175,13 @@ def test_windows_that_stay_contaminated_are_reported_so(rig: Rig) -> None:
     assert rig.meter.opened == 6
 
 
+def test_a_share_just_above_its_limit_is_told_apart_from_it(rig: Rig) -> None:
+    rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 1.308 * (n - b)}
+    outcome = attempt(rig, ask())
+    assert "other processes used 15.4 % of" in outcome.reason
+    assert "(limit 15 %)" in outcome.reason
+
+
 def test_a_limit_broken_by_others_is_no_evidence_and_not_tried_again(rig: Rig) -> None:
     rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 2.0 * (n - b)}
     outcome = attempt(rig, ask(limits=(Limit("latency_p99_ms", "<=", 10.0),)))

@@ -13,9 +13,9 @@ from policies.speculation.acceptance import (
     AcceptedLength,
     acceptance_rate,
     geometric,
+    observed_lengths,
     pooled,
     position,
-    told,
 )
 from tuner.core import Estimate, InvalidInput
 
@@ -28,7 +28,7 @@ def by_position(shares: list[float], steps: int = 1000) -> dict[str, Estimate]:
 
 
 def test_one_window_tells_every_shorter_length() -> None:
-    found = told(by_position([0.8, 0.5, 0.4]), 3)
+    found = observed_lengths(by_position([0.8, 0.5, 0.4]), 3)
     assert [a.mean for a in found] == pytest.approx([0.8, 1.3, 1.7])
 
 
@@ -39,18 +39,20 @@ def test_the_standard_error_is_that_of_so_many_steps() -> None:
         means.append(sum(runs) / steps)
     spread = math.sqrt(sum((m - geometric(rate, 4)) ** 2 for m in means) / len(means))
     shares = [rate**i for i in range(1, 5)]
-    assert told(by_position(shares, steps), 4)[-1].stderr == pytest.approx(spread, rel=0.15)
+    assert observed_lengths(by_position(shares, steps), 4)[-1].stderr == pytest.approx(
+        spread, rel=0.15
+    )
 
 
 def test_positions_after_a_gap_are_left_out() -> None:
     shown = by_position([0.8, 0.5, 0.4])
     del shown[position(2)]
-    assert len(told(shown, 3)) == 1
+    assert len(observed_lengths(shown, 3)) == 1
 
 
 def test_a_mean_alone_tells_the_other_lengths_with_more_doubt() -> None:
     mean = geometric(0.8, 4)
-    found = told({"accepted_per_step": Estimate.of_mean(mean, 0.01, 500)}, 4)
+    found = observed_lengths({"accepted_per_step": Estimate.of_mean(mean, 0.01, 500)}, 4)
     assert [a.mean for a in found] == pytest.approx([geometric(0.8, s) for s in (1, 2, 3, 4)])
     assert found[0].stderr > found[3].stderr == pytest.approx(0.01)
 
@@ -63,17 +65,17 @@ def test_a_rate_is_found_again_from_what_it_accepts(rate: float, length: int) ->
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_nothing_or_everything_accepted_is_known_with_some_doubt(share: float) -> None:
-    found = told(by_position([share] * 4, 100), 4)
+    found = observed_lengths(by_position([share] * 4, 100), 4)
     assert [a.mean for a in found] == pytest.approx([share * s for s in (1, 2, 3, 4)])
     assert all(a.stderr > 0.0 for a in found)
-    mean = told({"accepted_per_step": Estimate.of_mean(4 * share, 0.0, 100)}, 4)
+    mean = observed_lengths({"accepted_per_step": Estimate.of_mean(4 * share, 0.0, 100)}, 4)
     assert mean[-1].mean == pytest.approx(4 * share)
     assert mean[-1].stderr > 0.0
 
 
 def test_an_engine_that_tells_nothing_is_no_error() -> None:
-    assert told({"throughput_per_s": Estimate.of_mean(10.0, 1.0)}, 4) == ()
-    assert told(by_position([0.5]), 0) == ()
+    assert observed_lengths({"throughput_per_s": Estimate.of_mean(10.0, 1.0)}, 4) == ()
+    assert observed_lengths(by_position([0.5]), 0) == ()
 
 
 @pytest.mark.parametrize(
@@ -82,18 +84,18 @@ def test_an_engine_that_tells_nothing_is_no_error() -> None:
 def test_shares_that_cannot_be_are_refused_with_the_likely_cause(shares: list[float]) -> None:
     shown = {position(i): Estimate.of_mean(p, 0.01, 99) for i, p in enumerate(shares, start=1)}
     with pytest.raises(InvalidInput, match="counters were reset"):
-        told(shown, len(shares))
+        observed_lengths(shown, len(shares))
 
 
 @pytest.mark.parametrize("mean", [-0.5, 4.5])
 def test_more_accepted_than_drafted_is_refused(mean: float) -> None:
     with pytest.raises(InvalidInput, match="counters were reset"):
-        told({"accepted_per_step": Estimate.of_mean(mean, 0.01, 99)}, 4)
+        observed_lengths({"accepted_per_step": Estimate.of_mean(mean, 0.01, 99)}, 4)
 
 
 def test_windows_of_one_text_are_pooled_and_known_better() -> None:
-    one = told(by_position([0.81, 0.6]), 2)
-    other = told(by_position([0.79, 0.62, 0.5]), 3)
+    one = observed_lengths(by_position([0.81, 0.6]), 2)
+    other = observed_lengths(by_position([0.79, 0.62, 0.5]), 3)
     found = pooled([one, other])
     assert [a.mean for a in found[:2]] == pytest.approx([0.8, 1.41], abs=0.01)
     assert found[0].stderr < one[0].stderr
@@ -101,7 +103,10 @@ def test_windows_of_one_text_are_pooled_and_known_better() -> None:
 
 
 def test_a_window_that_contradicts_those_before_replaces_them() -> None:
-    text, noise = told(by_position([0.9, 0.8]), 2), told(by_position([0.1, 0.01]), 2)
+    text, noise = (
+        observed_lengths(by_position([0.9, 0.8]), 2),
+        observed_lengths(by_position([0.1, 0.01]), 2),
+    )
     assert pooled([text, text, noise]) == noise
 
 
@@ -109,7 +114,9 @@ def test_chance_alone_replaces_nothing() -> None:
     rng, replaced = random.Random(3), 0
     for _ in range(200):
         windows = [
-            told(by_position([sum(rng.random() < 0.7 for _ in range(500)) / 500], 500), 1)
+            observed_lengths(
+                by_position([sum(rng.random() < 0.7 for _ in range(500)) / 500], 500), 1
+            )
             for _ in range(5)
         ]
         replaced += pooled(windows)[0].stderr > 0.7 * windows[0][0].stderr
@@ -117,6 +124,9 @@ def test_chance_alone_replaces_nothing() -> None:
 
 
 def test_a_pool_keeps_longer_lengths_when_shorter_windows_follow() -> None:
-    long, short = told(by_position([0.8, 0.6, 0.5]), 3), told(by_position([0.8]), 1)
+    long, short = (
+        observed_lengths(by_position([0.8, 0.6, 0.5]), 3),
+        observed_lengths(by_position([0.8]), 1),
+    )
     assert len(pooled([long, short])) == 3
     assert isinstance(pooled([long])[0], AcceptedLength)

@@ -198,6 +198,12 @@ def test_history_is_narrowed(ask: Ask, study: str) -> None:
     assert study in ask("history")[1]
 
 
+def test_a_csv_without_a_row_says_that_nothing_fits(ask: Ask) -> None:
+    code, out, err = ask("history", "--device", "nobody", "--format", "csv")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert "nothing fits the filters" in err
+
+
 def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
     table = list(csv.DictReader(io.StringIO(ask("history", "--format", "csv")[1])))
     assert [row["knob:gpu.clock_mhz"] for row in table[:3]] == ["1000", "1000", "800"]

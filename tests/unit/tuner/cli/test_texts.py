@@ -1,0 +1,15 @@
+"""What the commands say of a setting, in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.tuner.cli import worlds
+from tuner.cli.texts import described
+
+
+@pytest.mark.parametrize(("windows", "said"), [(1, "(1 window)"), (3, "(3 windows)")])
+def test_a_setting_is_described_with_how_often_it_was_measured(windows: int, said: str) -> None:
+    verbs, study = worlds.held()
+    best = verbs.best(study).model_copy(update={"windows": windows})
+    assert described(best, verbs.report(study).study).endswith(said)
