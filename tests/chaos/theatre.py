@@ -234,8 +234,6 @@ class Client:
     def play(self, script: tuple[Request, ...]) -> None:
         """Play a script; the line stays open at its end, so that nothing more happens."""
         with suppress(ConnectionError):
-            if self._line.fileno() < 0:
-                raise ConnectionRefusedError
             for request in script:
                 if "shift_s" in request:
                     self._points.shift_s += request["shift_s"]
@@ -249,6 +247,8 @@ class Client:
         self._line.close()
 
     def ask(self, request: Request) -> dict[str, Any]:
+        if self._line.fileno() < 0:
+            raise ConnectionRefusedError
         self._line.sendall(json.dumps(request).encode() + b"\n")
         heard = b""
         while not heard.endswith(b"\n"):
