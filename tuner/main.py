@@ -89,6 +89,7 @@ def serve(config: TunerConfig) -> None:
 
     listener = bind(config)
     store = open_store(config.db)
+    store.bus.listen()
     token = ensure_token(config.token_file)
     operations = build_operations(store, config)
     app = create_app(

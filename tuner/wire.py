@@ -36,6 +36,8 @@ from tuner.core import (
 PROTOCOL = 1
 SERVED = (PROTOCOL,)
 """Versions this side understands; a second release adds its predecessor."""
+LONGEST_POLL_S = 60.0
+"""How long an agent may have the tuner wait for news before it answers."""
 
 
 def check_protocol(protocol: int) -> None:
@@ -113,7 +115,7 @@ class Poll(Message):
     holding: str = ""
     revision: int = 0
     context: dict[str, float] = Field(default_factory=dict)
-    wait_s: float = Field(default=0.0, ge=0.0, le=60.0)
+    wait_s: float = Field(default=0.0, ge=0.0, le=LONGEST_POLL_S)
     unable: str = ""
 
 

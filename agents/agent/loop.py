@@ -36,12 +36,19 @@ from tuner.core import (
     Unauthorised,
     render_setting,
 )
-from tuner.wire import Assignment, HoldOrder, Idle, Poll, Release, Renewal, TrialReport
+from tuner.wire import (
+    LONGEST_POLL_S,
+    Assignment,
+    HoldOrder,
+    Idle,
+    Poll,
+    Release,
+    Renewal,
+    TrialReport,
+)
 
 log = logging.getLogger(__name__)
 
-POLL_S = 20.0
-"""How long the tuner may wait for news before it answers."""
 PACE_S = 1.0
 """The least time between two answers that change nothing, whatever the tuner does."""
 FOLLOWER_S = 5.0
@@ -256,7 +263,7 @@ class DeviceAgent:
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
             context={**self._watch.context, **self.runner.context},
-            wait_s=0.0 if not_back is not None else min(POLL_S, self._watch.due_in_s()),
+            wait_s=0.0 if not_back is not None else min(LONGEST_POLL_S, self._watch.due_in_s()),
             unable=unable,
         )
         self.waiting.set()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import datetime
 
 from db.memory.tables import Tables, last_of
-from tuner.core import Event, MetricSample, Observation
+from tuner.core import Bus, Event, MetricSample, Notice, Observation
 
 
 class MemoryObservations:
@@ -56,13 +57,35 @@ class MemoryObservations:
 class MemoryEvents:
     """Events in memory."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, bus: Bus) -> None:
         self._tables = tables
+        self._bus = bus
 
-    def add(self, event: Event) -> None:
-        """Keep an event."""
+    def add(self, event: Event) -> Event:
+        """Keep an event, publish that there is one, and return it with its id."""
         with self._tables.lock:
-            self._tables.events.append(event)
+            self._tables.last_event += 1
+            stored = replace(event, id=self._tables.last_event)
+            self._tables.events.append(stored)
+        self._bus.publish(Notice.of(stored))
+        return stored
+
+    def after(
+        self, event: int, most: int | None, study: str | None = None, device: str | None = None
+    ) -> Sequence[Event]:
+        """Return at most so many (None: all) of the events with a greater id, by id."""
+        with self._tables.lock:
+            found = [
+                e
+                for e in self._tables.events
+                if e.id > event and study in (None, e.study) and device in (None, e.device)
+            ]
+            return tuple(found[:most])
+
+    def newest(self) -> int:
+        """Return the greatest id there is, 0 where there is no event."""
+        with self._tables.lock:
+            return max((e.id for e in self._tables.events), default=0)
 
     def list(
         self, study: str | None = None, device: str | None = None, last: int | None = None
@@ -82,9 +105,10 @@ class MemoryEvents:
             return min((e.at for e in self._tables.events), default=None)
 
     def prune(self, before: datetime) -> int:
-        """Delete those before a time and return how many."""
+        """Delete those before a time but the newest, after which ids count on; return how many."""
         with self._tables.lock:
-            kept = [e for e in self._tables.events if e.at >= before]
+            newest = self._tables.last_event
+            kept = [e for e in self._tables.events if e.at >= before or e.id == newest]
             gone = len(self._tables.events) - len(kept)
             self._tables.events[:] = kept
             return gone

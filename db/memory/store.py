@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from db import refusals
+from db.memory.bus import LocalBus
 from db.memory.log import MemoryEvents, MemoryObservations
 from db.memory.stops import MemoryStops
 from db.memory.tables import Tables
@@ -316,7 +317,8 @@ class MemoryStore:
         self.leases = MemoryLeases(tables)
         self.devices = MemoryDevices(tables)
         self.observations = MemoryObservations(tables)
-        self.events = MemoryEvents(tables)
+        self.bus = LocalBus()
+        self.events = MemoryEvents(tables, self.bus)
         self.tokens = MemoryTokens(tables)
         self.stops = MemoryStops(tables)
 

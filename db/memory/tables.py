@@ -46,6 +46,7 @@ class Tables:
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
     access: dict[str, AccessToken] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    last_event: int = 0
     stop: FleetStop | None = None
 
     def study(self, study: str) -> Study:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Text, cast, delete, func, select
+from sqlalchemy import Text, cast, delete, func, select, text
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
 from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
+from db.sql.bus import SqlBus
 from db.sql.database import Database, Refused
 from db.sql.rows import observation_row, to_observation
-from tuner.core import Event, MetricSample, Observation, SettingKey, setting_key
+from tuner.core import Event, MetricSample, Notice, Observation, SettingKey, setting_key
 
 
 class SqlObservations:
@@ -96,21 +98,46 @@ class SqlObservations:
 class SqlEvents:
     """Events in a database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, bus: SqlBus) -> None:
         self._database = database
+        self._bus = bus
 
-    def add(self, event: Event) -> None:
-        """Keep an event."""
+    def add(self, event: Event) -> Event:
+        """Keep an event, publish that there is one, and return it with its id."""
         with self._database.write() as session:
-            session.add(
-                EventRow(
-                    at=event.at,
-                    kind=event.kind,
-                    text=event.text,
-                    study_id=event.study,
-                    device_id=event.device,
-                )
+            if session.get_bind().dialect.name == "postgresql":
+                # Ids must become visible in their order: who follows never looks back.
+                session.execute(text("SELECT pg_advisory_xact_lock(hashtext('jouletune events'))"))
+            row = EventRow(
+                at=event.at,
+                kind=event.kind,
+                text=event.text,
+                study_id=event.study,
+                device_id=event.device,
             )
+            session.add(row)
+            session.flush()
+            stored = replace(event, id=row.id)
+            self._bus.announce(session, Notice.of(stored))
+        self._bus.stored(stored)
+        return stored
+
+    def after(
+        self, event: int, most: int | None, study: str | None = None, device: str | None = None
+    ) -> Sequence[Event]:
+        """Return at most so many (None: all) of the events with a greater id, by id."""
+        asked = select(EventRow).where(EventRow.id > event).order_by(EventRow.id).limit(most)
+        if study is not None:
+            asked = asked.where(EventRow.study_id == study)
+        if device is not None:
+            asked = asked.where(EventRow.device_id == device)
+        with self._database.read() as session:
+            return tuple(_to_event(row) for row in session.scalars(asked).all())
+
+    def newest(self) -> int:
+        """Return the greatest id there is, 0 where there is no event."""
+        with self._database.read() as session:
+            return session.scalar(select(func.max(EventRow.id))) or 0
 
     def list(
         self, study: str | None = None, device: str | None = None, last: int | None = None
@@ -130,10 +157,13 @@ class SqlEvents:
             return session.scalar(select(func.min(EventRow.at)))
 
     def prune(self, before: datetime) -> int:
-        """Delete those before a time and return how many."""
+        """Delete those before a time but the newest, after which ids count on; return how many."""
         with self._database.write() as session:
+            newest = select(func.max(EventRow.id)).scalar_subquery()
             gone = session.scalars(
-                delete(EventRow).where(EventRow.at < before).returning(EventRow.id)
+                delete(EventRow)
+                .where(EventRow.at < before, EventRow.id < newest)
+                .returning(EventRow.id)
             ).all()
             return len(gone)
 
@@ -173,4 +203,11 @@ def _sample(
 
 
 def _to_event(row: EventRow) -> Event:
-    return Event(at=row.at, kind=row.kind, text=row.text, study=row.study_id, device=row.device_id)
+    return Event(
+        id=row.id,
+        at=row.at,
+        kind=row.kind,
+        text=row.text,
+        study=row.study_id,
+        device=row.device_id,
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import URL, text
 
 from db.schema import WriteCheckRow
+from db.sql.bus import SqlBus
 from db.sql.database import Database, insert_into, read_url, shown
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
@@ -29,7 +30,8 @@ class SqlStore:
         self.leases = SqlLeases(database)
         self.devices = SqlDevices(database)
         self.observations = SqlObservations(database)
-        self.events = SqlEvents(database)
+        self.bus = SqlBus(database)
+        self.events = SqlEvents(database, self.bus)
         self.tokens = SqlTokens(database)
         self.stops = SqlStops(database)
 
@@ -46,7 +48,8 @@ class SqlStore:
             session.execute(first.on_conflict_do_update(index_elements=["id"], set_=counted))
 
     def close(self) -> None:
-        """Let go of connections."""
+        """End listening, and let go of connections."""
+        self.bus.close()
         self._database.engine.dispose()
 
 

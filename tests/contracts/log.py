@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
+from db import open_store
 from tests.builders import START, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
-from tuner.core import Event, MetricSample, NotFound, Observation, Setting, Store, setting_key
+from tuner.core import (
+    Event,
+    MetricSample,
+    NotFound,
+    Notice,
+    Observation,
+    Setting,
+    Store,
+    Topic,
+    setting_key,
+)
 
 EARLY = START - timedelta(seconds=10)
 """When the window of minute 0 began."""
@@ -144,5 +157,114 @@ class EventsContract:
         assert store.events.prune(START + timedelta(minutes=3)) == 3
         assert store.events.list() == (event(3),)
         assert store.events.oldest() == START + timedelta(minutes=3)
+
+    def test_the_newest_stays_so_that_no_id_is_given_twice(self, store: Store) -> None:
+        store.events.add(event(0))
+        last = store.events.add(event(1))
         assert store.events.prune(START + timedelta(minutes=9)) == 1
-        assert store.events.oldest() is None
+        assert store.events.oldest() == last.at
+        assert store.events.add(event(2)).id > last.id
+
+    def test_events_after_another_come_by_their_ids(self, store: Store) -> None:
+        assert store.events.newest() == 0
+        kept = [event(3, "s1", "a"), event(1, "s2", "a"), event(2, "s1", "b")]
+        first, *others = [store.events.add(one).id for one in kept]
+        assert [e.id for e in store.events.after(0, None)] == [first, *others]
+        assert list(store.events.after(first, 1)) == [kept[1]]
+        assert [e.id for e in store.events.after(first, None, "s1")] == others[1:]
+        assert list(store.events.after(0, 5, device="a")) == kept[:2]
+        assert store.events.newest() == others[-1]
+
+
+class BusContract:
+    def test_every_subscriber_hears_what_is_published(self, store: Store) -> None:
+        heard: list[tuple[str, Notice]] = []
+        store.bus.subscribe(lambda notice: heard.append(("a", notice)))
+        end = store.bus.subscribe(lambda notice: heard.append(("b", notice)))
+        orders = Notice(Topic.ORDERS, "s1", ("sim",))
+        store.bus.publish(orders)
+        assert sorted(heard, key=lambda h: h[0]) == [("a", orders), ("b", orders)]
+        end()
+        end()
+        store.bus.publish(orders)
+        assert [who for who, _ in heard].count("b") == 1
+
+    def test_a_stored_event_is_published_once_it_can_be_read(self, store: Store) -> None:
+        seen: list[list[Event]] = []
+
+        def read(notice: Notice) -> None:
+            if notice == Notice(Topic.EVENTS, "s1", ("a",)):
+                seen.append(list(store.events.list()))
+
+        store.bus.subscribe(read)
+        store.events.add(event(0, "s1", "a"))
+        assert seen == [[event(0, "s1", "a")]]
+
+    def test_a_subscriber_that_fails_harms_nobody(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(notice: Notice) -> None:
+            raise RuntimeError(notice.study)
+
+        heard: list[Notice] = []
+        store.bus.subscribe(fail)
+        store.bus.subscribe(heard.append)
+        assert store.events.add(event(0)).id == store.events.newest()
+        assert len(heard) == 1
+        assert "a subscriber of the bus failed" in caplog.text
+
+
+class SharedBusContract:
+    """What processes on one database hear of each other."""
+
+    @pytest.fixture
+    def listening(self, url: str) -> Iterator[Store]:
+        opened = open_store(url)
+        opened.bus.listen()
+        opened.bus.listen()
+        yield opened
+        opened.close()
+
+    def test_another_process_is_heard_and_oneself_once(
+        self, store: Store, listening: Store
+    ) -> None:
+        heard: list[Notice] = []
+        new = threading.Event()
+
+        def hear(notice: Notice) -> None:
+            heard.append(notice)
+            new.set()
+
+        def until(there: Callable[[], bool]) -> None:
+            while not there():
+                new.clear()
+                assert there() or new.wait(60.0), heard
+
+        listening.bus.subscribe(hear)
+        # Until it listens nothing is heard: the first of these that is says that it does.
+        while Notice(Topic.EVENTS, "first") not in heard:
+            store.events.add(event(0, "first"))
+            new.wait(0.5)
+        listening.events.add(event(0, "own"))
+        store.bus.publish(Notice(Topic.ORDERS, "s1", ("sim",)))
+        store.events.add(event(1, "s1"))
+        topics = (Topic.EVENTS, Topic.ORDERS)
+        until(lambda: all(any((n.topic, n.study) == (t, "s1") for n in heard) for t in topics))
+        assert [n for n in heard if n.study == "own"] == [Notice(Topic.EVENTS, "own")]
+
+    def test_many_devices_are_heard_of_as_their_study(self, store: Store, listening: Store) -> None:
+        heard, new = [], threading.Event()
+
+        def hear(notice: Notice) -> None:
+            if notice.study == "s1":
+                heard.append(notice)
+                new.set()
+
+        listening.bus.subscribe(hear)
+        many = tuple(f"device-{n:04}" for n in range(2_000))
+        for minute in range(60):
+            store.bus.publish(Notice(Topic.ORDERS, "s1", many))
+            store.events.add(event(minute, "s1"))
+            if new.wait(1.0):
+                break
+        assert heard[0].study == "s1"

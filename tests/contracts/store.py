@@ -13,7 +13,12 @@ from tests.contracts.devices import DevicesContract
 from tests.contracts.history import HistoryContract
 from tests.contracts.killed_writer import KilledWriterContract
 from tests.contracts.leases import LeasesContract
-from tests.contracts.log import EventsContract, ObservationsContract
+from tests.contracts.log import (
+    BusContract,
+    EventsContract,
+    ObservationsContract,
+    SharedBusContract,
+)
 from tests.contracts.stops import StopsContract
 from tests.contracts.studies import (
     DeviceOwnershipContract,
@@ -26,6 +31,7 @@ from tuner.core import InvalidInput, Store
 
 __all__ = [
     "AnsweringContract",
+    "BusContract",
     "DeviceOwnershipContract",
     "DevicesContract",
     "EventsContract",
@@ -35,6 +41,7 @@ __all__ = [
     "LeasesContract",
     "ObservationsContract",
     "ReportsContract",
+    "SharedBusContract",
     "StopsContract",
     "StudiesContract",
     "StudyDeletionContract",

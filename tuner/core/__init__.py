@@ -26,7 +26,9 @@ from tuner.core.devices import (
     FleetStop,
     Level,
     MetricSample,
+    Notice,
     Observation,
+    Topic,
 )
 from tuner.core.errors import (
     ConstraintSyntax,
@@ -103,6 +105,7 @@ from tuner.core.plans import (
 )
 from tuner.core.ports import (
     Actuator,
+    Bus,
     Clock,
     Devices,
     Events,
@@ -186,6 +189,7 @@ __all__ = [
     "Actuator",
     "Applied",
     "Bill",
+    "Bus",
     "Caller",
     "Candidate",
     "ANYWHERE",
@@ -243,6 +247,7 @@ __all__ = [
     "Mode",
     "MetricUnavailable",
     "NotFound",
+    "Notice",
     "Now",
     "Objective",
     "Observation",
@@ -281,6 +286,7 @@ __all__ = [
     "Suggestion",
     "Terms",
     "Tokens",
+    "Topic",
     "Trial",
     "TrialState",
     "Trials",

@@ -117,13 +117,40 @@ class MetricSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened, for the operator's log."""
+    """Something that happened, for the operator's log. `id` grows as they are stored; 0: not yet."""
 
     at: datetime
     kind: str
     text: str
     study: str = ""
     device: str = ""
+    id: int = field(default=0, compare=False)
+
+
+class Topic(StrEnum):
+    """What a notice is about."""
+
+    ORDERS = "orders"
+    """A study moved, or a trial began or ended: its devices may have other orders."""
+    EVENTS = "events"
+    """The operator's log has a further entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """That there may be something new: worth a look, and nothing more.
+
+    `devices` are those that it concerns; with a study alone all of the study's, with neither all.
+    """
+
+    topic: Topic
+    study: str = ""
+    devices: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, event: Event) -> Notice:
+        """Return the notice that an event was stored."""
+        return cls(Topic.EVENTS, event.study, (event.device,) if event.device else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tuner.core.access import AccessToken
 from tuner.core.decisions import Past, Suggestion
-from tuner.core.devices import Applied, Device, Event, FleetStop, MetricSample, Observation
+from tuner.core.devices import Applied, Device, Event, FleetStop, MetricSample, Notice, Observation
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
@@ -291,8 +291,18 @@ class Observations(Protocol):
 class Events(Protocol):
     """The operator's log."""
 
-    def add(self, event: Event) -> None:
-        """Keep an event."""
+    def add(self, event: Event) -> Event:
+        """Keep an event, publish that there is one, and return it with its id."""
+        ...
+
+    def after(
+        self, event: int, most: int | None, study: str | None = None, device: str | None = None
+    ) -> Sequence[Event]:
+        """Return at most so many (None: all) of the events with a greater id, by id."""
+        ...
+
+    def newest(self) -> int:
+        """Return the greatest id there is, 0 where there is no event."""
         ...
 
     def list(
@@ -306,7 +316,7 @@ class Events(Protocol):
         ...
 
     def prune(self, before: datetime) -> int:
-        """Delete those before a time and return how many."""
+        """Delete those before a time but the newest, after which ids count on; return how many."""
         ...
 
 
@@ -365,6 +375,22 @@ class Stops(Protocol):
         ...
 
 
+class Bus(Protocol):
+    """Tells everybody at work on one store that there may be something new. Safe from many threads."""
+
+    def publish(self, notice: Notice) -> None:
+        """Tell every subscriber, in this process at once, in others soon; never raises."""
+        ...
+
+    def subscribe(self, heard: Callable[[Notice], None]) -> Callable[[], None]:
+        """Have `heard` called with every notice, from any thread; return what ends that."""
+        ...
+
+    def listen(self) -> None:
+        """Hear other processes, too, until the store is closed. Once more is no other."""
+        ...
+
+
 class Store(Protocol):
     """All of the memory behind one URL. Raises StoreError where the database does not answer."""
 
@@ -406,6 +432,11 @@ class Store(Protocol):
     @property
     def stops(self) -> Stops:
         """The order to stop everything."""
+        ...
+
+    @property
+    def bus(self) -> Bus:
+        """What is new."""
         ...
 
     def ping(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -26,11 +25,12 @@ from tuner.service.access_routes import (
 )
 from tuner.service.answers import many as _many
 from tuner.service.answers import one as _one
+from tuner.service.feed import Feed
 from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import Gate, problem, refused
 from tuner.service.operations import Operations
+from tuner.service.waiting import Waiting
 from tuner.service.watchdog import Readiness
-from tuner.study.news import News
 from tuner.wire import (
     PROTOCOL,
     Change,
@@ -59,9 +59,7 @@ from tuner.wire import (
 )
 
 LOOK_AGAIN_S = 5.0
-"""News wakes who waits; what nobody tells of (another process, an hour of the day) is seen so late."""
-LEAVING_S = 1.0
-"""How late who waits sees that the server is about to end."""
+"""News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
 
 
 def create_app(
@@ -75,9 +73,14 @@ def create_app(
 
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
+    waiting = Waiting(operations.loop.news, leaving)
+    feed = Feed(operations.loop.store.events, lambda: waiting.over)
+    waiting.at_end.append(feed.wake)
+    operations.loop.store.bus.subscribe(feed.heard)
     app = FastAPI(
         title="jouletune",
         version=version,
+        lifespan=lambda _: waiting.watch(),
         description="Least energy while the operator's limits hold.",
         openapi_url="/v1/openapi.json",
         docs_url="/v1/docs",
@@ -87,11 +90,11 @@ def create_app(
     app.add_middleware(Gate, access=access, token=token, hosts=hosts)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
-    app.include_router(_agent_routes(operations, leaving), prefix="/v1", tags=["agents"])
+    app.include_router(_agent_routes(operations, waiting), prefix="/v1", tags=["agents"])
     for router, tag in (
         (_study_routes(operations), "studies"),
         (_result_routes(operations), "questions"),
-        (fleet_routes(operations), "questions"),
+        (fleet_routes(operations, feed), "questions"),
     ):
         app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_OPERATORS])
     app.include_router(token_routes(access), prefix="/v1", tags=["tokens"])
@@ -149,7 +152,7 @@ def _spoken(message: Message) -> None:
     check_protocol(message.protocol)
 
 
-def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRouter:
+def _agent_routes(operations: Operations, waiting: Waiting) -> APIRouter:
     router = APIRouter()
     loop, access = operations.loop, operations.access
 
@@ -171,12 +174,11 @@ def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRou
             mark = loop.news.mark(device)
             answer = await run_in_threadpool(loop.order, device, message)
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0.0 or leaving() or _is_news(answer, message):
+            if left <= 0.0 or waiting.over or _is_news(answer, message):
                 return _one(answer)
-            await _news(loop.news, device, mark, min(left, LOOK_AGAIN_S), leaving)
-            if leaving():
-                return _one(answer)
-            if await request.is_disconnected():  # nobody would get a trial we hand out now
+            seconds = min(left, LOOK_AGAIN_S) if isinstance(answer, Idle) else left
+            if not await waiting.for_news(request, device, mark, seconds):
+                loop.presence.hung_up(device)  # nobody would get a trial we hand out now
                 return _one(Idle(why="the caller is gone"))
 
     @router.post("/trials/renew", response_model=Registered)
@@ -215,25 +217,6 @@ def _agent_routes(operations: Operations, leaving: Callable[[], bool]) -> APIRou
         return _one(loop.observe(message))
 
     return router
-
-
-async def _news(
-    news: News, device: str, mark: int, seconds: float, leaving: Callable[[], bool]
-) -> None:
-    """Sleep until there is news for a device, or the server is leaving, or so many seconds."""
-    running, woken = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake() -> None:
-        running.call_soon_threadsafe(woken.set)
-
-    end = news.wait(device, mark, wake)
-    until = running.time() + seconds
-    try:
-        while not woken.is_set() and not leaving() and (left := until - running.time()) > 0.0:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), min(left, LEAVING_S))
-    finally:
-        end()
 
 
 def _is_news(answer: Order, poll: Poll) -> bool:

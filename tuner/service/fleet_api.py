@@ -6,17 +6,28 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
 
 from db.history import HistoryQuestion
 from tuner.core import TrialState, Verdict
 from tuner.service.access_routes import OperatorCaller, signed
 from tuner.service.answers import many, one
+from tuner.service.feed import Feed, Wish
 from tuner.service.operations import ROWS, Operations
 from tuner.wire import Change, DeviceView, StopView, check_protocol
 
+UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""For proxies: nginx would keep a stream until it has a whole buffer of it."""
 
-def fleet_routes(operations: Operations) -> APIRouter:
+
+class EventStream(StreamingResponse):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+
+
+def fleet_routes(operations: Operations, feed: Feed) -> APIRouter:
     """Return what is asked of the whole fleet: devices, the order to stop, events and history."""
     router = APIRouter()
 
@@ -51,12 +62,24 @@ def fleet_routes(operations: Operations) -> APIRouter:
         study: str | None = None,
         device: str | None = None,
         last: Annotated[int, Query(ge=1, le=10_000)] = 100,
+        after: Annotated[int | None, Query(ge=0)] = None,
     ) -> list[dict[str, Any]]:
-        """List the latest events."""
+        """List the latest events; with `after` the first ones after that."""
         return [
             {**asdict(event), "at": event.at.isoformat()}
-            for event in operations.events(study, device, last)
+            for event in operations.events(study, device, last, after)
         ]
+
+    @router.get("/events/stream", response_class=EventStream)
+    async def stream(
+        study: str | None = None,
+        device: str | None = None,
+        after: Annotated[int | None, Query(ge=0)] = None,
+        last_event_id: Annotated[int | None, Header(ge=0)] = None,
+    ) -> EventStream:
+        """Follow events as they come, from `after` or `Last-Event-ID` on where one is given."""
+        known = after if last_event_id is None else last_event_id
+        return EventStream(feed.follow(Wish(study, device), known), headers=UNBUFFERED)
 
     @router.get("/history")
     def ask(

@@ -112,7 +112,7 @@ class Operations:
             for metric in (objective.metric, *(c.metric for c in study.constraints)):
                 require(device, metric, study)
         self.loop.store.studies.add(study, draft.who, "created")
-        self.loop.news.tell(study.devices)
+        self.loop.publish(study)
         wishes = ", ".join(map(str, study.constraints)) or "no constraint"
         asked = f"{objective.goal} {objective.metric} under {wishes}"
         self.loop.note("created", f"{asked} by {draft.who}", study.id)
@@ -340,9 +340,15 @@ class Operations:
         return stops.stop_view(self.loop)
 
     def events(
-        self, study: str | None = None, device: str | None = None, last: int | None = None
+        self,
+        study: str | None = None,
+        device: str | None = None,
+        last: int | None = None,
+        after: int | None = None,
     ) -> list[Event]:
-        """Return the (last) events, oldest first."""
+        """Return the (last) events, oldest first; with `after` the first that came later than that."""
+        if after is not None:
+            return list(self.loop.store.events.after(after, last, study, device))
         return list(self.loop.store.events.list(study, device, last))
 
     def _device(self, name: str) -> Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tuner.core import Conflict, Device, FleetStop, Phase
+from tuner.core import Conflict, Device, FleetStop, Notice, Phase, Topic
 from tuner.study.loop import Loop
 from tuner.wire import Change, StoppedDevice, StopView
 
@@ -19,7 +19,7 @@ def stop_all(loop: Loop, change: Change) -> None:
         # Beside a tuner's process a trial may end just now: that must not keep the others running.
         with loop.lock(study.id), suppress(Conflict):
             loop.abort(study, str(stop))
-    loop.news.tell_all()
+    loop.store.bus.publish(Notice(Topic.ORDERS))
 
 
 def lift(loop: Loop, change: Change) -> None:
@@ -37,7 +37,7 @@ def lift(loop: Loop, change: Change) -> None:
                 loop.revise(found, change.who, why)
     if loop.store.stops.lift():
         loop.note("stop-all lifted", why)
-    loop.news.tell_all()
+    loop.store.bus.publish(Notice(Topic.ORDERS))
 
 
 def stop_view(loop: Loop) -> StopView:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -23,6 +24,7 @@ from tuner.core import (
     Lease,
     Mode,
     NotFound,
+    Notice,
     Now,
     Observation,
     Outcome,
@@ -34,6 +36,7 @@ from tuner.core import (
     StaleToken,
     Store,
     Study,
+    Topic,
     Trial,
     TrialState,
     TuningError,
@@ -101,6 +104,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
         self.presence = Presence(self.store.devices, self.now, self.monotonic, self.lease_s)
+        self.store.bus.subscribe(self._heard)
 
     def lock(self, study: str) -> threading.RLock:
         """Return the lock that whoever changes a study holds meanwhile."""
@@ -121,6 +125,22 @@ class Loop:
         self._applied.pop(device.id, None)
         self.presence.note_contact(device.id)
         return Registered(lease_s=self.lease_s)
+
+    def _heard(self, notice: Notice) -> None:
+        """Wake who waits for a device that may have other orders."""
+        if notice.topic is not Topic.ORDERS:
+            return
+        if notice.devices:
+            self.news.tell(notice.devices)
+        elif not notice.study:
+            self.news.tell_all()
+        else:
+            with suppress(NotFound):
+                self.news.tell(self.store.studies.get(notice.study).devices)
+
+    def publish(self, study: Study) -> None:
+        """Tell everybody that a study's devices may have other orders."""
+        self.store.bus.publish(Notice(Topic.ORDERS, study.id, study.devices))
 
     def order(self, device: str, poll: Poll) -> Orders:
         """Return what a device is to do now. Asking again after a crash gives the same trial.
@@ -328,7 +348,7 @@ class Loop:
     def revise(self, study: Study, who: str, why: str) -> Study:
         """Store a study's next revision, and tell its devices."""
         stored = self.store.studies.revise(study, who, why, self.now())
-        self.news.tell(study.devices)
+        self.publish(study)
         return stored
 
     def move(self, study: Study, phase: Phase, why: str, plan: Plan | None = None) -> Study:
@@ -403,7 +423,7 @@ class Loop:
         trial = self.store.trials.begin(
             study.id, step.setting, study.phase, step.why, self.now(), step.context
         )
-        self.news.tell(other for other in study.devices if other != device)
+        self.publish(study)
         return self._granted(study, trial, device, poll.agent)
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> moves.Step:
@@ -442,7 +462,7 @@ class Loop:
 
     def _end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
         self.store.trials.end(study.id, trial.number, outcome, self.now())
-        self.news.tell(study.devices)
+        self.publish(study)
         if outcome.state is not TrialState.COMPLETED:
             text = f"trial {trial.number}: {outcome.reason or 'no reason given'}"
             self.note(str(outcome.state), text, study.id)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from tuner.core import Conflict, Device, Devices, Now, Study
-from tuner.wire import Poll
+from tuner.wire import LONGEST_POLL_S, Poll
 
 MOST_MET = 8
 """So many starts of a device's agents are remembered."""
@@ -32,6 +32,7 @@ class Presence:
         self._monotonic = monotonic
         self._agents: defaultdict[str, list[str]] = defaultdict(list)
         self._last_heard: dict[str, tuple[float, datetime]] = {}
+        self._due: dict[str, float] = {}
         self._unstored: set[str] = set()
         self._unable: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -55,7 +56,7 @@ class Presence:
         if agent not in met:
             met.append(agent)
             del met[:-MOST_MET]
-        self.note_contact(device)
+        self.note_contact(device, poll.wait_s)
         before = self._unable.get(device, "")
         self._unable[device] = poll.unable
         return "" if poll.unable == before else poll.unable or "it takes orders again"
@@ -68,11 +69,16 @@ class Presence:
         """Return why one of these takes no order; empty where all do."""
         return next((f"{d}: {why}" for d in devices if (why := self.refusal(d))), "")
 
-    def note_contact(self, device: str) -> None:
-        """Note that a device's agent has said something just now."""
+    def note_contact(self, device: str, wait_s: float = 0.0) -> None:
+        """Note that a device's agent has said something just now, and waits so long for an answer."""
         with self._lock:
             self._last_heard[device] = self._monotonic(), self._now()
+            self._due[device] = self._monotonic() + wait_s
             self._unstored.add(device)
+
+    def hung_up(self, device: str) -> None:
+        """Note that a device's agent has stopped waiting for its answer."""
+        self.note_contact(device)
 
     def last_seen(self, device: Device) -> datetime:
         """Return when a device was last heard of, in wall time."""
@@ -85,10 +91,12 @@ class Presence:
         A window of a hold is measured without a word.
         """
         silence_s = self._lease_s + (owner.terms.window_s if owner is not None else 0.0)
-        last = self._last_heard.get(device.id)
-        if last is not None:
-            return self._monotonic() - last[0] <= silence_s
-        return self._now() - device.seen_at <= timedelta(seconds=silence_s + KEEP_S)
+        due = self._due.get(device.id)
+        if due is not None:
+            return self._monotonic() - due <= silence_s
+        return self._now() - device.seen_at <= timedelta(
+            seconds=silence_s + KEEP_S + LONGEST_POLL_S
+        )
 
     def keep(self) -> None:
         """Store what was heard since the last time, all of it at once."""
@@ -101,6 +109,7 @@ class Presence:
         """Know nothing of a device any more."""
         with self._lock:
             self._last_heard.pop(device, None)
+            self._due.pop(device, None)
             self._unstored.discard(device)
             self._agents.pop(device, None)
             self._unable.pop(device, None)

@@ -90,6 +90,14 @@ class TestEvents(contracts.EventsContract):
     pass
 
 
+class TestBus(contracts.BusContract):
+    pass
+
+
+class TestSharedBus(contracts.SharedBusContract):
+    pass
+
+
 class TestHistory(contracts.HistoryContract):
     pass
 

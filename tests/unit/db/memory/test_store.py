@@ -61,6 +61,10 @@ class TestEvents(contracts.EventsContract):
     pass
 
 
+class TestBus(contracts.BusContract):
+    pass
+
+
 class TestHistory(contracts.HistoryContract):
     pass
 

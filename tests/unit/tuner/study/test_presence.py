@@ -15,7 +15,7 @@ from tuner.service.operations import Operations
 from tuner.service.schedule import Maintenance
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
-from tuner.wire import Assignment, Change, Poll, Renewal
+from tuner.wire import LONGEST_POLL_S, Assignment, Change, Poll, Renewal
 
 
 @dataclass
@@ -38,8 +38,9 @@ class Office:
         self.wall.at += timedelta(seconds=seconds)
         self.boot.at += timedelta(seconds=seconds)
 
-    def poll(self, unable: str = "") -> object:
-        return self.loop.order("sim", Poll(agent="host/1", applied=applied(), unable=unable))
+    def poll(self, unable: str = "", wait_s: float = 0.0) -> object:
+        asked = Poll(agent="host/1", applied=applied(), unable=unable, wait_s=wait_s)
+        return self.loop.order("sim", asked)
 
     def online(self, verbs: Operations | None = None) -> bool:
         (view,) = (verbs or self.verbs).devices()
@@ -115,16 +116,28 @@ def test_another_process_knows_what_was_stored_and_polls_store_nothing(
     with monkeypatch.context() as patched:
         patched.delattr(MemoryDevices, "seen")
         patched.delattr(MemoryDevices, "put")
-        for _ in range(100):
+        for _ in range(150):
             office.passes(1.0)
             office.poll()
     assert not office.online(beside), "nothing was stored so far"
     Maintenance(office.loop, keep_days=1).keep_seen()
     assert office.online(beside)
-    office.passes(office.loop.lease_s + KEEP_S)
+    office.passes(office.loop.lease_s + KEEP_S + LONGEST_POLL_S)
     assert office.online(beside), "the next word may not be stored yet"
     office.passes(1.0)
     assert not office.online(beside)
+
+
+def test_who_waits_for_an_answer_is_online_until_it_hangs_up(office: Office) -> None:
+    office.poll(wait_s=60.0)
+    office.passes(60.0 + office.loop.lease_s)
+    assert office.online(), "it waited for a minute, and silence counts from there"
+    office.passes(1.0)
+    assert not office.online()
+    office.poll(wait_s=60.0)
+    office.loop.presence.hung_up("sim")
+    office.passes(office.loop.lease_s + 1.0)
+    assert not office.online()
 
 
 def test_only_what_is_offline_and_in_no_study_is_forgotten(office: Office) -> None:

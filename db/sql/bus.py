@@ -1,0 +1,143 @@
+"""The bus over a database: PostgreSQL tells other processes, SQLite is asked every second."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
+
+from db.memory.bus import Heard, LocalBus
+from db.schema import EventRow
+from db.sql.database import Database
+from tuner.core import Event, Notice, StoreError, Topic
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "jouletune"
+LOOK_S = 1.0
+"""How late SQLite's users hear of each other, and PostgreSQL's listener that it is to end."""
+RETRY_S = 2.0
+MOST_BYTES = 7_000
+"""PostgreSQL takes notifications of less than 8,000 bytes; a longer one names no devices."""
+AT_ONCE = 1_000
+
+
+class SqlBus:
+    """Tells the subscribers of this process, and those of others on the same database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._local = LocalBus()
+        self._told_by = secrets.token_hex(8)
+        self._ended = threading.Event()
+        self._listener: threading.Thread | None = None
+        self._own: set[int] = set()
+        self._notifies = database.engine.dialect.name == "postgresql"
+
+    def publish(self, notice: Notice) -> None:
+        """Tell every subscriber; other processes as far as the database answers."""
+        self._local.publish(notice)
+        if not self._notifies:
+            return
+        try:
+            with self._database.write() as session:
+                self.announce(session, notice)
+        except StoreError as error:
+            log.warning("other tuners hear of %s only later: %s", notice.study or "this", error)
+
+    def announce(self, session: Session, notice: Notice) -> None:
+        """Tell other processes once the session's transaction is stored."""
+        if not self._notifies:
+            return
+        message = json.dumps([self._told_by, notice.topic, notice.study, notice.devices])
+        if len(message) > MOST_BYTES:
+            message = json.dumps([self._told_by, notice.topic, notice.study, []])
+        session.execute(select(func.pg_notify(CHANNEL, message)))
+
+    def stored(self, event: Event) -> None:
+        """Tell this process of an event that it has stored; its row tells the others."""
+        if self._listener is not None and not self._notifies:
+            self._own.add(event.id)
+        self._local.publish(Notice.of(event))
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        """Have `heard` called with every notice, from any thread; return what ends that."""
+        return self._local.subscribe(heard)
+
+    def listen(self) -> None:
+        """Hear other processes, too, until `close`."""
+        if self._listener is None:
+            work = self._hear if self._notifies else self._look
+            self._listener = threading.Thread(target=work, name="bus", daemon=True)
+            self._listener.start()
+
+    def close(self) -> None:
+        """End listening."""
+        self._ended.set()
+        if self._listener is not None:
+            self._listener.join(2.0 * LOOK_S)
+
+    def _hear(self) -> None:
+        """Wait for PostgreSQL's notifications; after each time without a connection all may be new."""
+        from psycopg import Error
+
+        while not self._ended.is_set():
+            try:
+                self._hear_on_one_connection()
+            except (StoreError, Error) as error:
+                log.warning("the tuners of this database do not hear each other: %s", error)
+                self._ended.wait(RETRY_S)
+
+    def _hear_on_one_connection(self) -> None:
+        with self._database.spoken(), self._database.engine.connect() as connection:
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.execute(text(f"LISTEN {CHANNEL}"))
+            self._all_may_be_new()
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            while not self._ended.is_set():
+                for told in driver.notifies(timeout=LOOK_S):
+                    self._take(told.payload)
+
+    def _take(self, message: str) -> None:
+        told_by, topic, study, devices = json.loads(message)
+        if told_by != self._told_by:
+            self._local.publish(Notice(Topic(topic), study, tuple(devices)))
+
+    def _look(self) -> None:
+        """Ask SQLite's log for what others wrote: whatever moves a study is noted there."""
+        last: int | None = None
+        while not self._ended.wait(LOOK_S):
+            try:
+                last = self._look_once(last)
+            except StoreError as error:
+                log.warning("what others write is not seen: %s", error)
+
+    def _look_once(self, last: int | None) -> int:
+        with self._database.read() as session:
+            newest = session.scalar(select(func.max(EventRow.id))) or 0
+            if last is None or newest <= last:
+                return newest
+            rows = session.execute(
+                select(EventRow.id, EventRow.study_id, EventRow.device_id)
+                .where(EventRow.id > last)
+                .order_by(EventRow.id)
+                .limit(AT_ONCE)
+            ).all()
+        for event, study, device in rows:
+            if event not in self._own:
+                notice = study, (device,) * bool(device and not study)
+                self._local.publish(Notice(Topic.EVENTS, *notice))
+                self._local.publish(Notice(Topic.ORDERS, *notice))
+        last = rows[-1].id
+        self._own = {event for event in self._own if event > last}
+        return last
+
+    def _all_may_be_new(self) -> None:
+        self._local.publish(Notice(Topic.EVENTS))
+        self._local.publish(Notice(Topic.ORDERS))

@@ -1,0 +1,194 @@
+"""The operator's log as it grows, for any number of followers: server-sent events.
+
+The format and `Last-Event-ID` are those of https://html.spec.whatwg.org/#server-sent-events. A
+follower is a place in one list of the latest entries, not a queue of its own: who does not read takes
+no memory, and goes on from the database where the list has moved on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from tuner.core import Event, Events, Notice, StoreError, Topic
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+KEPT = 1_000
+"""So many of the latest entries are kept for followers that are a little behind."""
+PAGE = 200
+SILENT_S = 15.0
+"""After so long without an event a comment is sent: proxies drop connections that say nothing."""
+AGAIN_S = 2.0
+CHANGED = "changed"
+"""A study moved, or a trial of it began or ended: whoever shows it asks anew. It has no id."""
+RETRY_MS = 2_000
+"""When a browser that was dropped comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the feed as it is sent. `id` is the event's; 0 where nothing is to be caught up."""
+
+    id: int
+    study: str
+    device: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a follower wants: of one study or device, or all."""
+
+    study: str | None = None
+    device: str | None = None
+
+    def takes(self, entry: Entry) -> bool:
+        """Return whether an entry is wanted."""
+        return self.study in (None, entry.study) and self.device in (None, entry.device)
+
+
+class Feed:
+    """What followers get: every event once, by its id; and now and then that a study has changed.
+
+    `over` says that the server is about to end. To be used in one event loop, but for `heard`.
+    """
+
+    def __init__(self, events: Events, over: Callable[[], bool]) -> None:
+        self._events, self._over = events, over
+        self._entries: deque[Entry] = deque(maxlen=KEPT)
+        self._count = 0
+        """How many entries there ever were: the place of an entry is its number among them."""
+        self._read_to = 0
+        self._changed: set[str] = set()
+        self._new, self._begun = asyncio.Event(), asyncio.Event()
+        self._followers: set[asyncio.Event] = set()
+        self._running: asyncio.AbstractEventLoop | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def heard(self, notice: Notice) -> None:
+        """Look for what is new, if anybody follows. From any thread."""
+        running = self._running
+        if running is not None and not running.is_closed():
+            running.call_soon_threadsafe(self._note, notice)
+
+    def _note(self, notice: Notice) -> None:
+        if notice.topic is Topic.ORDERS and notice.study:
+            self._changed.add(notice.study)
+        self._new.set()
+
+    def wake(self) -> None:
+        """Have every follower look."""
+        for follower in self._followers:
+            follower.set()
+
+    async def follow(self, wish: Wish, after: int | None) -> AsyncIterator[bytes]:
+        """Give what comes after an event, or else from now on, until the server ends."""
+        new = asyncio.Event()
+        self._followers.add(new)
+        try:
+            await self._start().wait()
+            at = await run_in_threadpool(self._events.newest) if after is None else after
+            place: int | None = None
+            yield f"retry: {RETRY_MS}\n\n".encode()
+            while not self._over():
+                new.clear()
+                if place is None or place < self._count - len(self._entries):
+                    page = await run_in_threadpool(
+                        self._events.after, at, PAGE, wish.study, wish.device
+                    )
+                    for event in page:
+                        at = event.id
+                        yield _entry(event).text
+                    place = None if len(page) == PAGE else self._place_after(at)
+                    continue
+                entries = self._from(place)
+                place += len(entries)
+                for entry in entries:
+                    if wish.takes(entry) and not 0 < entry.id <= at:
+                        at = entry.id or at
+                        yield entry.text
+                if not entries and not await _set_within(new, SILENT_S):
+                    yield b": nothing new\n\n"
+        finally:
+            self._followers.discard(new)
+            self._stop_if_idle()
+
+    def _place_after(self, event: int) -> int:
+        """Return the place of the first entry later than an event."""
+        first = self._count - len(self._entries)
+        later = (n for n, entry in enumerate(self._entries, first) if entry.id > event)
+        return next(later, self._count)
+
+    def _from(self, place: int) -> list[Entry]:
+        skipped = place - (self._count - len(self._entries))
+        return list(islice(self._entries, skipped, skipped + PAGE))
+
+    def _start(self) -> asyncio.Event:
+        """Begin to read the log, with its first follower; return what is set once it is read."""
+        if self._reading is None:
+            self._running = asyncio.get_running_loop()
+            self._new, self._begun = asyncio.Event(), asyncio.Event()
+            self._entries.clear()
+            self._reading = asyncio.create_task(self._read())
+        return self._begun
+
+    def _stop_if_idle(self) -> None:
+        if not self._followers and self._reading is not None:
+            self._reading.cancel()
+            self._reading = self._running = None
+
+    async def _read(self) -> None:
+        """Append what is new, and wake the followers; a database that is away is asked again."""
+        self._read_to = await self._asked(self._events.newest)
+        self._begun.set()
+        while True:
+            await self._new.wait()
+            self._new.clear()
+            changed, self._changed = self._changed, set()
+            page = await self._asked(self._events.after, self._read_to, PAGE)
+            self._read_to = page[-1].id if page else self._read_to
+            if len(page) == PAGE:
+                self._new.set()
+            for entry in (*map(_entry, page), *map(_change, sorted(changed))):
+                self._entries.append(entry)
+                self._count += 1
+            self.wake()
+
+    async def _asked(self, question: Callable[..., T], *given: int) -> T:
+        while True:
+            try:
+                return await run_in_threadpool(question, *given)
+            except StoreError as error:
+                log.warning("who follows the events waits: %s", error)
+                await asyncio.sleep(AGAIN_S)
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _entry(event: Event) -> Entry:
+    data = json.dumps({**asdict(event), "at": event.at.isoformat()})
+    kind = event.kind.replace("\n", " ")
+    text = f"id: {event.id}\nevent: {kind}\ndata: {data}\n\n"
+    return Entry(event.id, event.study, event.device, text.encode())
+
+
+def _change(study: str) -> Entry:
+    data = json.dumps({"study": study})
+    return Entry(0, study, "", f"event: {CHANGED}\ndata: {data}\n\n".encode())
