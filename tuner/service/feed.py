@@ -107,10 +107,12 @@ class Feed:
                     page = await run_in_threadpool(
                         self._events.after, at, PAGE, wish.study, wish.device
                     )
+                    last = page[-1].id if page else at
+                    # At once: the list moves on while the follower takes its time over the page.
+                    place = None if len(page) == PAGE else self._place_after(last)
                     for event in page:
-                        at = event.id
                         yield _entry(event).text
-                    place = None if len(page) == PAGE else self._place_after(at)
+                    at = last
                     continue
                 entries = self._from(place)
                 place += len(entries)
