@@ -19,10 +19,12 @@ from tuner.core import (
     InvalidInput,
     MetricSample,
     NotFound,
+    Notice,
     Objective,
     Past,
     Phase,
     Study,
+    Topic,
     Trial,
     TrialState,
     Verdict,
@@ -323,6 +325,7 @@ class Operations:
             raise Conflict(f"device {device} is online", hint="stop its agent first")
         self.loop.store.devices.forget(device)
         self.loop.presence.forget(device)
+        self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
         self.loop.note("forgotten", f"forgotten by {change.who}", device=device)
 
     def stop_all(self, change: Change) -> StopView:
