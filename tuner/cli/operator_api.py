@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import typer
 
 from tuner.cli.options import STATE_DIR
-from tuner.core import ConfigError, Event
+from tuner.core import AuditEntry, ConfigError, Event
 
 if TYPE_CHECKING:
     from db.history import HistoryQuestion, HistoryRow
@@ -48,6 +48,10 @@ class TokenDesk(Protocol):
 
     def revoke(self, name: str) -> None:
         """Let a token count no more."""
+        ...
+
+    def audit(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
+        """Return the (last) changes and refusals, oldest first."""
         ...
 
 
@@ -139,6 +143,12 @@ class OperatorApi(Protocol):
         self, study: str | None = None, device: str | None = None, last: int | None = None
     ) -> Sequence[Event]:
         """Return the (last) events."""
+        ...
+
+    def follow(
+        self, study: str | None = None, device: str | None = None, after: int | None = None
+    ) -> Iterator[Event]:
+        """Yield events as they come, from now on or after one; without an id: its study has changed."""
         ...
 
 

@@ -3,6 +3,7 @@
 from tuner.core.access import (
     AccessRole,
     AccessToken,
+    AuditEntry,
     Caller,
     digest_of,
 )
@@ -38,6 +39,7 @@ from tuner.core.errors import (
     MeasurementError,
     MetricUnavailable,
     ProtocolMismatch,
+    RateLimited,
     StaleToken,
     error_of,
 )
@@ -105,6 +107,7 @@ from tuner.core.plans import (
 )
 from tuner.core.ports import (
     Actuator,
+    Audit,
     Bus,
     Clock,
     Devices,
@@ -188,6 +191,8 @@ __all__ = [
     "ActuationError",
     "Actuator",
     "Applied",
+    "Audit",
+    "AuditEntry",
     "Bill",
     "Bus",
     "Caller",
@@ -203,6 +208,7 @@ __all__ = [
     "OverDevices",
     "OverWindows",
     "Quantities",
+    "RateLimited",
     "Quantity",
     "called",
     "quantity_of",

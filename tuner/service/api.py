@@ -15,13 +15,14 @@ from tuner.core import (
     InvalidInput,
     TuningError,
 )
+from tuner.service.access import Access
 from tuner.service.access_routes import (
-    FOR_OPERATORS,
+    FOR_VIEWERS,
     AgentCaller,
     OperatorCaller,
+    admin_routes,
     enrol_routes,
     signed,
-    token_routes,
 )
 from tuner.service.answers import many as _many
 from tuner.service.answers import one as _one
@@ -74,7 +75,7 @@ def create_app(
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
     waiting = Waiting(operations.loop.news, leaving)
-    feed = Feed(operations.loop.store.events, lambda: waiting.over)
+    feed = Feed(operations.loop.store.events, operations.loop.now, lambda: waiting.over)
     waiting.at_end.append(feed.wake)
     operations.loop.store.bus.subscribe(feed.heard)
     app = FastAPI(
@@ -86,18 +87,18 @@ def create_app(
         docs_url="/v1/docs",
     )
     _install_errors(app)
-    access = operations.access
+    access = operations.access.remember()
     app.add_middleware(Gate, access=access, token=token, hosts=hosts)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
-    app.include_router(_agent_routes(operations, waiting), prefix="/v1", tags=["agents"])
+    app.include_router(_agent_routes(operations, access, waiting), prefix="/v1", tags=["agents"])
     for router, tag in (
         (_study_routes(operations), "studies"),
         (_result_routes(operations), "questions"),
         (fleet_routes(operations, feed), "questions"),
     ):
-        app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_OPERATORS])
-    app.include_router(token_routes(access), prefix="/v1", tags=["tokens"])
+        app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_VIEWERS])
+    app.include_router(admin_routes(access), prefix="/v1", tags=["access"])
     return app
 
 
@@ -152,9 +153,9 @@ def _spoken(message: Message) -> None:
     check_protocol(message.protocol)
 
 
-def _agent_routes(operations: Operations, waiting: Waiting) -> APIRouter:
+def _agent_routes(operations: Operations, access: Access, waiting: Waiting) -> APIRouter:
     router = APIRouter()
-    loop, access = operations.loop, operations.access
+    loop = operations.loop
 
     @router.put("/devices/{device}", response_model=Registered)
     def register(device: str, message: Registration, caller: AgentCaller) -> Response:
