@@ -24,6 +24,7 @@ from tuner.core import (
     Unauthorised,
     error_of,
 )
+from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     ORDER,
     Assignment,
@@ -207,6 +208,10 @@ def _problem(response: httpx.Response) -> TuningError:
     return kind(problem.message, hint=problem.hint)
 
 
-def connect(url: str) -> httpx.Client:
-    """Return a client for the tuner at `url`; no proxy, for the tuner's address is the operator's."""
-    return httpx.Client(base_url=url, trust_env=False)
+def connect(url: str, tls: ClientTls = SYSTEM) -> httpx.Client:
+    """Return a client for the tuner at `url`; no proxy, for the tuner's address is the operator's.
+
+    Raises:
+        ConfigError: a file of certificates cannot be used.
+    """
+    return httpx.Client(base_url=url, trust_env=False, verify=tls.context())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -50,6 +51,8 @@ class Stage:
     agent_token_file: Path | None = None
     """What the agent enrols with: the tuner's own token, or another."""
     toml: str = "lease_s = 3.0\n"
+    tls: ssl.SSLContext | None = None
+    """What the tuner's certificate is checked by, where it has one."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -80,7 +83,8 @@ class Stage:
 
     def ready(self) -> bool:
         with suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{self.tuner_port}/v1/ready").status_code == 200
+            url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.tuner_port}/v1/ready"
+            return httpx.get(url, verify=self.tls or True).status_code == 200
         return False
 
     def start_toy(self, port: int = 0) -> int:

@@ -24,6 +24,7 @@ from tuner.core import (
     TuningError,
     error_of,
 )
+from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -91,7 +92,13 @@ class HttpOperatorApi:
     Unauthorised where it does not know the token, and whatever the tuner itself refuses with.
     """
 
-    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        transport: httpx.BaseTransport | None = None,
+        tls: ClientTls = SYSTEM,
+    ) -> None:
         self._url = url
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
@@ -101,6 +108,7 @@ class HttpOperatorApi:
                 timeout=TIMEOUT_S,
                 transport=transport,
                 trust_env=False,
+                verify=tls.context(),
             )
         except httpx.InvalidURL as error:
             raise ConfigError(f"{url!r} is no URL: {error}", hint="check --tuner") from None

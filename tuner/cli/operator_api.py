@@ -217,8 +217,11 @@ def open_api(
 def _opened(where: ApiAddress) -> Iterator[OperatorApi]:
     if where.tuner:
         from tuner.cli.http_api import HttpOperatorApi, read_token
+        from tuner.tls import ClientTls
 
-        with HttpOperatorApi(where.tuner, read_token(where.token_file)) as remote:
+        ca = os.environ.get("JOULETUNE_CA_FILE")
+        tls = ClientTls(ca=Path(ca) if ca else None)
+        with HttpOperatorApi(where.tuner, read_token(where.token_file), tls=tls) as remote:
             yield remote
     else:
         from tuner.main import local_operations

@@ -69,9 +69,12 @@ def create_app(
     hosts: frozenset[str],
     version: str,
     leaving: Callable[[], bool] = lambda: False,
+    *,
+    client_certs: bool = False,
 ) -> FastAPI:
     """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
+    With `client_certs` an agent has to show a certificate that the server's TLS has checked.
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
     waiting = Waiting(operations.loop.news, leaving)
@@ -88,7 +91,7 @@ def create_app(
     )
     _install_errors(app)
     access = operations.access.remember()
-    app.add_middleware(Gate, access=access, token=token, hosts=hosts)
+    app.add_middleware(Gate, access=access, token=token, hosts=hosts, client_certs=client_certs)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
     app.include_router(_agent_routes(operations, access, waiting), prefix="/v1", tags=["agents"])

@@ -55,6 +55,7 @@ REQUESTS_PER_S, REQUESTS_AT_ONCE = 100.0, 500.0
 """Per token: an agent of many devices, or a page that shows them, is far below."""
 FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
 """Per address that brings wrong tokens. Whoever is at work already is let in even then."""
+MACHINES = (AccessRole.AGENT, AccessRole.ENROL)
 OPEN_PATHS = ("/v1/health", "/v1/ready")
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 """The whole of a Host header: a name or an address, and a port."""
@@ -90,10 +91,12 @@ class Gate:
         access: Access,
         token: str,
         hosts: frozenset[str],
+        client_certs: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app, self._access, self._token = app, access, token.encode()
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._client_certs = client_certs
         self._asked = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
         self._failed = RateLimit(FAILURES_PER_S, FAILURES_AT_ONCE, clock)
 
@@ -124,6 +127,11 @@ class Gate:
             return None
         try:
             caller = await self._caller(request)
+            if self._client_certs and caller.role in MACHINES and not _shows_certificate(request):
+                raise Forbidden(
+                    f"the agent {caller.name} showed no certificate, and this tuner asks for one",
+                    hint="name client_cert and client_key in agent.toml",
+                )
             if again_s := self._asked.take(caller.name):
                 raise _too_many(f"the token {caller.name}", again_s)
         except TuningError as error:
@@ -183,8 +191,12 @@ def _is_for_audit(method: str, caller: Caller | None, status: int) -> bool:
     """Return whether a request is a person's change, or was refused; what agents do is in their trials."""
     if status in (401, 403):
         return True
-    person = caller is not None and caller.role not in (AccessRole.AGENT, AccessRole.ENROL)
+    person = caller is not None and caller.role not in MACHINES
     return person and method not in ("GET", "HEAD", "OPTIONS")
+
+
+def _shows_certificate(request: Request) -> bool:
+    return "tls" in request.scope.get("extensions", {})
 
 
 def _address(request: Request) -> str:
