@@ -8,10 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tests.builders import applied, device
-from tuner.wire import ORDER, Poll, Registration
+from tuner.core import digest_of
+from tuner.wire import ORDER, Enrolment, Poll, Registration
 
 REGISTERING = 32
 """So many register at once."""
+PER_HOST = 8
+
+
+def secret_of(number: int) -> str:
+    """Return the token of the host that has a device."""
+    return f"host{number - number % PER_HOST}-" + "y" * 40
 
 
 @dataclass
@@ -62,27 +69,37 @@ class Line:
 
 @dataclass
 class Crowd:
-    """Agents `d0`, `d1`, … with one device each; `ordered` is when each got something to do."""
+    """Hosts with `PER_HOST` devices each, `d0`, `d1`, …; `ordered` is when each got something to do."""
 
     port: int
-    token: str
+    admin: str
     count: int
     wait_s: float = 60.0
     ordered: dict[str, float] = field(default_factory=dict)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def register(self) -> None:
-        """Introduce all devices."""
-        names = iter(range(self.count))
+        """Enrol all hosts and introduce their devices."""
+        numbers = iter(range(self.count))
 
         async def introduce() -> None:
-            line = Line(self.port, self.token)
-            for n in names:
+            admin, line = Line(self.port, self.admin), Line(self.port, "")
+            for n in numbers:
+                line.token = secret_of(n)
+                if n % PER_HOST == 0:
+                    digest = digest_of(line.token)
+                    asked = Enrolment(agent=f"host{n}", digest=digest).model_dump_json()
+                    assert (await admin.ask("POST", "/v1/enrol", asked))[0] == 200
+                while n % PER_HOST and secret_of(n) not in enrolled:
+                    await asyncio.sleep(0.05)
+                enrolled.add(line.token)
                 body = Registration(device=device(f"d{n}")).model_dump_json()
                 status, text = await line.ask("PUT", f"/v1/devices/d{n}", body)
                 assert status == 200, text
             line.close()
+            admin.close()
 
+        enrolled: set[str] = set()
         await asyncio.gather(*(introduce() for _ in range(REGISTERING)))
 
     def wait(self) -> None:
@@ -97,7 +114,7 @@ class Crowd:
 
     async def _wait(self, name: str, number: int) -> None:
         await asyncio.sleep(number * self.wait_s / self.count)  # a fleet does not ask in one moment
-        line = Line(self.port, self.token)
+        line = Line(self.port, secret_of(number))
         while True:
             poll = Poll(agent=f"{name}/1", applied=applied(name), wait_s=self.wait_s)
             try:

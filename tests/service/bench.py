@@ -21,13 +21,11 @@ from pathlib import Path
 import psutil
 
 from tests.service.agents import Crowd, Line
-from tuner.core import digest_of
-from tuner.wire import Enrolment, StudyDraft
+from tuner.wire import StudyDraft
 
 HERE = Path(__file__).parents[2]
 CONSOLE = "import sys; from tuner.cli.app import main; sys.exit(main(sys.argv[1:]))"
 ADMIN = "x" * 43
-AGENT = "y" * 43
 HEALTH_EVERY_S = 0.1
 ORDERS = 100
 ORDER_EVERY_S = 0.2
@@ -90,12 +88,10 @@ async def measure(root: Path, agents: int, window_s: float, orders: int) -> Outc
     """Have so many agents wait at a commit's tuner, and measure it for a window."""
     with tuner(root) as (process, port):
         admin = Line(port, ADMIN)
-        body = Enrolment(agent="host", digest=digest_of(AGENT)).model_dump_json()
-        assert (await admin.ask("POST", "/v1/enrol", body))[0] == 200
         await asyncio.sleep(3.0)
         idle_core, _, _ = await load(process, admin, min(15.0, window_s))
         before = process.memory_info().rss
-        crowd = Crowd(port, AGENT, agents)
+        crowd = Crowd(port, ADMIN, agents)
         await crowd.register()
         crowd.wait()
         await asyncio.sleep(crowd.wait_s + 5.0)

@@ -41,6 +41,9 @@ class MeasurementError(TuningError, code="measurement"):
 class LinkError(TuningError, ConnectionError, code="link"):
     """The tuner cannot be reached. Back off, keep the hold, spool what must not be lost."""
 
+    again_s = 0.0
+    """How long the tuner asked to be left alone."""
+
 
 class ProtocolMismatch(LinkError, code="protocol"):
     """The peer speaks another protocol version. Upgrade the older side; do not retry."""

@@ -42,6 +42,7 @@ from tuner.wire import (
     Message,
     Order,
     Poll,
+    Problem,
     Receipt,
     Registered,
     Registration,
@@ -59,6 +60,19 @@ from tuner.wire import (
     check_protocol,
 )
 
+REFUSALS: dict[int | str, str] = {
+    400: "The body is no JSON, or the Host header is not the tuner's.",
+    401: "There is no valid token.",
+    403: "The token does not allow this.",
+    404: "There is no such thing.",
+    405: "There is no such method here.",
+    409: "The present state does not allow this.",
+    413: "The body is too large.",
+    422: "The input cannot be used.",
+    426: "Another protocol is spoken here.",
+    429: "Too many requests came with this token, or from this address.",
+    503: "The database does not answer.",
+}
 LOOK_AGAIN_S = 5.0
 """News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
 
@@ -88,6 +102,9 @@ def create_app(
         description="Least energy while the operator's limits hold.",
         openapi_url="/v1/openapi.json",
         docs_url="/v1/docs",
+        responses={
+            status: {"model": Problem, "description": why} for status, why in REFUSALS.items()
+        },
     )
     _install_errors(app)
     access = operations.access.remember()
