@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import schemathesis
@@ -84,7 +85,8 @@ def test_every_answer_is_documented_and_none_is_our_fault(
 
 
 def _play(
-    ask: Callable[[schemathesis.Case], object], operation: schemathesis.schemas.APIOperation
+    ask: Callable[[schemathesis.Case[Any]], object],
+    operation: schemathesis.schemas.APIOperation[Any, Any, Any],
 ) -> None:
     @given(case=operation.as_strategy())
     @settings(
@@ -95,7 +97,7 @@ def _play(
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
-    def play(case: schemathesis.Case) -> None:
+    def play(case: schemathesis.Case[Any]) -> None:
         ask(case)
 
     play()
