@@ -22,6 +22,7 @@ from tuner.core.decisions import (
 )
 from tuner.core.devices import (
     Applied,
+    Delivery,
     Device,
     Event,
     FleetStop,
@@ -110,6 +111,7 @@ from tuner.core.ports import (
     Audit,
     Bus,
     Clock,
+    Deliveries,
     Devices,
     Events,
     Leases,
@@ -223,6 +225,8 @@ __all__ = [
     "ConstraintSyntax",
     "Context",
     "Cost",
+    "Deliveries",
+    "Delivery",
     "Device",
     "DeviceBusy",
     "DeviceLost",
