@@ -55,6 +55,7 @@ class SqlStore:
         """End listening, and let go of connections."""
         self.bus.close()
         self._database.engine.dispose()
+        self.bus.let_go()
 
 
 def open_sql_store(text_url: str, *, create: bool) -> SqlStore:

@@ -18,6 +18,7 @@ from tuner.cli import (
     bench_speculation,
     best,
     constraint,
+    db,
     device,
     doctor,
     events,
@@ -62,6 +63,7 @@ app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(token.commands, name="token")
+app.add_typer(db.commands, name="db")
 app.command("events")(events.events)
 app.command("audit")(events.audit)
 app.add_typer(notification.commands, name="notification")
