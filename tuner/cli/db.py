@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import AsJson, without_password
+from tuner.cli.options import AsJson, Db
 
 commands = typer.Typer(help="Back the tuner's database up, restore, check and prune it.")
-Url = Annotated[
-    str,
-    typer.Option(
-        "--db",
-        metavar="URL",
-        envvar="JOULETUNE_DB",
-        callback=without_password,
-        help="The database.",
-    ),
-]
+
+
+def _url(db: str) -> str:
+    """Return the database that was given, else the environment's, else the last run's."""
+    import os
+
+    from tuner.cli.operator_api import place
+
+    environ = {"JOULETUNE_DB": os.environ.get("JOULETUNE_DB", "")}
+    return place("", None, db, environ, Path.cwd()).db
 
 
 @commands.command("backup")
@@ -27,7 +27,7 @@ def backup_(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Where to; replaced if it is there.")
     ],
-    db: Url,
+    db: Db = "",
 ) -> None:
     """Write the whole database into a file, while the tuner works on."""
     from db import open_store
@@ -35,8 +35,9 @@ def backup_(
     from tuner.core import Event
     from tuner.main import utc_now
 
-    backup(db, file)
-    store = open_store(db, create=False)
+    url = _url(db)
+    backup(url, file)
+    store = open_store(url, create=False)
     try:
         store.events.add(Event(at=utc_now(), kind="backed up", text=f"into {file.name}"))
     finally:
@@ -47,7 +48,7 @@ def backup_(
 @commands.command("restore")
 def restore_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `jouletune db backup`.")],
-    db: Url,
+    db: Db = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Replace the database by a backup, whole or not at all. The tuner has to be stopped."""
@@ -55,19 +56,19 @@ def restore_(
 
     if not yes:
         typer.confirm("What was stored since the backup will be gone. Restore?", abort=True)
-    former = restore(db, file)
+    former = restore(_url(db), file)
     kept = f"; the former database is {former}" if former else ""
     typer.echo(f"restored from {file}{kept}")
 
 
 @commands.command("check")
-def check_(db: Url, as_json: AsJson = False) -> None:
+def check_(db: Db = "", as_json: AsJson = False) -> None:
     """Say whether the database is whole, of this release, backed up, and has room."""
     from db.upkeep.check import check
     from tuner.cli.output import echo_json, echo_table
     from tuner.main import utc_now
 
-    found = check(db, utc_now)
+    found = check(_url(db), utc_now)
     if as_json:
         echo_json(found)
     else:
@@ -82,7 +83,7 @@ def check_(db: Url, as_json: AsJson = False) -> None:
 
 @commands.command()
 def prune(
-    db: Url,
+    db: Db = "",
     keep_days: Annotated[
         int, typer.Option(min=1, help="Keep held windows and events of so many days.")
     ] = 90,
@@ -105,7 +106,7 @@ def prune(
     from db.upkeep.prune import Pruning
     from tuner.main import utc_now
 
-    pruning = Pruning(db)
+    pruning = Pruning(_url(db))
     try:
         plan = pruning.plan(utc_now() - timedelta(days=keep_days), keep_stopped)
         typer.echo(
