@@ -5,11 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from tuner import toml
-from tuner.core import ConfigError
+from tuner.core import ALL_DAY, ConfigError, InvalidInput, parse_hours
 
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
 """A password as SQLAlchemy finds it in a URL, where it may hold `/` and `?`, or among libpq's options."""
@@ -33,7 +32,7 @@ class TunerConfig:
     port_file: Path | None = None
     lease_s: float = 30.0
     abandon_s: float = 900.0
-    tuning_hours: str = "0-24"
+    tuning_hours: str = ALL_DAY
     keep_days: int = 90
 
     def __post_init__(self) -> None:
@@ -47,7 +46,10 @@ class TunerConfig:
                     f"names cannot hold {name!r}",
                     hint='write host names alone, without scheme and port: ["tuner.example.org"]',
                 )
-        parse_hours(self.tuning_hours)
+        try:
+            parse_hours(self.tuning_hours, "tuning_hours")
+        except InvalidInput as error:
+            raise ConfigError(error.message, hint=error.hint) from None
 
     @property
     def loopback(self) -> bool:
@@ -58,28 +60,6 @@ class TunerConfig:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
-
-
-def parse_hours(text: str) -> tuple[int, int]:
-    """Read `HH-HH`.
-
-    Raises:
-        ConfigError: it is anything else.
-    """
-    first, dash, last = text.partition("-")
-    if not (dash and first.strip().isdigit() and last.strip().isdigit()):
-        raise ConfigError(f"tuning_hours cannot be {text!r}", hint='write it like "22-6"')
-    start, end = int(first), int(last)
-    if not (0 <= start <= 23 and 0 <= end <= 24) or start == end:
-        raise ConfigError(f"tuning_hours cannot be {text!r}", hint='write it like "22-6"')
-    return start, end
-
-
-def within_hours(text: str, at: datetime) -> bool:
-    """Return whether a time, in the machine's own zone, lies in the hours."""
-    start, end = parse_hours(text)
-    hour = at.astimezone().hour
-    return start <= hour < end if start < end else hour >= start or hour < end
 
 
 def holds_password(url: str) -> bool:

@@ -6,7 +6,14 @@ from tuner.core.access import (
     Caller,
     digest_of,
 )
+from tuner.core.baselines import (
+    FIRST,
+    BaselineCourse,
+    BaselinePart,
+    BaselineShift,
+)
 from tuner.core.bill import (
+    FRESH,
     GAP_S,
     Bill,
     draw_up,
@@ -66,6 +73,11 @@ from tuner.core.goals import (
     limits,
     refuse_contradiction,
     worst,
+)
+from tuner.core.hours import (
+    ALL_DAY,
+    parse_hours,
+    within_hours,
 )
 from tuner.core.knobs import (
     Cost,
@@ -183,12 +195,20 @@ from tuner.errors import (
 
 __all__ = [
     "ACTIVE",
+    "ALL_DAY",
     "AccessRole",
     "AccessToken",
     "ActuationError",
     "Actuator",
     "Applied",
+    "BaselineCourse",
+    "BaselinePart",
+    "BaselineShift",
     "Bill",
+    "FIRST",
+    "FRESH",
+    "parse_hours",
+    "within_hours",
     "Bus",
     "Caller",
     "Candidate",
