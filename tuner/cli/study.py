@@ -60,7 +60,7 @@ def create(
         float,
         typer.Option(
             metavar="SHARE",
-            help="Measure the baseline again in this share of the windows while holding; 0.02 is one in 50.",
+            help="Measure the baseline again in this share of a hold's windows; 0.02 is one in 50.",
         ),
     ] = 0.0,
     control_hours: Annotated[
