@@ -90,13 +90,12 @@ class BaselineCourse:
         """Return the course of a study's baseline, from those trials that still count."""
         own = sorted((t for t in trials if t.number >= study.since_trial), key=lambda t: t.number)
         known = [t for t in own if t.solid and t.tries(study.baseline)]
-        since = next((t.number for t in known if t.control), None)
-        before = own if since is None else [t for t in own if t.number < since]
-        started = [_began(t) for t in known if since is None or t.number < since]
+        since = next((k for k, t in enumerate(known) if t.control), len(known))
+        first = known[:since]
         return cls(
-            Past(study=study, trials=tuple(before)).baseline_at,
-            max(started, default=None),
-            [t for t in known if since is not None and t.number >= since],
+            Past(study=study, trials=tuple(first)).baseline_at,
+            max(map(_began, first), default=None),
+            known[since:],
         )
 
     def around(self, metric: str, at: datetime, load: Context) -> tuple[BaselinePart, ...]:

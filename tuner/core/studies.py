@@ -38,8 +38,8 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
 HOLDING on drift or a changed constraint."""
 
 
-MOST_CONTROL = 0.5
-"""A larger share of control windows would hold the baseline rather than the plan."""
+MOST_CONTROL = 0.2
+"""More control windows would cost more of what a hold saves than they are worth: our choice."""
 
 
 class Safety(StrEnum):
@@ -78,7 +78,7 @@ class Terms:
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
-            share outside 0 … 0.5, or hours that cannot be read.
+            share outside 0 … 0.2, or hours that cannot be read.
     """
 
     trials: int = 20

@@ -27,7 +27,7 @@ from tuner.core import (
     Verdict,
     within_hours,
 )
-from tuner.study.assignments import OBSERVE_S
+from tuner.study import assignments
 from tuner.study.confirm import asked
 from tuner.study.drift import Cusum, relative_sd
 from tuner.study.moves import Assign, in_words
@@ -38,7 +38,7 @@ def interval_s(terms: Terms) -> float:
 
     A held window is due `OBSERVE_S` after the one before it has ended.
     """
-    cycle_s = OBSERVE_S + terms.window_s
+    cycle_s = assignments.OBSERVE_S + terms.window_s
     return cycle_s / terms.control_share if terms.control_share > 0.0 else math.inf
 
 
@@ -107,8 +107,9 @@ class ControlClock:
 
 @dataclass(frozen=True, slots=True)
 class _Residual:
-    """How far a window of the baseline is from the first, as a log ratio; and how far each is trusted."""
+    """How far a trial's window is from the first baseline, as a log ratio; and how far each is trusted."""
 
+    trial: int
     at: datetime
     shift: float
     sd: float
@@ -122,16 +123,21 @@ def baseline_shifts(study: Study, trials: Sequence[Trial]) -> tuple[BaselineShif
     after an alarm with the level that it showed. A shift is dated by its first window.
     """
     residuals = _residuals(study, trials)
+    starts = _starts(residuals)
+    return tuple(_shift(residuals[a:b]) for a, b in pairwise([*starts, len(residuals)]))
+
+
+def _starts(residuals: Sequence[_Residual]) -> list[int]:
+    """Return where in these each lasting shift begins."""
     starts: list[int] = []
     cusum, level, blind_sd = Cusum(), 0.0, 0.0
     for number, one in enumerate(residuals):
         blind = Z95 * (blind_sd if starts else one.reference_sd)
         if cusum.take(one.shift - level, one.sd, blind):
-            first = number + 1 - cusum.lasting
-            level, blind_sd = _level(residuals[first : number + 1])
-            starts.append(first)
+            starts.append(number + 1 - cusum.lasting)
+            level, blind_sd = _level(residuals[starts[-1] : number + 1])
             cusum = Cusum()
-    return tuple(_shift(residuals[a:b]) for a, b in pairwise([*starts, len(residuals)]))
+    return starts
 
 
 def _residuals(study: Study, trials: Sequence[Trial]) -> list[_Residual]:
@@ -144,7 +150,9 @@ def _residuals(study: Study, trials: Sequence[Trial]) -> list[_Residual]:
         if seen is None or first is None or min(seen.mean, first.mean) <= 0.0:
             continue
         shift, sd = math.log(seen.mean / first.mean), relative_sd(seen.mean, seen.stderr)
-        found.append(_Residual(trial.started_at, shift, sd, first.stderr / first.mean))
+        found.append(
+            _Residual(trial.number, trial.started_at, shift, sd, first.stderr / first.mean)
+        )
     return found
 
 
@@ -177,10 +185,13 @@ def news_of(study: Study, trials: Sequence[Trial], ended: Trial) -> Iterator[tup
     """
     if not ended.solid:
         return
-    shifts = baseline_shifts(study, trials)
-    if len(shifts) > len(baseline_shifts(study, [t for t in trials if t.number != ended.number])):
-        claim = "what was saved is counted by that, see `jouletune study show`"
-        yield "baseline drifted", f"{shifts[-1].in_words(study.objective.metric)}; {claim}"
+    seen = _residuals(study, trials)
+    before = [one for one in seen if one.trial != ended.number]
+    starts = _starts(seen)
+    if len(starts) > len(_starts(before)):
+        shift = _shift(seen[starts[-1] :]).in_words(study.objective.metric)
+        claim = f"what is saved is counted from there: `jouletune study show {study.id}`"
+        yield "baseline drifted", f"{shift}; {claim}"
     limit = _broken(Past(study=study, trials=tuple(trials)), ended)
     if limit is not None:
         why = f"the baseline breaks {limit.in_short} in trial {ended.number}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from db.memory.store import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, study
 from tuner.core import (
+    Level,
     Outcome,
     Phase,
     Setting,
@@ -50,10 +51,10 @@ class World:
         """How long a trial waits for its agent, and a little more."""
         return self.loop.lease_s + self.loop.abandon_s + 20.0
 
-    def start(self, *names: str) -> Study:
+    def start(self, *names: str, **changes: object) -> Study:
         for name in names or ("sim",):
             self.loop.register(device(name))
-        fresh = study(Phase.BASELINE, devices=names or ("sim",))
+        fresh = study(Phase.BASELINE, devices=names or ("sim",), **changes)
         self.store.studies.add(fresh, "test", "created")
         return fresh
 
@@ -62,6 +63,14 @@ class World:
     ) -> object:
         poll = Poll(agent=agent, applied=applied(name), holding=holding, unable=unable)
         return self.loop.order(name, poll)
+
+    def ask_holding(self, hold: HoldOrder, agent: str = "host/1", unable: str = "") -> object:
+        """Ask as an agent does that has a hold in force."""
+        found = applied("sim", Level.HOLD, hold.plan.rows[-1].setting)
+        poll = Poll(
+            agent=agent, applied=found, holding=hold.study, revision=hold.revision, unable=unable
+        )
+        return self.loop.order("sim", poll)
 
     def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
         order = self.ask(name, agent)
