@@ -33,10 +33,10 @@ DUE_S = 1400.0
 """A held window takes 10 s and the next is due 60 s after it; one in twenty is a control window."""
 
 
-def holding(terms: Terms = TERMS, **changes: object) -> tuple[World, HoldOrder]:
+def holding(terms: Terms = TERMS) -> tuple[World, HoldOrder]:
     """Return a world whose study holds 600 MHz, and the order to."""
     world = World()
-    world.start(terms=terms, **changes)
+    world.start(terms=terms)
     return world, world.run(truth)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from db.memory.store import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, study
@@ -14,6 +14,7 @@ from tuner.core import (
     Phase,
     Setting,
     Study,
+    Terms,
 )
 from tuner.study.loop import Loop
 from tuner.wire import (
@@ -51,10 +52,11 @@ class World:
         """How long a trial waits for its agent, and a little more."""
         return self.loop.lease_s + self.loop.abandon_s + 20.0
 
-    def start(self, *names: str, **changes: object) -> Study:
+    def start(self, *names: str, terms: Terms | None = None) -> Study:
         for name in names or ("sim",):
             self.loop.register(device(name))
-        fresh = study(Phase.BASELINE, devices=names or ("sim",), **changes)
+        fresh = study(Phase.BASELINE, devices=names or ("sim",))
+        fresh = fresh if terms is None else replace(fresh, terms=terms)
         self.store.studies.add(fresh, "test", "created")
         return fresh
 
