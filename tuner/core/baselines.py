@@ -104,8 +104,8 @@ class BaselineCourse:
         Their shares sum up to 1; nothing where it was never measured at such a load.
         """
         here = bisect_right(self._starts, at)
-        after = self._nearest(metric, load, self.again[here:])
-        before = self._nearest(metric, load, reversed(self.again[:here]))
+        after = self._nearest(metric, load, range(here, len(self.again)))
+        before = self._nearest(metric, load, reversed(range(here)))
         if before is None and (found := self.first(load).get(metric)) is not None:
             before = BaselinePart(FIRST, self._first_at, found)
         if before is None or after is None:
@@ -115,10 +115,9 @@ class BaselineCourse:
         share = (at - before.at) / (after.at - before.at)
         return replace(before, share=1.0 - share), replace(after, share=share)
 
-    @staticmethod
-    def _nearest(metric: str, load: Context, trials: Iterable[Trial]) -> BaselinePart | None:
-        """Return the first of these that was measured at such a load."""
-        for trial in trials:
+    def _nearest(self, metric: str, load: Context, windows: Iterable[int]) -> BaselinePart | None:
+        """Return the first of these windows since that was measured at such a load."""
+        for trial in map(self.again.__getitem__, windows):
             if metric in trial.shown and is_at(trial.ran_at, load):
                 return BaselinePart(trial.number, _began(trial), trial.shown[metric])
         return None

@@ -98,7 +98,8 @@ def draw_up(
     saved = _Saved()
     for window, speaks_s in _spoken_for(held, revisions, [t for t in trials if t.control]):
         saved.add(window, speaks_s, course.around(energy, window.started_at, window.context))
-    again = {t.number: t for t in course.again if t.control and t.number in saved.rests_on}
+    rests_on = saved.rests_on
+    again = [t.started_at for t in course.again if t.control and t.number in rests_on]
     return Bill(
         explored_j=explored,
         overhead_j=overhead,
@@ -107,7 +108,7 @@ def draw_up(
         saved_stderr_j=saved.stderr_j if held else None,
         saved_since=held[0].started_at if held else None,
         controls=len(again),
-        measured_again_at=max((t.started_at for t in again.values()), default=None),
+        measured_again_at=max(again, default=None),
         extrapolated_since=saved.extrapolated_since,
         break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
         trials=len(tried),
