@@ -21,7 +21,8 @@ class TunerConfig:
 
     `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
     never limited, but its control windows are. `keep_days` is how long observations and events are
-    kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own ones for loopback.
+    kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own
+    ones for loopback.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
