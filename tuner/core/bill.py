@@ -19,7 +19,7 @@ from tuner.core.trials import Phase, Trial
 GAP_S = 300.0
 """The longest time that one held window may speak for."""
 FRESH = timedelta(days=1)
-"""So long after a control window, and before the next, its baseline passes for today's: our choice."""
+"""So long after the last control window its baseline passes for today's: our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class _Saved:
             self._between_j[before.number, after.number] += items * step
             return
         (only,) = baseline
-        old = only.number == FIRST or (only.at and window.started_at - only.at > FRESH)
-        if old and only.at is not None:
+        fresh = timedelta() if only.number == FIRST else FRESH
+        if only.at is not None and window.started_at - only.at > fresh:
             self.extrapolated_since = min(self.extrapolated_since or only.at, only.at)
 
 

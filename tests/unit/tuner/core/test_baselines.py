@@ -184,6 +184,12 @@ def test_where_no_control_window_is_near_the_bill_extrapolates_again() -> None:
     assert (far.controls, far.extrapolated_since) == (1, after(2.0))
 
 
+def test_what_was_held_before_the_baseline_was_confirmed_against_again_is_not_extrapolated() -> (
+    None
+):
+    assert billed([baseline(3, 9.0, 10.0, Phase.CONFIRMING)], 1, 2).extrapolated_since is None
+
+
 def test_a_control_window_explores_nothing_and_is_counted_as_none_of_the_trials() -> None:
     assert replace(billed([], 1), saved_j=None) == replace(
         billed([baseline(3, 2.0, 10.0)], 1),
