@@ -46,7 +46,9 @@ class AgentConfig:
     """Everything an agent can be told, with its defaults.
 
     `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
-    devices are looked for in. `name` is the host's in the names of its devices; empty, its own.
+    devices are looked for in. `name` is the host's in the names of its devices; empty, its own. Of an
+    https tuner `ca_file` has the authority (none: the system's), `client_cert` and `client_key` are what
+    the agent shows it.
 
     Raises:
         ConfigError: there is no device, the tuner's address is none, or the name does not fit a URL.
@@ -59,6 +61,9 @@ class AgentConfig:
     devices: tuple[Attachment, ...]
     seed: int = 0
     root: Path = field(default_factory=filesystem_root)
+    ca_file: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -81,9 +86,12 @@ FILE_KEYS: Mapping[str, type] = {
     "root": str,
     "name": str,
     "device": list,
+    "ca_file": str,
+    "client_cert": str,
+    "client_key": str,
 }
 DEVICE_KEYS: Mapping[str, type] = {"spec": str, "workload": str}
-PATHS = ("token_file", "state_dir", "root")
+PATHS = ("token_file", "state_dir", "root", "ca_file", "client_cert", "client_key")
 
 
 def load_agent_config(path: Path) -> AgentConfig:

@@ -30,6 +30,7 @@ from agents.tuner_link.spool import Spool
 from tuner import files
 from tuner.core import ConfigError, InvalidInput, TuningError
 from tuner.notify import notify
+from tuner.tls import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
     """
     stop = stop or threading.Event()
     alone = files.lock(config.state_dir, "agent")
-    with alone, connect(config.tuner) as http, _stopping_on_signals(stop):
+    tls = ClientTls(ca=config.ca_file, cert=config.client_cert, key=config.client_key)
+    with alone, connect(config.tuner, tls) as http, _stopping_on_signals(stop):
         host = Host.here(config.root, config.name)
         credentials = Credentials(config.state_dir, config.token_file, host.agent)
         around = Surroundings(

@@ -387,6 +387,21 @@ class StopBackRow(Base):
     device_id: Mapped[str] = mapped_column(primary_key=True)
 
 
+class AuditRow(Base):
+    """A change that somebody asked for, or a request that was refused."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[Serial]
+    at: Mapped[datetime] = mapped_column(index=True)
+    who: Mapped[str]
+    role: Mapped[str]
+    address: Mapped[str]
+    method: Mapped[str]
+    path: Mapped[str]
+    status: Mapped[int]
+
+
 class EventRow(Base):
     """An entry of the operator's log. It outlives the study and the device it names."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner import toml
 from tuner.core import ALL_DAY, ConfigError, InvalidInput, parse_hours
+from tuner.tls import ServerTls
 
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
 """A password as SQLAlchemy finds it in a URL, where it may hold `/` and `?`, or among libpq's options."""
@@ -22,7 +23,8 @@ class TunerConfig:
     `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
     never limited, but its control windows are. `keep_days` is how long observations and events are
     kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own
-    ones for loopback.
+    ones for loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority
+    of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
@@ -35,8 +37,13 @@ class TunerConfig:
     abandon_s: float = 900.0
     tuning_hours: str = ALL_DAY
     keep_days: int = 90
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+    behind_proxy: bool = False
 
     def __post_init__(self) -> None:
+        ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.client_ca)
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port cannot be {self.port}", hint="choose 0 (any) to 65535")
         if self.lease_s <= 0.0 or self.abandon_s <= 0.0 or self.keep_days < 1:
@@ -51,6 +58,26 @@ class TunerConfig:
             parse_hours(self.tuning_hours, "tuning_hours")
         except InvalidInput as error:
             raise ConfigError(error.message, hint=error.hint) from None
+
+    @property
+    def tls(self) -> ServerTls:
+        """The certificates it shows and asks for."""
+        return ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.client_ca)
+
+    def check_reach(self) -> None:
+        """Return quietly unless tokens would travel in the clear, or the certificates are no use.
+
+        Raises:
+            ConfigError: it says which, and what to do.
+        """
+        self.tls.check()
+        if not (self.loopback or self.tls.spoken or self.behind_proxy):
+            raise ConfigError(
+                f"there is no TLS on {self.host}: tokens would travel in the clear, and whoever reads "
+                "one may use it",
+                hint="give tls_cert and tls_key; or listen on 127.0.0.1; or say behind_proxy = true "
+                "(--behind-proxy) where a proxy in front speaks TLS and nobody else gets here",
+            )
 
     @property
     def loopback(self) -> bool:
@@ -79,8 +106,19 @@ FILE_KEYS = {
     "abandon_s": toml.NUMBER,
     "tuning_hours": str,
     "keep_days": int,
+    "tls_cert": str,
+    "tls_key": str,
+    "client_ca": str,
+    "behind_proxy": bool,
 }
-MADE_INTO = {"names": tuple, "token_file": Path, "port_file": Path}
+MADE_INTO = {
+    "names": tuple,
+    "token_file": Path,
+    "port_file": Path,
+    "tls_cert": Path,
+    "tls_key": Path,
+    "client_ca": Path,
+}
 """What such a field is where TOML has no word for it."""
 
 

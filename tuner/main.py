@@ -9,6 +9,7 @@ import resource
 import secrets
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -73,7 +74,8 @@ def serve(config: TunerConfig) -> None:
     """Run the tuner until it is told to end (SIGTERM, SIGINT).
 
     Raises:
-        ConfigError: the port is taken, or the token file cannot be used.
+        ConfigError: the port is taken, the token file or a certificate cannot be used, or tokens would
+            travel in the clear.
         StoreError: the database does not answer.
     """
     limit_threads()
@@ -87,13 +89,19 @@ def serve(config: TunerConfig) -> None:
     from tuner.service.schedule import Maintenance, start
     from tuner.service.watchdog import Watchdog
 
+    config.check_reach()
     listener = bind(config)
     store = open_store(config.db)
     store.bus.listen()
     token = ensure_token(config.token_file)
     operations = build_operations(store, config)
     app = create_app(
-        operations, token, names(config), version("jouletune"), lambda: server.should_exit
+        operations,
+        token,
+        names(config),
+        version("jouletune"),
+        lambda: server.should_exit,
+        client_certs=config.client_ca is not None,
     )
     scheduler = start(Maintenance(operations.loop, config.keep_days))
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
@@ -106,6 +114,10 @@ def serve(config: TunerConfig) -> None:
             limit_concurrency=limits.running,
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
+            ssl_certfile=config.tls_cert,
+            ssl_keyfile=config.tls_key,
+            ssl_ca_certs=None if config.client_ca is None else str(config.client_ca),
+            ssl_cert_reqs=ssl.CERT_NONE if config.client_ca is None else ssl.CERT_OPTIONAL,
             # uvicorn asks for it from its loop, first once it listens.
             callback_notify=Watchdog(store.ping).tell,
             timeout_notify=ALIVE_S,
@@ -169,16 +181,16 @@ def names(config: TunerConfig) -> frozenset[str]:
 
 
 def _tell_reach(config: TunerConfig, port: int) -> None:
-    """Log where the tuner listens; beyond loopback warn of what that means."""
-    log.info("serving http://%s:%d", config.host, port)
+    """Log where the tuner listens, and beyond loopback what it answers to."""
+    log.info("serving %s://%s:%d", "https" if config.tls.spoken else "http", config.host, port)
     if config.loopback:
         return
-    log.warning(
-        "there is no TLS on %s:%d: tokens travel in the clear and whoever reads one may use it; "
-        "listen on 127.0.0.1 and put a TLS proxy in front",
-        config.host,
-        port,
-    )
+    if not config.tls.spoken:
+        log.warning(
+            "there is no TLS on %s:%d: whoever gets here past the proxy can read tokens and use them",
+            config.host,
+            port,
+        )
     level = logging.INFO if config.names else logging.WARNING
     answered = ", ".join(sorted(names(config)))
     log.log(level, "it answers to %s; `names` in tuner.toml says to what else", answered)

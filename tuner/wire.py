@@ -37,6 +37,8 @@ from tuner.core import (
 PROTOCOL = 1
 SERVED = (PROTOCOL,)
 """Versions this side understands; a second release adds its predecessor."""
+TOKEN_DAYS = 90
+"""How long a person's token lasts, unless the admin says so."""
 LONGEST_POLL_S = 60.0
 """How long an agent may have the tuner wait for news before it answers."""
 
@@ -285,10 +287,14 @@ class ConstraintChange(Change):
 
 
 class TokenDraft(Message):
-    """A token the admin asks for. Only one that enrols an agent may be left without a name."""
+    """A token the admin asks for. Only one that enrols an agent may be left without a name.
+
+    `days` is how long a person's lasts; 0 is until it is revoked. One that enrols lasts a day.
+    """
 
     name: str = ""
-    role: Literal[AccessRole.OPERATOR, AccessRole.ENROL]
+    role: Literal[AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.ADMIN, AccessRole.ENROL]
+    days: int = Field(default=TOKEN_DAYS, ge=0, le=3650)
 
 
 class TokenView(Message):

@@ -26,6 +26,7 @@ from tuner.core import (
     Device,
     InvalidInput,
     Level,
+    LinkError,
     NotFound,
     Now,
     Outcome,
@@ -428,4 +429,5 @@ class DeviceAgent:
         if str(error) != self._wrong:
             self._wrong = str(error)
             log.error("event=%s device=%s why=%r", error.code, self.device.id, self._wrong)
-        self._wait(self._backoff.failed(final=final))
+        again_s = error.again_s if isinstance(error, LinkError) else 0.0
+        self._wait(max(again_s, self._backoff.failed(final=final)))

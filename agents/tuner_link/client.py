@@ -24,6 +24,7 @@ from tuner.core import (
     Unauthorised,
     error_of,
 )
+from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     ORDER,
     Assignment,
@@ -51,6 +52,8 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 PATIENCE_S = 10.0
 """How long an answer may take beyond what the tuner was asked to wait."""
+
+MOST_AGAIN_S = 60.0
 
 OURS = (InvalidInput, NotFound, Conflict, Unauthorised, ProtocolMismatch)
 """What the tuner means by a refusal. Whatever else answers, a proxy or a tuner that is not well, is not
@@ -203,10 +206,22 @@ def _problem(response: httpx.Response) -> TuningError:
         return LinkError(text, hint="is a proxy in between, and is the address right?")
     kind = error_of(problem.code)
     if kind is None or not issubclass(kind, OURS):
-        kind = LinkError
+        busy = LinkError(problem.message, hint=problem.hint)
+        busy.again_s = _retry_after_s(response)
+        return busy
     return kind(problem.message, hint=problem.hint)
 
 
-def connect(url: str) -> httpx.Client:
-    """Return a client for the tuner at `url`; no proxy, for the tuner's address is the operator's."""
-    return httpx.Client(base_url=url, trust_env=False)
+def _retry_after_s(response: httpx.Response) -> float:
+    """Return how long the tuner wants to be left alone; no proxy makes us silent for longer."""
+    text = response.headers.get("retry-after", "")
+    return min(float(text), MOST_AGAIN_S) if text.isdecimal() else 0.0
+
+
+def connect(url: str, tls: ClientTls = SYSTEM) -> httpx.Client:
+    """Return a client for the tuner at `url`; no proxy, for the tuner's address is the operator's.
+
+    Raises:
+        ConfigError: a file of certificates cannot be used.
+    """
+    return httpx.Client(base_url=url, trust_env=False, verify=tls.context())

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from db import refusals
+from db.memory.audit import MemoryAudit
 from db.memory.bus import LocalBus
 from db.memory.log import MemoryEvents, MemoryObservations
 from db.memory.stops import MemoryStops
@@ -321,6 +322,7 @@ class MemoryStore:
         self.events = MemoryEvents(tables, self.bus)
         self.tokens = MemoryTokens(tables)
         self.stops = MemoryStops(tables)
+        self.audit = MemoryAudit(tables)
 
     def ping(self) -> None:
         """Return quietly: memory always answers."""

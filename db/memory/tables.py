@@ -13,6 +13,7 @@ from db import refusals
 from tuner.core import (
     AccessToken,
     Applied,
+    AuditEntry,
     Device,
     Event,
     FleetStop,
@@ -45,6 +46,7 @@ class Tables:
     applied: dict[str, list[Applied]] = field(default_factory=dict)
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
     access: dict[str, AccessToken] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     last_event: int = 0
     stop: FleetStop | None = None

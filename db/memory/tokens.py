@@ -42,6 +42,10 @@ class MemoryTokens:
         """Return the token of a digest, None where there is none."""
         return next((token for token in self.list() if token.digest == digest), None)
 
+    def named(self, name: str) -> AccessToken | None:
+        """Return the token of a name, None where there is none."""
+        return next((token for token in self.list() if token.name == name), None)
+
     def list(self) -> Sequence[AccessToken]:
         """Return all tokens by name."""
         with self._tables.lock:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.orm import Session
 
 from db import refusals
@@ -87,10 +87,13 @@ class SqlDevices:
         if not at:
             return
         with self._database.write() as session:
-            for name in sorted(at):  # in one order: two processes must not wait for each other
-                session.execute(
-                    update(DeviceRow).where(DeviceRow.id == name).values(seen_at=at[name])
-                )
+            session.connection().execute(
+                update(DeviceRow)
+                .where(DeviceRow.id == bindparam("device"))
+                .values(seen_at=bindparam("at")),
+                # In one order: two processes must not wait for each other.
+                [{"device": name, "at": at[name]} for name in sorted(at)],
+            )
 
     def forget(self, device: str) -> None:
         """Remove a device and what was applied to it. Raises NotFound, DeviceBusy."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import URL, text
 
 from db.schema import WriteCheckRow
+from db.sql.audit import SqlAudit
 from db.sql.bus import SqlBus
 from db.sql.database import Database, insert_into, read_url, shown
 from db.sql.devices import SqlDevices
@@ -34,6 +35,7 @@ class SqlStore:
         self.events = SqlEvents(database, self.bus)
         self.tokens = SqlTokens(database)
         self.stops = SqlStops(database)
+        self.audit = SqlAudit(database)
 
     def ping(self) -> None:
         """Return quietly when the database answers. Raises StoreError."""

@@ -45,6 +45,12 @@ class SqlTokens:
             row = session.scalar(select(TokenRow).where(TokenRow.digest == digest))
             return None if row is None else _to_token(row)
 
+    def named(self, name: str) -> AccessToken | None:
+        """Return the token of a name, None where there is none."""
+        with self._database.read() as session:
+            row = session.get(TokenRow, name)
+            return None if row is None else _to_token(row)
+
     def list(self) -> Sequence[AccessToken]:
         """Return all tokens by name."""
         with self._database.read() as session:

@@ -14,6 +14,7 @@ from tests.builders import START, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
 from tuner.core import (
+    AuditEntry,
     Event,
     MetricSample,
     NotFound,
@@ -43,6 +44,18 @@ def observation(minute: int = 0, study: str = "s1", device: str = "sim") -> Obse
 def event(minute: int = 0, study: str = "", device: str = "") -> Event:
     at = START + timedelta(minutes=minute)
     return Event(at=at, kind="drift", text=f"minute {minute}", study=study, device=device)
+
+
+def entry(minute: int = 0, who: str = "ann") -> AuditEntry:
+    return AuditEntry(
+        at=START + timedelta(minutes=minute),
+        who=who,
+        role="operator",
+        address="10.0.0.7",
+        method="POST",
+        path="/v1/stop",
+        status=200,
+    )
 
 
 class ObservationsContract:
@@ -268,3 +281,22 @@ class SharedBusContract:
             if new.wait(1.0):
                 break
         assert heard[0].study == "s1"
+
+
+class AuditContract:
+    def test_entries_come_back_as_they_were_kept(self, store: Store) -> None:
+        kept = [entry(n, "ann" if n % 2 else "bob") for n in range(4)]
+        for one in kept:
+            store.audit.add(one)
+        assert list(store.audit.list()) == kept
+        assert list(store.audit.list(last=2)) == kept[2:]
+        assert list(store.audit.list(who="ann")) == kept[1::2]
+        assert store.audit.list(last=1, who="carl") == ()
+        ids = [e.id for e in store.audit.list()]
+        assert ids == sorted(set(ids)) and ids[0] > 0
+
+    def test_pruning_deletes_what_is_older_than_asked(self, store: Store) -> None:
+        for n in range(3):
+            store.audit.add(entry(n))
+        assert store.audit.prune(START + timedelta(minutes=2)) == 2
+        assert list(store.audit.list()) == [entry(2)]

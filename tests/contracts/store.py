@@ -14,6 +14,7 @@ from tests.contracts.history import HistoryContract
 from tests.contracts.killed_writer import KilledWriterContract
 from tests.contracts.leases import LeasesContract
 from tests.contracts.log import (
+    AuditContract,
     BusContract,
     EventsContract,
     ObservationsContract,
@@ -31,6 +32,7 @@ from tuner.core import InvalidInput, Store
 
 __all__ = [
     "AnsweringContract",
+    "AuditContract",
     "BusContract",
     "DeviceOwnershipContract",
     "DevicesContract",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -52,6 +53,8 @@ class Stage:
     toml: str = "lease_s = 3.0\n"
     tuner: list[str] = field(default_factory=lambda: JOULETUNE)
     """What the tuner's process runs: the program as it is, or with something of it changed."""
+    tls: ssl.SSLContext | None = None
+    """What the tuner's certificate is checked by, where it has one."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -82,7 +85,8 @@ class Stage:
 
     def ready(self) -> bool:
         with suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{self.tuner_port}/v1/ready").status_code == 200
+            url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.tuner_port}/v1/ready"
+            return httpx.get(url, verify=self.tls or True).status_code == 200
         return False
 
     def start_toy(self, port: int = 0) -> int:

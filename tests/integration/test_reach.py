@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
+import trustme
 
+from agents.tuner_link.client import TunerClient, connect
+from agents.tuner_link.credentials import Credentials
+from agents.tuner_link.spool import Spool
+from tests.builders import applied, device
 from tests.integration.stage import Stage, stage
+from tuner.cli.app import main
+from tuner.core import Forbidden
+from tuner.tls import ClientTls
+from tuner.wire import Poll, Release
 
 
 def addressed_to(found: Stage, name: str) -> int:
@@ -14,10 +27,11 @@ def addressed_to(found: Stage, name: str) -> int:
     return httpx.get(url, headers={"Host": name}, timeout=60.0).status_code
 
 
-def test_a_tuner_that_others_reach_answers_to_its_names_and_warns_that_it_has_no_tls(
+def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_not_speak(
     tmp_path: Path,
 ) -> None:
-    with stage(tmp_path, 'host = "0.0.0.0"\nnames = ["Tuner.test"]\n') as found:
+    reach = 'host = "0.0.0.0"\nbehind_proxy = true\n'
+    with stage(tmp_path, f'{reach}names = ["Tuner.test"]\n') as found:
         found.start_tuner()
         assert addressed_to(found, f"tuner.test:{found.tuner_port}") == 200
         assert addressed_to(found, "other.test") == 400
@@ -27,9 +41,71 @@ def test_a_tuner_that_others_reach_answers_to_its_names_and_warns_that_it_has_no
 
 
 def test_without_names_it_warns_of_those_it_guessed(tmp_path: Path) -> None:
-    with stage(tmp_path, 'host = "0.0.0.0"\n') as found:
+    with stage(tmp_path, 'host = "0.0.0.0"\nbehind_proxy = true\n') as found:
         found.start_tuner()
         assert "WARNING it answers to " in found.log("tuner")
+
+
+def test_without_tls_nobody_else_is_let_in_unless_a_proxy_speaks_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["tuner", "serve", "--db", "memory://", "--host", "0.0.0.0", "--port", "0"]) == 2
+    err = capsys.readouterr().err
+    assert "there is no TLS on 0.0.0.0: tokens would travel in the clear" in err
+    assert "tls_cert and tls_key" in err and "--behind-proxy" in err
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path, authority: trustme.CA) -> Iterator[Stage]:
+    """A tuner with a certificate, which asks agents for one."""
+    cert = authority.issue_cert("localhost", "127.0.0.1")
+    cert.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    cert.private_key_pem.write_to_path(tmp_path / "key.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    client = authority.issue_cert("agent@host")
+    client.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
+    toml = f'tls_cert = "{tmp_path}/cert.pem"\ntls_key = "{tmp_path}/key.pem"\n'
+    with stage(tmp_path, f'{toml}client_ca = "{tmp_path}/ca.pem"\n') as found:
+        found.tls = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+        found.start_tuner()
+        yield found
+
+
+def test_with_tls_who_does_not_believe_its_authority_asks_nothing(
+    encrypted: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"serving https://127.0.0.1:{encrypted.tuner_port}" in encrypted.log("tuner")
+    asked = ["device", "list", "--tuner", f"https://127.0.0.1:{encrypted.tuner_port}"]
+    asked += ["--token-file", str(encrypted.token_file)]
+    assert main(asked) == 2
+    assert "certificate verify failed" in capsys.readouterr().err
+    monkeypatch.setenv("JOULETUNE_CA_FILE", str(encrypted.folder / "ca.pem"))
+    assert main(asked) == 0
+    assert "no devices yet" in capsys.readouterr().out
+
+
+def test_an_agent_needs_a_certificate_where_the_tuner_asks_for_one(
+    encrypted: Stage, tmp_path: Path
+) -> None:
+    @contextmanager
+    def link(cert: Path | None) -> Iterator[TunerClient]:
+        credentials = Credentials(tmp_path / "agent", encrypted.token_file, "agent@host")
+        tls = ClientTls(ca=tmp_path / "ca.pem", cert=cert)
+        with connect(f"https://127.0.0.1:{encrypted.tuner_port}", tls) as http:
+            yield TunerClient(http, credentials, Spool(tmp_path / "spool"))
+
+    (tmp_path / "agent").mkdir()
+    with link(None) as bare, pytest.raises(Forbidden, match="showed no certificate"):
+        bare.register(device("gpu"))
+    with link(tmp_path / "client.pem") as known:
+        known.register(device("gpu"))
+        order = known.next("gpu", Poll(agent="agent@host/1", applied=applied("gpu")))
+    assert isinstance(order, Release)
 
 
 def test_a_tuner_on_loopback_warns_of_nothing(tmp_path: Path) -> None:

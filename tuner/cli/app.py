@@ -20,6 +20,7 @@ from tuner.cli import (
     constraint,
     device,
     doctor,
+    events,
     finetune,
     history,
     packrat,
@@ -60,6 +61,8 @@ app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(token.commands, name="token")
+app.command("events")(events.events)
+app.command("audit")(events.audit)
 app.command("stop-all")(stop_all.stop_all)
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")

@@ -8,13 +8,18 @@ from typing import Annotated
 import typer
 
 from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+from tuner.cli.watching import Watch, looks
 
 commands = typer.Typer(help="List devices; forget one that will not come back.")
 
 
 @commands.command("list")
 def list_(
-    tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
+    watch: Watch = False,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
 ) -> None:
     """List the registered devices with their knobs, metrics and present setting."""
     from tuner.cli.figures import change, joined
@@ -23,27 +28,28 @@ def list_(
     from tuner.cli.standing import level
 
     with open_api(tuner, token_file, db) as api:
-        views = api.devices()
-    if as_json:
-        echo_json(views)
-        return
-    echo_table(
-        "device", "board", "workload", "knobs", "metrics", "level", "applied", "study",
-        rows=(
-            (
-                v.device.id,
-                v.device.board,
-                v.device.workload,
-                joined(k.name for k in v.device.space.knobs),
-                joined(f"{m.name} ({m.origin})" for m in v.device.metrics),
-                level(v),
-                change(v.applied.setting, v.device.space.default) if v.applied else "–",
-                v.study or "–",
-            )
-            for v in views
-        ),
-        nothing="no devices yet; an agent registers them: `jouletune agent serve`",
-    )  # fmt: skip
+        for _ in looks(api, watch):
+            views = api.devices()
+            if as_json:
+                echo_json(views)
+                continue
+            echo_table(
+                "device", "board", "workload", "knobs", "metrics", "level", "applied", "study",
+                rows=(
+                    (
+                        v.device.id,
+                        v.device.board,
+                        v.device.workload,
+                        joined(k.name for k in v.device.space.knobs),
+                        joined(f"{m.name} ({m.origin})" for m in v.device.metrics),
+                        level(v),
+                        change(v.applied.setting, v.device.space.default) if v.applied else "–",
+                        v.study or "–",
+                    )
+                    for v in views
+                ),
+                nothing="no devices yet; an agent registers them: `jouletune agent serve`",
+            )  # fmt: skip
 
 
 @commands.command()

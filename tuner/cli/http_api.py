@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 from urllib.parse import quote
@@ -13,7 +14,17 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from db.history import HistoryQuestion, HistoryRow
-from tuner.core import ConfigError, Event, InvalidInput, LinkError, TuningError, error_of
+from tuner.cli.event_stream import followed
+from tuner.core import (
+    AuditEntry,
+    ConfigError,
+    Event,
+    InvalidInput,
+    LinkError,
+    TuningError,
+    error_of,
+)
+from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -49,6 +60,7 @@ _EVENTS = TypeAdapter(list[Event])
 _ROWS = TypeAdapter(list[HistoryRow])
 _TOKEN = TypeAdapter(NewToken)
 _TOKENS = TypeAdapter(list[TokenView])
+_AUDIT = TypeAdapter(list[AuditEntry])
 
 
 def read_token(file: Path | None) -> str:
@@ -80,7 +92,13 @@ class HttpOperatorApi:
     Unauthorised where it does not know the token, and whatever the tuner itself refuses with.
     """
 
-    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        transport: httpx.BaseTransport | None = None,
+        tls: ClientTls = SYSTEM,
+    ) -> None:
         self._url = url
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
@@ -90,6 +108,7 @@ class HttpOperatorApi:
                 timeout=TIMEOUT_S,
                 transport=transport,
                 trust_env=False,
+                verify=tls.context(),
             )
         except httpx.InvalidURL as error:
             raise ConfigError(f"{url!r} is no URL: {error}", hint="check --tuner") from None
@@ -187,6 +206,15 @@ class HttpOperatorApi:
         query = {name: str(value) for name, value in asked.items() if value is not None}
         return self._ask(_EVENTS, "GET", "/v1/events", query=query)
 
+    def follow(
+        self, study: str | None = None, device: str | None = None, after: int | None = None
+    ) -> Iterator[Event]:
+        """Yield events as they come, from now on or after one; after a lost connection all missed."""
+        asked = {"study": study, "device": device}
+        query = {name: value for name, value in asked.items() if value is not None}
+        self.events(last=1)  # a tuner that is not there, or not for us, is said at once
+        return followed(self._client, query, partial(_refusal, self._url), after)
+
     def history(self, question: HistoryQuestion) -> Sequence[HistoryRow]:
         """Return the trials a question asks for, across studies."""
         asked = {f.name: getattr(question, f.name) for f in fields(question)}
@@ -262,6 +290,12 @@ class RemoteTokens:
     def tokens(self) -> Sequence[TokenView]:
         """Return all tokens by name."""
         return self._desk._ask(_TOKENS, "GET", "/v1/tokens")
+
+    def audit(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
+        """Return the (last) changes and refusals, oldest first."""
+        asked = {"last": last, "who": who}
+        query = {name: str(value) for name, value in asked.items() if value is not None}
+        return self._desk._ask(_AUDIT, "GET", "/v1/audit", query=query)
 
     def revoke(self, name: str) -> None:
         """Let a token count no more."""

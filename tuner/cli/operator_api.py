@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import typer
 
 from tuner.cli.options import STATE_DIR
-from tuner.core import ConfigError, Event
+from tuner.core import AuditEntry, ConfigError, Event
 
 if TYPE_CHECKING:
     from db.history import HistoryQuestion, HistoryRow
@@ -48,6 +48,10 @@ class TokenDesk(Protocol):
 
     def revoke(self, name: str) -> None:
         """Let a token count no more."""
+        ...
+
+    def audit(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
+        """Return the (last) changes and refusals, oldest first."""
         ...
 
 
@@ -141,6 +145,12 @@ class OperatorApi(Protocol):
         """Return the (last) events."""
         ...
 
+    def follow(
+        self, study: str | None = None, device: str | None = None, after: int | None = None
+    ) -> Iterator[Event]:
+        """Yield events as they come, from now on or after one; without an id: its study has changed."""
+        ...
+
 
 @dataclass(frozen=True)
 class ApiAddress:
@@ -207,8 +217,11 @@ def open_api(
 def _opened(where: ApiAddress) -> Iterator[OperatorApi]:
     if where.tuner:
         from tuner.cli.http_api import HttpOperatorApi, read_token
+        from tuner.tls import ClientTls
 
-        with HttpOperatorApi(where.tuner, read_token(where.token_file)) as remote:
+        ca = os.environ.get("JOULETUNE_CA_FILE")
+        tls = ClientTls(ca=Path(ca) if ca else None)
+        with HttpOperatorApi(where.tuner, read_token(where.token_file), tls=tls) as remote:
             yield remote
     else:
         from tuner.main import local_operations

@@ -40,7 +40,7 @@ TunerUrl = Annotated[
     typer.Option(
         "--tuner",
         metavar="URL",
-        help="The tuner to ask (else $JOULETUNE_TUNER).",
+        help="The tuner to ask (else $JOULETUNE_TUNER); $JOULETUNE_CA_FILE has its authority.",
         show_default=False,
     ),
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.options import AsJson, Db, SafetyName, StudyId, TokenFile, TunerUrl, Why
+from tuner.cli.watching import Watch, looks
 
 if TYPE_CHECKING:
     from tuner.cli.operator_api import OperatorApi
@@ -108,7 +109,11 @@ def create(
 
 @commands.command("list")
 def list_(
-    tuner: TunerUrl = "", token_file: TokenFile = None, db: Db = "", as_json: AsJson = False
+    watch: Watch = False,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
 ) -> None:
     """List all studies, oldest first."""
     from tuner.cli.figures import change, joined, shown
@@ -117,27 +122,28 @@ def list_(
     from tuner.cli.standing import standing
 
     with open_api(tuner, token_file, db) as api:
-        views = api.studies()
-    if as_json:
-        echo_json(views)
-        return
-    echo_table(
-        "study", "device", "workload", "policy", "phase", ">trials", "objective", "best so far",
-        rows=(
-            (
-                v.id,
-                joined(v.devices),
-                v.workload,
-                v.policy,
-                standing(v),
-                str(sum(v.trials.values())),
-                shown(_metric(v), v.best.metrics, v.quantities) if v.best else "–",
-                change(v.best.setting, v.baseline.setting) if v.best else "–",
-            )
-            for v in views
-        ),
-        nothing="no studies yet; create one with `jouletune study create`",
-    )  # fmt: skip
+        for _ in looks(api, watch):
+            views = api.studies()
+            if as_json:
+                echo_json(views)
+                continue
+            echo_table(
+                "study", "device", "workload", "policy", "phase", ">trials", "objective", "best so far",
+                rows=(
+                    (
+                        v.id,
+                        joined(v.devices),
+                        v.workload,
+                        v.policy,
+                        standing(v),
+                        str(sum(v.trials.values())),
+                        shown(_metric(v), v.best.metrics, v.quantities) if v.best else "–",
+                        change(v.best.setting, v.baseline.setting) if v.best else "–",
+                    )
+                    for v in views
+                ),
+                nothing="no studies yet; create one with `jouletune study create`",
+            )  # fmt: skip
 
 
 @commands.command()

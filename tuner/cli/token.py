@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+
+RoleName = Literal["viewer", "operator", "admin"]
+"""`tuner.core.AccessRole` of people, spelt out: the vocabulary is not loaded for a help text."""
 
 commands = typer.Typer(help="Make, list and revoke the tokens of operators and agents.")
 
@@ -16,6 +19,15 @@ def create(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Whose it is; --enrol needs none.")
     ] = "",
+    role: Annotated[
+        RoleName,
+        typer.Option(
+            help="A viewer only looks, an operator changes studies, an admin makes tokens."
+        ),
+    ] = "operator",
+    days: Annotated[
+        int, typer.Option(min=0, max=3650, help="How long it lasts; 0 is until it is revoked.")
+    ] = 90,
     enrol: Annotated[
         bool,
         typer.Option(
@@ -27,18 +39,19 @@ def create(
     db: Db = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print a new token: an operator's, or one that enrols an agent. It is shown this once.
+    """Print a new token: a person's, or one that enrols an agent. It is shown this once.
 
-    Needs the tuner's own token file, or its database.
+    Needs the tuner's own token file, another admin's, or its database.
     """
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
-    from tuner.core import AccessRole
     from tuner.wire import TokenDraft
 
     with open_api(tuner, token_file, db) as api:
         made = api.access.create(
-            TokenDraft(name=name, role=AccessRole.ENROL if enrol else AccessRole.OPERATOR)
+            TokenDraft.model_validate(
+                {"name": name, "role": "enrol" if enrol else role, "days": days}
+            )
         )
     if as_json:
         echo_json(made)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import typer
 
 from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl
+from tuner.cli.watching import Watch, looks
+
+if TYPE_CHECKING:
+    from tuner.wire import StudyView, TrialView
 
 commands = typer.Typer(help="List the trials of a study.")
 
@@ -17,6 +24,7 @@ def nouns() -> None:
 @commands.command("list")
 def list_(
     study: StudyId,
+    watch: Watch = False,
     tuner: TunerUrl = "",
     token_file: TokenFile = None,
     db: Db = "",
@@ -24,16 +32,22 @@ def list_(
 ) -> None:
     """List every trial of a study, with its verdict under today's constraints."""
     from tuner.cli.operator_api import open_api
-    from tuner.cli.output import TABLE_WIDTH, console, echo_json, echo_table
+    from tuner.cli.output import echo_json
+
+    with open_api(tuner, token_file, db) as api:
+        for _ in looks(api, watch):
+            view, trials = api.study(study), api.trials(study)
+            if as_json:
+                echo_json(trials)
+            else:
+                _print(view, trials)
+
+
+def _print(view: StudyView, trials: Sequence[TrialView]) -> None:
+    from tuner.cli.output import TABLE_WIDTH, console, echo_table
     from tuner.cli.texts import asked_metrics, line, row
     from tuner.study.moves import in_words
 
-    with open_api(tuner, token_file, db) as api:
-        view = api.study(study)
-        trials = api.trials(study)
-    if as_json:
-        echo_json(trials)
-        return
     if trials and console().width < TABLE_WIDTH:
         for trial in trials:
             typer.echo(f"{line(trial, view)} ({trial.why})")
@@ -44,5 +58,5 @@ def list_(
         ">#", "phase", "state", "verdict", *(f">{m}" for m in metrics), "setting", "remark", *loads,
         "why it was tried",
         rows=([*row(t, view, metrics), *(in_words(t.context) for _ in loads), t.why] for t in trials),
-        nothing=f"study {study} has no trials yet",
+        nothing=f"study {view.id} has no trials yet",
     )  # fmt: skip

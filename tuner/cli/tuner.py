@@ -37,6 +37,14 @@ def serve(
         Path | None,
         typer.Option(metavar="FILE", help="The admin's bearer token; made where there is none."),
     ] = None,
+    behind_proxy: Annotated[
+        bool | None,
+        typer.Option(
+            "--behind-proxy",
+            help="Listen beyond loopback without TLS: a proxy in front speaks it.",
+            show_default=False,
+        ),
+    ] = None,
     port_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the port it listens on.")
     ] = None,
@@ -54,6 +62,7 @@ def serve(
         "port": port,
         "token_file": token_file,
         "port_file": port_file,
+        "behind_proxy": behind_proxy,
     }
     base = TunerConfig() if config is None else load_tuner_config(config)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -3,6 +3,7 @@
 from tuner.core.access import (
     AccessRole,
     AccessToken,
+    AuditEntry,
     Caller,
     digest_of,
 )
@@ -45,6 +46,7 @@ from tuner.core.errors import (
     MeasurementError,
     MetricUnavailable,
     ProtocolMismatch,
+    RateLimited,
     StaleToken,
     error_of,
 )
@@ -117,6 +119,7 @@ from tuner.core.plans import (
 )
 from tuner.core.ports import (
     Actuator,
+    Audit,
     Bus,
     Clock,
     Devices,
@@ -204,6 +207,8 @@ __all__ = [
     "BaselineCourse",
     "BaselinePart",
     "BaselineShift",
+    "Audit",
+    "AuditEntry",
     "Bill",
     "FIRST",
     "FRESH",
@@ -223,6 +228,7 @@ __all__ = [
     "OverDevices",
     "OverWindows",
     "Quantities",
+    "RateLimited",
     "Quantity",
     "called",
     "quantity_of",

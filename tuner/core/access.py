@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -12,7 +12,9 @@ class AccessRole(StrEnum):
     """What a token allows."""
 
     ADMIN = "admin"
-    """Everything: the token of the tuner's own token file. It is not stored."""
+    """Everything, as the token of the tuner's own token file does, which is not stored."""
+    VIEWER = "viewer"
+    """Questions only."""
     OPERATOR = "operator"
     """Studies and questions, no tokens, nothing in an agent's name."""
     AGENT = "agent"
@@ -31,7 +33,10 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessToken:
-    """A token as it is stored: never itself, only its digest. `name` is whose it is, and unique."""
+    """A token as it is stored: never itself, only its digest. `name` is whose it is, and unique.
+
+    `digest` is an agent's SHA-256, or a person's Argon2: see `tuner.service.hashing`.
+    """
 
     name: str
     role: AccessRole
@@ -40,6 +45,24 @@ class AccessToken:
     expires_at: datetime | None = None
     used_at: datetime | None = None
     revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """A change that somebody asked for, or a request that was refused.
+
+    `who` is the token's name, `role` its role; both empty where nobody knows the caller. `path` is the
+    request's, without its query; `status` what it was answered (HTTP). `id` grows as they are stored.
+    """
+
+    at: datetime
+    who: str
+    role: str
+    address: str
+    method: str
+    path: str
+    status: int
+    id: int = field(default=0, compare=False)
 
 
 def digest_of(token: str) -> str:

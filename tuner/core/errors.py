@@ -25,12 +25,24 @@ class Forbidden(Unauthorised, code="forbidden"):
     """The token is known, but does not allow this. Use one that does; do not retry with the same."""
 
 
+class RateLimited(TuningError, code="rate_limited"):
+    """Too many requests came with this token, or from this address. Wait `again_s`, then go on."""
+
+    def __init__(self, message: str, *, hint: str = "", again_s: float = 1.0) -> None:
+        """Say who asked too much in `message`, and after how many seconds to ask again."""
+        super().__init__(message, hint=hint)
+        self.again_s = again_s
+
+
 class MeasurementError(TuningError, code="measurement"):
     """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
 
 
 class LinkError(TuningError, ConnectionError, code="link"):
     """The tuner cannot be reached. Back off, keep the hold, spool what must not be lost."""
+
+    again_s = 0.0
+    """How long the tuner asked to be left alone."""
 
 
 class ProtocolMismatch(LinkError, code="protocol"):

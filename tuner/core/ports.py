@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from tuner.core.access import AccessToken
+from tuner.core.access import AccessToken, AuditEntry
 from tuner.core.decisions import Past, Suggestion
 from tuner.core.devices import Applied, Device, Event, FleetStop, MetricSample, Notice, Observation
 from tuner.core.knobs import Setting
@@ -346,12 +346,32 @@ class Tokens(Protocol):
         """Return the token of a digest, None where there is none."""
         ...
 
+    def named(self, name: str) -> AccessToken | None:
+        """Return the token of a name, None where there is none."""
+        ...
+
     def list(self) -> Sequence[AccessToken]:
         """Return all tokens by name."""
         ...
 
     def revoke(self, name: str, at: datetime) -> None:
         """Note that a token counts no more. Raises NotFound: there is none, or it was revoked."""
+        ...
+
+
+class Audit(Protocol):
+    """Who changed what, and what was refused."""
+
+    def add(self, entry: AuditEntry) -> None:
+        """Keep an entry."""
+        ...
+
+    def list(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
+        """Return the (last) entries, oldest first, of one token where asked."""
+        ...
+
+    def prune(self, before: datetime) -> int:
+        """Delete those before a time and return how many."""
         ...
 
 
@@ -427,6 +447,11 @@ class Store(Protocol):
     @property
     def tokens(self) -> Tokens:
         """Who may ask."""
+        ...
+
+    @property
+    def audit(self) -> Audit:
+        """Who changed what."""
         ...
 
     @property

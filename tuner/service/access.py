@@ -4,39 +4,69 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from tuner.core import (
     AccessRole,
     AccessToken,
+    AuditEntry,
     Caller,
     Device,
     Event,
     Forbidden,
     InvalidInput,
     NotFound,
+    Notice,
     Now,
     Store,
     Unauthorised,
     digest_of,
 )
+from tuner.service.hashing import hashed, matches
 from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView
 
 ENROL_FOR = timedelta(hours=24)
 """How long a token made with `--enrol` waits for its agent."""
+TRUSTED_S = 30.0
+"""How long a token or a device's owner is believed without a look, where no news of it came."""
 ADMIN = Caller("admin", AccessRole.ADMIN)
+ENDED = ("revoked", "expired")
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Access:
-    """The tokens of a store, and what they allow. A refused wish changes nothing."""
+    """The tokens of a store, and what they allow. A refused wish changes nothing.
+
+    What was looked up is remembered until the bus tells of a change, `TRUSTED_S` at most.
+    """
 
     store: Store
     now: Now
+    monotonic: Callable[[], float] = time.monotonic
+    _known: dict[str, tuple[AccessToken, float]] = field(default_factory=dict)
+    _owners: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _changes: int = 0
+
+    def remember(self) -> Access:
+        """Begin to remember what is looked up, for as long as nothing changes; return this."""
+        self.store.bus.subscribe(self._heard)
+        return self
+
+    def _heard(self, notice: Notice) -> None:
+        """Forget what may have changed: a token's event names no study, a forgotten device no other."""
+        if notice.study:
+            return
+        self._changes += 1
+        if not notice.devices:
+            self._known.clear()
+            self._owners.clear()
+        for device in notice.devices:
+            self._owners.pop(device, None)
 
     def caller(self, token: str) -> Caller:
         """Return whose token it is.
@@ -44,7 +74,7 @@ class Access:
         Raises:
             Unauthorised: nobody's, or no longer.
         """
-        found = self.store.tokens.of(digest_of(token)) if token else None
+        found = self._found(token) if token else None
         if found is None:
             raise Unauthorised(
                 f"the bearer token is {'wrong' if token else 'missing'}",
@@ -52,12 +82,32 @@ class Access:
                 "send what it contains as Authorization: Bearer …",
             )
         state = self._state(found)
-        if state in ("revoked", "expired"):
+        if state in ENDED:
             raise Unauthorised(
                 f"the token {found.name} is {state}",
                 hint="have another one made with `jouletune token create`",
             )
         return Caller(found.name, found.role)
+
+    def remembered(self, token: str) -> Caller | None:
+        """Return whose token it is where that is remembered and it still counts."""
+        known, until = self._known.get(digest_of(token), (None, 0.0))
+        if known is None or self.monotonic() >= until or self._state(known) in ENDED:
+            return None
+        return Caller(known.name, known.role)
+
+    def _found(self, token: str) -> AccessToken | None:
+        digest, changes = digest_of(token), self._changes
+        found = self.store.tokens.of(digest) or self._persons(token)
+        if found is not None and changes == self._changes:
+            self._known[digest] = found, self.monotonic() + TRUSTED_S
+        return found
+
+    def _persons(self, token: str) -> AccessToken | None:
+        """Return the token of a person: it begins with the name it is stored by."""
+        name, dot, _ = token.rpartition(".")
+        found = self.store.tokens.named(name) if dot else None
+        return found if found is not None and matches(found.digest, token) else None
 
     def enrol(self, caller: Caller, message: Enrolment) -> Enrolled:
         """Give an agent a token of its own, by the digest it sends. Once more is no other.
@@ -87,6 +137,7 @@ class Access:
         """
         if caller.role is AccessRole.ADMIN:
             return device
+        self._owners.pop(device.id, None)
         with suppress(NotFound):
             self.require_own(caller, device.id)
         return replace(device, agent=caller.name)
@@ -100,13 +151,23 @@ class Access:
         """
         if caller.role is AccessRole.ADMIN:
             return
-        owner = self.store.devices.get(device).agent
+        owner = self._owner(device)
         if owner != caller.name:
             raise Forbidden(
                 f"the device {device} is {owner}'s, not {caller.name}'s",
                 hint="give one of the two hosts another `name` in its agent.toml; or, where one "
                 "replaces the other, enrol it under the name the device is registered by",
             )
+
+    def _owner(self, device: str) -> str:
+        changes = self._changes
+        known, until = self._owners.get(device, ("", 0.0))
+        if known and self.monotonic() < until:
+            return known
+        owner = self.store.devices.get(device).agent
+        if changes == self._changes:
+            self._owners[device] = owner, self.monotonic() + TRUSTED_S
+        return owner
 
     def create(self, draft: TokenDraft) -> NewToken:
         """Make a token and return it, for the only time.
@@ -115,19 +176,22 @@ class Access:
             InvalidInput: the name does not fit.
             Conflict: it is taken.
         """
-        secret = secrets.token_urlsafe(32)
         enrol = draft.role is AccessRole.ENROL
         name = draft.name or (f"enrol-{secrets.token_hex(3)}" if enrol else "")
         if not name:
             hint = "give one, or --enrol for a new agent's"
-            raise InvalidInput("an operator's token needs a name", hint=hint)
+            raise InvalidInput(f"the token of a {draft.role} needs a name", hint=hint)
         _check_name(name)
+        secret = secrets.token_urlsafe(32)
+        if not enrol:
+            secret = f"{name}.{secret}"
+        lasts = ENROL_FOR if enrol else timedelta(days=draft.days)
         token = AccessToken(
             name=name,
             role=draft.role,
-            digest=digest_of(secret),
+            digest=digest_of(secret) if enrol else hashed(secret),
             created_at=self.now(),
-            expires_at=self.now() + ENROL_FOR if enrol else None,
+            expires_at=self.now() + lasts if lasts else None,
         )
         self.store.tokens.add(token)
         self._note("token", f"{token.role} token {name} created")
@@ -141,6 +205,10 @@ class Access:
         """Let a token count no more from its next request on. Raises NotFound."""
         self.store.tokens.revoke(name, self.now())
         self._note("token", f"token {name} revoked")
+
+    def audit(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
+        """Return the (last) changes and refusals, oldest first, of one token where asked."""
+        return self.store.audit.list(last, who)
 
     def _state(self, token: AccessToken) -> str:
         if token.revoked_at is not None:

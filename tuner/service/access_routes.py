@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 
-from tuner.core import AccessRole, Caller, Forbidden
+from tuner.core import AccessRole, AuditEntry, Caller, Forbidden
 from tuner.service.access import Access
 from tuner.wire import (
     Change,
@@ -24,6 +24,7 @@ from tuner.wire import (
 AnyChange = TypeVar("AnyChange", Change, ConstraintChange, StudyDraft)
 
 NEXT_STEP = {
+    AccessRole.VIEWER: "a viewer only looks: ask with an operator's token",
     AccessRole.OPERATOR: "this takes the tuner's own token file, or that of an agent",
     AccessRole.AGENT: "ask with an operator's token, made by `jouletune token create NAME`",
     AccessRole.ENROL: "put it into the token file of a new agent: enrolling is all it is for",
@@ -45,16 +46,14 @@ def only(*roles: AccessRole) -> Callable[[Request], Awaitable[Caller]]:
     return check
 
 
-FOR_OPERATORS = Depends(only(AccessRole.OPERATOR))
+FOR_VIEWERS = Depends(only(AccessRole.VIEWER, AccessRole.OPERATOR))
 OperatorCaller = Annotated[Caller, Depends(only(AccessRole.OPERATOR))]
 AgentCaller = Annotated[Caller, Depends(only(AccessRole.AGENT))]
 EnrollingCaller = Annotated[Caller, Depends(only(AccessRole.ENROL))]
 
 
 def signed(change: AnyChange, caller: Caller) -> AnyChange:
-    """Return a change with who made it: an operator's has its token's name, whatever it says itself."""
-    if caller.role is AccessRole.ADMIN:
-        return change
+    """Return a change with who made it: the token's name, whatever the change says itself."""
     return change.model_copy(update={"who": caller.name})
 
 
@@ -71,22 +70,29 @@ def enrol_routes(access: Access) -> APIRouter:
     return router
 
 
-def token_routes(access: Access) -> APIRouter:
-    """Return the routes by which the admin makes, lists and revokes tokens."""
-    router = APIRouter(prefix="/tokens", dependencies=[Depends(only())])
+def admin_routes(access: Access) -> APIRouter:
+    """Return the routes by which an admin makes, lists and revokes tokens, and reads the audit log."""
+    router = APIRouter(dependencies=[Depends(only())])
 
-    @router.post("", status_code=201)
+    @router.get("/audit")
+    def audit(
+        who: str | None = None, last: Annotated[int, Query(ge=1, le=10_000)] = 100
+    ) -> list[AuditEntry]:
+        """List the latest changes and refusals, oldest first."""
+        return list(access.audit(last, who))
+
+    @router.post("/tokens", status_code=201)
     def create(draft: TokenDraft) -> NewToken:
         """Make a token; it is shown this once."""
         check_protocol(draft.protocol)
         return access.create(draft)
 
-    @router.get("")
+    @router.get("/tokens")
     def tokens() -> list[TokenView]:
         """List tokens, without themselves."""
         return list(access.tokens())
 
-    @router.delete("/{name}", status_code=204)
+    @router.delete("/tokens/{name}", status_code=204)
     def revoke(name: str) -> None:
         """Revoke a token."""
         access.revoke(name)

@@ -15,13 +15,14 @@ from tuner.core import (
     InvalidInput,
     TuningError,
 )
+from tuner.service.access import Access
 from tuner.service.access_routes import (
-    FOR_OPERATORS,
+    FOR_VIEWERS,
     AgentCaller,
     OperatorCaller,
+    admin_routes,
     enrol_routes,
     signed,
-    token_routes,
 )
 from tuner.service.answers import many as _many
 from tuner.service.answers import one as _one
@@ -41,6 +42,7 @@ from tuner.wire import (
     Message,
     Order,
     Poll,
+    Problem,
     Receipt,
     Registered,
     Registration,
@@ -58,6 +60,19 @@ from tuner.wire import (
     check_protocol,
 )
 
+REFUSALS: dict[int | str, str] = {
+    400: "The body is no JSON, or the Host header is not the tuner's.",
+    401: "There is no valid token.",
+    403: "The token does not allow this.",
+    404: "There is no such thing.",
+    405: "There is no such method here.",
+    409: "The present state does not allow this.",
+    413: "The body is too large.",
+    422: "The input cannot be used.",
+    426: "Another protocol is spoken here.",
+    429: "Too many requests came with this token, or from this address.",
+    503: "The database does not answer.",
+}
 LOOK_AGAIN_S = 5.0
 """News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
 
@@ -68,13 +83,16 @@ def create_app(
     hosts: frozenset[str],
     version: str,
     leaving: Callable[[], bool] = lambda: False,
+    *,
+    client_certs: bool = False,
 ) -> FastAPI:
     """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
+    With `client_certs` an agent has to show a certificate that the server's TLS has checked.
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
     waiting = Waiting(operations.loop.news, leaving)
-    feed = Feed(operations.loop.store.events, lambda: waiting.over)
+    feed = Feed(operations.loop.store.events, operations.loop.now, lambda: waiting.over)
     waiting.at_end.append(feed.wake)
     operations.loop.store.bus.subscribe(feed.heard)
     app = FastAPI(
@@ -84,20 +102,23 @@ def create_app(
         description="Least energy while the operator's limits hold.",
         openapi_url="/v1/openapi.json",
         docs_url="/v1/docs",
+        responses={
+            status: {"model": Problem, "description": why} for status, why in REFUSALS.items()
+        },
     )
     _install_errors(app)
-    access = operations.access
-    app.add_middleware(Gate, access=access, token=token, hosts=hosts)
+    access = operations.access.remember()
+    app.add_middleware(Gate, access=access, token=token, hosts=hosts, client_certs=client_certs)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
-    app.include_router(_agent_routes(operations, waiting), prefix="/v1", tags=["agents"])
+    app.include_router(_agent_routes(operations, access, waiting), prefix="/v1", tags=["agents"])
     for router, tag in (
         (_study_routes(operations), "studies"),
         (_result_routes(operations), "questions"),
         (fleet_routes(operations, feed), "questions"),
     ):
-        app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_OPERATORS])
-    app.include_router(token_routes(access), prefix="/v1", tags=["tokens"])
+        app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_VIEWERS])
+    app.include_router(admin_routes(access), prefix="/v1", tags=["access"])
     return app
 
 
@@ -152,9 +173,9 @@ def _spoken(message: Message) -> None:
     check_protocol(message.protocol)
 
 
-def _agent_routes(operations: Operations, waiting: Waiting) -> APIRouter:
+def _agent_routes(operations: Operations, access: Access, waiting: Waiting) -> APIRouter:
     router = APIRouter()
-    loop, access = operations.loop, operations.access
+    loop = operations.loop
 
     @router.put("/devices/{device}", response_model=Registered)
     def register(device: str, message: Registration, caller: AgentCaller) -> Response:

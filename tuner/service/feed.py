@@ -13,12 +13,13 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from itertools import islice
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from tuner.core import Event, Events, Notice, StoreError, Topic
+from tuner.core import Event, Events, Notice, Now, StoreError, Topic
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,8 @@ class Feed:
     `over` says that the server is about to end. To be used in one event loop, but for `heard`.
     """
 
-    def __init__(self, events: Events, over: Callable[[], bool]) -> None:
-        self._events, self._over = events, over
+    def __init__(self, events: Events, now: Now, over: Callable[[], bool]) -> None:
+        self._events, self._now, self._over = events, now, over
         self._entries: deque[Entry] = deque(maxlen=KEPT)
         self._count = 0
         """How many entries there ever were: the place of an entry is its number among them."""
@@ -162,7 +163,8 @@ class Feed:
             self._read_to = page[-1].id if page else self._read_to
             if len(page) == PAGE:
                 self._new.set()
-            for entry in (*map(_entry, page), *map(_change, sorted(changed))):
+            changes = (_change(study, self._now()) for study in sorted(changed))
+            for entry in (*map(_entry, page), *changes):
                 self._entries.append(entry)
                 self._count += 1
             self.wake()
@@ -185,12 +187,16 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _entry(event: Event) -> Entry:
-    data = json.dumps({**asdict(event), "at": event.at.isoformat()})
-    kind = event.kind.replace("\n", " ")
-    text = f"id: {event.id}\nevent: {kind}\ndata: {data}\n\n"
+    text = f"id: {event.id}\n{_sent(event)}"
     return Entry(event.id, event.study, event.device, text.encode())
 
 
-def _change(study: str) -> Entry:
-    data = json.dumps({"study": study})
-    return Entry(0, study, "", f"event: {CHANGED}\ndata: {data}\n\n".encode())
+def _sent(event: Event) -> str:
+    data = json.dumps({**asdict(event), "at": event.at.isoformat()})
+    kind = event.kind.replace("\n", " ")
+    return f"event: {kind}\ndata: {data}\n\n"
+
+
+def _change(study: str, at: datetime) -> Entry:
+    changed = Event(at=at, kind=CHANGED, text="", study=study)
+    return Entry(0, study, "", _sent(changed).encode())

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hmac
+import logging
+import math
 import re
+import time
+from collections.abc import Callable
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as ASGIMessage
 
 from tuner.core import (
+    AccessRole,
+    AuditEntry,
     Caller,
     Conflict,
     Forbidden,
@@ -18,12 +25,16 @@ from tuner.core import (
     MeasurementError,
     NotFound,
     ProtocolMismatch,
+    RateLimited,
     StoreError,
     TuningError,
     Unauthorised,
 )
 from tuner.service.access import ADMIN, Access
+from tuner.service.rate_limit import RateLimit
 from tuner.wire import Problem
+
+log = logging.getLogger(__name__)
 
 STATUS: tuple[tuple[type[TuningError], int], ...] = (
     (ProtocolMismatch, 426),
@@ -33,11 +44,18 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
     (Conflict, 409),
     (InvalidInput, 422),
     (MeasurementError, 422),
+    (RateLimited, 429),
     (StoreError, 503),
     (TuningError, 500),
 )
 MOST_BYTES = 8 * 1024 * 1024
 """The largest body that is announced; of one that is not, `tuner.service.http_limits` counts the bytes."""
+MOST_PATH = 500
+REQUESTS_PER_S, REQUESTS_AT_ONCE = 100.0, 500.0
+"""Per token: an agent of many devices, or a page that shows them, is far below."""
+FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
+"""Per address that brings wrong tokens. Whoever is at work already is let in even then."""
+MACHINES = (AccessRole.AGENT, AccessRole.ENROL)
 OPEN_PATHS = ("/v1/health", "/v1/ready")
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 """The whole of a Host header: a name or an address, and a port."""
@@ -52,28 +70,44 @@ def problem(status: int, code: str, message: str, hint: str = "") -> JSONRespons
 def refused(error: TuningError) -> JSONResponse:
     """Return an error of the family as the answer it is."""
     status = next(code for kind, code in STATUS if isinstance(error, kind))
-    return problem(status, error.code, error.message, error.hint)
+    answer = problem(status, error.code, error.message, error.hint)
+    if isinstance(error, RateLimited):
+        answer.headers["Retry-After"] = str(math.ceil(error.again_s))
+    return answer
 
 
 class Gate:
-    """Refuses foreign Host and Origin headers, oversized bodies, and callers without a token.
+    """Refuses foreign Host and Origin headers, oversized bodies, floods, and callers without a token.
 
-    Who comes in is noted in the request's state as `caller`: what it may do its route decides.
+    Who comes in is noted in the request's state as `caller`: what it may do its route decides. Every
+    change of a person's and every refusal is written to the audit log before it is answered.
     Plain ASGI: a wrapper that reads the stream itself would hide from a long poll that its caller has
     gone.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, token: str, hosts: frozenset[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        token: str,
+        hosts: frozenset[str],
+        client_certs: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._app, self._access, self._token = app, access, token.encode()
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._client_certs = client_certs
+        self._asked = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
+        self._failed = RateLimit(FAILURES_PER_S, FAILURES_AT_ONCE, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with the reason why not."""
-        refusal = None
-        if scope["type"] == "http":
-            request = Request(scope)
-            refusal = self._refusal(request) or await self._stranger(request)
-        await (refusal or self._app)(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = self._refusal(request) or await self._stranger(request)
+        await (refusal or self._app)(scope, receive, self._audited(request, send))
 
     def _refusal(self, request: Request) -> JSONResponse | None:
         hosts, origin = request.headers.getlist("host"), request.headers.get("origin")
@@ -91,18 +125,85 @@ class Gate:
         # Not by `request.url`: releases of Starlette make that of the Host header.
         if request.scope["path"] in OPEN_PATHS:
             return None
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
         try:
-            request.state.caller = await self._caller(given)
+            caller = await self._caller(request)
+            if self._client_certs and caller.role in MACHINES and not _shows_certificate(request):
+                raise Forbidden(
+                    f"the agent {caller.name} showed no certificate, and this tuner asks for one",
+                    hint="name client_cert and client_key in agent.toml",
+                )
+            if again_s := self._asked.take(caller.name):
+                raise _too_many(f"the token {caller.name}", again_s)
         except TuningError as error:
             return refused(error)
+        request.state.caller = caller
         return None
 
-    async def _caller(self, given: str) -> Caller:
+    async def _caller(self, request: Request) -> Caller:
+        address = _address(request)
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if hmac.compare_digest(given.encode(), self._token):
             return ADMIN
-        return await run_in_threadpool(self._access.caller, given)
+        if (known := self._access.remembered(given)) is not None:
+            return known
+        if again_s := self._failed.wait_s(address):  # before the cost of looking a guess up
+            raise _too_many(f"the address {address}, with no valid token,", again_s)
+        try:
+            return await run_in_threadpool(self._access.caller, given)
+        except Unauthorised:
+            self._failed.take(address)
+            raise
+
+    def _audited(self, request: Request, send: Send) -> Send:
+        """Return what sends an answer once the audit log has it, where it is for the log."""
+
+        async def send_audited(message: ASGIMessage) -> None:
+            if message["type"] == "http.response.start":
+                caller: Caller | None = getattr(request.state, "caller", None)
+                if _is_for_audit(request.method, caller, message["status"]):
+                    await run_in_threadpool(self._note, request, caller, message["status"])
+            await send(message)
+
+        return send_audited
+
+    def _note(self, request: Request, caller: Caller | None, status: int) -> None:
+        try:
+            self._access.store.audit.add(
+                AuditEntry(
+                    at=self._access.now(),
+                    who=caller.name if caller else "",
+                    role=caller.role if caller else "",
+                    address=_address(request),
+                    method=request.method,
+                    path=request.scope["path"][:MOST_PATH],
+                    status=status,
+                )
+            )
+        except TuningError as error:  # it was done or refused already
+            log.error("the audit log misses %s %s: %s", request.method, status, error)
 
     def _is_ours(self, authority: str) -> bool:
         found = AUTHORITY.fullmatch(authority)
         return found is not None and found[1].strip("[]").lower() in self._hosts
+
+
+def _is_for_audit(method: str, caller: Caller | None, status: int) -> bool:
+    """Return whether a request is a person's change, or was refused; what agents do is in their trials."""
+    if status in (401, 403):
+        return True
+    person = caller is not None and caller.role not in MACHINES
+    return person and method not in ("GET", "HEAD", "OPTIONS")
+
+
+def _shows_certificate(request: Request) -> bool:
+    return "tls" in request.scope.get("extensions", {})
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _too_many(who: str, again_s: float) -> RateLimited:
+    return RateLimited(
+        f"{who} asks too much", hint=f"ask again in {math.ceil(again_s)} s", again_s=again_s
+    )

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, cast
 
 import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tuner.wire import Problem
@@ -90,6 +91,9 @@ class LimitedHttp(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head; make room for the connection."""
         super().connection_made(transport)
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.app = _with_certificate(self.app, str(certificate.get("subject", "")))
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -178,6 +182,16 @@ class LimitedHttp(H11Protocol):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
         self._watch()
+
+
+def _with_certificate(app: ASGIApp, subject: str) -> ASGIApp:
+    """Return the application, told whose certificate TLS has checked, as ASGI's TLS extension does it."""
+
+    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+        extensions = {**scope.get("extensions", {}), "tls": {"client_cert_name": subject}}
+        await app({**scope, "extensions": extensions}, receive, send)
+
+    return told
 
 
 def limited_http(limits: HttpLimits) -> type[asyncio.Protocol]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ConfigDict, TypeAdapter
@@ -21,10 +22,12 @@ from tuner.core import (
     InvalidInput,
     MetricSample,
     NotFound,
+    Notice,
     Objective,
     Past,
     Phase,
     Study,
+    Topic,
     Trial,
     TrialState,
     Verdict,
@@ -337,6 +340,7 @@ class Operations:
             raise Conflict(f"device {device} is online", hint="stop its agent first")
         self.loop.store.devices.forget(device)
         self.loop.presence.forget(device)
+        self.loop.store.bus.publish(Notice(Topic.ORDERS, devices=(device,)))
         self.loop.note("forgotten", f"forgotten by {change.who}", device=device)
 
     def stop_all(self, change: Change) -> StopView:
@@ -364,6 +368,24 @@ class Operations:
         if after is not None:
             return list(self.loop.store.events.after(after, last, study, device))
         return list(self.loop.store.events.list(study, device, last))
+
+    def follow(
+        self, study: str | None = None, device: str | None = None, after: int | None = None
+    ) -> Iterator[Event]:
+        """Yield events as they are stored, by this process or another: from now on, or after one."""
+        store, new = self.loop.store, threading.Event()
+        end = store.bus.subscribe(lambda _: new.set())
+        store.bus.listen()
+        last = store.events.newest() if after is None else after
+        try:
+            while True:
+                for event in store.events.after(last, None, study, device):
+                    last = event.id
+                    yield event
+                new.wait()
+                new.clear()
+        finally:
+            end()
 
     def _device(self, name: str) -> Device:
         try:

@@ -69,10 +69,29 @@ TUNER = "tuner"
 MOST_ATTEMPTS = 3
 MOST_MOVES = 6
 MOST_ABANDONED = 3
+MOST_TRUSTED_S = 300.0
+"""After so long an answer is looked up again, whether or not there was news."""
 MOST_LATE = 8
 """So many late reports of a trial are kept from each device."""
 
 Orders = Assignment | HoldOrder | Idle | Release
+
+
+Asked = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a device was told last, where nothing but news or another question changes that."""
+
+    mark: int
+    asked: Asked
+    at: float
+    answer: HoldOrder | Release
+
+    def holds_for(self, mark: int, asked: Asked, now: float) -> bool:
+        """Return whether the answer is still the same, without a look at the store."""
+        return (self.mark, self.asked) == (mark, asked) and now - self.at < MOST_TRUSTED_S
 
 
 @dataclass
@@ -101,6 +120,7 @@ class Loop:
     presence: Presence = field(init=False)
     news: News = field(default_factory=News)
     _applied: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    _answered: dict[str, Answered] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
@@ -124,6 +144,7 @@ class Loop:
                 self._restart_evidence(device)  # before `put`: a crash between finds it again
         self.store.devices.put(device)
         self._applied.pop(device.id, None)
+        self._answered.pop(device.id, None)
         self.presence.note_contact(device.id)
         return Registered(lease_s=self.lease_s)
 
@@ -149,8 +170,19 @@ class Loop:
         Raises:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
-        self.store.devices.get(device)
         news = self.presence.meet(device, poll)
+        mark, asked = self.news.mark(device), _asked(poll)
+        known = self._answered.get(device)
+        if known is not None and known.holds_for(mark, asked, self.monotonic()):
+            return known.answer
+        answer = self._order(device, poll, news)
+        self._answered.pop(device, None)
+        if isinstance(answer, HoldOrder | Release):
+            self._answered[device] = Answered(mark, asked, self.monotonic(), answer)
+        return answer
+
+    def _order(self, device: str, poll: Poll, news: str) -> Orders:
+        self.store.devices.get(device)
         if news:
             self.note("unable" if poll.unable else "able", news, device=device)
         self._note_applied(replace(poll.applied, device=device))
@@ -520,6 +552,13 @@ class Loop:
 
     def _lease_end(self) -> datetime:
         return self.now() + timedelta(seconds=self.lease_s)
+
+
+def _asked(poll: Poll) -> Asked:
+    """Return what of a question its answer depends on, where that is a hold or a release."""
+    held = poll.applied
+    applied = setting_key(held.setting), held.level, held.study, held.revision
+    return poll.agent, poll.holding, poll.revision, poll.unable, *applied
 
 
 def _require(device: str, study: Study) -> None:

@@ -21,6 +21,7 @@ def upgrade() -> None:
     _create_measurements()
     _create_leases()
     _create_log()
+    _create_audit()
     _create_tokens()
     _create_stops()
 
@@ -28,6 +29,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in (
         "tokens",
+        "audit",
         "stop_back",
         "stops",
         "events",
@@ -351,6 +353,21 @@ def _create_log() -> None:
     )
     for column in ("at", "study_id", "device_id"):
         op.create_index(f"ix_events_{column}", "events", [column])
+
+
+def _create_audit() -> None:
+    op.create_table(
+        "audit",
+        *_id("audit"),
+        _moment("at"),
+        _text("who"),
+        _text("role"),
+        _text("address"),
+        _text("method"),
+        _text("path"),
+        _number("status"),
+    )
+    op.create_index("ix_audit_at", "audit", ["at"])
 
 
 def _create_tokens() -> None:

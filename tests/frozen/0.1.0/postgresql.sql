@@ -63,6 +63,41 @@ ALTER SEQUENCE public.applied_settings_id_seq OWNED BY public.applied_settings.i
 
 
 --
+-- Name: audit; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.audit (
+    id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    who character varying NOT NULL,
+    role character varying NOT NULL,
+    address character varying NOT NULL,
+    method character varying NOT NULL,
+    path character varying NOT NULL,
+    status bigint NOT NULL
+);
+
+
+--
+-- Name: audit_id_seq; Type: SEQUENCE; Schema: public; Owner: -
+--
+
+CREATE SEQUENCE public.audit_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+
+--
+-- Name: audit_id_seq; Type: SEQUENCE OWNED BY; Schema: public; Owner: -
+--
+
+ALTER SEQUENCE public.audit_id_seq OWNED BY public.audit.id;
+
+
+--
 -- Name: devices; Type: TABLE; Schema: public; Owner: -
 --
 
@@ -450,6 +485,13 @@ ALTER TABLE ONLY public.applied_settings ALTER COLUMN id SET DEFAULT nextval('pu
 
 
 --
+-- Name: audit id; Type: DEFAULT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.audit ALTER COLUMN id SET DEFAULT nextval('public.audit_id_seq'::regclass);
+
+
+--
 -- Name: events id; Type: DEFAULT; Schema: public; Owner: -
 --
 
@@ -508,6 +550,14 @@ COPY public.applied_settings (id, device_id, setting, level, at, study_id, revis
 1	sim@edge	{"gpu.clock_mhz": 1000, "batch_size": 1}	original	2026-01-01 12:00:00+00		0
 2	sim@edge	{"gpu.clock_mhz": 1000, "batch_size": 1}	trial	2026-01-01 12:04:00+00		0
 3	sim@edge	{"gpu.clock_mhz": 600, "batch_size": 1}	hold	2026-01-01 12:32:00+00	0a1b2c3d	7
+\.
+
+
+--
+-- Data for Name: audit; Type: TABLE DATA; Schema: public; Owner: -
+--
+
+COPY public.audit (id, at, who, role, address, method, path, status) FROM stdin;
 \.
 
 
@@ -847,6 +897,13 @@ SELECT pg_catalog.setval('public.applied_settings_id_seq', 3, true);
 
 
 --
+-- Name: audit_id_seq; Type: SEQUENCE SET; Schema: public; Owner: -
+--
+
+SELECT pg_catalog.setval('public.audit_id_seq', 1, false);
+
+
+--
 -- Name: events_id_seq; Type: SEQUENCE SET; Schema: public; Owner: -
 --
 
@@ -902,6 +959,14 @@ ALTER TABLE ONLY public.alembic_version
 
 ALTER TABLE ONLY public.applied_settings
     ADD CONSTRAINT pk_applied_settings PRIMARY KEY (id);
+
+
+--
+-- Name: audit pk_audit; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.audit
+    ADD CONSTRAINT pk_audit PRIMARY KEY (id);
 
 
 --
@@ -1093,6 +1158,13 @@ ALTER TABLE ONLY public.tokens
 --
 
 CREATE INDEX ix_applied_settings_device_id ON public.applied_settings USING btree (device_id);
+
+
+--
+-- Name: ix_audit_at; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX ix_audit_at ON public.audit USING btree (at);
 
 
 --

@@ -17,6 +17,17 @@ CREATE TABLE applied_settings (
 INSERT INTO "applied_settings" VALUES(1,'sim@edge','{"gpu.clock_mhz": 1000, "batch_size": 1}','original','2026-01-01 12:00:00.000000','',0);
 INSERT INTO "applied_settings" VALUES(2,'sim@edge','{"gpu.clock_mhz": 1000, "batch_size": 1}','trial','2026-01-01 12:04:00.000000','',0);
 INSERT INTO "applied_settings" VALUES(3,'sim@edge','{"gpu.clock_mhz": 600, "batch_size": 1}','hold','2026-01-01 12:32:00.000000','0a1b2c3d',7);
+CREATE TABLE audit (
+	id INTEGER NOT NULL, 
+	at DATETIME NOT NULL, 
+	who VARCHAR NOT NULL, 
+	role VARCHAR NOT NULL, 
+	address VARCHAR NOT NULL, 
+	method VARCHAR NOT NULL, 
+	path VARCHAR NOT NULL, 
+	status BIGINT NOT NULL, 
+	CONSTRAINT pk_audit PRIMARY KEY (id)
+);
 CREATE TABLE devices (
 	id VARCHAR NOT NULL, 
 	kind VARCHAR NOT NULL, 
@@ -404,4 +415,5 @@ CREATE INDEX ix_applied_settings_device_id ON applied_settings (device_id);
 CREATE INDEX ix_events_at ON events (at);
 CREATE INDEX ix_events_study_id ON events (study_id);
 CREATE INDEX ix_events_device_id ON events (device_id);
+CREATE INDEX ix_audit_at ON audit (at);
 COMMIT;

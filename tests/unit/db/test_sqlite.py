@@ -90,6 +90,10 @@ class TestEvents(contracts.EventsContract):
     pass
 
 
+class TestAudit(contracts.AuditContract):
+    pass
+
+
 class TestBus(contracts.BusContract):
     pass
 

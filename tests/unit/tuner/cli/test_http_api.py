@@ -101,7 +101,7 @@ def test_changes_reach_the_tuner(local: Operations, remote: HttpOperatorApi) -> 
     assert remote.stop(study, Change()).phase == "stopped"
     remote.delete(study, Change(who="ann"))
     assert local.studies() == []
-    assert "ann" in local.events(last=1)[0].text
+    assert "by admin" in local.events(last=1)[0].text
     draft = StudyDraft(devices=("sim",), constraints=(), policy="scripted")
     assert remote.create(draft).id == local.studies()[0].id
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from db import open_store
 from tuner.cli.app import main
-from tuner.core import AccessRole, digest_of
+from tuner.core import AccessRole, Caller
+from tuner.service.access import Access
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +29,19 @@ def test_the_token_alone_is_printed_so_that_it_can_go_to_a_file(
     assert main(["token", "create", "ann"]) == 0
     out, err = capsys.readouterr()
     assert out.count("\n") == 1
-    assert err == "ann: operator, shown only now\n"
+    assert err.startswith("ann: operator until ") and err.endswith(" UTC, shown only now\n")
     store = open_store(url)
-    found = store.tokens.of(digest_of(out.strip()))
+    caller = Access(store, lambda: datetime.now(UTC)).caller(out.strip())
     store.close()
-    assert found is not None and (found.name, found.role) == ("ann", AccessRole.OPERATOR)
+    assert caller == Caller("ann", AccessRole.OPERATOR)
+
+
+def test_a_role_and_how_long_it_lasts_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["token", "create", "vera", "--role", "viewer", "--days", "0", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["role"], made["expires_at"]) == ("viewer", None)
+    assert main(["token", "create", "ada", "--role", "root"]) == 2
+    assert main(["token", "create", "ada", "--days", "-1"]) == 2
 
 
 def test_an_enrolment_token_needs_no_name_and_says_until_when_it_counts(

@@ -13,13 +13,15 @@ from starlette.testclient import TestClient
 from db.memory.store import MemoryStore
 from db.memory.tokens import MemoryTokens
 from tests.builders import Time, applied, completed, device, policies, setting
-from tuner.core import StoreError, digest_of
+from tuner.core import AccessRole, StoreError, digest_of
+from tuner.service import gate
 from tuner.service.access import ENROL_FOR
 from tuner.service.api import create_app
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
 from tuner.wire import (
     ORDER,
+    TOKEN_DAYS,
     Assignment,
     Change,
     ConstraintChange,
@@ -31,6 +33,7 @@ from tuner.wire import (
     Renewal,
     Reverted,
     StepReport,
+    TokenDraft,
     TrialReport,
 )
 
@@ -47,6 +50,7 @@ FOR_AGENTS = {
 OPEN = {("GET", "/v1/health"), ("GET", "/v1/ready")}
 ENROLLING = {("POST", "/v1/enrol")}
 FOR_ADMIN = {
+    ("GET", "/v1/audit"),
     ("POST", "/v1/tokens"),
     ("GET", "/v1/tokens"),
     ("DELETE", "/v1/tokens/{name}"),
@@ -61,8 +65,8 @@ class Tuner:
     store: MemoryStore = field(default_factory=MemoryStore)
 
     def __post_init__(self) -> None:
-        verbs = Operations(Loop(self.store, policies, self.time.now))
-        app = create_app(verbs, ADMIN, frozenset({"testserver"}), "0")
+        self.verbs = Operations(Loop(self.store, policies, self.time.now))
+        app = create_app(self.verbs, ADMIN, frozenset({"testserver"}), "0")
         self.client = TestClient(app)
 
     def ask(self, token: str, method: str, path: str, body: Message | None = None) -> Any:  # noqa: ANN401
@@ -103,6 +107,10 @@ class Tuner:
     def routes(self) -> set[tuple[str, str]]:
         paths = self.ask(ADMIN, "GET", "/v1/openapi.json").json()["paths"]
         return {(method.upper(), path) for path, methods in paths.items() for method in methods}
+
+
+def poll(name: str) -> Poll:
+    return Poll(agent="a/1", applied=applied(name))
 
 
 class Draft(Message):
@@ -149,8 +157,13 @@ def test_a_token_opens_the_routes_of_its_role_and_no_others(tuner: Tuner) -> Non
     agent, operator = tuner.agent("agent@a"), tuner.create("operator", "ann")
     assert refused(tuner, agent) == studies | FOR_ADMIN | ENROLLING
     assert refused(tuner, operator) == FOR_AGENTS | FOR_ADMIN | ENROLLING
+    changes = {(method, path) for method, path in studies if method != "GET"}
+    assert len(changes) >= 6
+    viewer = tuner.create("viewer", "vera")
+    assert refused(tuner, viewer) == FOR_AGENTS | FOR_ADMIN | ENROLLING | changes
     assert refused(tuner, tuner.create("enrol")) == studies | FOR_ADMIN | FOR_AGENTS
     assert refused(tuner, ADMIN) == set()
+    assert refused(tuner, tuner.create("admin", "ada")) == set()
 
 
 def test_what_an_operator_changes_is_signed_by_the_token_whatever_the_message_says(
@@ -164,11 +177,10 @@ def test_what_an_operator_changes_is_signed_by_the_token_whatever_the_message_sa
     tuner.ask(ann, "PUT", f"{path}/constraints", ConstraintChange(constraints=(), who="bob"))
     tuner.ask(ADMIN, "POST", f"{path}/resume", Change(who="bob"))
     revisions = tuner.ask(ann, "GET", f"{path}/revisions").json()
-    assert {r["who"] for r in revisions} == {"ann", "bob"}
-    assert revisions[0]["who"] == "ann" and revisions[-1]["who"] == "bob"
+    assert [r["who"] for r in revisions] == ["ann", "ann", "admin"]
     assert tuner.ask(ann, "POST", "/v1/stop", Change(who="bob")).json()["who"] == "ann"
     tuner.ask(ann, "DELETE", "/v1/stop?who=bob")
-    assert not any("by bob" in r["why"] for r in revisions[:-1])
+    assert not any("by bob" in r["why"] for r in revisions)
 
 
 def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None:
@@ -303,9 +315,124 @@ def test_a_name_that_does_not_fit_is_refused(tuner: Tuner, name: str) -> None:
     assert tuner.store.tokens.list() == ()
 
 
-@pytest.mark.parametrize("role", ["admin", "agent"])
-def test_nobody_makes_an_admin_or_a_ready_agent(tuner: Tuner, role: str) -> None:
-    assert tuner.code(ADMIN, "POST", "/v1/tokens", Draft(name="x", role=role)) == "invalid_input"
+def test_nobody_makes_a_ready_agent(tuner: Tuner) -> None:
+    assert tuner.code(ADMIN, "POST", "/v1/tokens", Draft(name="x", role="agent")) == "invalid_input"
+
+
+def test_a_persons_token_expires_when_it_was_asked_to_or_never(tuner: Tuner) -> None:
+    ann = tuner.create("operator", "ann")
+    asked = TokenDraft(name="bob", role=AccessRole.ADMIN, days=0)
+    bob = tuner.ask(ADMIN, "POST", "/v1/tokens", asked).json()
+    assert bob["expires_at"] is None
+    tuner.time.step(timedelta(days=TOKEN_DAYS) - timedelta(seconds=1))
+    assert tuner.code(ann, "GET", "/v1/studies") == ""
+    tuner.time.step(timedelta(seconds=1))
+    answer = tuner.ask(ann, "GET", "/v1/studies")
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorised")
+    assert "ann is expired" in answer.json()["message"]
+    assert tuner.code(bob["token"], "GET", "/v1/tokens") == ""
+
+
+def test_a_persons_token_is_stored_as_argon2_and_no_part_of_another_opens_anything(
+    tuner: Tuner,
+) -> None:
+    ann, bob = tuner.create("operator", "ann@example.org"), tuner.create("operator", "bob")
+    stored = {t.name: t.digest for t in tuner.store.tokens.list()}
+    assert all(digest.startswith("$argon2id$") for digest in stored.values())
+    assert ann.startswith("ann@example.org.")
+    secret, other = ann.rpartition(".")[2], bob.rpartition(".")[2]
+    wrong = [secret, f"bob.{secret}", f"ann@example.org.{other}", stored["bob"], ann[:-1], "bob."]
+    assert [tuner.code(token, "GET", "/v1/studies") for token in wrong] == ["unauthorised"] * 6
+    assert tuner.code(ann, "GET", "/v1/studies") == ""
+
+
+def test_a_token_is_looked_up_once_until_something_changes(
+    tuner: Tuner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, agent = tuner.create("operator", "ann"), tuner.agent("a")
+    tuner.register(agent, "gpu")
+    asked: list[str] = []
+
+    def counted(look: Any) -> Any:  # noqa: ANN401
+        def ask(tokens: MemoryTokens, by: str) -> object:
+            asked.append(by)
+            return look(tokens, by)
+
+        return ask
+
+    monkeypatch.setattr(MemoryTokens, "named", counted(MemoryTokens.named))
+    monkeypatch.setattr(MemoryTokens, "of", counted(MemoryTokens.of))
+    for _ in range(5):
+        assert tuner.code(ann, "GET", "/v1/studies") == ""
+        assert tuner.code(agent, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
+    assert len(asked) == 2, "ann's by its digest and by its name; the agent is known"
+    tuner.ask(ADMIN, "DELETE", "/v1/tokens/ann")
+    assert tuner.code(ann, "GET", "/v1/studies") == "unauthorised"
+    assert tuner.code(agent, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
+
+
+def test_a_device_that_another_agent_has_now_is_its_alone(tuner: Tuner) -> None:
+    ours, theirs = tuner.agent("a"), tuner.agent("b")
+    tuner.register(ours, "gpu")
+    assert tuner.code(ours, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
+    tuner.verbs.loop.presence.forget("gpu")
+    tuner.time.step(timedelta(hours=1))
+    assert tuner.ask(ADMIN, "DELETE", "/v1/devices/gpu").status_code == 204
+    assert tuner.register(theirs, "gpu") == ""
+    assert tuner.code(ours, "POST", "/v1/devices/gpu/next", poll("gpu")) == "forbidden"
+    assert tuner.code(theirs, "POST", "/v1/devices/gpu/next", poll("gpu")) == ""
+
+
+def test_every_change_and_refusal_is_in_the_audit_log_and_no_question_is(tuner: Tuner) -> None:
+    agent, ann = tuner.agent("a"), tuner.create("operator", "ann")
+    tuner.register(agent, "gpu")
+    made = tuner.ask(ann, "POST", "/v1/studies", study("gpu")).json()["id"]
+    tuner.ask(ann, "GET", "/v1/studies")
+    tuner.ask(ann, "POST", f"/v1/studies/{made}/pause", Change(who="bob"))
+    tuner.ask(ann, "GET", "/v1/tokens")
+    tuner.ask(agent, "POST", "/v1/stop", Change(who="ann"))
+    tuner.ask("ann.guess", "GET", "/v1/studies?secret=1")
+    entries = tuner.ask(ADMIN, "GET", "/v1/audit").json()
+    told = [(e["who"], e["role"], e["method"], e["path"], e["status"]) for e in entries]
+    assert told == [
+        ("admin", "admin", "POST", "/v1/enrol", 200),
+        ("admin", "admin", "POST", "/v1/tokens", 201),
+        ("ann", "operator", "POST", "/v1/studies", 201),
+        ("ann", "operator", "POST", f"/v1/studies/{made}/pause", 200),
+        ("ann", "operator", "GET", "/v1/tokens", 403),
+        ("a", "agent", "POST", "/v1/stop", 403),
+        ("", "", "GET", "/v1/studies", 401),
+    ]
+    assert {e["address"] for e in entries} == {"testclient"}
+    mine = tuner.ask(ADMIN, "GET", "/v1/audit?who=ann&last=2").json()
+    assert [e["path"] for e in mine] == [f"/v1/studies/{made}/pause", "/v1/tokens"]
+
+
+def test_wrong_tokens_are_slowed_down_and_who_is_at_work_is_not(tuner: Tuner) -> None:
+    ann = tuner.create("operator", "ann")
+    assert tuner.code(ann, "GET", "/v1/studies") == ""
+    codes = [tuner.code(f"ann.{n}", "GET", "/v1/studies") for n in range(30)]
+    assert codes[0] == "unauthorised" and codes[-1] == "rate_limited"
+    answer = tuner.ask("ann.guess", "GET", "/v1/studies")
+    assert answer.status_code == 429 and int(answer.headers["Retry-After"]) >= 1
+    assert tuner.code(ann, "GET", "/v1/studies") == ""
+    assert tuner.code(ADMIN, "GET", "/v1/studies") == ""
+    refused = [e for e in tuner.store.audit.list() if e.status == 401]
+    assert len(refused) == codes.count("unauthorised")
+
+
+def test_a_token_that_asks_too_much_is_told_when_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gate, "REQUESTS_AT_ONCE", 5.0)
+    monkeypatch.setattr(gate, "REQUESTS_PER_S", 0.1)
+    tuner = Tuner()
+    ann = tuner.create("operator", "ann")
+    codes = [tuner.code(ann, "GET", "/v1/studies") for _ in range(8)]
+    assert codes == [""] * 5 + ["rate_limited"] * 3
+    answer = tuner.ask(ann, "GET", "/v1/studies")
+    assert 1 <= int(answer.headers["Retry-After"]) <= 10
+    assert "the token ann asks too much" in answer.json()["message"]
 
 
 def test_while_the_database_is_away_tokens_are_not_said_to_be_wrong(

@@ -1,0 +1,1 @@
+"""The tuner's service under many agents and followers."""

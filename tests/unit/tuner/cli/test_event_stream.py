@@ -1,0 +1,70 @@
+"""What comes over a stream that breaks, stalls and says things that are not ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+
+import httpx
+import pytest
+
+from tests.builders import START
+from tuner.cli.event_stream import RETRY_S, events, followed
+from tuner.core import Event, Unauthorised
+
+
+def sent(number: int, text: str = "x") -> str:
+    data = {"at": START.isoformat(), "kind": "drift", "text": text, "id": number}
+    return f"id: {number}\nevent: drift\ndata: {json.dumps(data)}\n\n"
+
+
+class Broken(httpx.SyncByteStream):
+    """A stream that ends as it may: with an error."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._text.encode()
+        raise httpx.ReadError("gone")
+
+
+def test_comments_and_what_is_not_ours_are_left_out() -> None:
+    lines = f"retry: 2000\n\n: nothing new\n\n{sent(1)}data: {{}}\n\ndata: [1\n\n{sent(2, 'y')}"
+    found = list(events(lines.split("\n")))
+    assert found == [
+        Event(at=START, kind="drift", text="x"),
+        Event(at=START, kind="drift", text="y"),
+    ]
+    assert [event.id for event in found] == [1, 2]
+
+
+def test_after_a_lost_connection_it_goes_on_behind_the_last_event() -> None:
+    asked: list[str | None] = []
+    slept: list[float] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("last-event-id"))
+        assert request.url.params["study"] == "s1"
+        if len(asked) == 2:
+            raise httpx.ConnectError("down")
+        number = {1: 7, 3: 8, 4: 9}[len(asked)]
+        return httpx.Response(200, stream=Broken(sent(number)))
+
+    client = httpx.Client(base_url="http://tuner", transport=httpx.MockTransport(handle))
+    found = followed(client, {"study": "s1"}, lambda _: AssertionError(), sleep=slept.append)
+    assert [event.id for event in islice(found, 3)] == [7, 8, 9]
+    assert asked == [None, "7", "7", "8"]
+    assert slept == [RETRY_S] * 3
+
+
+def test_a_refusal_ends_it() -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(401, text="no"))
+    client = httpx.Client(base_url="http://tuner", transport=transport)
+
+    def refuse(answer: httpx.Response) -> Exception:
+        return Unauthorised(answer.text)
+
+    with pytest.raises(Unauthorised, match="no"):
+        next(followed(client, {}, refuse, after=5))

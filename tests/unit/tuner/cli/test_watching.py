@@ -1,0 +1,56 @@
+"""A list that is watched is shown again at a change, and what goes wrong ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import cast
+
+import pytest
+
+from tests.builders import START
+from tuner.cli import watching
+from tuner.cli.operator_api import OperatorApi
+from tuner.cli.watching import looks
+from tuner.core import Event, LinkError
+
+
+class Following:
+    """An operator's API that tells of so many changes and then fails."""
+
+    def __init__(self, changes: int) -> None:
+        self._changes = changes
+
+    def follow(self) -> Iterator[Event]:
+        for _ in range(self._changes):
+            yield Event(at=START, kind="changed", text="", study="s1")
+        raise LinkError("the tuner is gone")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "PACE_S", 0.0)
+
+
+def test_without_watching_it_is_shown_once() -> None:
+    assert len(list(looks(cast("OperatorApi", Following(5)), False))) == 1
+
+
+def test_a_lost_tuner_ends_it_with_the_reason() -> None:
+    seen = looks(cast("OperatorApi", Following(2)), True)
+    with pytest.raises(LinkError, match="is gone"):
+        for _ in islice(seen, 10):
+            pass
+
+
+def test_without_a_change_it_is_shown_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LOOK_S", 0.01)
+
+    class Silent(Following):
+        def follow(self) -> Iterator[Event]:
+            import threading
+
+            threading.Event().wait(0.5)
+            yield from super().follow()
+
+    assert len(list(islice(looks(cast("OperatorApi", Silent(0)), True), 3))) == 3

@@ -1,0 +1,65 @@
+"""Certificates that cannot be used are named before anything is served or asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tuner.config import TunerConfig, load_tuner_config
+from tuner.core import ConfigError
+from tuner.tls import ClientTls, ServerTls
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def files(tmp_path: Path, authority: trustme.CA) -> Path:
+    cert = authority.issue_cert("tuner.test")
+    cert.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    cert.private_key_pem.write_to_path(tmp_path / "key.pem")
+    authority.issue_cert("other.test").private_key_pem.write_to_path(tmp_path / "other.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    return tmp_path
+
+
+def test_what_goes_together_is_asked_for_together(files: Path) -> None:
+    with pytest.raises(ConfigError, match="tls_cert and tls_key go together"):
+        ServerTls(cert=files / "cert.pem")
+    with pytest.raises(ConfigError, match="client_ca needs"):
+        TunerConfig(client_ca=files / "ca.pem")
+
+
+def test_files_that_are_no_use_are_named(files: Path) -> None:
+    whole = ServerTls(cert=files / "cert.pem", key=files / "key.pem", client_ca=files / "ca.pem")
+    whole.check()
+    for key, said in (("none.pem", "No such file"), ("other.pem", "cert.pem"), ("ca.pem", "cert")):
+        with pytest.raises(ConfigError, match=said):
+            ServerTls(cert=files / "cert.pem", key=files / key).check()
+    with pytest.raises(ConfigError, match="client_ca cannot be used"):
+        ServerTls(
+            cert=files / "cert.pem", key=files / "key.pem", client_ca=files / "key.pem"
+        ).check()
+    with pytest.raises(ConfigError, match="ca_file cannot be used"):
+        ClientTls(ca=files / "none.pem").context()
+    with pytest.raises(ConfigError, match="client_cert and client_key cannot be used"):
+        ClientTls(cert=files / "cert.pem", key=files / "other.pem").context()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "tuner.example.org"])
+def test_tokens_do_not_travel_in_the_clear_unless_a_proxy_is_said_to_be_there(
+    host: str, files: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"there is no TLS on {host}"):
+        TunerConfig(host=host).check_reach()
+    TunerConfig(host=host, behind_proxy=True).check_reach()
+    file = files / "tuner.toml"
+    file.write_text(
+        f'host = "{host}"\ntls_cert = "{files}/cert.pem"\ntls_key = "{files}/key.pem"\n'
+    )
+    load_tuner_config(file).check_reach()
+    TunerConfig().check_reach()

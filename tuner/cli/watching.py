@@ -1,0 +1,70 @@
+"""Lists that are shown again whenever something has changed: `--watch`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from queue import Empty, Queue
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tuner.cli.operator_api import OperatorApi
+    from tuner.core import Event
+
+PACE_S = 1.0
+"""A list is shown at most so often."""
+LOOK_S = 10.0
+"""And at least so often: that a device fell silent is no event."""
+
+Watch = Annotated[bool, typer.Option("--watch", help="Show it again when something changes.")]
+
+
+def looks(api: OperatorApi, watch: bool) -> Iterator[None]:
+    """Yield when the list is to be shown: once, or with `watch` for ever."""
+    yield
+    if not watch:
+        return
+    from tuner.cli.output import console
+
+    screen, changes = console(), _changes(api)
+    while True:
+        _next(changes)
+        time.sleep(PACE_S)
+        while not changes.empty():
+            _raised(changes.get())
+        if screen.is_terminal:
+            screen.clear()
+        yield
+
+
+def _changes(api: OperatorApi) -> Queue[Event | Exception]:
+    """Return what a thread puts every event into; what goes wrong with that comes last."""
+    from tuner.core import TuningError
+
+    changes: Queue[Event | Exception] = Queue()
+    following = api.follow()
+
+    def follow() -> None:
+        try:
+            for event in following:
+                changes.put(event)
+        except TuningError as error:  # raised again by who waits
+            changes.put(error)
+
+    Thread(target=follow, name="follow", daemon=True).start()
+    return changes
+
+
+def _next(changes: Queue[Event | Exception]) -> None:
+    try:
+        _raised(changes.get(timeout=LOOK_S))
+    except Empty:
+        return
+
+
+def _raised(change: Event | Exception) -> None:
+    if isinstance(change, Exception):
+        raise change
