@@ -51,6 +51,12 @@ def is_due(terms: Terms, last: datetime, now: datetime) -> bool:
     return away_s >= interval_s(terms) and within_hours(terms.control_hours, now)
 
 
+def due_in_s(terms: Terms, last: datetime, now: datetime) -> float:
+    """Return how long at least no control window is due; what waits for its hours, until the next hour."""
+    left_s, here = interval_s(terms) - abs((now - last).total_seconds()), now.astimezone()
+    return left_s if left_s > 0.0 else 3600.0 - (60.0 * here.minute + here.second)
+
+
 def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) -> datetime | None:
     """Return when a hold's last control window began, or the hold; None where there is to be none.
 
@@ -83,7 +89,7 @@ class ControlClock:
     """When each study's last control window was, as last looked up: agents ask again and again."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[int, int], datetime | None]] = {}
+        self._known: dict[str, _LastControl] = {}
 
     def last(
         self,
@@ -98,11 +104,27 @@ class ControlClock:
         """
         if study.terms.control_share <= 0.0:
             return None
-        at, known = self._known.get(study.id, (None, None))
-        if at != (study.revision, count):
-            known = last_control(study, trials(), held_since())
-            self._known[study.id] = (study.revision, count), known
-        return known
+        looked_at, known = (study.revision, count), self._known.get(study.id)
+        if known is None or known.looked_at != looked_at:
+            last = last_control(study, trials(), held_since())
+            known = self._known[study.id] = _LastControl(looked_at, study.terms, last)
+        return known.at
+
+    def due_in_s(self, study: str, now: datetime) -> float:
+        """Return how long at least no control window of a study is due, as it was last looked up."""
+        known = self._known.get(study)
+        if known is None or known.at is None:
+            return math.inf
+        return due_in_s(known.terms, known.at, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _LastControl:
+    """A study's last control window, looked up at a revision and a number of trials."""
+
+    looked_at: tuple[int, int]
+    terms: Terms
+    at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

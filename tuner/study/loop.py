@@ -86,12 +86,12 @@ class Answered:
 
     mark: int
     asked: Asked
-    at: float
+    until: float
     answer: HoldOrder | Release
 
     def holds_for(self, mark: int, asked: Asked, now: float) -> bool:
         """Return whether the answer is still the same, without a look at the store."""
-        return (self.mark, self.asked) == (mark, asked) and now - self.at < MOST_TRUSTED_S
+        return (self.mark, self.asked) == (mark, asked) and now < self.until
 
 
 @dataclass
@@ -178,8 +178,15 @@ class Loop:
         answer = self._order(device, poll, news)
         self._answered.pop(device, None)
         if isinstance(answer, HoldOrder | Release):
-            self._answered[device] = Answered(mark, asked, self.monotonic(), answer)
+            until = self.monotonic() + self._trusted_s(answer)
+            self._answered[device] = Answered(mark, asked, until, answer)
         return answer
+
+    def _trusted_s(self, answer: HoldOrder | Release) -> float:
+        """Return how long an answer stays the same without news: a control window comes by the clock."""
+        if isinstance(answer, Release):
+            return MOST_TRUSTED_S
+        return min(MOST_TRUSTED_S, self._controls.due_in_s(answer.study, self.now()))
 
     def _order(self, device: str, poll: Poll, news: str) -> Orders:
         self.store.devices.get(device)

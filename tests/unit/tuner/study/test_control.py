@@ -25,7 +25,16 @@ from tuner.core import (
 )
 from tuner.service.operations import Operations
 from tuner.service.schedule import Maintenance
-from tuner.study.control import baseline_shifts, control, interval_s, is_due, last_control
+from tuner.study.control import (
+    ControlClock,
+    baseline_shifts,
+    control,
+    due_in_s,
+    interval_s,
+    is_due,
+    last_control,
+)
+from tuner.study.loop import MOST_TRUSTED_S
 from tuner.wire import Assignment, Change, HoldOrder, HoldReport, Idle, Release, StudyReport
 
 TERMS = Terms(trials=4, window_s=10.0, max_window_s=30.0, control_share=0.05)
@@ -153,7 +162,34 @@ def test_control_windows_keep_to_their_hours_and_to_those_of_all_trials() -> Non
     world.loop.hours = lambda _: False
     assert world.ask_holding(hold) == hold
     world.loop.hours = lambda _: True
+    world.time.sleep(MOST_TRUSTED_S)
     assert isinstance(world.ask_holding(hold), Assignment)
+
+
+def test_an_answer_is_not_remembered_past_the_time_of_a_control_window() -> None:
+    """Who asks again without news is answered from memory, and must not be so when one is due."""
+    world, hold = holding()
+    while (world.time.now() - START).total_seconds() < DUE_S - 60.0:
+        world.time.sleep(60.0)
+        assert world.ask_holding(hold) == hold
+    world.time.sleep(60.0)
+    assert isinstance(world.ask_holding(hold), Assignment)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "left_s"), [(0.0, DUE_S), (20.0, 200.0), (24.0, 36 * 60.0), (70.0, 50 * 60.0)]
+)
+def test_what_is_due_waits_for_the_next_hour_at_most(minutes: float, left_s: float) -> None:
+    began = START.astimezone().replace(minute=0)
+    now = began + timedelta(minutes=minutes)
+    assert due_in_s(TERMS, began, now) == pytest.approx(left_s)
+
+
+def test_a_study_without_control_windows_is_remembered_as_long_as_any() -> None:
+    clock = ControlClock()
+    held = study(Phase.HOLDING, plan=Plan.single(setting(600)))
+    assert clock.last(held, 0, list, lambda: START) is None
+    assert clock.due_in_s(held.id, START) == float("inf")
 
 
 @pytest.mark.parametrize("step", [timedelta(days=-365), timedelta(days=365)])
