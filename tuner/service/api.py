@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -30,7 +30,7 @@ from tuner.service.feed import Feed
 from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import Gate, problem, refused
 from tuner.service.operations import Operations
-from tuner.service.waiting import Waiting
+from tuner.service.waiting import LongPoll, Waiting, Wish, ask_again
 from tuner.service.watchdog import Readiness
 from tuner.wire import (
     PROTOCOL,
@@ -109,9 +109,10 @@ def create_app(
     _install_errors(app)
     access = operations.access.remember()
     app.add_middleware(Gate, access=access, token=token, hosts=hosts, client_certs=client_certs)
+    app.add_middleware(LongPoll, waiting=waiting)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
-    app.include_router(_agent_routes(operations, access, waiting), prefix="/v1", tags=["agents"])
+    app.include_router(_agent_routes(operations, access), prefix="/v1", tags=["agents"])
     for router, tag in (
         (_study_routes(operations), "studies"),
         (_result_routes(operations), "questions"),
@@ -173,7 +174,7 @@ def _spoken(message: Message) -> None:
     check_protocol(message.protocol)
 
 
-def _agent_routes(operations: Operations, access: Access, waiting: Waiting) -> APIRouter:
+def _agent_routes(operations: Operations, access: Access) -> APIRouter:
     router = APIRouter()
     loop = operations.loop
 
@@ -186,21 +187,17 @@ def _agent_routes(operations: Operations, access: Access, waiting: Waiting) -> A
         return _one(loop.register(access.claimed(caller, message.device)))
 
     @router.post("/devices/{device}/next", response_model=Order)
-    async def order(device: str, message: Poll, request: Request, caller: AgentCaller) -> Response:
+    def order(device: str, message: Poll, request: Request, caller: AgentCaller) -> Response:
         """Ask what to do now; wait for news as long as the caller likes."""
         _spoken(message)
-        await run_in_threadpool(access.require_own, caller, device)
-        deadline = asyncio.get_running_loop().time() + message.wait_s
-        while True:
-            mark = loop.news.mark(device)
-            answer = await run_in_threadpool(loop.order, device, message)
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0.0 or waiting.over or _is_news(answer, message):
-                return _one(answer)
-            seconds = min(left, LOOK_AGAIN_S) if isinstance(answer, Idle) else left
-            if not await waiting.for_news(request, device, mark, seconds):
-                loop.presence.hung_up(device)  # nobody would get a trial we hand out now
-                return _one(Idle(why="the caller is gone"))
+        access.require_own(caller, device)
+        mark = loop.news.mark(device)
+        answer = loop.order(device, message)
+        if message.wait_s > 0.0 and not _is_news(answer, message):
+            look_again_s = LOOK_AGAIN_S if isinstance(answer, Idle) else message.wait_s
+            gone = partial(loop.presence.hung_up, device)
+            ask_again(request, Wish(device, mark, message.wait_s, look_again_s, gone))
+        return _one(answer)
 
     @router.post("/trials/renew", response_model=Registered)
     def renew(message: Renewal, caller: AgentCaller) -> Response:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
 
 import pytest
-from fastapi import Request
+from fastapi import Request, Response
+from starlette.types import Message, Receive, Scope, Send
 
 from db.memory.store import MemoryTrials
 from tests.builders import policies, setting, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Constraint, NotFound, Outcome, Phase, Plan, TrialState
 from tuner.service.operations import Operations
-from tuner.service.waiting import Waiting
+from tuner.service.waiting import LongPoll, Waiting, Wish, ask_again
 from tuner.study.loop import MOST_TRUSTED_S, Loop
 from tuner.study.news import News
 from tuner.wire import Change, HoldOrder, Idle, Release
@@ -127,41 +127,99 @@ def test_a_trial_of_another_process_is_heeded_at_once(world: World) -> None:
 
 
 class Caller:
-    """A request whose caller hangs up when it is told to."""
+    """Who asks: what it sends, when it hangs up, and what it was answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: bytes = b"", parts: int = 1) -> None:
         self.gone = asyncio.Event()
+        self.answered: list[Message] = []
+        size = max(1, -(-len(body) // parts))
+        chunks = [body[n : n + size] for n in range(0, len(body), size)] or [b""]
+        more = [n < len(chunks) for n in range(1, len(chunks) + 1)]
+        self._sent = [
+            {"type": "http.request", "body": c, "more_body": m}
+            for c, m in zip(chunks, more, strict=True)
+        ]
 
-    async def receive(self) -> dict[str, str]:
+    async def receive(self) -> Message:
+        if self._sent:
+            return self._sent.pop(0)
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
-
-async def waited(does: Callable[[Caller, News], object], seconds: float = 60.0) -> bool:
-    """Return whether a caller still waits after what is done shortly after it began."""
-    news, caller = News(), Caller()
-    request = cast("Request", caller)
-    waiting = Waiting(news, lambda: False)
-    asyncio.get_running_loop().call_later(0.05, does, caller, news)
-    return await asyncio.wait_for(waiting.for_news(request, "a", news.mark("a"), seconds), 30.0)
+    async def send(self, message: Message) -> None:
+        self.answered.append(message)
 
 
-def test_who_waits_goes_on_at_news_or_when_its_time_is_over() -> None:
-    assert asyncio.run(waited(lambda _, news: news.tell(["a"])))
-    assert asyncio.run(waited(lambda _, news: news.tell(["b"]), 0.2))
+class Application:
+    """An application that answers how often it was asked, and wishes to be asked again."""
+
+    def __init__(self, news: News, wait_s: float, look_again_s: float, times: int) -> None:
+        self.news, self.bodies, self.hung_up = news, list[bytes](), 0
+        self._wait_s, self._look_again_s, self._times = wait_s, look_again_s, times
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        mark = self.news.mark("a")
+        self.bodies.append(await request.body())
+        if len(self.bodies) < self._times:
+            wish = Wish("a", mark, self._wait_s, self._look_again_s, self._gone)
+            ask_again(request, wish)
+        await Response(str(len(self.bodies)))(scope, receive, send)
+
+    def _gone(self) -> None:
+        self.hung_up += 1
 
 
-def test_who_hangs_up_is_noticed_at_once() -> None:
-    assert not asyncio.run(waited(lambda caller, _: caller.gone.set()))
+def asked(
+    does: Callable[[Caller, News], object] = lambda *_: None,
+    *,
+    wait_s: float = 60.0,
+    look_again_s: float = 60.0,
+    times: int = 2,
+    leaving: Callable[[], bool] = lambda: False,
+    body: bytes = b"poll",
+) -> tuple[Application, str]:
+    """Return an application and what its caller got; something is done shortly after it began."""
 
-
-def test_the_servers_end_wakes_everybody() -> None:
-    async def play() -> tuple[bool, bool]:
-        news, leaving = News(), asyncio.Event()
-        waiting = Waiting(news, leaving.is_set)
+    async def play() -> tuple[Application, str]:
+        news, caller = News(), Caller(body, parts=3)
+        app, waiting = Application(news, wait_s, look_again_s, times), Waiting(news, leaving)
         async with waiting.watch():
-            asyncio.get_running_loop().call_later(0.05, leaving.set)
-            request = cast("Request", Caller())
-            return await waiting.for_news(request, "a", news.mark("a"), 60.0), waiting.over
+            asyncio.get_running_loop().call_later(0.05, does, caller, news)
+            scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "state": {}}
+            poll = LongPoll(app, waiting)(scope, caller.receive, caller.send)
+            await asyncio.wait_for(poll, 30.0)
+        return app, b"".join(m.get("body", b"") for m in caller.answered).decode()
 
-    assert asyncio.run(asyncio.wait_for(play(), 30.0)) == (True, True)
+    return asyncio.run(play())
+
+
+def test_who_waits_is_answered_anew_at_news_of_its_own() -> None:
+    app, answer = asked(lambda _, news: news.tell(["b", "a"]))
+    assert (answer, app.bodies) == ("2", [b"poll", b"poll"])
+
+
+def test_who_waits_is_looked_at_again_now_and_then() -> None:
+    app, answer = asked(look_again_s=0.02, times=4)
+    assert (answer, len(app.bodies)) == ("4", 4)
+
+
+def test_when_its_time_is_over_it_gets_the_answer_there_was() -> None:
+    app, answer = asked(lambda _, news: news.tell(["b"]), wait_s=0.3)
+    assert (answer, len(app.bodies)) == ("1", 1)
+
+
+def test_who_hangs_up_is_noticed_and_not_asked_for_again() -> None:
+    app, answer = asked(lambda caller, _: caller.gone.set())
+    assert (answer, len(app.bodies), app.hung_up) == ("", 1, 1)
+
+
+def test_the_servers_end_answers_everybody() -> None:
+    ends: list[bool] = []
+    app, answer = asked(lambda *_: ends.append(True), leaving=lambda: bool(ends))
+    assert (answer, len(app.bodies)) == ("1", 1)
+
+
+def test_who_does_not_wish_to_wait_is_answered_as_ever() -> None:
+    app, answer = asked(times=1, body=b"")
+    assert (answer, app.bodies) == ("1", [b""])
