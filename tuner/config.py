@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner import toml
 from tuner.core import ALL_DAY, ConfigError, InvalidInput, parse_hours
+from tuner.destinations import Email, Webhook, read_email, read_webhooks
 from tuner.tls import ServerTls
 
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
@@ -24,7 +25,8 @@ class TunerConfig:
     never limited, but its control windows are. `keep_days` is how long observations and events are
     kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own
     ones for loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority
-    of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS.
+    of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and
+    `email` are told of events.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
@@ -41,6 +43,8 @@ class TunerConfig:
     tls_key: Path | None = None
     client_ca: Path | None = None
     behind_proxy: bool = False
+    webhooks: tuple[Webhook, ...] = ()
+    email: Email | None = None
 
     def __post_init__(self) -> None:
         ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.client_ca)
@@ -110,6 +114,8 @@ FILE_KEYS = {
     "tls_key": str,
     "client_ca": str,
     "behind_proxy": bool,
+    "webhook": list,
+    "email": dict,
 }
 MADE_INTO = {
     "names": tuple,
@@ -132,7 +138,9 @@ def load_tuner_config(path: Path) -> TunerConfig:
     table = toml.read(path, FILE_KEYS)
     for key in MADE_INTO.keys() & table.keys():
         table[key] = MADE_INTO[key](table[key])
-    config = TunerConfig(**table)
+    webhooks = read_webhooks(str(path), table.pop("webhook", []))
+    email = read_email(str(path), table.pop("email")) if "email" in table else None
+    config = TunerConfig(**table, webhooks=webhooks, email=email)
     if holds_password(config.db) and path.stat().st_mode & 0o007:
         raise ConfigError(
             f"{path} holds the database's password and others may open it",

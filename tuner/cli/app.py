@@ -23,6 +23,7 @@ from tuner.cli import (
     events,
     finetune,
     history,
+    notification,
     packrat,
     run,
     speculation,
@@ -63,6 +64,7 @@ app.add_typer(device.commands, name="device")
 app.add_typer(token.commands, name="token")
 app.command("events")(events.events)
 app.command("audit")(events.audit)
+app.add_typer(notification.commands, name="notification")
 app.command("stop-all")(stop_all.stop_all)
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")

@@ -29,6 +29,7 @@ from tuner.core.decisions import (
 )
 from tuner.core.devices import (
     Applied,
+    Delivery,
     Device,
     Event,
     FleetStop,
@@ -122,6 +123,7 @@ from tuner.core.ports import (
     Audit,
     Bus,
     Clock,
+    Deliveries,
     Devices,
     Events,
     Leases,
@@ -243,6 +245,8 @@ __all__ = [
     "ConstraintSyntax",
     "Context",
     "Cost",
+    "Deliveries",
+    "Delivery",
     "Device",
     "DeviceBusy",
     "DeviceLost",

@@ -34,6 +34,11 @@ from tuner.study.presence import KEEP_S
 
 log = logging.getLogger(__name__)
 
+SILENT = "it is not heard of any more; see whether its agent and its host run"
+LOOKED_AT = 10_000
+"""So many of the latest events are asked at the start which devices were known to be away."""
+AUDIT_DAYS = 400
+"""The audit log is kept for a year at least."""
 PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
@@ -61,19 +66,31 @@ class Maintenance:
                 continue
             with self.loop.lock(study.id):  # judged without it: its agents need not wait for that
                 if self.loop.store.studies.get(study.id).revision == study.revision:
+                    self.loop.note("drift", why, study.id)
                     self.loop.start_over(study, why)
 
     def keep_seen(self) -> None:
         """Store when devices were last heard of."""
         self.loop.presence.keep()
 
+    def watch_silence(self) -> None:
+        """Note devices that fell silent, and those that are heard of again."""
+        for device, online in self.loop.presence.turned(self.loop.store.studies.of):
+            kind, text = ("online", "it is heard of again") if online else ("offline", SILENT)
+            self.loop.note(kind, text, device=device)
+
     def prune(self) -> None:
         """Delete observations and events that are older than `keep_days`; say how many.
 
-        The oldest day of each at most: a clock that runs far ahead for an hour must not take all.
+        The oldest day of each at most: a clock that runs far ahead for an hour must not take all. Events
+        that a destination has still to be told of stay.
         """
         before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
-        gone = _shorten(store.observations, before), _shorten(store.events, before)
+        store.audit.prune(self.loop.now() - timedelta(days=max(self.keep_days, AUDIT_DAYS)))
+        told = min((d.event for d in store.deliveries.list()), default=store.events.newest())
+        untold = next(iter(store.events.after(told, 1)), None)
+        of_events = before if untold is None else min(before, untold.at)
+        gone = _shorten(store.observations, before), _shorten(store.events, of_events)
         if any(gone):
             text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
             self.loop.note("pruned", text)
@@ -126,13 +143,23 @@ def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[MetricSample]) -
     return None if why is None else f"{why} while {render_setting(row.setting)} was held"
 
 
+def expect(loop: Loop) -> None:
+    """Wait for the devices there were; which of them were away the log says."""
+    events = loop.store.events.list(last=LOOKED_AT)
+    latest = {e.device: e.kind for e in events if e.kind in ("offline", "online")}
+    devices = [device.id for device in loop.store.devices.list()]
+    loop.presence.expect(devices, (d for d in devices if latest.get(d) == "offline"))
+
+
 def start(maintenance: Maintenance) -> BackgroundScheduler:
     """Start the maintenance in the background and return the scheduler, to be shut down at the end."""
+    expect(maintenance.loop)
     scheduler = BackgroundScheduler(timezone="UTC")
     plan: list[tuple[Callable[[], None], int]] = [
         (maintenance.reap, 10),
         (maintenance.watch_drift, 60),
         (maintenance.keep_seen, round(KEEP_S)),
+        (maintenance.watch_silence, 10),
         (maintenance.prune, 3600),
         (malloc.trim, 60),
     ]

@@ -98,6 +98,20 @@ ALTER SEQUENCE public.audit_id_seq OWNED BY public.audit.id;
 
 
 --
+-- Name: deliveries; Type: TABLE; Schema: public; Owner: -
+--
+
+CREATE TABLE public.deliveries (
+    destination character varying NOT NULL,
+    event bigint NOT NULL,
+    attempts bigint NOT NULL,
+    next_at timestamp with time zone,
+    why character varying NOT NULL,
+    given_up bigint NOT NULL
+);
+
+
+--
 -- Name: devices; Type: TABLE; Schema: public; Owner: -
 --
 
@@ -562,6 +576,14 @@ COPY public.audit (id, at, who, role, address, method, path, status) FROM stdin;
 
 
 --
+-- Data for Name: deliveries; Type: TABLE DATA; Schema: public; Owner: -
+--
+
+COPY public.deliveries (destination, event, attempts, next_at, why, given_up) FROM stdin;
+\.
+
+
+--
 -- Data for Name: devices; Type: TABLE DATA; Schema: public; Owner: -
 --
 
@@ -967,6 +989,14 @@ ALTER TABLE ONLY public.applied_settings
 
 ALTER TABLE ONLY public.audit
     ADD CONSTRAINT pk_audit PRIMARY KEY (id);
+
+
+--
+-- Name: deliveries pk_deliveries; Type: CONSTRAINT; Schema: public; Owner: -
+--
+
+ALTER TABLE ONLY public.deliveries
+    ADD CONSTRAINT pk_deliveries PRIMARY KEY (destination);
 
 
 --

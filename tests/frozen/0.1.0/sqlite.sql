@@ -28,6 +28,15 @@ CREATE TABLE audit (
 	status BIGINT NOT NULL, 
 	CONSTRAINT pk_audit PRIMARY KEY (id)
 );
+CREATE TABLE deliveries (
+	destination VARCHAR NOT NULL, 
+	event BIGINT NOT NULL, 
+	attempts BIGINT NOT NULL, 
+	next_at DATETIME, 
+	why VARCHAR NOT NULL, 
+	given_up BIGINT NOT NULL, 
+	CONSTRAINT pk_deliveries PRIMARY KEY (destination)
+);
 CREATE TABLE devices (
 	id VARCHAR NOT NULL, 
 	kind VARCHAR NOT NULL, 

@@ -13,6 +13,7 @@ from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
     Bill,
     Estimate,
+    Event,
     FleetStop,
     Outcome,
     Phase,
@@ -23,6 +24,7 @@ from tuner.core import (
     Trial,
     TrialState,
 )
+from tuner.service.notifications import Subject, subject_of
 from tuner.service.operations import Operations
 from tuner.service.schedule import Maintenance
 from tuner.study.control import (
@@ -436,3 +438,7 @@ def test_a_limit_that_is_still_kept_asks_nothing_of_an_estimate_without_bounds()
     seen = trial(3, setting(), window(extra={"latency_p99_ms": unbounded}), phase=Phase.HOLDING)
     held = study(Phase.HOLDING, terms=TERMS, plan=Plan.single(setting(600)), phase_since=3)
     assert last_control(held, [*base, seen], START) == seen.started_at
+
+
+def test_people_who_are_told_of_drift_are_told_of_the_baselines() -> None:
+    assert subject_of(Event(at=START, kind="baseline drifted", text="")) is Subject.DRIFT

@@ -12,7 +12,7 @@ from tests.builders import START, Time, applied, device, policies, setting, stud
 from tuner.cli.standing import standing
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
 from tuner.service.operations import Operations
-from tuner.service.schedule import Maintenance
+from tuner.service.schedule import Maintenance, expect
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
 from tuner.wire import LONGEST_POLL_S, Assignment, Change, Poll, Renewal
@@ -155,3 +155,38 @@ def test_only_what_is_offline_and_in_no_study_is_forgotten(office: Office) -> No
         office.poll()
     office.loop.register(device())
     assert office.online(), "an agent that comes back registers it anew"
+
+
+def test_a_device_that_falls_silent_and_comes_back_is_noted_once_each(office: Office) -> None:
+    maintenance = Maintenance(office.loop, keep_days=1)
+
+    def noted() -> list[str]:
+        maintenance.watch_silence()
+        kinds = [e.kind for e in office.verbs.events(device="sim")]
+        return [kind for kind in kinds if kind in ("offline", "online")]
+
+    office.poll(wait_s=60.0)
+    office.passes(60.0 + office.loop.lease_s)
+    assert noted() == []
+    office.passes(1.0)
+    assert noted() == noted() == ["offline"]
+    office.poll()
+    assert noted() == noted() == ["offline", "online"]
+
+
+def test_a_tuner_that_starts_waits_for_the_devices_there_were_and_repeats_nothing(
+    office: Office,
+) -> None:
+    office.loop.register(device("other"))
+    before = Maintenance(office.loop, keep_days=1)
+    office.passes(3600.0)
+    before.watch_silence()
+    office.loop.register(device("third"))
+    again = Maintenance(office.another(), keep_days=1)
+    expect(again.loop)
+    again.watch_silence()
+    office.passes(LONGEST_POLL_S + again.loop.lease_s + 1.0)
+    again.watch_silence()
+    again.watch_silence()
+    silent = [e.device for e in office.store.events.list() if e.kind == "offline"]
+    assert sorted(silent[:2]) == ["other", "sim"] and silent[2:] == ["third"]
