@@ -5,11 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from tuner import toml
-from tuner.core import ConfigError
+from tuner.core import ALL_DAY, ConfigError, InvalidInput, parse_hours
 from tuner.destinations import Email, Webhook, read_email, read_webhooks
 from tuner.tls import ServerTls
 
@@ -23,10 +22,11 @@ class TunerConfig:
     """Everything the tuner can be told, with its defaults.
 
     `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
-    never limited. `keep_days` is how long observations and events are kept; trials are never pruned.
-    `names` are the host names it answers to, besides this machine's own ones for loopback. `tls_cert`,
-    `tls_key` and `client_ca` are its certificate, key, and the authority of agents' certificates;
-    `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and `email` are told of events.
+    never limited, but its control windows are. `keep_days` is how long observations and events are
+    kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own
+    ones for loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority
+    of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and
+    `email` are told of events.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
@@ -37,7 +37,7 @@ class TunerConfig:
     port_file: Path | None = None
     lease_s: float = 30.0
     abandon_s: float = 900.0
-    tuning_hours: str = "0-24"
+    tuning_hours: str = ALL_DAY
     keep_days: int = 90
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -58,7 +58,10 @@ class TunerConfig:
                     f"names cannot hold {name!r}",
                     hint='write host names alone, without scheme and port: ["tuner.example.org"]',
                 )
-        parse_hours(self.tuning_hours)
+        try:
+            parse_hours(self.tuning_hours, "tuning_hours")
+        except InvalidInput as error:
+            raise ConfigError(error.message, hint=error.hint) from None
 
     @property
     def tls(self) -> ServerTls:
@@ -89,28 +92,6 @@ class TunerConfig:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
-
-
-def parse_hours(text: str) -> tuple[int, int]:
-    """Read `HH-HH`.
-
-    Raises:
-        ConfigError: it is anything else.
-    """
-    first, dash, last = text.partition("-")
-    if not (dash and first.strip().isdigit() and last.strip().isdigit()):
-        raise ConfigError(f"tuning_hours cannot be {text!r}", hint='write it like "22-6"')
-    start, end = int(first), int(last)
-    if not (0 <= start <= 23 and 0 <= end <= 24) or start == end:
-        raise ConfigError(f"tuning_hours cannot be {text!r}", hint='write it like "22-6"')
-    return start, end
-
-
-def within_hours(text: str, at: datetime) -> bool:
-    """Return whether a time, in the machine's own zone, lies in the hours."""
-    start, end = parse_hours(text)
-    hour = at.astimezone().hour
-    return start <= hour < end if start < end else hour >= start or hour < end
 
 
 def holds_password(url: str) -> bool:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner import files, malloc
-from tuner.config import TunerConfig, within_hours
-from tuner.core import ConfigError, StoreError
+from tuner.config import TunerConfig
+from tuner.core import ConfigError, StoreError, within_hours
 
 if TYPE_CHECKING:
     from tuner.core import Store

@@ -7,7 +7,14 @@ from tuner.core.access import (
     Caller,
     digest_of,
 )
+from tuner.core.baselines import (
+    FIRST,
+    BaselineCourse,
+    BaselinePart,
+    BaselineShift,
+)
 from tuner.core.bill import (
+    FRESH,
     GAP_S,
     Bill,
     draw_up,
@@ -69,6 +76,11 @@ from tuner.core.goals import (
     limits,
     refuse_contradiction,
     worst,
+)
+from tuner.core.hours import (
+    ALL_DAY,
+    parse_hours,
+    within_hours,
 )
 from tuner.core.knobs import (
     Cost,
@@ -188,14 +200,22 @@ from tuner.errors import (
 
 __all__ = [
     "ACTIVE",
+    "ALL_DAY",
     "AccessRole",
     "AccessToken",
     "ActuationError",
     "Actuator",
     "Applied",
+    "BaselineCourse",
+    "BaselinePart",
+    "BaselineShift",
     "Audit",
     "AuditEntry",
     "Bill",
+    "FIRST",
+    "FRESH",
+    "parse_hours",
+    "within_hours",
     "Bus",
     "Caller",
     "Candidate",

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from tuner.core.errors import IllegalTransition
 from tuner.core.goals import Constraint, Objective
+from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
 from tuner.core.plans import Plan, Signal
 from tuner.core.quantities import Quantities
@@ -35,6 +36,10 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
 }
 """Every edge there is. BASELINE follows a changed driver, workload or rate band; TUNING follows
 HOLDING on drift or a changed constraint."""
+
+
+MOST_CONTROL = 0.2
+"""More control windows would cost more of what a hold saves than they are worth: our choice."""
 
 
 class Safety(StrEnum):
@@ -67,10 +72,13 @@ class Terms:
 
     `trials` counts suggestions, not baseline or confirming windows; it ends no continuous
     study. A window lasts `window_s` and is extended up to `max_window_s` while a tail is not yet
-    bounded. `valid_for_s` is how long a hold stands without the tuner's word.
+    bounded. `valid_for_s` is how long a hold stands without the tuner's word. While a plan is held
+    `control_share` of the windows measure the baseline again, within `control_hours` (`HH-HH`, in the
+    tuner's time); 0: none.
 
     Raises:
-        InvalidInput: a count or a length that is not positive and finite, or a window over its maximum.
+        InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
+            share outside 0 … 0.2, or hours that cannot be read.
     """
 
     trials: int = 20
@@ -81,6 +89,8 @@ class Terms:
     allow_restart: bool = True
     safety: Safety = Safety.BALANCED
     mode: Mode = Mode.SEARCH
+    control_share: float = 0.0
+    control_hours: str = ALL_DAY
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -94,6 +104,12 @@ class Terms:
                 f"the longest window ({self.max_window_s} s) is shorter than the window "
                 f"({self.window_s} s)"
             )
+        if not 0.0 <= self.control_share <= MOST_CONTROL:
+            raise InvalidInput(
+                f"control_share cannot be {self.control_share:g}",
+                hint=f"give 0 (none) to {MOST_CONTROL:g} of the held windows; 0.02 is one in 50",
+            )
+        parse_hours(self.control_hours, "control_hours")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ class Subject(StrEnum):
 
 
 BY_KIND = {
+    "baseline drifted": Subject.DRIFT,
     "drift": Subject.DRIFT,
     "hold ended": Subject.RESTORE,
     "paused": Subject.RESTORE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,8 +12,6 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from tuner import malloc
 from tuner.core import (
     ANYWHERE,
-    Z95,
-    Estimate,
     Events,
     MetricSample,
     Observations,
@@ -31,6 +28,7 @@ from tuner.core import (
     setting_key,
 )
 from tuner.study.confirm import asked, duel
+from tuner.study.drift import drift
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
 
@@ -41,16 +39,10 @@ LOOKED_AT = 10_000
 """So many of the latest events are asked at the start which devices were known to be away."""
 AUDIT_DAYS = 400
 """The audit log is kept for a year at least."""
-SLACK_SD = 0.5
-ALARM_SD = 12.0
-"""CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
-a steady process of one window a minute reaches by chance about once in months, not hours."""
 PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
 """So many of a hold's latest windows are looked at."""
-LEAST_RELATIVE_SD = 0.02
-"""No window is trusted to better than 2 %: without this a quiet meter alarms on nothing."""
 
 
 @dataclass(frozen=True)
@@ -149,28 +141,6 @@ def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[MetricSample]) -
     like = [w for w in held if (is_at(w.context, at) if at else comparable(w.context, present))]
     why = drift(study.objective.metric, expected, like)
     return None if why is None else f"{why} while {render_setting(row.setting)} was held"
-
-
-def drift(metric: str, expected: Estimate, windows: Sequence[MetricSample]) -> str | None:
-    """Return in words how a metric has drifted from what was expected, None where it has not.
-
-    A two-sided CUSUM over log-ratio residuals in units of a window's uncertainty. What is expected
-    may itself be off, for all windows alike: a shift within its 95 % bounds is no drift.
-    """
-    up = down = 0.0
-    if expected.mean <= 0.0:
-        return None
-    blind = Z95 * expected.stderr / expected.mean
-    for window in windows:
-        if window.mean <= 0.0:
-            continue
-        sd = max(window.stderr / window.mean, LEAST_RELATIVE_SD)
-        shift = math.log(window.mean / expected.mean)
-        up = max(0.0, up + (shift - blind) / sd - SLACK_SD)
-        down = max(0.0, down - (shift + blind) / sd - SLACK_SD)
-        if max(up, down) > ALARM_SD:
-            return f"{metric} has drifted from {expected.mean:.4g} to {window.mean:.4g}"
-    return None
 
 
 def expect(loop: Loop) -> None:

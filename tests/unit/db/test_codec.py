@@ -110,6 +110,8 @@ TERMS = st.builds(
     allow_restart=st.booleans(),
     safety=st.sampled_from(Safety),
     mode=st.sampled_from(Mode),
+    control_share=st.floats(0.0, 0.2),
+    control_hours=st.sampled_from(["0-24", "22-6"]),
 )
 
 

@@ -153,9 +153,13 @@ def test_a_study_needs_distinct_devices() -> None:
         {"max_window_s": math.inf},
         {"window_s": 10.0, "max_window_s": 5.0},
         {"valid_for_s": -1.0},
+        {"control_share": -0.01},
+        {"control_share": 0.21},
+        {"control_share": math.nan},
+        {"control_hours": "at night"},
     ],
 )
-def test_terms_must_be_possible(terms: dict[str, float]) -> None:
+def test_terms_must_be_possible(terms: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Terms(**terms)  # type: ignore[arg-type]
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from db.memory.store import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, study
 from tuner.core import (
+    Level,
     Outcome,
     Phase,
     Setting,
     Study,
+    Terms,
 )
 from tuner.study.loop import Loop
 from tuner.wire import (
@@ -50,10 +52,11 @@ class World:
         """How long a trial waits for its agent, and a little more."""
         return self.loop.lease_s + self.loop.abandon_s + 20.0
 
-    def start(self, *names: str) -> Study:
+    def start(self, *names: str, terms: Terms | None = None) -> Study:
         for name in names or ("sim",):
             self.loop.register(device(name))
         fresh = study(Phase.BASELINE, devices=names or ("sim",))
+        fresh = fresh if terms is None else replace(fresh, terms=terms)
         self.store.studies.add(fresh, "test", "created")
         return fresh
 
@@ -62,6 +65,14 @@ class World:
     ) -> object:
         poll = Poll(agent=agent, applied=applied(name), holding=holding, unable=unable)
         return self.loop.order(name, poll)
+
+    def ask_holding(self, hold: HoldOrder, agent: str = "host/1", unable: str = "") -> object:
+        """Ask as an agent does that has a hold in force."""
+        found = applied("sim", Level.HOLD, hold.plan.rows[-1].setting)
+        poll = Poll(
+            agent=agent, applied=found, holding=hold.study, revision=hold.revision, unable=unable
+        )
+        return self.loop.order("sim", poll)
 
     def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
         order = self.ask(name, agent)
