@@ -194,6 +194,7 @@ def _agent_routes(operations: Operations, access: Access) -> APIRouter:
         mark = loop.news.mark(device)
         answer = loop.order(device, message)
         if message.wait_s > 0.0 and not _is_news(answer, message):
+            loop.presence.note_contact(device, message.wait_s)
             look_again_s = LOOK_AGAIN_S if isinstance(answer, Idle) else message.wait_s
             gone = partial(loop.presence.hung_up, device)
             ask_again(request, Recall(device, mark, message.wait_s, look_again_s, gone))

@@ -58,7 +58,7 @@ class Presence:
         if agent not in met:
             met.append(agent)
             del met[:-MOST_MET]
-        self.note_contact(device, poll.wait_s)
+        self.note_contact(device)
         before = self._unable.get(device, "")
         self._unable[device] = poll.unable
         return "" if poll.unable == before else poll.unable or "it takes orders again"

@@ -38,9 +38,12 @@ class Office:
         self.wall.at += timedelta(seconds=seconds)
         self.boot.at += timedelta(seconds=seconds)
 
-    def poll(self, unable: str = "", wait_s: float = 0.0) -> object:
-        asked = Poll(agent="host/1", applied=applied(), unable=unable, wait_s=wait_s)
-        return self.loop.order("sim", asked)
+    def poll(self, unable: str = "") -> object:
+        return self.loop.order("sim", Poll(agent="host/1", applied=applied(), unable=unable))
+
+    def waits(self) -> None:
+        self.poll()
+        self.loop.presence.note_contact("sim", LONGEST_POLL_S)
 
     def online(self, verbs: Operations | None = None) -> bool:
         (view,) = (verbs or self.verbs).devices()
@@ -129,12 +132,16 @@ def test_another_process_knows_what_was_stored_and_polls_store_nothing(
 
 
 def test_who_waits_for_an_answer_is_online_until_it_hangs_up(office: Office) -> None:
-    office.poll(wait_s=60.0)
+    office.waits()
     office.passes(60.0 + office.loop.lease_s)
     assert office.online(), "it waited for a minute, and silence counts from there"
     office.passes(1.0)
     assert not office.online()
-    office.poll(wait_s=60.0)
+    office.waits()
+    office.poll()
+    office.passes(office.loop.lease_s + 1.0)
+    assert not office.online(), "it was answered, and has said nothing since"
+    office.waits()
     office.loop.presence.hung_up("sim")
     office.passes(office.loop.lease_s + 1.0)
     assert not office.online()
@@ -165,7 +172,7 @@ def test_a_device_that_falls_silent_and_comes_back_is_noted_once_each(office: Of
         kinds = [e.kind for e in office.verbs.events(device="sim")]
         return [kind for kind in kinds if kind in ("offline", "online")]
 
-    office.poll(wait_s=60.0)
+    office.waits()
     office.passes(60.0 + office.loop.lease_s)
     assert noted() == []
     office.passes(1.0)
