@@ -300,10 +300,14 @@ class StubTuner:
         return [message for path, message in self.heard if path.endswith(end)]
 
     def _next(self, message: dict[str, Any]) -> httpx.Response:
-        if self.orders:
-            return _json(self.orders.pop(0).model_dump_json())
-        self.time.sleep(message["wait_s"])
-        return _json(Idle(why="nothing to do").model_dump_json())
+        if not self.orders:
+            self.await_orders(message["wait_s"])
+        order = self.orders.pop(0) if self.orders else Idle(why="nothing to do")
+        return _json(order.model_dump_json())
+
+    def await_orders(self, wait_s: float) -> None:
+        """Hold a long poll that finds nothing to do."""
+        self.time.sleep(wait_s)
 
 
 def refusal(status: int, code: str, message: str = "no") -> httpx.Response:

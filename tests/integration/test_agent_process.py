@@ -22,25 +22,27 @@ from tests.builders import Time
 from tests.fakes import StubTuner
 from tests.integration.stage import Stage, stage
 from tuner.core import Phase, Plan, Setting
-from tuner.wire import Assignment, HoldOrder, Release
+from tuner.wire import Assignment, HoldOrder, Idle, Release
 
 HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
 SLOW: Setting = {"gpu.clock_mhz": 510, "gpu.power_limit_w": 100, "batch_size": 32}
 ORIGINAL: Setting = {"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400, "batch_size": 16}
 
 
-class RealTime(Time):
-    """A long poll really waits, so that the agent is seen as it is in production."""
+class WaitingTuner(StubTuner):
+    """A long poll really waits, until there is an order, as a real tuner's does."""
 
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def await_orders(self, wait_s: float) -> None:
+        until = time.monotonic() + wait_s
+        while not self.orders and time.monotonic() < until:
+            time.sleep(0.02)
 
 
 class Site:
     """A stub tuner on a port, and agents started against it."""
 
     def __init__(self, folder: Path) -> None:
-        self.tuner = StubTuner(RealTime())
+        self.tuner = WaitingTuner(Time())
         self.folder = folder
         (folder / "token").write_text("secret")
         self.agents: list[subprocess.Popen[bytes]] = []
@@ -266,6 +268,7 @@ def test_a_full_disk_pins_no_device_at_its_hold_and_loses_no_word(
     site.wait(lambda: [m for m in site.told("/holds/report") if m["ended"] == "enough"])
     assert list((site.folder / "s" / "journal").glob("*.journal")) == []
     agent.rlimit(psutil.RLIMIT_FSIZE, room)
+    site.tuner.orders = [Idle(why="nothing to do")]  # a poll ends, and the agent looks around again
     (kept,) = (site.folder / "s" / "holds").glob("*.json")
     site.wait(lambda: json.loads(kept.read_text())["ended"] == "enough")
 
