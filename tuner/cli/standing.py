@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def standing(view: StudyView) -> str:
     """Return a study's phase, with whatever keeps it from being what it seems."""
-    parts = [f"{LIMIT_NOT_MET}: {_holding(view)}" if view.unmet is not None else str(view.phase)]
+    phase = "proposed: waits for an operator's yes" if view.phase is Phase.PROPOSED else view.phase
+    parts = [f"{LIMIT_NOT_MET}: {_holding(view)}" if view.unmet is not None else str(phase)]
     if view.stopped and view.phase is not Phase.STOPPED:
         parts.append("STOPPED by stop-all")
     if view.offline:

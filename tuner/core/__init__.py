@@ -149,6 +149,7 @@ from tuner.core.savings import (
 from tuner.core.studies import (
     ACTIVE,
     EDGES,
+    PLANNED,
     Mode,
     Revision,
     Safety,
@@ -263,6 +264,7 @@ __all__ = [
     "Outcome",
     "PRIOR_WINDOWS",
     "Part",
+    "PLANNED",
     "Past",
     "Phase",
     "Plan",

@@ -16,36 +16,39 @@ from tuner.core.quantities import Quantities
 from tuner.core.trials import Phase
 from tuner.errors import InvalidInput
 
-ACTIVE = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING, Phase.PAUSED})
+ACTIVE = frozenset(Phase) - {Phase.STOPPED}
 """Phases in which a study owns its devices."""
 
+PLANNED = frozenset({Phase.CONFIRMING, Phase.PROPOSED, Phase.HOLDING})
+"""Phases that a study is in for the sake of a plan."""
+
+_ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
+_FOUND = frozenset({Phase.PROPOSED, Phase.HOLDING})
+
 EDGES: Mapping[Phase, frozenset[Phase]] = {
-    Phase.BASELINE: frozenset({Phase.TUNING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}),
-    Phase.TUNING: frozenset(
-        {Phase.BASELINE, Phase.CONFIRMING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}
-    ),
-    Phase.CONFIRMING: frozenset(
-        {Phase.BASELINE, Phase.TUNING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}
-    ),
-    Phase.HOLDING: frozenset({Phase.BASELINE, Phase.TUNING, Phase.PAUSED, Phase.STOPPED}),
-    Phase.PAUSED: frozenset(
-        {Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING, Phase.STOPPED}
-    ),
+    Phase.BASELINE: _ALWAYS | _FOUND | {Phase.TUNING},
+    Phase.TUNING: _ALWAYS | _FOUND | {Phase.BASELINE, Phase.CONFIRMING},
+    Phase.CONFIRMING: _ALWAYS | _FOUND | {Phase.BASELINE, Phase.TUNING},
+    Phase.PROPOSED: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
+    Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING},
+    Phase.PAUSED: ACTIVE - {Phase.PAUSED} | {Phase.STOPPED},
     Phase.STOPPED: frozenset(),
 }
 """Every edge there is. BASELINE follows a changed driver, workload or rate band; TUNING follows
-HOLDING on drift or a changed constraint."""
+HOLDING on drift or a changed constraint. PROPOSED is of studies that only advise."""
 
 
 class Safety(StrEnum):
     """How carefully a search keeps away from the limits: what a trial over one is worth.
 
     STRICT tries only what very likely keeps every limit, and saves less. BALANCED goes near a limit
-    where that promises much. OFF knows no fear: limits bind what is deployed, not what is tried.
+    where that promises much. ADVISE searches like it and holds nothing before an operator's yes. OFF
+    knows no fear: limits bind what is deployed, not what is tried.
     """
 
     STRICT = "strict"
     BALANCED = "balanced"
+    ADVISE = "advise"
     OFF = "off"
 
 
@@ -70,7 +73,8 @@ class Terms:
     bounded. `valid_for_s` is how long a hold stands without the tuner's word.
 
     Raises:
-        InvalidInput: a count or a length that is not positive and finite, or a window over its maximum.
+        InvalidInput: a count or a length that is not positive and finite, a window over its maximum, or
+            a continuous study that is only to advise: its trials are what it does.
     """
 
     trials: int = 20
@@ -94,6 +98,11 @@ class Terms:
                 f"the longest window ({self.max_window_s} s) is shorter than the window "
                 f"({self.window_s} s)"
             )
+        if self.mode is Mode.CONTINUOUS and self.safety is Safety.ADVISE:
+            raise InvalidInput(
+                "a continuous study cannot only advise: every step of it is set",
+                hint="choose another safety, or the mode `search`",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +112,7 @@ class Study:
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
     without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
     resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
-    CONFIRMING, what has been proposed. `quantities` is what its devices declared of their metrics,
+    CONFIRMING and PROPOSED, what is to be. `quantities` is what its devices declared of their metrics,
     `signals` what they all can tell a plan to go by.
     """
 
@@ -129,7 +138,7 @@ class Study:
     def __post_init__(self) -> None:
         if not self.devices or len(set(self.devices)) != len(self.devices):
             raise InvalidInput("a study needs a non-empty set of devices")
-        if self.phase in (Phase.CONFIRMING, Phase.HOLDING) and self.plan is None:
+        if self.phase in PLANNED and self.plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {self.phase} without a plan")
         if (self.phase is Phase.PAUSED) != (self.paused_from is not None):
             raise IllegalTransition(
@@ -157,12 +166,18 @@ class Study:
         return self.plan if holding else None
 
     @property
+    def proposed(self) -> Plan | None:
+        """What waits for an operator's yes, also while the study is paused."""
+        waiting = Phase.PROPOSED in (self.phase, self.paused_from)
+        return self.plan if waiting else None
+
+    @property
     def active(self) -> bool:
         """Whether the study owns its devices."""
         return self.phase in ACTIVE
 
     def moved(self, phase: Phase, plan: Plan | None = None) -> Study:
-        """Return the study in another phase. CONFIRMING and HOLDING need a plan.
+        """Return the study in another phase. CONFIRMING, PROPOSED and HOLDING need a plan.
 
         Raises:
             IllegalTransition: there is no such edge, or the plan is missing.
@@ -171,7 +186,7 @@ class Study:
             if self.phase is Phase.STOPPED:
                 raise self._ended()
             raise IllegalTransition(f"study {self.id} cannot go from {self.phase} to {phase}")
-        planned = phase in (Phase.CONFIRMING, Phase.HOLDING)
+        planned = phase in PLANNED
         if planned and plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {phase} without a plan")
         pausing, stopping = phase is Phase.PAUSED, phase is Phase.STOPPED

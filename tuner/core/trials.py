@@ -47,6 +47,8 @@ class Phase(StrEnum):
     BASELINE = "baseline"
     TUNING = "tuning"
     CONFIRMING = "confirming"
+    PROPOSED = "proposed"
+    """Confirmed, and waiting for an operator's yes; nothing is held meanwhile."""
     HOLDING = "holding"
     PAUSED = "paused"
     STOPPED = "stopped"

@@ -44,7 +44,7 @@ from tuner.core import (
     refuse_negative,
     setting_key,
 )
-from tuner.study import assignments, lifecycle, moves
+from tuner.study import advice, assignments, lifecycle, moves
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
@@ -372,10 +372,20 @@ class Loop:
         if study.phase is Phase.PAUSED:
             fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
         elif study.phase is not Phase.BASELINE:
-            return self.move(fresh, Phase.BASELINE, why)
+            moved = self.move(fresh, Phase.BASELINE, why)
+            self.note_withdrawn(study, why)
+            return moved
         self.note("started over", why, study.id)
         fresh = replace(fresh, phase_since=fresh.since_trial)
-        return self.revise(fresh, TUNER, why)
+        stored = self.revise(fresh, TUNER, why)
+        self.note_withdrawn(study, why)
+        return stored
+
+    def note_withdrawn(self, study: Study, why: str) -> None:
+        """Say that what a study proposed until now, if anything, cannot be approved any more."""
+        if study.proposed is not None:
+            plan = advice.plan_in_words(study.proposed)
+            self.note("withdrawn", f"{plan} is proposed no more: {why}", study.id)
 
     def revise(self, study: Study, who: str, why: str) -> Study:
         """Store a study's next revision, and tell its devices."""
@@ -438,6 +448,8 @@ class Loop:
             return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
+        if study.phase is Phase.PROPOSED:
+            return Release(why=f"study {study.id} waits for an operator's yes")
         if poll.holding and assignments.outgrown(
             study, trials.list(study.id), poll.applied.setting
         ):

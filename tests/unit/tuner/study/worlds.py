@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from db.memory.store import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, study
@@ -50,10 +51,10 @@ class World:
         """How long a trial waits for its agent, and a little more."""
         return self.loop.lease_s + self.loop.abandon_s + 20.0
 
-    def start(self, *names: str) -> Study:
+    def start(self, *names: str, **changes: Any) -> Study:  # noqa: ANN401
         for name in names or ("sim",):
             self.loop.register(device(name))
-        fresh = study(Phase.BASELINE, devices=names or ("sim",))
+        fresh = study(Phase.BASELINE, devices=names or ("sim",), **changes)
         self.store.studies.add(fresh, "test", "created")
         return fresh
 
