@@ -64,6 +64,16 @@ def create(
         SafetyName,
         typer.Option(help="Safety margin to the limits; advise: balanced, held after your yes."),
     ] = "balanced",
+    canary: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            help="One of the devices: a plan is held on it first, alone, to be proven.",
+        ),
+    ] = "",
+    canary_windows: Annotated[
+        int, typer.Option(metavar="N", help="Held windows that have to prove it there.")
+    ] = 5,
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Do not change knobs that restart the workload.")
     ] = False,
@@ -97,6 +107,8 @@ def create(
                 allow_estimated=allow_estimated,
                 allow_restart=not no_restart,
                 safety=Safety(safety),
+                canary=canary,
+                canary_windows=canary_windows,
             ),
             choices=_choices(api, device, choose or []),
             who=getpass.getuser(),
@@ -345,6 +357,9 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
     if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
         name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
         facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
+    if view.terms.canary:
+        after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
+        facts.append(("canary", f"{view.terms.canary}; {after}"))
     if saved := gained(report):
         facts.append(("saving", saved.removeprefix("saves ")))
     if view.phase is Phase.PROPOSED:

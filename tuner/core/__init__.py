@@ -149,6 +149,7 @@ from tuner.core.savings import (
 from tuner.core.studies import (
     ACTIVE,
     EDGES,
+    HELD,
     PLANNED,
     Mode,
     Revision,
@@ -230,6 +231,7 @@ __all__ = [
     "Devices",
     "Done",
     "EDGES",
+    "HELD",
     "Estimate",
     "Event",
     "Events",

@@ -19,7 +19,10 @@ from tuner.errors import InvalidInput
 ACTIVE = frozenset(Phase) - {Phase.STOPPED}
 """Phases in which a study owns its devices."""
 
-PLANNED = frozenset({Phase.CONFIRMING, Phase.PROPOSED, Phase.HOLDING})
+HELD = frozenset({Phase.CANARY, Phase.HOLDING})
+"""Phases in which a plan is held, on one device or on all."""
+
+PLANNED = HELD | {Phase.CONFIRMING, Phase.PROPOSED}
 """Phases that a study is in for the sake of a plan."""
 
 _ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
@@ -28,14 +31,16 @@ _FOUND = frozenset({Phase.PROPOSED, Phase.HOLDING})
 EDGES: Mapping[Phase, frozenset[Phase]] = {
     Phase.BASELINE: _ALWAYS | _FOUND | {Phase.TUNING},
     Phase.TUNING: _ALWAYS | _FOUND | {Phase.BASELINE, Phase.CONFIRMING},
-    Phase.CONFIRMING: _ALWAYS | _FOUND | {Phase.BASELINE, Phase.TUNING},
-    Phase.PROPOSED: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
+    Phase.CONFIRMING: _ALWAYS | _FOUND | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
+    Phase.PROPOSED: _ALWAYS | HELD | {Phase.BASELINE, Phase.TUNING},
+    Phase.CANARY: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
     Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING},
     Phase.PAUSED: ACTIVE - {Phase.PAUSED} | {Phase.STOPPED},
     Phase.STOPPED: frozenset(),
 }
 """Every edge there is. BASELINE follows a changed driver, workload or rate band; TUNING follows
-HOLDING on drift or a changed constraint. PROPOSED is of studies that only advise."""
+HOLDING on drift or a changed constraint. PROPOSED is of studies that only advise, CANARY of those that
+have one."""
 
 
 class Safety(StrEnum):
@@ -70,11 +75,12 @@ class Terms:
 
     `trials` counts suggestions, not baseline or confirming windows; it ends no continuous
     study. A window lasts `window_s` and is extended up to `max_window_s` while a tail is not yet
-    bounded. `valid_for_s` is how long a hold stands without the tuner's word.
+    bounded. `valid_for_s` is how long a hold stands without the tuner's word. `canary` is the device
+    that a plan is held on first (empty: on all at once), until `canary_windows` of it confirm it there.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, or
-            a continuous study that is only to advise: its trials are what it does.
+            a continuous study that is only to advise, or has a canary: its trials are what it does.
     """
 
     trials: int = 20
@@ -85,10 +91,16 @@ class Terms:
     allow_restart: bool = True
     safety: Safety = Safety.BALANCED
     mode: Mode = Mode.SEARCH
+    canary: str = ""
+    canary_windows: int = 5
 
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise InvalidInput(f"a study cannot have {self.trials} trials", hint="give 1 or more")
+        if self.canary_windows < 1:
+            raise InvalidInput(
+                f"a canary cannot be judged by {self.canary_windows} windows", hint="give 1 or more"
+            )
         for name in ("window_s", "max_window_s", "valid_for_s"):
             length_s = getattr(self, name)
             if not (math.isfinite(length_s) and length_s > 0.0):
@@ -102,6 +114,11 @@ class Terms:
             raise InvalidInput(
                 "a continuous study cannot only advise: every step of it is set",
                 hint="choose another safety, or the mode `search`",
+            )
+        if self.mode is Mode.CONTINUOUS and self.canary:
+            raise InvalidInput(
+                "a continuous study has no canary: every step is set on all of its devices",
+                hint="leave the canary out, or choose the mode `search`",
             )
 
 
@@ -138,6 +155,12 @@ class Study:
     def __post_init__(self) -> None:
         if not self.devices or len(set(self.devices)) != len(self.devices):
             raise InvalidInput("a study needs a non-empty set of devices")
+        canary = self.terms.canary
+        if canary and (canary not in self.devices or len(self.devices) < 2):
+            raise InvalidInput(
+                f"{canary} cannot be the canary of a study of {', '.join(self.devices)}",
+                hint="name one of at least two devices of the study",
+            )
         if self.phase in PLANNED and self.plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {self.phase} without a plan")
         if (self.phase is Phase.PAUSED) != (self.paused_from is not None):
@@ -162,7 +185,7 @@ class Study:
     @property
     def held(self) -> Plan | None:
         """What is held, or was when the study was paused or stopped; never a mere proposal."""
-        holding = self.phase in (Phase.HOLDING, Phase.STOPPED) or self.paused_from is Phase.HOLDING
+        holding = self.phase in HELD | {Phase.STOPPED} or self.paused_from in HELD
         return self.plan if holding else None
 
     @property
@@ -177,7 +200,7 @@ class Study:
         return self.phase in ACTIVE
 
     def moved(self, phase: Phase, plan: Plan | None = None) -> Study:
-        """Return the study in another phase. CONFIRMING, PROPOSED and HOLDING need a plan.
+        """Return the study in another phase. Those of `PLANNED` need a plan.
 
         Raises:
             IllegalTransition: there is no such edge, or the plan is missing.

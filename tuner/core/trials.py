@@ -49,6 +49,8 @@ class Phase(StrEnum):
     CONFIRMING = "confirming"
     PROPOSED = "proposed"
     """Confirmed, and waiting for an operator's yes; nothing is held meanwhile."""
+    CANARY = "canary"
+    """Held on one of the study's devices, until its windows confirm it there."""
     HOLDING = "holding"
     PAUSED = "paused"
     STOPPED = "stopped"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from tuner.core import Conflict, IllegalTransition, Phase, Plan, Safety, Study
+from tuner.core import HELD, Conflict, IllegalTransition, Phase, Plan, Safety, Study
 from tuner.study.advice import plan_in_words
+from tuner.study.canary import first_phase
 from tuner.study.loop import Loop
 from tuner.wire import Decision
 
 
 def approve(loop: Loop, study: str, decision: Decision) -> None:
-    """Hold what a study proposes. Saying it twice changes nothing.
+    """Hold what a study proposes, on its canary first where it has one; twice is once.
 
     Raises:
         NotFound: there is no such study.
@@ -18,10 +19,11 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
     """
     with loop.lock(study):
         found = loop.store.studies.get(study)
-        if found.phase is Phase.HOLDING and found.terms.safety is Safety.ADVISE:
+        if found.phase in HELD and found.terms.safety is Safety.ADVISE:
             return
         plan = _proposed(found, decision)
-        _decide(loop, found.moved(Phase.HOLDING, plan), plan, decision, "approved")
+        held = found.moved(first_phase(found, plan), plan)
+        _decide(loop, held, plan, decision, "approved")
 
 
 def reject(loop: Loop, study: str, decision: Decision) -> None:

@@ -2,9 +2,9 @@
 
 BASELINE measures the default until it is known, TUNING asks the policy, CONFIRMING pits the proposed
 plan against the baseline in alternating windows, HOLDING rests. A study that only advises rests in
-PROPOSED until an operator says yes. A continuous study asks the policy
-round by round and confirms nothing. Where trials fail in a row, and one of them is the baseline's,
-whatever is wrong is not the setting: the study is PAUSED.
+PROPOSED until an operator says yes, one with a canary in CANARY until that confirms its plan. A
+continuous study asks the policy round by round and confirms nothing. Where trials fail in a row, and
+one of them is the baseline's, whatever is wrong is not the setting: the study is PAUSED.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tuner.core import (
     render_setting,
 )
 from tuner.study.advice import advised
+from tuner.study.canary import staged
 from tuner.study.confirm import confirming
 from tuner.study.moves import (
     Assign,
@@ -54,7 +55,7 @@ LOAD_CHANGED = 2
 
 def next_step(past: Past, policy: Policy) -> Step:
     """Return the study's next step. Call it only while no trial is running."""
-    return advised(past, _next(past, policy))
+    return staged(past.study, advised(past, _next(past, policy)))
 
 
 def _next(past: Past, policy: Policy) -> Step:

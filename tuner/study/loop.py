@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tuner.core import (
+    HELD,
     Applied,
     Conflict,
     Device,
@@ -44,7 +45,7 @@ from tuner.core import (
     refuse_negative,
     setting_key,
 )
-from tuner.study import advice, assignments, lifecycle, moves
+from tuner.study import advice, assignments, canary, lifecycle, moves
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
@@ -73,6 +74,8 @@ MOST_TRUSTED_S = 300.0
 """After so long an answer is looked up again, whether or not there was news."""
 MOST_LATE = 8
 """So many late reports of a trial are kept from each device."""
+MOST_CANARY_WINDOWS = 200
+"""So many of a canary's latest windows are looked at."""
 
 Orders = Assignment | HoldOrder | Idle | Release
 
@@ -308,14 +311,33 @@ class Loop:
                         at=self.now(),
                     )
                 )
+            old = study.phase not in HELD or study.revision != message.revision
             if not message.ended:
+                if not old and study.phase is Phase.CANARY:
+                    self._judge_canary(study)
                 return Receipt(result="kept")
             self.note("hold ended", message.ended, study.id, message.device)
-            old = study.phase is not Phase.HOLDING or study.revision != message.revision
             if old or self.store.stops.current() is not None:  # who stops all ends no study
                 return Receipt(result="late")
             self.start_over(study, f"the hold ended: {message.ended}")
             return Receipt(result="closed")
+
+    def _judge_canary(self, study: Study) -> None:
+        """Hold on all devices what the canary's windows confirm; start over where they contradict it."""
+        trials = tuple(self.store.trials.list(study.id))
+        own = canary.own_trials(
+            study, trials, lambda number: self.store.trials.reports(study.id, number)
+        )
+        since = self.store.studies.latest(study.id).at
+        seen = self.store.observations.list(study.id, MOST_CANARY_WINDOWS)
+        windows = [o for o in seen if o.device == study.terms.canary and o.at > since]
+        result = canary.judged(Past(study=study, trials=trials), own, windows)
+        if result is None:
+            return
+        if result.confirmed:
+            self.move(study, Phase.HOLDING, result.why, study.plan)
+            return
+        self.start_over(study, f"the canary contradicts its plan: {result.why}")
 
     def reap(self) -> int:
         """End running trials that no agent has cared for since `abandon_s`; return how many.
@@ -442,7 +464,9 @@ class Loop:
     def _advance(self, study: Study, count: int, device: str, poll: Poll) -> Orders | None:
         """Take the study's next step; None where it moved and must be looked at again."""
         trials = self.store.trials
-        if study.phase is Phase.HOLDING and study.plan is not None:
+        if study.phase is Phase.CANARY and device != study.terms.canary:
+            return Release(why=f"its plan is tried on the canary {study.terms.canary} first")
+        if study.phase in HELD and study.plan is not None:
             if poll.unable:
                 return Idle(why=poll.unable)
             return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))

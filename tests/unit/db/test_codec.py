@@ -110,6 +110,7 @@ TERMS = st.builds(
     max_window_s=st.floats(1e3, 1e6) | st.integers(1000),
     allow_restart=st.booleans(),
     safety=st.sampled_from(Safety),
+    canary_windows=st.integers(1),
 ) | st.builds(Terms, safety=st.just(Safety.OFF), mode=st.sampled_from(Mode))
 
 

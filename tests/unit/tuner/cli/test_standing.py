@@ -17,7 +17,7 @@ from tuner.cli import conduct, results, stop_all
 from tuner.cli.app import main
 from tuner.cli.results import Result
 from tuner.cli.runfile import RunJob
-from tuner.core import Level, Outcome, Phase, Setting, Store, TrialState
+from tuner.core import Level, Outcome, Phase, Plan, Setting, Store, TrialState
 from tuner.main import utc_now
 from tuner.service.operations import Operations
 from tuner.wire import Change, Poll, StudyDraft
@@ -256,3 +256,24 @@ def test_a_study_that_only_advises_is_created_by_its_safety(store: Store, ask: A
     create = ("study", "create", "--device", "sim", "--no-constraint", "--safety")
     assert ask(*create, "timid")[0] == 2
     assert json.loads(ask(*create, "advise", "--json")[1])["terms"]["safety"] == "advise"
+
+
+def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    verbs.loop.register(device("other"))
+    create = ("study", "create", "--device", "sim", "--no-constraint", "--canary")
+    code, _, err = ask(*create, "other")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "other cannot be the canary of a study of sim" in err
+    both = (*create, "other", "--device", "other", "--canary-windows", "2", "--json")
+    made = json.loads(ask(*both)[1])
+    assert (made["terms"]["canary"], made["terms"]["canary_windows"]) == ("other", 2)
+    found = store.studies.get(made["id"])
+    plan = Plan.single(setting(600))
+    for phase in (Phase.TUNING, Phase.CONFIRMING, Phase.CANARY):
+        found = store.studies.revise(
+            found.moved(phase, plan), "tuner", "it is so", found.created_at
+        )
+    assert "canary: held on other only" in ask("study", "list")[1]
+    shown = ask("study", "show", found.id)[1]
+    assert "canary      other; the others follow when 2 of its held windows confirm it\n" in shown

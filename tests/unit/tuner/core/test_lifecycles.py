@@ -14,6 +14,7 @@ from tests.builders import START, completed, setting, study, trial, window
 from tuner.core import (
     ACTIVE,
     EDGES,
+    HELD,
     PLANNED,
     IllegalTransition,
     InvalidInput,
@@ -109,8 +110,9 @@ def test_a_paused_study_resumes_where_it_was(phase: Phase) -> None:
 
 def test_holding_needs_a_plan() -> None:
     for phase in PLANNED:
+        before = study(Phase.CONFIRMING, plan=PLAN) if phase in HELD else study(Phase.TUNING)
         with pytest.raises(IllegalTransition, match="without a plan"):
-            study(Phase.TUNING).moved(phase)
+            before.moved(phase)
 
 
 def test_a_mere_proposal_is_never_what_is_held() -> None:
@@ -119,9 +121,10 @@ def test_a_mere_proposal_is_never_what_is_held() -> None:
         assert proposing.held is None
         assert proposing.moved(Phase.PAUSED).held is None
         assert proposing.moved(Phase.STOPPED).held is None
-    holding = study(Phase.HOLDING, plan=PLAN)
-    assert holding.held == holding.moved(Phase.PAUSED).held == PLAN
-    assert holding.moved(Phase.STOPPED).held == PLAN
+    for phase in HELD:
+        holding = study(phase, plan=PLAN)
+        assert holding.held == holding.moved(Phase.PAUSED).held == PLAN
+        assert holding.moved(Phase.STOPPED).held == PLAN
 
 
 def test_what_waits_for_a_yes_waits_over_a_pause_and_in_no_other_phase() -> None:
@@ -168,11 +171,20 @@ def test_a_study_needs_distinct_devices() -> None:
         {"window_s": 10.0, "max_window_s": 5.0},
         {"valid_for_s": -1.0},
         {"mode": Mode.CONTINUOUS, "safety": Safety.ADVISE},
+        {"mode": Mode.CONTINUOUS, "canary": "a"},
+        {"canary_windows": 0},
     ],
 )
 def test_terms_must_be_possible(terms: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Terms(**terms)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("devices", [("a",), ("b", "c")])
+def test_a_canary_is_one_of_several_devices(devices: tuple[str, ...]) -> None:
+    assert study(devices=("a", "b"), terms=Terms(canary="a")).terms.canary == "a"
+    with pytest.raises(InvalidInput, match="a cannot be the canary"):
+        study(devices=devices, terms=Terms(canary="a"))
 
 
 LOW, HIGH = {"batch_size": 1}, {"batch_size": 8}

@@ -101,13 +101,10 @@ def proposed(world: World, *names: str) -> list[Trial]:
     names = names or ("sim",)
     world.start(*names, terms=ADVISE)
     for _ in range(40):
-        orders = {name: world.ask(name) for name in names}
-        assert not any(isinstance(order, HoldOrder) for order in orders.values())
-        if all(isinstance(order, Release) for order in orders.values()):
+        orders = world.step(truth, *names).values()
+        assert not any(isinstance(order, HoldOrder) for order in orders)
+        if all(isinstance(order, Release) for order in orders):
             return list(world.store.trials.list("s1"))
-        for name, order in orders.items():
-            if isinstance(order, Assignment):
-                world.report(order, truth(order.setting), name)
     raise AssertionError("nothing is proposed")
 
 

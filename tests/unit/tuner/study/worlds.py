@@ -82,6 +82,14 @@ class World:
             )
         ).result
 
+    def step(self, surface: Callable[[Setting], Outcome], *names: str) -> dict[str, object]:
+        """Let every device ask, and those that are to try something report it; return the orders."""
+        orders = {name: self.ask(name) for name in names}
+        for name, order in orders.items():
+            if isinstance(order, Assignment):
+                self.report(order, surface(order.setting), name)
+        return orders
+
     def run(self, surface: Callable[[Setting], Outcome], most: int = 40) -> HoldOrder:
         for _ in range(most):
             order = self.ask()
