@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-boards bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures clean
+.PHONY: run test check chaos bench bench-devices bench-boards bench-service bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -77,6 +77,11 @@ bench-devices: $(VENV)/.installed
 bench-boards: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.boards.study --output build/bench/boards.json
 	$(BIN)/python docs/figures.py boards build/bench/boards.json
+
+# 2,000 waiting agents, beside 200 at another commit's checkout: make bench-service BEFORE=../elsewhere
+bench-service: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.service.bench $(if $(BEFORE),--before $(BEFORE)) --output build/bench/service.json
+	$(BIN)/python docs/figures.py service build/bench/service.json docs/services.md
 
 # Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
 bench-packrat: $(VENV)/.installed

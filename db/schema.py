@@ -387,6 +387,19 @@ class StopBackRow(Base):
     device_id: Mapped[str] = mapped_column(primary_key=True)
 
 
+class DeliveryRow(Base):
+    """How far a destination of notifications has been told of the events."""
+
+    __tablename__ = "deliveries"
+
+    destination: Mapped[str] = mapped_column(primary_key=True)
+    event: Mapped[int]
+    attempts: Mapped[int]
+    next_at: Mapped[datetime | None]
+    why: Mapped[str]
+    given_up: Mapped[int]
+
+
 class AuditRow(Base):
     """A change that somebody asked for, or a request that was refused."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).with_name("figures.md")
-Told = dict[str, Any]
+Told = Any
 
 
 def main(name: str, result: Path, page: Path = PAGE) -> None:
@@ -274,6 +274,29 @@ def unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def service(told: Told) -> list[str]:
+    """Return what waiting agents cost each commit's tuner, and how late its orders are."""
+    rows = []
+    for o in told:
+        own = (o["core"] - o["idle_core"]) / o["agents"]
+        order = "–" if o["order_p99_s"] is None else f"{o['order_p99_s']:.2f} s of {o['orders']}"
+        rows.append(
+            (
+                o["commit"],
+                f"{o['agents']:,}",
+                f"{o['core']:.3f}",
+                f"{own * 1e6:.0f}",
+                f"{o['bytes_per_agent'] / 1e3:.0f} kB",
+                f"{o['health_p50_s'] * 1e3:.1f} and {o['health_p99_s'] * 1e3:.0f} ms",
+                order,
+                f"{o['foreign']:.0%}",
+            )
+        )
+    heads = ("commit", "agents waiting", "core", "of it per agent, millionths", "memory per agent",
+             "`/v1/health`, p50 and p99", "an order's way, p99", "others' load")  # fmt: skip
+    return ["Each row is one run, in the order they ran:", "", *table(heads, rows)]
+
+
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
     "devices": devices,
@@ -282,6 +305,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "allocators": allocators,
     "federated": federated,
     "packrat": packrat,
+    "service": service,
     "speculation": speculation,
 }
 

@@ -41,6 +41,9 @@ SIMULATED = "run --device simulated:"
 ONLY_READ = {
     "run": "measures this machine, or goes on with what was interrupted",
     "tuner serve": "serves until it is ended",
+    "events --follow": "goes on until it is ended",
+    "device list --watch": "goes on until it is ended",
+    "notification": "needs a receiver",
     "agent serve": "serves until it is ended",
     "agent revert": "works on the host's own state folder",
     "actuator": "root's, on the host's own hardware",
@@ -96,6 +99,8 @@ PLACES = {
     "--plot FILE.png": "picture.png",
     "--out FILE.csv": "out.csv",
     "--output FILE": "out",
+    "backup FILE": "backup",
+    "restore FILE": "backup",
 }
 """What stands in the place of a file that the reader is to name, after an option."""
 FILES = {

@@ -149,7 +149,23 @@ for own in ("devices", "host", "host-alone"):
         ],
     }
 DEVICES = "| tx2 | `sobol` | 5,005 | 8.2 ± 4.5 | 26.4 | 0.31 | – | 67 % | 0 |"
+RESULTS["service"] = [
+    {
+        "commit": "abc1234",
+        "agents": 2000,
+        "idle_core": 0.014,
+        "core": 0.114,
+        "bytes_per_agent": 27_800.0,
+        "health_p50_s": 0.001,
+        "health_p99_s": 0.006,
+        "order_p50_s": 0.06,
+        "order_p99_s": 0.3,
+        "orders": 100,
+        "foreign": 0.02,
+    }
+]
 SHOWN = {
+    "service": "| abc1234 | 2,000 | 0.114 | 50 | 28 kB | 1.0 and 6 ms | 0.30 s of 100 | 2% |",
     "devices": DEVICES,
     "host": DEVICES,
     "host-alone": DEVICES,
@@ -194,7 +210,7 @@ def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:
     assert spec is not None and spec.loader is not None
     figures = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(figures)
-    page = (TOP / "docs/figures.md").read_text()
+    page = "".join((TOP / "docs" / name).read_text() for name in ("figures.md", "services.md"))
     assert set(figures.SECTIONS) == set(RESULTS)
     for name in figures.SECTIONS:
         assert page.count(f"<!-- figures: {name} -->") == page.count(f"<!-- end: {name} -->") == 1

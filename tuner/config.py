@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from tuner import toml
-from tuner.core import ConfigError
+from tuner.core import ALL_DAY, ConfigError, InvalidInput, parse_hours
+from tuner.destinations import Email, Webhook, read_email, read_webhooks
 from tuner.tls import ServerTls
 
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
@@ -22,10 +22,11 @@ class TunerConfig:
     """Everything the tuner can be told, with its defaults.
 
     `tuning_hours` is when trials may run, local time, as `HH-HH` (22-6 goes over midnight); holding is
-    never limited. `keep_days` is how long observations and events are kept; trials are never pruned.
-    `names` are the host names it answers to, besides this machine's own ones for loopback. `tls_cert`,
-    `tls_key` and `client_ca` are its certificate, key, and the authority of agents' certificates;
-    `behind_proxy` says that a proxy in front of it speaks TLS.
+    never limited, but its control windows are. `keep_days` is how long observations and events are
+    kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own
+    ones for loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority
+    of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and
+    `email` are told of events.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
@@ -36,12 +37,14 @@ class TunerConfig:
     port_file: Path | None = None
     lease_s: float = 30.0
     abandon_s: float = 900.0
-    tuning_hours: str = "0-24"
+    tuning_hours: str = ALL_DAY
     keep_days: int = 90
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None
     behind_proxy: bool = False
+    webhooks: tuple[Webhook, ...] = ()
+    email: Email | None = None
 
     def __post_init__(self) -> None:
         ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.client_ca)
@@ -55,7 +58,10 @@ class TunerConfig:
                     f"names cannot hold {name!r}",
                     hint='write host names alone, without scheme and port: ["tuner.example.org"]',
                 )
-        parse_hours(self.tuning_hours)
+        try:
+            parse_hours(self.tuning_hours, "tuning_hours")
+        except InvalidInput as error:
+            raise ConfigError(error.message, hint=error.hint) from None
 
     @property
     def tls(self) -> ServerTls:
@@ -88,28 +94,6 @@ class TunerConfig:
             return False
 
 
-def parse_hours(text: str) -> tuple[int, int]:
-    """Read `HH-HH`.
-
-    Raises:
-        ConfigError: it is anything else.
-    """
-    first, dash, last = text.partition("-")
-    if not (dash and first.strip().isdigit() and last.strip().isdigit()):
-        raise ConfigError(f"tuning_hours cannot be {text!r}", hint='write it like "22-6"')
-    start, end = int(first), int(last)
-    if not (0 <= start <= 23 and 0 <= end <= 24) or start == end:
-        raise ConfigError(f"tuning_hours cannot be {text!r}", hint='write it like "22-6"')
-    return start, end
-
-
-def within_hours(text: str, at: datetime) -> bool:
-    """Return whether a time, in the machine's own zone, lies in the hours."""
-    start, end = parse_hours(text)
-    hour = at.astimezone().hour
-    return start <= hour < end if start < end else hour >= start or hour < end
-
-
 def holds_password(url: str) -> bool:
     """Return whether a database's URL has a password in it."""
     return PASSWORD.search(url) is not None
@@ -130,6 +114,8 @@ FILE_KEYS = {
     "tls_key": str,
     "client_ca": str,
     "behind_proxy": bool,
+    "webhook": list,
+    "email": dict,
 }
 MADE_INTO = {
     "names": tuple,
@@ -152,7 +138,9 @@ def load_tuner_config(path: Path) -> TunerConfig:
     table = toml.read(path, FILE_KEYS)
     for key in MADE_INTO.keys() & table.keys():
         table[key] = MADE_INTO[key](table[key])
-    config = TunerConfig(**table)
+    webhooks = read_webhooks(str(path), table.pop("webhook", []))
+    email = read_email(str(path), table.pop("email")) if "email" in table else None
+    config = TunerConfig(**table, webhooks=webhooks, email=email)
     if holds_password(config.db) and path.stat().st_mode & 0o007:
         raise ConfigError(
             f"{path} holds the database's password and others may open it",

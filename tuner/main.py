@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import random
 import resource
 import secrets
 import signal
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner import files, malloc
-from tuner.config import TunerConfig, within_hours
-from tuner.core import ConfigError, StoreError
+from tuner.config import TunerConfig
+from tuner.core import ConfigError, StoreError, within_hours
 
 if TYPE_CHECKING:
     from tuner.core import Store
+    from tuner.destinations import Email, Webhook
+    from tuner.service.courier import Courier
     from tuner.service.operations import Operations
 
 log = logging.getLogger(__name__)
@@ -103,6 +106,7 @@ def serve(config: TunerConfig) -> None:
         lambda: server.should_exit,
         client_certs=config.client_ca is not None,
     )
+    end_couriers = [courier.begin() for courier in couriers(store, config)]
     scheduler = start(Maintenance(operations.loop, config.keep_days))
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
@@ -138,8 +142,30 @@ def serve(config: TunerConfig) -> None:
     try:
         server.run(sockets=[listener])
     finally:
+        for end in end_couriers:
+            end()
         scheduler.shutdown(wait=False)
         store.close()
+
+
+def couriers(store: Store, config: TunerConfig) -> list[Courier]:
+    """Return who carries events to each destination; destinations there are no more are forgotten."""
+    from tuner.service.courier import Courier
+    from tuner.service.senders import EmailSender, Sender, WebhookSender
+
+    there: list[tuple[Webhook | Email, Sender]] = [
+        (webhook, WebhookSender(webhook, utc_now)) for webhook in config.webhooks
+    ]
+    if config.email is not None:
+        there.append((config.email, EmailSender(config.email)))
+    for known in store.deliveries.list():
+        if known.destination not in {place.name for place, _ in there}:
+            store.deliveries.forget(known.destination)
+    tuner = min(config.names, default=socket.gethostname())
+    return [
+        Courier(store, p.name, p.on, sender, now=utc_now, rng=random.Random(), tuner=tuner)
+        for p, sender in there
+    ]
 
 
 def limit_threads() -> None:

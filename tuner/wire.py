@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from tuner.core import (
     AccessRole,
     Applied,
+    BaselineShift,
     Bill,
     Context,
     Device,
@@ -415,6 +416,7 @@ class StudyReport(Message):
     best: SettingView | None = None
     alternating: bool = False
     saving: Estimate | None = None
+    baseline_shift: BaselineShift | None = None
     limit_kept: bool | None = None
     bill: Bill
     origins: dict[str, str]

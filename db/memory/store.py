@@ -14,6 +14,7 @@ from datetime import datetime
 from db import refusals
 from db.memory.audit import MemoryAudit
 from db.memory.bus import LocalBus
+from db.memory.deliveries import MemoryDeliveries
 from db.memory.log import MemoryEvents, MemoryObservations
 from db.memory.stops import MemoryStops
 from db.memory.tables import Tables
@@ -323,6 +324,7 @@ class MemoryStore:
         self.tokens = MemoryTokens(tables)
         self.stops = MemoryStops(tables)
         self.audit = MemoryAudit(tables)
+        self.deliveries = MemoryDeliveries(tables)
 
     def ping(self) -> None:
         """Return quietly: memory always answers."""

@@ -14,6 +14,7 @@ from tuner.core import (
     AccessToken,
     Applied,
     AuditEntry,
+    Delivery,
     Device,
     Event,
     FleetStop,
@@ -46,6 +47,7 @@ class Tables:
     applied: dict[str, list[Applied]] = field(default_factory=dict)
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
     access: dict[str, AccessToken] = field(default_factory=dict)
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     last_event: int = 0

@@ -7,6 +7,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
+from typing import IO
 
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
@@ -19,6 +20,8 @@ from tuner.core import Event, Notice, StoreError, Topic
 log = logging.getLogger(__name__)
 
 CHANNEL = "jouletune"
+TUNER_LOCK = "hashtext('jouletune tuner')"
+"""What a tuner at work shares with others, and who restores needs alone. On SQLite it is the file's."""
 LOOK_S = 1.0
 """How late SQLite's users hear of each other, and PostgreSQL's listener that it is to end."""
 RETRY_S = 2.0
@@ -37,6 +40,7 @@ class SqlBus:
         self._ended = threading.Event()
         self._listener: threading.Thread | None = None
         self._own: set[int] = set()
+        self._file: IO[bytes] | None = None
         self._notifies = database.engine.dialect.name == "postgresql"
 
     def publish(self, notice: Notice) -> None:
@@ -72,6 +76,8 @@ class SqlBus:
     def listen(self) -> None:
         """Hear other processes, too, until `close`."""
         if self._listener is None:
+            if not self._notifies:
+                self._file = self._database.share_file()
             work = self._hear if self._notifies else self._look
             self._listener = threading.Thread(target=work, name="bus", daemon=True)
             self._listener.start()
@@ -81,6 +87,12 @@ class SqlBus:
         self._ended.set()
         if self._listener is not None:
             self._listener.join(2.0 * LOOK_S)
+
+    def let_go(self) -> None:
+        """Let others have the file alone; after its last connection is closed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def _hear(self) -> None:
         """Wait for PostgreSQL's notifications; after each time without a connection all may be new."""
@@ -96,6 +108,7 @@ class SqlBus:
     def _hear_on_one_connection(self) -> None:
         with self._database.spoken(), self._database.engine.connect() as connection:
             connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.execute(text(f"SELECT pg_advisory_lock_shared({TUNER_LOCK})"))
             connection.execute(text(f"LISTEN {CHANNEL}"))
             self._all_may_be_new()
             driver = connection.connection.driver_connection

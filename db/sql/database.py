@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import IO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
@@ -79,6 +82,19 @@ def read_url(text: str) -> URL:
     return url
 
 
+def existing(text: str) -> URL:
+    """Return the URL of a database that is there.
+
+    Raises:
+        ConfigError: it does not parse, or names no database we speak.
+        StoreError: there is no such file.
+    """
+    url = read_url(text)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise StoreError(f"there is no database {shown(url)}", hint="check the URL")
+    return url
+
+
 def shown(url: URL) -> str:
     """Return a URL as it may be shown: no password anywhere in it."""
     plain = url.set(drivername=url.get_backend_name()).difference_update_query(SECRETS)
@@ -128,6 +144,25 @@ class Database:
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
         )
+
+    def share_file(self) -> IO[bytes]:
+        """Say for as long as the returned file is open that a tuner is at work on SQLite's file.
+
+        To be closed after the engine's last connection: closing any descriptor of a file drops the
+        locks that SQLite has on it.
+
+        Raises:
+            StoreError: somebody restores it just now.
+        """
+        file = Path(self._url.database or "").open("rb")  # noqa: SIM115  its caller closes it
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise StoreError(
+                f"database {self.name} is being restored", hint="start the tuner again after that"
+            ) from None
+        return file
 
     @contextmanager
     def read(self) -> Iterator[Session]:

@@ -10,6 +10,7 @@ from db.schema import WriteCheckRow
 from db.sql.audit import SqlAudit
 from db.sql.bus import SqlBus
 from db.sql.database import Database, insert_into, read_url, shown
+from db.sql.deliveries import SqlDeliveries
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
@@ -36,6 +37,7 @@ class SqlStore:
         self.tokens = SqlTokens(database)
         self.stops = SqlStops(database)
         self.audit = SqlAudit(database)
+        self.deliveries = SqlDeliveries(database)
 
     def ping(self) -> None:
         """Return quietly when the database answers. Raises StoreError."""
@@ -53,6 +55,7 @@ class SqlStore:
         """End listening, and let go of connections."""
         self.bus.close()
         self._database.engine.dispose()
+        self.bus.let_go()
 
 
 def open_sql_store(text_url: str, *, create: bool) -> SqlStore:

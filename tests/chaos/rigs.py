@@ -44,6 +44,9 @@ ORDERS: tuple[Order, ...] = (
         window_s=10.0,
     ),
     TRIAL.model_copy(update={"trial": 2, "token": 2, "setting": TRIED_NEXT}),
+    TRIAL.model_copy(
+        update={"trial": 3, "token": 3, "setting": TRIAL.baseline, "phase": Phase.HOLDING}
+    ),
     Release(why="the study is over"),
 )
 

@@ -71,11 +71,35 @@ def test_the_agent_killed_anywhere_leaves_what_the_level_below_says(
     assert min(levels.count(level) for level in ("hold", "original")) > 5
 
 
-@pytest.mark.parametrize("done", [1, 2, 3])
+def test_the_agent_killed_anywhere_in_a_control_window_is_held_or_original_and_holds_again(
+    theatre: Theatre, tmp_path: Path, count: Count
+) -> None:
+    reached: list[list[str]] = []
+    for done in (3, 4):
+        dry = Points()
+        os.waitpid(fork(lambda: work(tmp_path / f"dry-{done}", theatre, dry, ORDERS[:done])), 0)  # noqa: B023
+        left_behind(theatre)
+        reached.append(dry.labels)
+    before, after = reached
+    assert after[: len(before)] == before
+    wrong: list[str] = []
+    for at, label in enumerate(after[len(before) :], len(before) + 1):
+        folder = tmp_path / f"agent-{at}"
+        agent = fork(lambda: work(folder, theatre, Points(at), ORDERS[:4]))  # noqa: B023
+        assert os.waitpid(agent, 0)[1] == signal.SIGKILL
+        problem = left_behind(theatre)[1] or restarted(folder, theatre, holds=True)
+        if problem:
+            wrong.append(f"killed before {at} ({label}): {problem}")
+    count("agent in a control window", len(after) - len(before), len(wrong))
+    assert len(after) - len(before) > 5
+    assert not wrong
+
+
+@pytest.mark.parametrize("done", [1, 2, 3, 4])
 def test_the_agent_killed_anywhere_in_its_next_start_leaves_so_too(
     done: int, theatre: Theatre, tmp_path: Path, count: Count
 ) -> None:
-    """After a trial under way, a hold, and a trial over a hold."""
+    """After a trial under way, a hold, a trial and a control window over a hold."""
     start = tmp_path / "start"
 
     def die() -> None:
@@ -121,14 +145,19 @@ def left_behind(theatre: Theatre) -> tuple[str, str]:
     return level, problem or theatre.check_original()
 
 
-def restarted(folder: Path, theatre: Theatre) -> str:
-    """Start the agent again on what the killed one left; it takes up its hold, or none."""
+def restarted(folder: Path, theatre: Theatre, *, holds: bool = False) -> str:
+    """Start the agent again on what the killed one left; it takes up its hold, or none.
+
+    None is wrong where it surely `holds`.
+    """
     rig = open_rig(folder, theatre)
     agent = rig.agent()
     agent.begin()
     hold = agent._holder.current
     wanted = {**FACTORY, **HELD} if hold is not None else FACTORY
     problem = "" if theatre.values == wanted else f"begun again, it is at {theatre.values}"
+    if holds and hold is None:
+        problem = "begun again, it holds nothing"
     assert rig.remote is not None
     rig.remote.release()
     rig.remote.close()

@@ -15,6 +15,7 @@ from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
 from tuner.core import (
     AuditEntry,
+    Delivery,
     Event,
     MetricSample,
     NotFound,
@@ -281,6 +282,19 @@ class SharedBusContract:
             if new.wait(1.0):
                 break
         assert heard[0].study == "s1"
+
+
+class DeliveriesContract:
+    def test_a_destination_is_as_far_as_was_kept_last(self, store: Store) -> None:
+        assert store.deliveries.get("slack") is None
+        behind = Delivery("slack", 3, 2, START + timedelta(minutes=1), "it is away", 1)
+        for kept in (Delivery("slack", 3), behind, Delivery("email", 9)):
+            store.deliveries.put(kept)
+        assert store.deliveries.get("slack") == behind
+        assert list(store.deliveries.list()) == [Delivery("email", 9), behind]
+        store.deliveries.forget("slack")
+        store.deliveries.forget("slack")
+        assert list(store.deliveries.list()) == [Delivery("email", 9)]
 
 
 class AuditContract:

@@ -16,6 +16,7 @@ from tests.contracts.leases import LeasesContract
 from tests.contracts.log import (
     AuditContract,
     BusContract,
+    DeliveriesContract,
     EventsContract,
     ObservationsContract,
     SharedBusContract,
@@ -34,6 +35,7 @@ __all__ = [
     "AnsweringContract",
     "AuditContract",
     "BusContract",
+    "DeliveriesContract",
     "DeviceOwnershipContract",
     "DevicesContract",
     "EventsContract",

@@ -51,6 +51,8 @@ class Stage:
     agent_token_file: Path | None = None
     """What the agent enrols with: the tuner's own token, or another."""
     toml: str = "lease_s = 3.0\n"
+    tuner: list[str] = field(default_factory=lambda: JOULETUNE)
+    """What the tuner's process runs: the program as it is, or with something of it changed."""
     tls: ssl.SSLContext | None = None
     """What the tuner's certificate is checked by, where it has one."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class Stage:
         config.write_text(self.toml)
         options = ["--config", str(config), "--db", self.db, "--port", str(self.tuner_port)]
         options += ["--token-file", str(self.token_file)]
-        self.spawn("tuner", [*JOULETUNE, "tuner", "serve", *options])
+        self.spawn("tuner", [*self.tuner, "tuner", "serve", *options])
         try:
             until(self.ready, "the tuner does not answer")
         except AssertionError as error:

@@ -116,6 +116,10 @@ class TestAudit(contracts.AuditContract):
     pass
 
 
+class TestDeliveries(contracts.DeliveriesContract):
+    pass
+
+
 class TestBus(contracts.BusContract):
     pass
 

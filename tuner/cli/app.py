@@ -18,11 +18,13 @@ from tuner.cli import (
     bench_speculation,
     best,
     constraint,
+    db,
     device,
     doctor,
     events,
     finetune,
     history,
+    notification,
     packrat,
     run,
     speculation,
@@ -61,8 +63,10 @@ app.command("best")(best.best)
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(token.commands, name="token")
+app.add_typer(db.commands, name="db")
 app.command("events")(events.events)
 app.command("audit")(events.audit)
+app.add_typer(notification.commands, name="notification")
 app.command("stop-all")(stop_all.stop_all)
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")

@@ -75,6 +75,8 @@ def examine(root: Path, db: str) -> Iterator[Finding]:
     yield from _devices(root)
     yield _reference_workload()
     yield _database(db)
+    if db:
+        yield from _upkeep(db)
 
 
 def _cores() -> Finding:
@@ -129,6 +131,20 @@ def _database(url: str) -> Finding:
         hint = "for PostgreSQL: pip install 'jouletune[postgres]'"
         return Finding(about, True, "SQLite", hint)
     return Finding(about, True, "SQLite and PostgreSQL")
+
+
+def _upkeep(url: str) -> Iterator[Finding]:
+    """Yield whether a database that answers is whole, backed up and has room."""
+    from db.upkeep.check import check
+    from tuner.core import TuningError
+    from tuner.main import utc_now
+
+    try:
+        found = check(url, utc_now)
+    except TuningError:
+        return  # said already
+    for one in found:
+        yield Finding(f"database: {one.about}", one.well, one.seen, one.hint)
 
 
 def _release(package: str) -> str | None:

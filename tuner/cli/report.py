@@ -87,6 +87,8 @@ def verdict(main: StudyResult) -> Iterator[str]:
             if report.alternating
             else "compared over all windows, not in alternation"
         )
+        if report.baseline_shift is not None:
+            where = f"counted from {report.baseline_shift.in_words(metric)}"
         yield f"{metric} is {gain} {way}{capacity(report)}; {where}"
     yield from _limits(report, report.best or report.baseline)
 
@@ -153,13 +155,25 @@ def billed(bill: Bill, *, won: bool) -> str:
         return f"{text}; payback unknown: no throughput was measured"
     if bill.break_even_s is None:
         return f"{text}; it is not paid back: the best saves no energy"
-    since = ""
-    if bill.saved_j is not None and bill.saved_since is not None:
-        since = f"; saved since {when(bill.saved_since)[:10]}: {figure('energy_j', bill.saved_j)}"
     return (
         f"{text}; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
-        f"so it is paid back after {duration(bill.break_even_s)}{since}"
+        f"so it is paid back after {duration(bill.break_even_s)}{_saved_since(bill)}"
     )
+
+
+def _saved_since(bill: Bill) -> str:
+    """Return a clause with what holding has saved, and on which measurements of the baseline that rests."""
+    if bill.saved_j is None or bill.saved_since is None:
+        return ""
+    amount = figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0)
+    text = f"; saved since {when(bill.saved_since)[:10]}: {amount}"
+    old = bill.extrapolated_since
+    if bill.measured_again_at is not None:
+        windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"
+        text += f", the baseline measured again at {when(bill.measured_again_at)}, {windows}"
+        partly = " in part, where no control window is near" if old is not None else ""
+        return f"{text}; extrapolated since {when(old)}{partly}" if old is not None else text
+    return f"{text}, extrapolated since {when(old)} from the first baseline" if old else text
 
 
 def true_worth(worth: Score) -> str:

@@ -137,6 +137,7 @@ def _compared(main: StudyResult) -> dict[str, Plain]:
     return {
         "baseline": setting_object(main.report.baseline),
         "best": None if main.report.best is None else setting_object(main.report.best),
+        "baseline_shift": plain(main.report.baseline_shift),
         "saving_percent": None if gain is None else 100.0 * gain.mean,
         "saving_stderr_percent": None if gain is None else 100.0 * gain.stderr,
     }

@@ -77,6 +77,16 @@ def create(
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Do not change knobs that restart the workload.")
     ] = False,
+    control_share: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Measure the baseline again in this share of a hold's windows; 0.02 is one in 50.",
+        ),
+    ] = 0.0,
+    control_hours: Annotated[
+        str, typer.Option(metavar="HH-HH", help="Do so only in these hours of the tuner's day.")
+    ] = "0-24",
     tuner: TunerUrl = "",
     token_file: TokenFile = None,
     db: Db = "",
@@ -109,6 +119,8 @@ def create(
                 safety=Safety(safety),
                 canary=canary,
                 canary_windows=canary_windows,
+                control_share=control_share,
+                control_hours=control_hours,
             ),
             choices=_choices(api, device, choose or []),
             who=getpass.getuser(),
@@ -349,6 +361,7 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
         ("phase", in_full(view)),
         ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
         ("violations", broken(view)),
+        ("control", _control_windows(view)),
         ("baseline", described(view.baseline, view)),
     ]
     if view.terms.mode is not Mode.CONTINUOUS:  # there nothing is sought that would be held
@@ -366,6 +379,20 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
         facts.append(("decide", f"jouletune study approve {view.id}, or reject {view.id}"))
     facts.append(("bill", billed(report.bill, won=bool(saved))))
     return facts
+
+
+def _control_windows(view: StudyView) -> str:
+    """Return how often the baseline is measured again while a plan is held."""
+    from tuner.cli.figures import percent
+    from tuner.core import ALL_DAY
+
+    terms = view.terms
+    if terms.control_share <= 0.0:
+        return "none: while a plan is held the baseline is not measured again"
+    hours = "" if terms.control_hours == ALL_DAY else f", from {terms.control_hours} o'clock only"
+    return (
+        f"{percent(terms.control_share)} of the windows of a hold measure the baseline again{hours}"
+    )
 
 
 def _choices(

@@ -58,6 +58,9 @@ def gained(report: StudyReport) -> str:
     how = "in alternating windows" if report.alternating else "over all windows"
     metric = asked_metrics(view)[0]
     beside = capacity(report)
+    if report.baseline_shift is not None:
+        how = "counted from what the baseline shows now"
+        beside = f"{beside}; {report.baseline_shift.in_words(metric)}"
     if gain.mean < 0.0:
         return f"costs {percent(-gain.mean, gain.stderr)} more {metric}, {how}{beside}"
     return f"saves {percent(gain.mean, gain.stderr)} of {metric}, {how}{beside}"

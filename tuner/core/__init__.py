@@ -7,7 +7,14 @@ from tuner.core.access import (
     Caller,
     digest_of,
 )
+from tuner.core.baselines import (
+    FIRST,
+    BaselineCourse,
+    BaselinePart,
+    BaselineShift,
+)
 from tuner.core.bill import (
+    FRESH,
     GAP_S,
     Bill,
     draw_up,
@@ -22,6 +29,7 @@ from tuner.core.decisions import (
 )
 from tuner.core.devices import (
     Applied,
+    Delivery,
     Device,
     Event,
     FleetStop,
@@ -69,6 +77,11 @@ from tuner.core.goals import (
     refuse_contradiction,
     worst,
 )
+from tuner.core.hours import (
+    ALL_DAY,
+    parse_hours,
+    within_hours,
+)
 from tuner.core.knobs import (
     Cost,
     Knob,
@@ -110,6 +123,7 @@ from tuner.core.ports import (
     Audit,
     Bus,
     Clock,
+    Deliveries,
     Devices,
     Events,
     Leases,
@@ -188,14 +202,22 @@ from tuner.errors import (
 
 __all__ = [
     "ACTIVE",
+    "ALL_DAY",
     "AccessRole",
     "AccessToken",
     "ActuationError",
     "Actuator",
     "Applied",
+    "BaselineCourse",
+    "BaselinePart",
+    "BaselineShift",
     "Audit",
     "AuditEntry",
     "Bill",
+    "FIRST",
+    "FRESH",
+    "parse_hours",
+    "within_hours",
     "Bus",
     "Caller",
     "Candidate",
@@ -225,6 +247,8 @@ __all__ = [
     "ConstraintSyntax",
     "Context",
     "Cost",
+    "Deliveries",
+    "Delivery",
     "Device",
     "DeviceBusy",
     "DeviceLost",

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
+from tuner.core.baselines import FIRST, BaselineCourse, BaselinePart
 from tuner.core.devices import MetricSample
 from tuner.core.measurements import Estimate, Measurement, Origin
-from tuner.core.plans import Context
 from tuner.core.quantities import CAPACITY, ENERGY, POWER, UNDECLARED, Quantities, called
 from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
 
 GAP_S = 300.0
 """The longest time that one held window may speak for."""
+FRESH = timedelta(days=1)
+"""So long after the last control window its baseline passes for today's: our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +33,24 @@ class Bill:
     the baseline would not have used for the same items (negative: exploring itself saved).
     `saving_w` is what the best setting saves while serving the baseline's rate, `break_even_s` how
     long it must run until the whole of `explored_j` is back. `saved_j` is what holding has saved by
-    the windows that are kept, the oldest of which began at `saved_since`.
+    the windows that are kept, the oldest of which began at `saved_since`, and `saved_stderr_j` its
+    standard error: of `controls` windows that measured the baseline again, the last of them at
+    `measured_again_at`. `extrapolated_since` is since when some of it rests on a baseline that was not
+    measured again; None where all of it lies near a control window.
+
+    Control windows are not counted in what was explored: they use what the baseline uses, and the time
+    they take saves nothing.
     """
 
     explored_j: float | None = None
     overhead_j: float | None = None
     saving_w: float | None = None
     saved_j: float | None = None
+    saved_stderr_j: float | None = None
     saved_since: datetime | None = None
+    controls: int = 0
+    measured_again_at: datetime | None = None
+    extrapolated_since: datetime | None = None
     break_even_s: float | None = None
     trials: int = 0
     seconds: float = 0.0
@@ -51,72 +64,143 @@ def draw_up(
     held: Sequence[MetricSample] = (),
     revisions: Sequence[Revision] = (),
     declared: Quantities = UNDECLARED,
-    baseline_at: Callable[[Context], Mapping[str, Estimate]] | None = None,
+    course: BaselineCourse | None = None,
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
-    `held` is what the held windows showed of the energy of an item, by their start. `baseline_at` tells
-    what the baseline showed at a load; a window at whose load it was not measured is left out of what
-    was saved and of what exploring used more. Without it the baseline is the same at every load.
+    `held` is what the held windows showed of the energy of an item, by their start. `course` tells what
+    the baseline showed when and at which load; a window at whose load it was not measured is left out of
+    what was saved and of what exploring used more. Without it the baseline is the same at all times.
     A trial's energy is its mean power over window and overhead; windows without a power
     reading make the whole sum unknown rather than too small. A held window stands for the time since
     the one before it, at most `GAP_S`, where the study was holding all that time; else for itself.
     """
-    windows = [t.measurement for t in trials if t.measurement is not None]
+    tried = [t for t in trials if not t.control]
+    windows = [t.measurement for t in tried if t.measurement is not None]
     seconds = math.fsum(w.seconds + w.overhead_s for w in windows)
     energy, power, capacity = (called(name, declared) for name in (ENERGY, POWER, CAPACITY))
     energies = [_energy_j(w, power) for w in windows]
     known = [e for e in energies if e is not None]
     if not windows or len(known) < len(windows) or energy not in baseline:
-        return Bill(trials=len(trials), seconds=seconds)
+        return Bill(trials=len(tried), seconds=seconds)
     per_item = baseline[energy]
     explored = math.fsum(known)
-
-    def more_j(context: Context, shown: float) -> float:
-        """Return what an item took more than at the baseline under the same load; 0 where not known."""
-        there = baseline if baseline_at is None else baseline_at(context)
-        return shown - there[energy].mean if energy in there else 0.0
-
+    course = course or BaselineCourse(lambda _: baseline)
     overhead = math.fsum(
-        more_j(t.ran_at, w.estimates[energy].mean) * w.load.completed
-        for t in trials
+        _more_j(course.around(energy, w.started_at, t.ran_at), w.estimates[energy].mean)
+        * w.load.completed
+        for t in tried
         if (w := t.measurement) is not None and energy in w.estimates
     )
     gain = per_item.mean - best[energy].mean if energy in best else None
     rate = baseline[capacity].mean if capacity in baseline else None
     saving_w = gain * rate if gain is not None and rate is not None else None
+    saved = _Saved()
+    for window, speaks_s in _spoken_for(held, revisions, [t for t in trials if t.control]):
+        saved.add(window, speaks_s, course.around(energy, window.started_at, window.context))
+    rests_on = saved.rests_on
+    again = [t.started_at for t in course.again if t.control and t.number in rests_on]
     return Bill(
         explored_j=explored,
         overhead_j=overhead,
         saving_w=saving_w,
-        saved_j=_saved_j(more_j, held, revisions) if held else None,
+        saved_j=saved.j if held else None,
+        saved_stderr_j=saved.stderr_j if held else None,
         saved_since=held[0].started_at if held else None,
+        controls=len(again),
+        measured_again_at=max(again, default=None),
+        extrapolated_since=saved.extrapolated_since,
         break_even_s=explored / saving_w if saving_w is not None and saving_w > 0.0 else None,
-        trials=len(trials),
+        trials=len(tried),
         seconds=seconds,
         origin=per_item.origin,
     )
 
 
-def _saved_j(
-    more_j: Callable[[Context, float], float],
-    held: Sequence[MetricSample],
-    revisions: Sequence[Revision],
-) -> float:
-    """Return what holding has saved by its windows, oldest first."""
+def _more_j(parts: Sequence[BaselinePart], shown: float) -> float:
+    """Return what an item took more than at the baseline; 0 where that is not known."""
+    return shown - math.fsum(p.share * p.estimate.mean for p in parts) if parts else 0.0
+
+
+@dataclass(slots=True)
+class _Saved:
+    """What holding has saved, summed up window by window, in joules.
+
+    Its error has three sources. Every measurement of the baseline is off by its own error in all the
+    windows that rest on it; every held window by its own; and where the baseline went from one value to
+    another between two measurements nobody knows when: a step at any moment of that time, all equally
+    likely, puts the straight line off by the step over √12.
+    """
+
+    j: float = 0.0
+    extrapolated_since: datetime | None = None
+    _own: float = 0.0
+    _baseline_j: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    _between_j: defaultdict[tuple[int, int], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+
+    @property
+    def rests_on(self) -> frozenset[int]:
+        """The measurements of the baseline that count for it."""
+        return frozenset(self._baseline_j)
+
+    @property
+    def stderr_j(self) -> float:
+        """Its standard error, in joules."""
+        steps = math.fsum(j * j for j in self._between_j.values()) / 12.0
+        return math.sqrt(self._own + math.fsum(j * j for j in self._baseline_j.values()) + steps)
+
+    def add(self, window: MetricSample, speaks_s: float, baseline: Sequence[BaselinePart]) -> None:
+        """Add a held window that speaks for so many seconds, beside the baseline at its time."""
+        if not baseline:
+            return
+        items = window.completed / window.seconds * speaks_s
+        self.j -= items * _more_j(baseline, window.mean)
+        self._own += (items * window.stderr) ** 2
+        for part in baseline:
+            self._baseline_j[part.number] += items * part.share * part.estimate.stderr
+        if len(baseline) == 2:
+            before, after = baseline
+            step = after.estimate.mean - before.estimate.mean
+            self._between_j[before.number, after.number] += items * step
+            return
+        (only,) = baseline
+        fresh = timedelta() if only.number == FIRST else FRESH
+        if only.at is not None and window.started_at - only.at > fresh:
+            self.extrapolated_since = min(self.extrapolated_since or only.at, only.at)
+
+
+def _spoken_for(
+    held: Sequence[MetricSample], revisions: Sequence[Revision], controls: Sequence[Trial]
+) -> Iterator[tuple[MetricSample, float]]:
+    """Yield every held window, oldest first, with the seconds that it stands for."""
     turns, runs = [r.at for r in revisions], _runs(revisions)
-    saved, before, before_run = 0.0, None, None
+    away = _Away(controls)
+    before, before_run = None, None
     for window in held:
         turn = bisect_right(turns, window.started_at)
         run = runs[turn - 1] if turn else None
         speaks_s = window.seconds
         if before is not None and run is not None and run == before_run:
             since_s = (window.started_at - before.started_at).total_seconds()
+            since_s -= away.seconds(before.started_at, window.started_at)
             speaks_s = max(speaks_s, min(since_s, GAP_S))
-        less_j = -more_j(window.context, window.mean)
-        saved += less_j * window.completed / window.seconds * speaks_s
+        yield window, speaks_s
         before, before_run = window, run
-    return saved
+
+
+class _Away:
+    """When a study that holds was not at what it holds: in its control windows."""
+
+    def __init__(self, controls: Sequence[Trial]) -> None:
+        self._spans = sorted((t.started_at, t.ended_at) for t in controls if t.ended_at is not None)
+
+    def seconds(self, since: datetime, until: datetime) -> float:
+        """Return how long it was away between two times; a window is not measured within another."""
+        first = bisect_right(self._spans, (since, since))
+        last = bisect_right(self._spans, (until, until))
+        return math.fsum((end - start).total_seconds() for start, end in self._spans[first:last])
 
 
 def _runs(revisions: Sequence[Revision]) -> list[datetime | None]:

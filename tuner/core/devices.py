@@ -127,6 +127,22 @@ class Event:
     id: int = field(default=0, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How far a destination of notifications has been told of the events.
+
+    `event` is the last that is done with. `attempts` of the next one have failed, the last for `why`;
+    it is tried again at `next_at`. `given_up` counts those that were never taken.
+    """
+
+    destination: str
+    event: int
+    attempts: int = 0
+    next_at: datetime | None = None
+    why: str = ""
+    given_up: int = 0
+
+
 class Topic(StrEnum):
     """What a notice is about."""
 

@@ -22,10 +22,12 @@ LOAD_BAND = 0.2
 
 
 def counted(study: Study, trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Return the trials that still count for the study, in order of number."""
-    return tuple(
-        sorted((t for t in trials if t.number >= study.since_trial), key=lambda t: t.number)
-    )
+    """Return the trials that still count for the study, in order of number.
+
+    Without control windows: they are the bill's, and what is held must not change its limits by them.
+    """
+    own = (t for t in trials if t.number >= study.since_trial and not t.control)
+    return tuple(sorted(own, key=lambda t: t.number))
 
 
 def trials_spent(trials: Iterable[Trial]) -> int:

@@ -8,7 +8,16 @@ from typing import Protocol
 
 from tuner.core.access import AccessToken, AuditEntry
 from tuner.core.decisions import Past, Suggestion
-from tuner.core.devices import Applied, Device, Event, FleetStop, MetricSample, Notice, Observation
+from tuner.core.devices import (
+    Applied,
+    Delivery,
+    Device,
+    Event,
+    FleetStop,
+    MetricSample,
+    Notice,
+    Observation,
+)
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
@@ -359,6 +368,26 @@ class Tokens(Protocol):
         ...
 
 
+class Deliveries(Protocol):
+    """How far each destination of notifications has been told of the events."""
+
+    def get(self, destination: str) -> Delivery | None:
+        """Return how far it is, None for a new one."""
+        ...
+
+    def put(self, delivery: Delivery) -> None:
+        """Keep how far it is."""
+        ...
+
+    def list(self) -> Sequence[Delivery]:
+        """Return all by the destination's name."""
+        ...
+
+    def forget(self, destination: str) -> None:
+        """Remove a destination that there is no more; quietly nothing where it is unknown."""
+        ...
+
+
 class Audit(Protocol):
     """Who changed what, and what was refused."""
 
@@ -447,6 +476,11 @@ class Store(Protocol):
     @property
     def tokens(self) -> Tokens:
         """Who may ask."""
+        ...
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """Who has been told of what."""
         ...
 
     @property

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from tuner.core.errors import IllegalTransition
 from tuner.core.goals import Constraint, Objective
+from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
 from tuner.core.plans import Plan, Signal
 from tuner.core.quantities import Quantities
@@ -41,6 +42,10 @@ EDGES: Mapping[Phase, frozenset[Phase]] = {
 """Every edge there is. BASELINE follows a changed driver, workload or rate band; TUNING follows
 HOLDING on drift or a changed constraint. PROPOSED is of studies that only advise, CANARY of those that
 have one."""
+
+
+MOST_CONTROL = 0.2
+"""More control windows would cost more of what a hold saves than they are worth: our choice."""
 
 
 class Safety(StrEnum):
@@ -77,10 +82,13 @@ class Terms:
     study. A window lasts `window_s` and is extended up to `max_window_s` while a tail is not yet
     bounded. `valid_for_s` is how long a hold stands without the tuner's word. `canary` is the device
     that a plan is held on first (empty: on all at once), until `canary_windows` of it confirm it there.
+    While a plan is held `control_share` of the windows measure the baseline again, within
+    `control_hours` (`HH-HH`, in the tuner's time); 0: none.
 
     Raises:
-        InvalidInput: a count or a length that is not positive and finite, a window over its maximum, or
-            a continuous study that is only to advise, or has a canary: its trials are what it does.
+        InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
+            continuous study that is only to advise, or has a canary (its trials are what it does), a
+            share outside 0 … 0.2, or hours that cannot be read.
     """
 
     trials: int = 20
@@ -93,6 +101,8 @@ class Terms:
     mode: Mode = Mode.SEARCH
     canary: str = ""
     canary_windows: int = 5
+    control_share: float = 0.0
+    control_hours: str = ALL_DAY
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -120,6 +130,12 @@ class Terms:
                 "a continuous study has no canary: every step is set on all of its devices",
                 hint="leave the canary out, or choose the mode `search`",
             )
+        if not 0.0 <= self.control_share <= MOST_CONTROL:
+            raise InvalidInput(
+                f"control_share cannot be {self.control_share:g}",
+                hint=f"give 0 (none) to {MOST_CONTROL:g} of the held windows; 0.02 is one in 50",
+            )
+        parse_hours(self.control_hours, "control_hours")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,8 +88,9 @@ class Trial:
     """One setting tried once, possibly in several attempts when an agent died on the way.
 
     `phase` is the study's phase when it was assigned, so baseline and confirming windows are trials
-    like any other. `context` is the load that was asked for; empty: whatever ran. `why` is the policy's
-    reason in one sentence, `reason` why it ended as it did.
+    like any other; one of a study that holds is a control window, at the baseline. `context` is the
+    load that was asked for; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
+    why it ended as it did.
     """
 
     number: int
@@ -120,6 +121,11 @@ class Trial:
     def solid(self) -> bool:
         """Whether its window was measured to the end."""
         return self.state is TrialState.COMPLETED and not self.censored
+
+    @property
+    def control(self) -> bool:
+        """Whether it measures the baseline again while a plan is held: for the bill alone."""
+        return self.phase is Phase.HOLDING
 
     @property
     def ran_at(self) -> Context:

@@ -30,7 +30,7 @@ from tuner.service.feed import Feed
 from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import Gate, problem, refused
 from tuner.service.operations import Operations
-from tuner.service.waiting import LongPoll, Waiting, Wish, ask_again
+from tuner.service.waiting import LongPoll, Recall, Waiters, ask_again
 from tuner.service.watchdog import Readiness
 from tuner.wire import (
     PROTOCOL,
@@ -92,7 +92,7 @@ def create_app(
     With `client_certs` an agent has to show a certificate that the server's TLS has checked.
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
-    waiting = Waiting(operations.loop.news, leaving)
+    waiting = Waiters(operations.loop.news, leaving)
     feed = Feed(operations.loop.store.events, operations.loop.now, lambda: waiting.over)
     waiting.at_end.append(feed.wake)
     operations.loop.store.bus.subscribe(feed.heard)
@@ -195,9 +195,10 @@ def _agent_routes(operations: Operations, access: Access) -> APIRouter:
         mark = loop.news.mark(device)
         answer = loop.order(device, message)
         if message.wait_s > 0.0 and not _is_news(answer, message):
+            loop.presence.note_contact(device, message.wait_s)
             look_again_s = LOOK_AGAIN_S if isinstance(answer, Idle) else message.wait_s
             gone = partial(loop.presence.hung_up, device)
-            ask_again(request, Wish(device, mark, message.wait_s, look_again_s, gone))
+            ask_again(request, Recall(device, mark, message.wait_s, look_again_s, gone))
         return _one(answer)
 
     @router.post("/trials/renew", response_model=Registered)

@@ -112,6 +112,20 @@ def _waits_for_a_choice(knob: Knob, terms: Terms) -> bool:
     return words or (knob.cost.restart and not terms.allow_restart)
 
 
+def refuse_controls(draft: StudyDraft) -> None:
+    """Refuse control windows of several devices: what those save together is not billed.
+
+    Raises:
+        InvalidInput: it asks for them.
+    """
+    if draft.terms.control_share > 0.0 and len(draft.devices) > 1:
+        raise InvalidInput(
+            "control windows need a study of one device: a held window is one device's, the baseline "
+            "all of theirs, so nothing could be said from them",
+            hint="leave the control share at 0, or make a study for each device",
+        )
+
+
 def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
     """Return the signals that all devices offer; a trial may ask for those it may ask for on each."""
     offered = [{s.name: s for s in device.signals} for device in devices]

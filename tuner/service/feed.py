@@ -38,7 +38,7 @@ RETRY_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FeedEntry:
     """One entry of the feed as it is sent. `id` is the event's; 0 where nothing is to be caught up."""
 
     id: int
@@ -48,13 +48,13 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class EventFilter:
     """What a follower wants: of one study or device, or all."""
 
     study: str | None = None
     device: str | None = None
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: FeedEntry) -> bool:
         """Return whether an entry is wanted."""
         return self.study in (None, entry.study) and self.device in (None, entry.device)
 
@@ -67,7 +67,7 @@ class Feed:
 
     def __init__(self, events: Events, now: Now, over: Callable[[], bool]) -> None:
         self._events, self._now, self._over = events, now, over
-        self._entries: deque[Entry] = deque(maxlen=KEPT)
+        self._entries: deque[FeedEntry] = deque(maxlen=KEPT)
         self._count = 0
         """How many entries there ever were: the place of an entry is its number among them."""
         self._read_to = 0
@@ -93,7 +93,7 @@ class Feed:
         for follower in self._followers:
             follower.set()
 
-    async def follow(self, wish: Wish, after: int | None) -> AsyncIterator[bytes]:
+    async def follow(self, wanted: EventFilter, after: int | None) -> AsyncIterator[bytes]:
         """Give what comes after an event, or else from now on, until the server ends."""
         new = asyncio.Event()
         self._followers.add(new)
@@ -106,7 +106,7 @@ class Feed:
                 new.clear()
                 if place is None or place < self._count - len(self._entries):
                     page = await run_in_threadpool(
-                        self._events.after, at, PAGE, wish.study, wish.device
+                        self._events.after, at, PAGE, wanted.study, wanted.device
                     )
                     last = page[-1].id if page else at
                     # At once: the list moves on while the follower takes its time over the page.
@@ -118,7 +118,7 @@ class Feed:
                 entries = self._from(place)
                 place += len(entries)
                 for entry in entries:
-                    if wish.takes(entry) and not 0 < entry.id <= at:
+                    if wanted.takes(entry) and not 0 < entry.id <= at:
                         at = entry.id or at
                         yield entry.text
                 if not entries and not await _set_within(new, SILENT_S):
@@ -133,7 +133,7 @@ class Feed:
         later = (n for n, entry in enumerate(self._entries, first) if entry.id > event)
         return next(later, self._count)
 
-    def _from(self, place: int) -> list[Entry]:
+    def _from(self, place: int) -> list[FeedEntry]:
         skipped = place - (self._count - len(self._entries))
         return list(islice(self._entries, skipped, skipped + PAGE))
 
@@ -186,9 +186,9 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def _entry(event: Event) -> Entry:
+def _entry(event: Event) -> FeedEntry:
     text = f"id: {event.id}\n{_sent(event)}"
-    return Entry(event.id, event.study, event.device, text.encode())
+    return FeedEntry(event.id, event.study, event.device, text.encode())
 
 
 def _sent(event: Event) -> str:
@@ -197,6 +197,6 @@ def _sent(event: Event) -> str:
     return f"event: {kind}\ndata: {data}\n\n"
 
 
-def _change(study: str, at: datetime) -> Entry:
+def _change(study: str, at: datetime) -> FeedEntry:
     changed = Event(at=at, kind=CHANGED, text="", study=study)
-    return Entry(0, study, "", _sent(changed).encode())
+    return FeedEntry(0, study, "", _sent(changed).encode())

@@ -13,7 +13,7 @@ from db.history import HistoryQuestion
 from tuner.core import TrialState, Verdict
 from tuner.service.access_routes import OperatorCaller, signed
 from tuner.service.answers import many, one
-from tuner.service.feed import Feed, Wish
+from tuner.service.feed import EventFilter, Feed
 from tuner.service.operations import ROWS, Operations
 from tuner.wire import Change, DeviceView, StopView, check_protocol
 
@@ -79,7 +79,7 @@ def fleet_routes(operations: Operations, feed: Feed) -> APIRouter:
     ) -> EventStream:
         """Follow events as they come, from `after` or `Last-Event-ID` on where one is given."""
         known = after if last_event_id is None else last_event_id
-        return EventStream(feed.follow(Wish(study, device), known), headers=UNBUFFERED)
+        return EventStream(feed.follow(EventFilter(study, device), known), headers=UNBUFFERED)
 
     @router.get("/history")
     def ask(

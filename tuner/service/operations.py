@@ -13,6 +13,8 @@ from db.history import HistoryQuestion, HistoryRow, history, pareto
 from tuner.core import (
     ENERGY,
     PLANNED,
+    BaselineCourse,
+    BaselineShift,
     Conflict,
     Device,
     Estimate,
@@ -41,7 +43,14 @@ from tuner.core import (
 )
 from tuner.service import proposals, stops
 from tuner.service.access import Access
-from tuner.service.drafts import constraints_of, read_constraints, require, signals_of, space_of
+from tuner.service.drafts import (
+    constraints_of,
+    read_constraints,
+    refuse_controls,
+    require,
+    signals_of,
+    space_of,
+)
 from tuner.service.views import (
     alternating,
     candidate_view,
@@ -52,6 +61,7 @@ from tuner.service.views import (
     study_view,
     trial_view,
 )
+from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
 from tuner.wire import (
     Change,
@@ -97,6 +107,7 @@ class Operations:
         devices = [self._device(name) for name in draft.devices]
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
+        refuse_controls(draft)
         self.loop.policies(draft.policy)
         objective = Objective.parse(draft.objective, devices[0].quantities)
         study = Study(
@@ -293,22 +304,25 @@ class Operations:
             baseline = baseline.model_copy(update={"metrics": windows[0]})
             shown = shown.model_copy(update={"metrics": windows[1]})
         views = [trial_view(past, trial) for trial in trials]
+        shift = next(reversed(baseline_shifts(found, trials)), None)
+        present = _shifted(found.objective, baseline, shift)
         ended = (TrialState.COMPLETED, TrialState.RUNNING)
         return StudyReport(
             study=self._view(found),
             baseline=baseline,
             best=shown,
             alternating=windows is not None,
-            saving=_saving(found.objective, baseline, shown) if winner else None,
+            saving=_saving(found.objective, present, shown) if winner else None,
+            baseline_shift=shift,
             limit_kept=limit_kept(best),
             bill=draw_up(
                 trials,
-                baseline.metrics,
+                present.metrics,
                 shown.metrics if shown and winner else {},
                 self._held_samples(found, trials),
                 self.loop.store.studies.revisions(study),
                 found.quantities,
-                past.baseline_at,
+                BaselineCourse.of(found, trials),
             ),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
@@ -469,6 +483,16 @@ def _changed_to(constraints: Sequence[str]) -> str:
     return (
         f"constraints changed to {', '.join(constraints)}" if constraints else "constraints removed"
     )
+
+
+def _shifted(
+    objective: Objective, baseline: SettingView, shift: BaselineShift | None
+) -> SettingView:
+    """Return the baseline as it is now: with the objective's metric where control windows put it."""
+    metric, metrics = objective.metric, baseline.metrics
+    if shift is None or metric not in metrics:
+        return baseline
+    return baseline.model_copy(update={"metrics": {**metrics, metric: shift.now(metrics[metric])}})
 
 
 def _saving(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,8 +12,6 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from tuner import malloc
 from tuner.core import (
     ANYWHERE,
-    Z95,
-    Estimate,
     Events,
     MetricSample,
     Observations,
@@ -31,21 +28,21 @@ from tuner.core import (
     setting_key,
 )
 from tuner.study.confirm import asked, duel
+from tuner.study.drift import drift
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
 
 log = logging.getLogger(__name__)
 
-SLACK_SD = 0.5
-ALARM_SD = 12.0
-"""CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
-a steady process of one window a minute reaches by chance about once in months, not hours."""
+SILENT = "it is not heard of any more; see whether its agent and its host run"
+LOOKED_AT = 10_000
+"""So many of the latest events are asked at the start which devices were known to be away."""
+AUDIT_DAYS = 400
+"""The audit log is kept for a year at least."""
 PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
 """So many of a hold's latest windows are looked at."""
-LEAST_RELATIVE_SD = 0.02
-"""No window is trusted to better than 2 %: without this a quiet meter alarms on nothing."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +66,31 @@ class Maintenance:
                 continue
             with self.loop.lock(study.id):  # judged without it: its agents need not wait for that
                 if self.loop.store.studies.get(study.id).revision == study.revision:
+                    self.loop.note("drift", why, study.id)
                     self.loop.start_over(study, why)
 
     def keep_seen(self) -> None:
         """Store when devices were last heard of."""
         self.loop.presence.keep()
 
+    def watch_silence(self) -> None:
+        """Note devices that fell silent, and those that are heard of again."""
+        for device, online in self.loop.presence.turned(self.loop.store.studies.of):
+            kind, text = ("online", "it is heard of again") if online else ("offline", SILENT)
+            self.loop.note(kind, text, device=device)
+
     def prune(self) -> None:
         """Delete observations and events that are older than `keep_days`; say how many.
 
-        The oldest day of each at most: a clock that runs far ahead for an hour must not take all.
+        The oldest day of each at most: a clock that runs far ahead for an hour must not take all. Events
+        that a destination has still to be told of stay.
         """
         before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
-        gone = _shorten(store.observations, before), _shorten(store.events, before)
+        store.audit.prune(self.loop.now() - timedelta(days=max(self.keep_days, AUDIT_DAYS)))
+        told = min((d.event for d in store.deliveries.list()), default=store.events.newest())
+        untold = next(iter(store.events.after(told, 1)), None)
+        of_events = before if untold is None else min(before, untold.at)
+        gone = _shorten(store.observations, before), _shorten(store.events, of_events)
         if any(gone):
             text = f"{gone[0]} observations and {gone[1]} events from before {before:%Y-%m-%d}"
             self.loop.note("pruned", text)
@@ -134,35 +143,23 @@ def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[MetricSample]) -
     return None if why is None else f"{why} while {render_setting(row.setting)} was held"
 
 
-def drift(metric: str, expected: Estimate, windows: Sequence[MetricSample]) -> str | None:
-    """Return in words how a metric has drifted from what was expected, None where it has not.
-
-    A two-sided CUSUM over log-ratio residuals in units of a window's uncertainty. What is expected
-    may itself be off, for all windows alike: a shift within its 95 % bounds is no drift.
-    """
-    up = down = 0.0
-    if expected.mean <= 0.0:
-        return None
-    blind = Z95 * expected.stderr / expected.mean
-    for window in windows:
-        if window.mean <= 0.0:
-            continue
-        sd = max(window.stderr / window.mean, LEAST_RELATIVE_SD)
-        shift = math.log(window.mean / expected.mean)
-        up = max(0.0, up + (shift - blind) / sd - SLACK_SD)
-        down = max(0.0, down - (shift + blind) / sd - SLACK_SD)
-        if max(up, down) > ALARM_SD:
-            return f"{metric} has drifted from {expected.mean:.4g} to {window.mean:.4g}"
-    return None
+def expect(loop: Loop) -> None:
+    """Wait for the devices there were; which of them were away the log says."""
+    events = loop.store.events.list(last=LOOKED_AT)
+    latest = {e.device: e.kind for e in events if e.kind in ("offline", "online")}
+    devices = [device.id for device in loop.store.devices.list()]
+    loop.presence.expect(devices, (d for d in devices if latest.get(d) == "offline"))
 
 
 def start(maintenance: Maintenance) -> BackgroundScheduler:
     """Start the maintenance in the background and return the scheduler, to be shut down at the end."""
+    expect(maintenance.loop)
     scheduler = BackgroundScheduler(timezone="UTC")
     plan: list[tuple[Callable[[], None], int]] = [
         (maintenance.reap, 10),
         (maintenance.watch_drift, 60),
         (maintenance.keep_seen, round(KEEP_S)),
+        (maintenance.watch_silence, 10),
         (maintenance.prune, 3600),
         (malloc.trim, 60),
     ]

@@ -1,6 +1,6 @@
 """Requests that are answered once there is something new: who waits costs next to nothing until then.
 
-The application answers at once, and may wish to be asked again at news. Meanwhile nothing of it is kept,
+The application answers at once, and may ask to be called again at news. Meanwhile nothing of it is kept,
 only the request's body and its answer so far: some 10 kB a waiting agent in place of 30.
 """
 
@@ -19,7 +19,7 @@ from tuner.study.news import News
 
 LEAVING_S = 0.25
 """How late who waits sees that the server is about to end."""
-WISH = "wish"
+RECALL = "recall"
 
 
 class Why(Enum):
@@ -32,7 +32,7 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Recall:
     """To be asked again at news of a device after a mark, or after `look_again_s`; all within `wait_s`.
 
     `gone` is called where the caller hangs up.
@@ -45,12 +45,12 @@ class Wish:
     gone: Callable[[], None]
 
 
-def ask_again(request: Request, wish: Wish) -> None:
+def ask_again(request: Request, recall: Recall) -> None:
     """Let a request wait for news after it was answered; what is then answered counts."""
-    setattr(request.state, WISH, wish)
+    setattr(request.state, RECALL, recall)
 
 
-class Waiting:
+class Waiters:
     """Wakes requests that wait for a device's news, and all of them when the server is about to end."""
 
     def __init__(self, news: News, leaving: Callable[[], bool]) -> None:
@@ -76,8 +76,8 @@ class Waiting:
         for tell in self.at_end:
             tell()
 
-    async def for_news(self, receive: Receive, wish: Wish, seconds: float) -> Why:
-        """Wait for what is wished for, so many seconds at most."""
+    async def for_news(self, receive: Receive, recall: Recall, seconds: float) -> Why:
+        """Wait for news, so many seconds at most."""
         running = asyncio.get_running_loop()
         woken: asyncio.Future[Why] = running.create_future()
 
@@ -91,7 +91,7 @@ class Waiting:
         hung_up = running.create_task(_hung_up(receive))
         hung_up.add_done_callback(lambda _: wake(Why.GONE))
         timer = running.call_later(seconds, wake, Why.TIME)
-        end = self._news.wait(wish.device, wish.mark, news)
+        end = self._news.wait(recall.device, recall.mark, news)
         try:
             return await woken
         finally:
@@ -101,9 +101,9 @@ class Waiting:
 
 
 class LongPoll:
-    """Asks the application again at news, for the requests that wish it; all others pass."""
+    """Asks the application again at news, for the requests that ask for it; all others pass."""
 
-    def __init__(self, app: ASGIApp, waiting: Waiting) -> None:
+    def __init__(self, app: ASGIApp, waiting: Waiters) -> None:
         self._app, self._waiting = app, waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,15 +117,15 @@ class LongPoll:
             state: dict[str, object] = {**scope.get("state", {})}
             answer: list[Message] = []
             await self._app({**scope, "state": state}, body.again(), _into(answer, state, send))
-            wish = state.get(WISH)
-            if not isinstance(wish, Wish):
+            recall = state.get(RECALL)
+            if not isinstance(recall, Recall):
                 return
-            until = until or now() + wish.wait_s
+            until = until or now() + recall.wait_s
             left, why = until - now(), Why.TIME
             if left > 0.0 and not self._waiting.over:
-                why = await self._waiting.for_news(receive, wish, min(left, wish.look_again_s))
+                why = await self._waiting.for_news(receive, recall, min(left, recall.look_again_s))
             if why is Why.GONE:
-                wish.gone()
+                recall.gone()
                 return
             if self._waiting.over or until - now() <= 0.0:
                 break
@@ -156,10 +156,10 @@ class Replayed:
 
 
 def _into(answer: list[Message], state: dict[str, object], send: Send) -> Send:
-    """Return what keeps an answer whose request wishes to wait, and sends every other."""
+    """Return what keeps an answer whose request is to wait, and sends every other."""
 
     async def take(message: Message) -> None:
-        if WISH in state:
+        if RECALL in state:
             answer.append(message)
         else:
             await send(message)

@@ -45,7 +45,7 @@ from tuner.core import (
     refuse_negative,
     setting_key,
 )
-from tuner.study import advice, assignments, canary, lifecycle, moves
+from tuner.study import advice, assignments, canary, control, lifecycle, moves
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
@@ -89,12 +89,12 @@ class Answered:
 
     mark: int
     asked: Asked
-    at: float
+    until: float
     answer: HoldOrder | Release
 
     def holds_for(self, mark: int, asked: Asked, now: float) -> bool:
         """Return whether the answer is still the same, without a look at the store."""
-        return (self.mark, self.asked) == (mark, asked) and now - self.at < MOST_TRUSTED_S
+        return (self.mark, self.asked) == (mark, asked) and now < self.until
 
 
 @dataclass
@@ -119,6 +119,7 @@ class Loop:
     )
 
     _holds: assignments.Holds = field(default_factory=assignments.Holds)
+    _controls: control.ControlClock = field(default_factory=control.ControlClock)
     presence: Presence = field(init=False)
     news: News = field(default_factory=News)
     _applied: dict[str, tuple[object, ...]] = field(default_factory=dict)
@@ -180,8 +181,15 @@ class Loop:
         answer = self._order(device, poll, news)
         self._answered.pop(device, None)
         if isinstance(answer, HoldOrder | Release):
-            self._answered[device] = Answered(mark, asked, self.monotonic(), answer)
+            until = self.monotonic() + self._trusted_s(answer)
+            self._answered[device] = Answered(mark, asked, until, answer)
         return answer
+
+    def _trusted_s(self, answer: HoldOrder | Release) -> float:
+        """Return how long an answer stays the same without news: a control window comes by the clock."""
+        if isinstance(answer, Release):
+            return MOST_TRUSTED_S
+        return min(MOST_TRUSTED_S, self._controls.due_in_s(answer.study, self.now()))
 
     def _order(self, device: str, poll: Poll, news: str) -> Orders:
         self.store.devices.get(device)
@@ -361,7 +369,8 @@ class Loop:
                     continue
                 why = f"no agent worked on it for {self.abandon_s:g} s"
                 self._cancel(study, trial, why)
-                self._despair(study, trial, why)
+                if not trial.control:  # nothing is amiss with what is held
+                    self._despair(study, trial, why)
                 ended += 1
         return ended
 
@@ -469,6 +478,9 @@ class Loop:
         if study.phase in HELD and study.plan is not None:
             if poll.unable:
                 return Idle(why=poll.unable)
+            if self._control_due(study, count, poll):
+                window = control.control(study, study.plan, poll.applied.setting)
+                return self._begun(study, window, device, poll)
             return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
@@ -488,11 +500,28 @@ class Loop:
         if isinstance(step, moves.Move):
             self.move(study, step.phase, step.why, step.plan)
             return None
+        return self._begun(study, step, device, poll)
+
+    def _begun(self, study: Study, step: moves.Assign, device: str, poll: Poll) -> Assignment:
+        """Begin a trial and give it to the device that asks."""
         trial = self.store.trials.begin(
             study.id, step.setting, study.phase, step.why, self.now(), step.context
         )
         self.publish(study)
         return self._granted(study, trial, device, poll.agent)
+
+    def _control_due(self, study: Study, count: int, poll: Poll) -> bool:
+        """Return whether it is time to measure the baseline again: of a hold that is in force."""
+        if (poll.holding, poll.revision) != (study.id, study.revision):
+            return False
+        store, now = self.store, self.now()
+        last = self._controls.last(
+            study,
+            count,
+            lambda: store.trials.list(study.id),
+            lambda: store.studies.latest(study.id).at,
+        )
+        return last is not None and control.is_due(study.terms, last, now) and self.hours(now)
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> moves.Step:
         """Return the next step; a policy that fails pauses its study with the reason."""
@@ -529,11 +558,14 @@ class Loop:
         return True
 
     def _end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
-        self.store.trials.end(study.id, trial.number, outcome, self.now())
+        ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
         self.publish(study)
         if outcome.state is not TrialState.COMPLETED:
             text = f"trial {trial.number}: {outcome.reason or 'no reason given'}"
             self.note(str(outcome.state), text, study.id)
+        if ended.control:
+            for kind, text in control.news_of(study, self.store.trials.list(study.id), ended):
+                self.note(kind, text, study.id)
 
     def _restart_evidence(self, device: Device) -> None:
         study = self.store.studies.of(device.id)

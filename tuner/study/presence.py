@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from tuner.core import Conflict, Device, Devices, Now, Study
@@ -33,6 +33,8 @@ class Presence:
         self._agents: defaultdict[str, list[str]] = defaultdict(list)
         self._last_heard: dict[str, tuple[float, datetime]] = {}
         self._due: dict[str, float] = {}
+        self._expected: dict[str, float] = {}
+        self._away: set[str] = set()
         self._unstored: set[str] = set()
         self._unable: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -56,7 +58,7 @@ class Presence:
         if agent not in met:
             met.append(agent)
             del met[:-MOST_MET]
-        self.note_contact(device, poll.wait_s)
+        self.note_contact(device)
         before = self._unable.get(device, "")
         self._unable[device] = poll.unable
         return "" if poll.unable == before else poll.unable or "it takes orders again"
@@ -98,6 +100,30 @@ class Presence:
             seconds=silence_s + KEEP_S + LONGEST_POLL_S
         )
 
+    def expect(self, devices: Iterable[str], away: Iterable[str]) -> None:
+        """Wait for devices that were there before this process; some were known to be away then."""
+        until = self._monotonic() + LONGEST_POLL_S
+        self._expected = dict.fromkeys(devices, until)
+        self._away = set(away)
+
+    def turned(self, owner_of: Callable[[str], Study | None]) -> list[tuple[str, bool]]:
+        """Return the devices that went offline, and those that came back, since the last time."""
+        found: list[tuple[str, bool]] = []
+        with self._lock:
+            due = {**self._expected, **self._due}
+        for device, at in due.items():
+            silent_s, known_away = self._monotonic() - at, device in self._away
+            if silent_s <= self._lease_s:
+                if known_away and device in self._due:
+                    self._away.discard(device)
+                    found.append((device, True))
+            elif not known_away:
+                owner = owner_of(device)
+                if silent_s > self._lease_s + (owner.terms.window_s if owner else 0.0):
+                    self._away.add(device)
+                    found.append((device, False))
+        return found
+
     def keep(self) -> None:
         """Store what was heard since the last time, all of it at once."""
         with self._lock:
@@ -110,6 +136,8 @@ class Presence:
         with self._lock:
             self._last_heard.pop(device, None)
             self._due.pop(device, None)
+            self._expected.pop(device, None)
+            self._away.discard(device)
             self._unstored.discard(device)
             self._agents.pop(device, None)
             self._unable.pop(device, None)

@@ -22,6 +22,7 @@ def upgrade() -> None:
     _create_leases()
     _create_log()
     _create_audit()
+    _create_deliveries()
     _create_tokens()
     _create_stops()
 
@@ -30,6 +31,7 @@ def downgrade() -> None:
     for table in (
         "tokens",
         "audit",
+        "deliveries",
         "stop_back",
         "stops",
         "events",
@@ -353,6 +355,19 @@ def _create_log() -> None:
     )
     for column in ("at", "study_id", "device_id"):
         op.create_index(f"ix_events_{column}", "events", [column])
+
+
+def _create_deliveries() -> None:
+    op.create_table(
+        "deliveries",
+        _text("destination"),
+        _number("event"),
+        _number("attempts"),
+        _moment("next_at", nullable=True),
+        _text("why"),
+        _number("given_up"),
+        sa.PrimaryKeyConstraint("destination", name="pk_deliveries"),
+    )
 
 
 def _create_audit() -> None:

@@ -110,7 +110,10 @@ TERMS = st.builds(
     max_window_s=st.floats(1e3, 1e6) | st.integers(1000),
     allow_restart=st.booleans(),
     safety=st.sampled_from(Safety),
+    mode=st.just(Mode.SEARCH),
     canary_windows=st.integers(1),
+    control_share=st.floats(0.0, 0.2),
+    control_hours=st.sampled_from(["0-24", "22-6"]),
 ) | st.builds(Terms, safety=st.just(Safety.OFF), mode=st.sampled_from(Mode))
 
 

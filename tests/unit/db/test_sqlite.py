@@ -94,6 +94,10 @@ class TestAudit(contracts.AuditContract):
     pass
 
 
+class TestDeliveries(contracts.DeliveriesContract):
+    pass
+
+
 class TestBus(contracts.BusContract):
     pass
 

@@ -235,6 +235,11 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
         (["study", "create", "--device", "nobody"], "nobody"),
         (["study", "create", "--device", "sim", "--trials", "0"], "0 trials"),
         (["study", "create", "--device", "sim", "--window", "-1"], "window_s cannot be -1 s"),
+        (
+            ["study", "create", "--device", "sim", "--control-share", "2"],
+            "control_share cannot be 2",
+        ),
+        (["study", "create", "--device", "sim", "--control-hours", "9"], "control_hours cannot be"),
         (["study", "create", "--device", "sim", "--choose", "gpu.clock_mhz"], "gpu.clock_mhz"),
         (["study", "create", "--device", "sim", "--choose", "voltage=1"], "voltage"),
         (["study", "create", "--device", "sim", "--choose", "batch_size=3"], "3"),

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from rich.console import Console
@@ -16,11 +17,23 @@ from tuner.bench.true_score import Score, score
 from tuner.cli import results
 from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
+from tuner.cli.figures import when
 from tuner.cli.output import TABLE_WIDTH
-from tuner.cli.report import billed, next_steps, print_report
+from tuner.cli.report import billed, next_steps, print_report, verdict
 from tuner.cli.results import Result, StudyResult, document
 from tuner.cli.runfile import RunJob
-from tuner.core import Bill, Constraint, Objective, Phase, Plan, Setting, TrialState
+from tuner.cli.texts import gained
+from tuner.core import (
+    BaselineShift,
+    Bill,
+    Constraint,
+    Estimate,
+    Objective,
+    Phase,
+    Plan,
+    Setting,
+    TrialState,
+)
 from tuner.core import Outcome as Ended
 from tuner.core.quantities import quantity_of
 from tuner.wire import Change, Release, StudyDraft
@@ -272,6 +285,34 @@ def test_what_was_saved_since_is_on_the_bill() -> None:
     assert billed(bill, won=True).endswith("paid back after 3.33 min")
     bill = replace(bill, saved_j=5e3, saved_since=START)
     assert billed(bill, won=True).endswith("3.33 min; saved since 2026-01-01: 5.000 kJ")
+
+
+def test_a_bill_says_on_which_baseline_it_rests() -> None:
+    bill = Bill(explored_j=2e3, saving_w=10.0, break_even_s=200.0, seconds=90.0)
+    bill = replace(bill, saved_j=5e3, saved_stderr_j=120.0, saved_since=START)
+    saved, then = "saved since 2026-01-01: 5.00 ± 0.12 kJ", START + timedelta(days=2)
+    old = replace(bill, extrapolated_since=START)
+    assert billed(old, won=True).endswith(
+        f"{saved}, extrapolated since {when(START)} from the first baseline"
+    )
+    again = replace(bill, controls=1, measured_again_at=then)
+    measured = f"{saved}, the baseline measured again at {when(then)}, "
+    assert billed(again, won=True).endswith(f"{measured}1 control window")
+    partly = replace(again, controls=12, extrapolated_since=START)
+    assert billed(partly, won=True).endswith(
+        f"{measured}12 control windows; extrapolated since {when(START)} in part, where no control "
+        "window is near"
+    )
+
+
+def test_a_claim_that_a_drifted_baseline_changed_says_from_where_it_is_counted() -> None:
+    found = result()
+    shift = BaselineShift(START, Estimate.of_mean(-0.1, 0.01), 4)
+    report = found.main.report.model_copy(update={"baseline_shift": shift})
+    lines = list(verdict(replace(found.main, report=report)))
+    drifted = "the baseline has drifted: its energy_j is 10.0 ± 1.0 % lower"
+    assert any(f"counted from {drifted}" in line for line in lines)
+    assert drifted in gained(report)
 
 
 @pytest.mark.parametrize(

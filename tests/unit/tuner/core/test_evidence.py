@@ -13,6 +13,7 @@ import pytest
 from tests.builders import START, metric_sample, setting, study, trial, window
 from tuner.core import (
     ANYWHERE,
+    BaselineCourse,
     Better,
     Bill,
     Constraint,
@@ -214,7 +215,7 @@ def test_a_held_window_is_compared_with_the_baseline_at_its_own_load() -> None:
         {},
         held,
         history((0, Phase.BASELINE)),
-        baseline_at=lambda load: known.get(load.get("requests_in_system", 4.0), {}),
+        course=BaselineCourse(lambda load: known.get(load.get("requests_in_system", 4.0), {})),
     )
     # Each took 6 J an item; at sixteen requests nobody knows what the baseline would have taken.
     assert bill.saved_j == pytest.approx((4.0 + 1.0) * 50.0 * 10)

@@ -173,6 +173,10 @@ def test_a_study_needs_distinct_devices() -> None:
         {"mode": Mode.CONTINUOUS, "safety": Safety.ADVISE},
         {"mode": Mode.CONTINUOUS, "canary": "a"},
         {"canary_windows": 0},
+        {"control_share": -0.01},
+        {"control_share": 0.21},
+        {"control_share": math.nan},
+        {"control_hours": "at night"},
     ],
 )
 def test_terms_must_be_possible(terms: dict[str, object]) -> None:

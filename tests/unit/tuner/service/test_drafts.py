@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import device
 from tuner.core import Cost, InvalidInput, Knob, Part, Space, Terms
-from tuner.service.drafts import space_of
+from tuner.service.drafts import refuse_controls, space_of
 from tuner.wire import StudyDraft
 
 CLOCK = Knob("cpu.max_mhz", (800, 1600, 3200), 3200)
@@ -44,3 +44,11 @@ def test_what_restarts_is_left_alone_where_that_is_asked_for() -> None:
 def test_words_alone_are_nothing_to_search() -> None:
     with pytest.raises(InvalidInput, match="nothing to set"):
         searched(GOVERNOR)
+
+
+def test_control_windows_of_several_devices_are_refused() -> None:
+    terms = Terms(control_share=0.02)
+    refuse_controls(StudyDraft(devices=("sim",), terms=terms))
+    refuse_controls(StudyDraft(devices=("sim", "sam")))
+    with pytest.raises(InvalidInput, match="a study of one device"):
+        refuse_controls(StudyDraft(devices=("sim", "sam"), terms=terms))

@@ -13,9 +13,9 @@ from db.memory.store import MemoryStore
 from tests.builders import START
 from tuner.core import Event, Notice, StoreError, Topic
 from tuner.service import feed as feeds
-from tuner.service.feed import CHANGED, KEPT, Feed, Wish
+from tuner.service.feed import CHANGED, KEPT, EventFilter, Feed
 
-ALL = Wish()
+ALL = EventFilter()
 
 
 class Desk:
@@ -46,9 +46,11 @@ async def read(stream: AsyncIterator[bytes]) -> dict[str, Any]:
     raise AssertionError("the stream has ended")
 
 
-async def begun(desk: Desk, wish: Wish = ALL, after: int | None = None) -> AsyncIterator[bytes]:
+async def begun(
+    desk: Desk, wanted: EventFilter = ALL, after: int | None = None
+) -> AsyncIterator[bytes]:
     """Return a stream whose follower is known to the feed."""
-    stream = desk.feed.follow(wish, after)
+    stream = desk.feed.follow(wanted, after)
     assert (await anext(stream)).startswith(b"retry: ")
     return stream
 
@@ -115,8 +117,8 @@ def test_who_reads_slowly_is_overtaken_and_misses_nothing(monkeypatch: pytest.Mo
 
 def test_who_follows_one_study_or_device_gets_no_other() -> None:
     async def play(desk: Desk) -> None:
-        one = await begun(desk, Wish(study="s1"), after=0)
-        other = await begun(desk, Wish(device="b"), after=0)
+        one = await begun(desk, EventFilter(study="s1"), after=0)
+        other = await begun(desk, EventFilter(device="b"), after=0)
         for text, study, device in (("x", "s2", "a"), ("y", "s1", "a"), ("z", "s2", "b")):
             desk.note(text, study, device)
         assert (await read(one))["data"]["text"] == "y"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from datetime import timedelta
 from threading import RLock
@@ -11,42 +10,10 @@ import pytest
 
 from db.memory.log import MemoryObservations
 from db.memory.store import MemoryStudies
-from tests.builders import completed, metric_sample, setting, window
+from tests.builders import completed, setting, window
 from tests.unit.tuner.study.worlds import World, truth
-from tuner.core import Estimate, Event, MetricSample, Observation, Phase, Setting
-from tuner.service.schedule import Maintenance, drift, start
-
-
-def held(*energies: float, relative: float = 0.01) -> list[MetricSample]:
-    return [metric_sample(n, energy, relative) for n, energy in enumerate(energies)]
-
-
-EXPECTED = Estimate.of_mean(6.0, 0.06, 20)
-
-
-def test_noise_around_what_was_expected_is_no_drift() -> None:
-    rng = random.Random(3)
-    quiet = held(*(6.0 * (1 + rng.gauss(0, 0.015)) for _ in range(300)))
-    assert drift("energy_j", EXPECTED, quiet) is None
-
-
-def test_a_steady_device_raises_no_alarm_for_days_whatever_the_reference_was() -> None:
-    rng = random.Random(9)
-    for _ in range(5):
-        reference = Estimate.of_mean(6.0 * (1 + rng.gauss(0, 0.012)), 0.07, 20)
-        day = held(*(6.0 * (1 + rng.gauss(0, 0.02)) for _ in range(1440)), relative=0.02)
-        assert drift("energy_j", reference, day) is None
-
-
-@pytest.mark.parametrize("shifted", [6.6, 5.4])
-def test_a_lasting_shift_either_way_is_drift(shifted: float) -> None:
-    said = drift("energy_j", EXPECTED, held(6.0, 6.0, *[shifted] * 10))
-    assert said is not None
-    assert "energy_j has drifted from 6" in said
-
-
-def test_one_odd_window_is_no_drift() -> None:
-    assert drift("energy_j", EXPECTED, held(6.0, 6.5, 6.0, 6.0, 6.0, 6.0)) is None
+from tuner.core import Event, Observation, Phase, Setting
+from tuner.service.schedule import Maintenance, start
 
 
 def observe(world: World, at: Setting, *energies: float) -> None:
@@ -165,7 +132,7 @@ def test_the_chores_run_in_the_background_and_end() -> None:
     try:
         jobs = scheduler.get_jobs()
         assert {job.name for job in jobs} == {
-            "reap", "watch_drift", "keep_seen", "prune", "trim",
+            "reap", "watch_drift", "keep_seen", "watch_silence", "prune", "trim",
         }  # fmt: skip
         assert {job.misfire_grace_time for job in jobs} == {None}, "late is better than never"
     finally:

@@ -15,7 +15,7 @@ from tests.builders import policies, setting, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Constraint, NotFound, Outcome, Phase, Plan, TrialState
 from tuner.service.operations import Operations
-from tuner.service.waiting import LongPoll, Waiting, Wish, ask_again
+from tuner.service.waiting import LongPoll, Recall, Waiters, ask_again
 from tuner.study.loop import MOST_TRUSTED_S, Loop
 from tuner.study.news import News
 from tuner.wire import Change, HoldOrder, Idle, Release
@@ -162,8 +162,8 @@ class Application:
         mark = self.news.mark("a")
         self.bodies.append(await request.body())
         if len(self.bodies) < self._times:
-            wish = Wish("a", mark, self._wait_s, self._look_again_s, self._gone)
-            ask_again(request, wish)
+            recall = Recall("a", mark, self._wait_s, self._look_again_s, self._gone)
+            ask_again(request, recall)
         await Response(str(len(self.bodies)))(scope, receive, send)
 
     def _gone(self) -> None:
@@ -183,7 +183,7 @@ def asked(
 
     async def play() -> tuple[Application, str]:
         news, caller = News(), Caller(body, parts=3)
-        app, waiting = Application(news, wait_s, look_again_s, times), Waiting(news, leaving)
+        app, waiting = Application(news, wait_s, look_again_s, times), Waiters(news, leaving)
         async with waiting.watch():
             asyncio.get_running_loop().call_later(0.05, does, caller, news)
             scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "state": {}}

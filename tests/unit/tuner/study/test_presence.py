@@ -12,7 +12,7 @@ from tests.builders import START, Time, applied, device, policies, setting, stud
 from tuner.cli.standing import standing
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
 from tuner.service.operations import Operations
-from tuner.service.schedule import Maintenance
+from tuner.service.schedule import Maintenance, expect
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
 from tuner.wire import LONGEST_POLL_S, Assignment, Change, Poll, Renewal
@@ -38,9 +38,12 @@ class Office:
         self.wall.at += timedelta(seconds=seconds)
         self.boot.at += timedelta(seconds=seconds)
 
-    def poll(self, unable: str = "", wait_s: float = 0.0) -> object:
-        asked = Poll(agent="host/1", applied=applied(), unable=unable, wait_s=wait_s)
-        return self.loop.order("sim", asked)
+    def poll(self, unable: str = "") -> object:
+        return self.loop.order("sim", Poll(agent="host/1", applied=applied(), unable=unable))
+
+    def waits(self) -> None:
+        self.poll()
+        self.loop.presence.note_contact("sim", LONGEST_POLL_S)
 
     def online(self, verbs: Operations | None = None) -> bool:
         (view,) = (verbs or self.verbs).devices()
@@ -129,12 +132,16 @@ def test_another_process_knows_what_was_stored_and_polls_store_nothing(
 
 
 def test_who_waits_for_an_answer_is_online_until_it_hangs_up(office: Office) -> None:
-    office.poll(wait_s=60.0)
+    office.waits()
     office.passes(60.0 + office.loop.lease_s)
     assert office.online(), "it waited for a minute, and silence counts from there"
     office.passes(1.0)
     assert not office.online()
-    office.poll(wait_s=60.0)
+    office.waits()
+    office.poll()
+    office.passes(office.loop.lease_s + 1.0)
+    assert not office.online(), "it was answered, and has said nothing since"
+    office.waits()
     office.loop.presence.hung_up("sim")
     office.passes(office.loop.lease_s + 1.0)
     assert not office.online()
@@ -155,3 +162,38 @@ def test_only_what_is_offline_and_in_no_study_is_forgotten(office: Office) -> No
         office.poll()
     office.loop.register(device())
     assert office.online(), "an agent that comes back registers it anew"
+
+
+def test_a_device_that_falls_silent_and_comes_back_is_noted_once_each(office: Office) -> None:
+    maintenance = Maintenance(office.loop, keep_days=1)
+
+    def noted() -> list[str]:
+        maintenance.watch_silence()
+        kinds = [e.kind for e in office.verbs.events(device="sim")]
+        return [kind for kind in kinds if kind in ("offline", "online")]
+
+    office.waits()
+    office.passes(60.0 + office.loop.lease_s)
+    assert noted() == []
+    office.passes(1.0)
+    assert noted() == noted() == ["offline"]
+    office.poll()
+    assert noted() == noted() == ["offline", "online"]
+
+
+def test_a_tuner_that_starts_waits_for_the_devices_there_were_and_repeats_nothing(
+    office: Office,
+) -> None:
+    office.loop.register(device("other"))
+    before = Maintenance(office.loop, keep_days=1)
+    office.passes(3600.0)
+    before.watch_silence()
+    office.loop.register(device("third"))
+    again = Maintenance(office.another(), keep_days=1)
+    expect(again.loop)
+    again.watch_silence()
+    office.passes(LONGEST_POLL_S + again.loop.lease_s + 1.0)
+    again.watch_silence()
+    again.watch_silence()
+    silent = [e.device for e in office.store.events.list() if e.kind == "offline"]
+    assert sorted(silent[:2]) == ["other", "sim"] and silent[2:] == ["third"]

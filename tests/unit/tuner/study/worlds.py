@@ -10,6 +10,7 @@ from typing import Any
 from db.memory.store import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, study
 from tuner.core import (
+    Level,
     Outcome,
     Phase,
     Setting,
@@ -63,6 +64,14 @@ class World:
     ) -> object:
         poll = Poll(agent=agent, applied=applied(name), holding=holding, unable=unable)
         return self.loop.order(name, poll)
+
+    def ask_holding(self, hold: HoldOrder, agent: str = "host/1", unable: str = "") -> object:
+        """Ask as an agent does that has a hold in force."""
+        found = applied("sim", Level.HOLD, hold.plan.rows[-1].setting)
+        poll = Poll(
+            agent=agent, applied=found, holding=hold.study, revision=hold.revision, unable=unable
+        )
+        return self.loop.order("sim", poll)
 
     def assigned(self, name: str = "sim", agent: str = "host/1") -> Assignment:
         order = self.ask(name, agent)

@@ -1,0 +1,1 @@
+"""What keeps a database well: backups, checks, and what is deleted after a while."""

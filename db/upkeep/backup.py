@@ -1,0 +1,234 @@
+"""Copies of a database while a tuner is at work on it, and the way back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from sqlalchemy import URL, text
+
+from db.sql.bus import TUNER_LOCK
+from db.sql.database import Database, existing, read_url, shown
+from db.sql.upgrade import HEAD, bring_up, revision
+from tuner.core import Conflict, InvalidInput, NotFound, StoreError
+
+SQLITE, POSTGRES = b"SQLite format 3\0", b"PGDMP"
+"""How the files begin: a copy of the database, and pg_dump's custom format."""
+
+
+def backup(url_text: str, file: Path) -> None:
+    """Write all of a database into a file; it is there only once it is whole.
+
+    Raises:
+        ConfigError: the URL is wrong, or names no database.
+        StoreError: the database does not answer, is damaged, or the file cannot be written.
+    """
+    url = existing(url_text)
+    part = file.with_name(f"{file.name}.part")
+    try:
+        if url.get_backend_name() == "sqlite":
+            _copy_sqlite(Path(url.database or ""), part)
+        else:
+            _pg("pg_dump", ["--format=custom", f"--file={part}", f"--dbname={_plain(url)}"], url)
+        _sync(part)
+        part.replace(file)
+        _sync(file.parent)
+    except OSError as error:
+        raise StoreError(
+            f"the backup {file} cannot be written: {error.strerror}", hint="name another file"
+        ) from None
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def restore(url_text: str, file: Path) -> Path | None:
+    """Replace a database by a backup, whole or not at all; return where the former one is kept.
+
+    A PostgreSQL database has to be empty or of the backup's schema.
+
+    Raises:
+        ConfigError: the URL is wrong.
+        Conflict: a tuner is at work on the database, or its schema is another.
+        InvalidInput: the file is no backup of this kind of database, or is damaged.
+        StoreError: the backup is of a newer program, or the database does not answer.
+    """
+    url = read_url(url_text)
+    kind = POSTGRES if url.get_backend_name() == "postgresql" else SQLITE
+    try:
+        with file.open("rb") as opened:
+            begins = opened.read(len(kind))
+    except OSError as error:
+        raise NotFound(f"cannot read the backup {file}: {error.strerror}") from None
+    if begins != kind:
+        raise InvalidInput(
+            f"{file} is no backup of {shown(url)}", hint="name a file of `jouletune db backup`"
+        )
+    if kind == POSTGRES:
+        _restore_postgres(url, file)
+        return None
+    return _restore_sqlite(Path(url.database or ""), file)
+
+
+def _restore_sqlite(target: Path, file: Path) -> Path | None:
+    part = target.with_name(f"{target.name}.restoring")
+    former = target.with_name(f"{target.name}.before-restore")
+    try:
+        shutil.copyfile(file, part)
+        _prove(part, file)
+        database = Database(read_url(f"sqlite:///{part}"))
+        try:
+            bring_up(database, create=False)
+        finally:
+            database.engine.dispose()
+        _end_wal(part)
+        _sync(part)
+        with _alone(target):
+            if target.exists():
+                # A leftover log would be played into the database that comes in its place.
+                _end_wal(target)
+                former.unlink(missing_ok=True)
+                former.hardlink_to(target)
+            part.replace(target)
+            _sync(target.parent)
+        return former if former.exists() else None
+    except OSError as error:
+        raise StoreError(f"{target} cannot be restored: {error.strerror}") from None
+    finally:
+        for left in (part, *(part.with_name(part.name + tail) for tail in ("-wal", "-shm"))):
+            with suppress(OSError):
+                left.unlink()
+
+
+def _restore_postgres(url: URL, file: Path) -> None:
+    listed = ["--data-only", "--table=alembic_version", "--file=-", str(file)]
+    of_backup = _copied_revision(_pg("pg_restore", listed, url))
+    database = Database(url)
+    try:
+        with database.spoken(), database.engine.connect() as opened:
+            # In no transaction: that would keep pg_restore from the tables that were looked at.
+            connection = opened.execution_options(isolation_level="AUTOCOMMIT")
+            lock = text(f"SELECT pg_try_advisory_lock({TUNER_LOCK})")
+            if not connection.scalar(lock):
+                raise _at_work(shown(url))
+            present = revision(connection)
+            if present not in (None, of_backup):
+                raise Conflict(
+                    f"{shown(url)} has schema {present}, the backup {of_backup}",
+                    hint="restore it into an empty database, and name that one in tuner.toml",
+                )
+            if of_backup > HEAD:
+                raise _newer(file, of_backup)
+            options = ["--clean", "--if-exists", "--no-owner", "--single-transaction"]
+            _pg("pg_restore", [*options, f"--dbname={_plain(url)}", str(file)], url)
+        bring_up(database, create=True)
+    finally:
+        database.engine.dispose()
+
+
+def _copy_sqlite(source: Path, part: Path) -> None:
+    """Copy in one read transaction: in WAL mode writers go on meanwhile, and the copy is one moment."""
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
+            closing(sqlite3.connect(part)) as copy,
+        ):
+            live.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            found = copy.execute("PRAGMA integrity_check").fetchone()[0]
+    except sqlite3.Error as error:
+        raise StoreError(f"{source} cannot be copied: {error}") from None
+    if found != "ok":
+        raise StoreError(
+            f"{source} is damaged: {found}", hint="see `jouletune db check`, and restore a backup"
+        )
+
+
+def _prove(part: Path, file: Path) -> None:
+    """Return quietly where a file is whole and of a schema that we know."""
+    try:
+        with closing(sqlite3.connect(part)) as copy:
+            found = copy.execute("PRAGMA integrity_check").fetchone()[0]
+            schema = copy.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.Error as error:
+        raise InvalidInput(f"{file} is no backup, or damaged: {error}") from None
+    if found != "ok":
+        raise InvalidInput(f"the backup {file} is damaged: {found}", hint="take an older one")
+    if schema is None or schema[0] > HEAD:
+        raise _newer(file, schema[0] if schema else "none")
+
+
+def _newer(file: Path, schema: str) -> StoreError:
+    return StoreError(
+        f"the backup {file} was written by a newer jouletune (schema {schema}, ours is {HEAD})",
+        hint="upgrade the program",
+    )
+
+
+def _at_work(name: str) -> Conflict:
+    return Conflict(f"a tuner is at work on {name}", hint="stop it, then restore")
+
+
+def _end_wal(path: Path) -> None:
+    """Bring the write-ahead log into its database and remove it."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Keep tuners from a database file. Raises Conflict where one is at work on it."""
+    if not target.exists():
+        yield
+        return
+    with target.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _at_work(str(target)) from None
+        yield
+
+
+def _plain(url: URL) -> str:
+    """Return a URL for libpq's programs, without what must not be seen in a list of processes."""
+    return url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+
+
+def _pg(program: str, options: Sequence[str], url: URL) -> str:
+    """Run one of PostgreSQL's own programs. Raises StoreError: it is missing or failed."""
+    found = shutil.which(program)
+    if found is None:
+        raise StoreError(f"{program} is not installed", hint="apt install postgresql-client")
+    environ = os.environ | ({"PGPASSWORD": str(url.password)} if url.password else {})
+    ran = subprocess.run(
+        [found, *options], capture_output=True, text=True, env=environ, check=False
+    )
+    if ran.returncode != 0:
+        last = next(iter(ran.stderr.strip().splitlines()[-1:]), f"it ended with {ran.returncode}")
+        raise StoreError(f"{program} failed for {shown(url)}: {last}")
+    return ran.stdout
+
+
+def _copied_revision(dump: str) -> str:
+    """Return the schema in pg_restore's text of the table that has it."""
+    lines = iter(dump.splitlines())
+    for line in lines:
+        if line.startswith("COPY ") and "alembic_version" in line:
+            return next(lines, "").strip()
+    raise InvalidInput(
+        "the backup has no schema of ours", hint="name a file of `jouletune db backup`"
+    )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,106 @@
+"""Whether a database is whole and has room, in words and with the next step."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, text
+
+from db.schema import EventRow
+from db.sql.database import Database, existing
+from db.sql.upgrade import HEAD, revision
+from tuner.core import Now
+
+LEAST_FREE_BYTES = 1 << 30
+MOST_DAYS = 7.0
+RESTORE = "stop the tuner and restore a backup: `jouletune db restore`"
+QUESTIONS = {
+    "trials are counted up": "SELECT count(*) FROM studies s WHERE s.last_trial <> "
+    "(SELECT coalesce(max(t.number), 0) FROM trials t WHERE t.study_id = s.id) OR s.last_trial <> "
+    "(SELECT count(*) FROM trials t WHERE t.study_id = s.id)",
+    "every ended trial has its end": "SELECT count(*) FROM trials WHERE ended_at IS NULL AND state "
+    "NOT IN ('pending', 'running')",
+    "every study has its present revision": "SELECT count(*) FROM studies s WHERE NOT EXISTS (SELECT "
+    "1 FROM study_revisions r WHERE r.study_id = s.id AND r.revision = s.revision)",
+    "no device has two studies": "SELECT count(*) FROM (SELECT device_id FROM study_devices WHERE "
+    "active GROUP BY device_id HAVING count(*) > 1) AS twice",
+}
+"""What must be zero, whatever was written and whoever died meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One thing that was looked at. `hint` is the next step where it is not well."""
+
+    about: str
+    well: bool
+    seen: str
+    hint: str = ""
+
+
+def check(url_text: str, now: Now) -> list[Checked]:
+    """Return what there is to say of a database; changes nothing.
+
+    Raises:
+        ConfigError: the URL is wrong.
+        StoreError: it is not there, or does not answer.
+    """
+    url = existing(url_text)
+    path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+    database = Database(url)
+    try:
+        with database.spoken(), database.engine.connect() as connection:
+            schema = revision(connection)
+            known = schema == HEAD
+            hint = "" if known else "start a tuner of this release on it, or upgrade the program"
+            found = [Checked("schema", known, f"{schema}, this program's is {HEAD}", hint)]
+            if known:
+                found += [*_whole(connection, path), _kept(connection), _backed_up(connection, now)]
+            return [*found, *_room(path)]
+    finally:
+        database.engine.dispose()
+
+
+def _whole(connection: Connection, path: Path | None) -> Iterator[Checked]:
+    if path is not None:
+        seen = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
+        yield Checked("file", seen == "ok", str(seen), "" if seen == "ok" else RESTORE)
+        broken = len(connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall())
+        yield _none("rows belong to others that are there", broken)
+    for about, question in QUESTIONS.items():
+        yield _none(about, connection.scalar(text(question)) or 0)
+
+
+def _none(about: str, wrong: int) -> Checked:
+    return Checked(
+        about, not wrong, f"{wrong} are wrong" if wrong else "yes", RESTORE if wrong else ""
+    )
+
+
+def _kept(connection: Connection) -> Checked:
+    tables = ("studies", "trials", "observations", "events")
+    counts = {t: connection.scalar(text(f"SELECT count(*) FROM {t}")) for t in tables}
+    return Checked("kept", True, ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+
+
+def _backed_up(connection: Connection, now: Now) -> Checked:
+    asked = text("SELECT at FROM events WHERE kind = 'backed up' ORDER BY id DESC LIMIT 1")
+    at = connection.execute(asked.columns(at=EventRow.at.type)).scalar()
+    if at is None:
+        return Checked("last backup", False, "none yet", "`jouletune db backup FILE`, once a day")
+    days = (now() - at).total_seconds() / 86_400.0
+    late = days > MOST_DAYS
+    hint = "`jouletune db backup FILE`, once a day" if late else ""
+    return Checked("last backup", not late, f"{days:.1f} days ago", hint)
+
+
+def _room(path: Path | None) -> Iterator[Checked]:
+    if path is None:
+        return
+    free, size = shutil.disk_usage(path.parent).free, path.stat().st_size
+    well = free >= LEAST_FREE_BYTES
+    seen = f"{size / 1e6:,.1f} MB, {free / 1e9:,.1f} GB free"
+    yield Checked("room", well, seen, "" if well else "free some, or `jouletune db prune --vacuum`")

@@ -1,0 +1,115 @@
+"""What is deleted after a while: told first, and done in steps that no tuner waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Delete, delete, func, select, text
+
+from db.schema import DeliveryRow, EventRow, ObservationRow, StudyRow
+from db.sql.database import Database, existing
+from db.sql.upgrade import bring_up
+
+NOBODY = 2**62
+AT_ONCE = 500
+"""So many rows are deleted in one transaction: some 20 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """What would be deleted: windows of holds and events before a time, and stopped studies whole."""
+
+    before: datetime
+    observations: int
+    events: int
+    studies: tuple[str, ...]
+    trials: int
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to delete."""
+        return not (self.observations or self.events or self.studies)
+
+
+class Pruning:
+    """Deletes what is old from one database, beside a tuner or without."""
+
+    def __init__(self, url_text: str) -> None:
+        """Open the database. Raises ConfigError, StoreError."""
+        self._database = Database(existing(url_text))
+        try:
+            bring_up(self._database, create=False)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.engine.dispose()
+
+    def plan(self, before: datetime, keep_stopped: int | None) -> PrunePlan:
+        """Return what would be deleted: of stopped studies all but the latest so many, None: none.
+
+        Active studies keep all trials. Events that somebody is still to be told of stay, and the newest.
+        """
+        with self._database.read() as session:
+            stopped: Sequence[str] = ()
+            if keep_stopped is not None:
+                latest = select(StudyRow.id).where(StudyRow.phase == "stopped")
+                latest = latest.order_by(StudyRow.created_at.desc(), StudyRow.id)
+                stopped = session.scalars(latest.offset(keep_stopped)).all()
+            trials = select(func.coalesce(func.sum(StudyRow.last_trial), 0))
+            counted = select(func.count()).select_from(ObservationRow)
+            return PrunePlan(
+                before=before,
+                observations=session.scalar(counted.where(ObservationRow.at < before)) or 0,
+                events=session.scalar(
+                    select(func.count()).select_from(EventRow).where(*_old_events(before))
+                )
+                or 0,
+                studies=tuple(stopped),
+                trials=session.scalar(trials.where(StudyRow.id.in_(stopped))) or 0,
+            )
+
+    def carry_out(self, plan: PrunePlan) -> None:
+        """Delete what a plan says, and nothing that has come since; again after a crash goes on."""
+        while self._some(
+            delete(ObservationRow).where(
+                ObservationRow.id.in_(
+                    select(ObservationRow.id).where(ObservationRow.at < plan.before).limit(AT_ONCE)
+                )
+            )
+        ):
+            pass
+        while self._some(
+            delete(EventRow).where(
+                EventRow.id.in_(select(EventRow.id).where(*_old_events(plan.before)).limit(AT_ONCE))
+            )
+        ):
+            pass
+        for study in plan.studies:
+            self._some(delete(StudyRow).where(StudyRow.id == study, StudyRow.phase == "stopped"))
+
+    def vacuum(self) -> None:
+        """Give the room back; on SQLite writers wait meanwhile."""
+        with self._database.spoken(), self._database.engine.connect() as connection:
+            if (
+                connection.dialect.name == "sqlite"
+            ):  # where a connection of ours begins transactions
+                driver = connection.connection.driver_connection
+                assert driver is not None
+                driver.execute("VACUUM")
+                return
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM"))
+
+    def _some(self, statement: Delete) -> bool:
+        with self._database.write() as session:
+            return bool(session.connection().execute(statement).rowcount)
+
+
+def _old_events(before: datetime) -> tuple[ColumnElement[bool], ...]:
+    untold = select(func.coalesce(func.min(DeliveryRow.event), NOBODY)).scalar_subquery()
+    newest = select(func.max(EventRow.id)).scalar_subquery()
+    return EventRow.at < before, EventRow.id < newest, EventRow.id <= untold

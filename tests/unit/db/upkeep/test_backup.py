@@ -1,0 +1,149 @@
+"""A backup is one moment of a database at work, and comes back whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from db import open_store
+from db.upkeep.backup import backup, restore
+from tests.builders import START, completed, setting, study
+from tests.frozen.content import fill
+from tuner.core import Conflict, InvalidInput, NotFound, Phase, Store, StoreError
+
+
+def url(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def numbers(path: Path, name: str = "s1") -> list[int]:
+    store = open_store(url(path), create=False)
+    found = [trial.number for trial in store.trials.list(name)]
+    store.close()
+    return found
+
+
+def one_trial(store: Store) -> None:
+    trial = store.trials.begin("s1", setting(), Phase.TUNING, "", START)
+    store.trials.end("s1", trial.number, completed(trial.number), START)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with a study of three trials."""
+    made = tmp_path / "tuner.sqlite"
+    store = open_store(url(made))
+    store.studies.add(study(), "ann", "")
+    for _ in range(3):
+        one_trial(store)
+    store.close()
+    return made
+
+
+def test_what_was_stored_comes_back_and_the_former_database_is_kept(
+    path: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "backup"
+    backup(url(path), file)
+    store = open_store(url(path))
+    one_trial(store)
+    store.close()
+    former = restore(url(path), file)
+    assert numbers(path) == [1, 2, 3]
+    assert former is not None and numbers(former) == [1, 2, 3, 4]
+    assert not [p.name for p in tmp_path.iterdir() if "restoring" in p.name or "part" in p.name]
+
+
+def test_a_backup_goes_to_a_place_where_nothing_was(path: Path, tmp_path: Path) -> None:
+    backup(url(path), tmp_path / "backup")
+    assert restore(url(tmp_path / "other.sqlite"), tmp_path / "backup") is None
+    assert numbers(tmp_path / "other.sqlite") == [1, 2, 3]
+
+
+def test_a_backup_beside_a_writer_is_one_moment(path: Path, tmp_path: Path) -> None:
+    store, ended = open_store(url(path)), threading.Event()
+
+    def write() -> None:
+        while not ended.is_set():
+            one_trial(store)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    counts = []
+    for n in range(5):
+        backup(url(path), tmp_path / f"backup{n}")
+        restore(url(tmp_path / f"{n}.sqlite"), tmp_path / f"backup{n}")
+        found = numbers(tmp_path / f"{n}.sqlite")
+        assert found == list(range(1, len(found) + 1))
+        counts.append(len(found))
+    ended.set()
+    writing.join()
+    store.close()
+    assert counts == sorted(counts) and counts[-1] > 3
+
+
+def test_a_database_that_a_tuner_has_is_not_replaced(path: Path, tmp_path: Path) -> None:
+    backup(url(path), tmp_path / "backup")
+    store = open_store(url(path))
+    store.bus.listen()
+    with pytest.raises(Conflict, match="a tuner is at work"):
+        restore(url(path), tmp_path / "backup")
+    assert numbers(path) == [1, 2, 3]
+    store.close()
+    assert restore(url(path), tmp_path / "backup") is not None
+
+
+def test_what_is_no_backup_is_refused_and_changes_nothing(path: Path, tmp_path: Path) -> None:
+    damaged, text, foreign = tmp_path / "damaged", tmp_path / "text", tmp_path / "foreign"
+    backup(url(path), damaged)
+    content = bytearray(damaged.read_bytes())
+    content[4096:12_288] = b"\x55" * 8192
+    damaged.write_bytes(content)
+    text.write_text("SQLite, or so it says")
+    with closing(sqlite3.connect(foreign)) as opened:
+        opened.execute("CREATE TABLE x (y)")
+        opened.commit()
+    before = path.read_bytes()
+    for file in (damaged, text, foreign):
+        with pytest.raises(InvalidInput):
+            restore(url(path), file)
+    with pytest.raises(NotFound, match="No such file"):
+        restore(url(path), tmp_path / "none")
+    assert path.read_bytes() == before
+
+
+def test_a_backup_of_a_newer_program_is_refused_by_its_name(path: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("UPDATE alembic_version SET version_num = '9999'")
+        file.commit()
+    shutil.copy(path, tmp_path / "backup")
+    with pytest.raises(StoreError, match=r"newer jouletune \(schema 9999, ours is \d+\)") as told:
+        restore(url(tmp_path / "other.sqlite"), tmp_path / "backup")
+    assert "upgrade the program" in told.value.hint
+    assert not (tmp_path / "other.sqlite").exists()
+
+
+def test_a_backup_that_cannot_be_written_leaves_the_last_one(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no database"):
+        backup(url(tmp_path / "none"), tmp_path / "backup")
+    with pytest.raises(StoreError):
+        backup(url(path), tmp_path / "no" / "folder" / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
+def test_everything_there_is_comes_back(tmp_path: Path) -> None:
+    store = open_store(url(tmp_path / "a.sqlite"))
+    fill(store)
+    store.close()
+    backup(url(tmp_path / "a.sqlite"), tmp_path / "backup")
+    restore(url(tmp_path / "b.sqlite"), tmp_path / "backup")
+    dumps = []
+    for name in ("a", "b"):
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as opened:
+            dumps.append(list(opened.iterdump()))
+    assert dumps[0] == dumps[1] and len(dumps[0]) > 50

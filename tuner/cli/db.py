@@ -1,0 +1,125 @@
+"""`jouletune db`: back a database up, restore it, check it, and delete what is old."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import AsJson, Db
+
+commands = typer.Typer(help="Back the tuner's database up, restore, check and prune it.")
+
+
+def _url(db: str) -> str:
+    """Return the database that was given, else the environment's, else the last run's."""
+    import os
+
+    from tuner.cli.operator_api import place
+
+    environ = {"JOULETUNE_DB": os.environ.get("JOULETUNE_DB", "")}
+    return place("", None, db, environ, Path.cwd()).db
+
+
+@commands.command("backup")
+def backup_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where to; replaced if it is there.")
+    ],
+    db: Db = "",
+) -> None:
+    """Write the whole database into a file, while the tuner works on."""
+    from db import open_store
+    from db.upkeep.backup import backup
+    from tuner.core import Event
+    from tuner.main import utc_now
+
+    url = _url(db)
+    backup(url, file)
+    store = open_store(url, create=False)
+    try:
+        store.events.add(Event(at=utc_now(), kind="backed up", text=f"into {file.name}"))
+    finally:
+        store.close()
+    typer.echo(f"{file}: {file.stat().st_size / 1e6:,.1f} MB")
+
+
+@commands.command("restore")
+def restore_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `jouletune db backup`.")],
+    db: Db = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Replace the database by a backup, whole or not at all. The tuner has to be stopped."""
+    from db.upkeep.backup import restore
+
+    if not yes:
+        typer.confirm("What was stored since the backup will be gone. Restore?", abort=True)
+    former = restore(_url(db), file)
+    kept = f"; the former database is {former}" if former else ""
+    typer.echo(f"restored from {file}{kept}")
+
+
+@commands.command("check")
+def check_(db: Db = "", as_json: AsJson = False) -> None:
+    """Say whether the database is whole, of this release, backed up, and has room."""
+    from db.upkeep.check import check
+    from tuner.cli.output import echo_json, echo_table
+    from tuner.main import utc_now
+
+    found = check(_url(db), utc_now)
+    if as_json:
+        echo_json(found)
+    else:
+        echo_table(
+            "", "what", "seen", "next step",
+            rows=(("yes" if f.well else "no", f.about, f.seen, f.hint) for f in found),
+            nothing="nothing was looked at",
+        )  # fmt: skip
+    if not all(f.well or f.about == "last backup" for f in found):
+        raise typer.Exit(1)
+
+
+@commands.command()
+def prune(
+    db: Db = "",
+    keep_days: Annotated[
+        int, typer.Option(min=1, help="Keep held windows and events of so many days.")
+    ] = 90,
+    keep_stopped: Annotated[
+        int | None,
+        typer.Option(min=0, help="Keep the latest so many stopped studies. Default: all."),
+    ] = None,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Give the room back; on SQLite writers wait for it.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete what is old; says what first. Active studies keep every trial.
+
+    Energy saved in held windows that are deleted leaves the bills of their studies, too.
+    """
+    from datetime import timedelta
+
+    from db.upkeep.prune import Pruning
+    from tuner.main import utc_now
+
+    pruning = Pruning(_url(db))
+    try:
+        plan = pruning.plan(utc_now() - timedelta(days=keep_days), keep_stopped)
+        typer.echo(
+            f"{plan.observations:,} held windows and {plan.events:,} events from before "
+            f"{plan.before:%Y-%m-%d}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
+        )
+        if dry_run or (plan.empty and not vacuum):
+            return
+        if not yes:
+            typer.confirm("Delete them?", abort=True)
+        pruning.carry_out(plan)
+        if vacuum:
+            pruning.vacuum()
+        typer.echo("deleted")
+    finally:
+        pruning.close()

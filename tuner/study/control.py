@@ -1,0 +1,220 @@
+"""Control windows: while a plan is held the baseline is measured again, sparsely and by the clock.
+
+They are trials of the holding phase, and count for what is said to have been saved: neither limits nor
+what is held goes by them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from tuner.core import (
+    Z95,
+    BaselineCourse,
+    BaselineShift,
+    Estimate,
+    Limit,
+    Past,
+    Plan,
+    Setting,
+    Study,
+    Terms,
+    Trial,
+    Verdict,
+    within_hours,
+)
+from tuner.study import assignments
+from tuner.study.confirm import asked
+from tuner.study.drift import Cusum, relative_sd
+from tuner.study.moves import Assign, in_words
+
+
+def interval_s(terms: Terms) -> float:
+    """Return how long after one control window the next is due; for ever where none are wanted.
+
+    A held window is due `OBSERVE_S` after the one before it has ended.
+    """
+    cycle_s = assignments.OBSERVE_S + terms.window_s
+    return cycle_s / terms.control_share if terms.control_share > 0.0 else math.inf
+
+
+def is_due(terms: Terms, last: datetime, now: datetime) -> bool:
+    """Return whether a control window is due: long enough after the last, and within its hours.
+
+    Also where the last lies as far ahead: then the clock was set back, and nobody knows how long it is.
+    """
+    away_s = abs((now - last).total_seconds())
+    return away_s >= interval_s(terms) and within_hours(terms.control_hours, now)
+
+
+def due_in_s(terms: Terms, last: datetime, now: datetime) -> float:
+    """Return how long at least no control window is due; what waits for its hours, until the next hour."""
+    left_s, here = interval_s(terms) - abs((now - last).total_seconds()), now.astimezone()
+    return left_s if left_s > 0.0 else 3600.0 - (60.0 * here.minute + here.second)
+
+
+def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) -> datetime | None:
+    """Return when a hold's last control window began, or the hold; None where there is to be none.
+
+    There is none where nothing but the baseline is held, nor where the baseline is known to break a
+    limit, from before or from a control window: that would be broken again and again.
+    """
+    plan, terms = study.plan, study.terms
+    if terms.control_share <= 0.0 or plan is None or len(study.devices) > 1:
+        return None
+    past = Past(study=study, trials=tuple(trials))
+    behind = [past.behind(plan, row) for row in plan.rows]
+    if all(study.rests(row.setting) for row in plan.rows) or any(e.broken for e in behind):
+        return None
+    own = [t for t in trials if t.control and t.number >= study.phase_since]
+    latest = next((t for t in reversed(own) if t.solid), None)
+    if latest is not None and _broken(past, latest) is not None:
+        return None
+    return own[-1].started_at if own else held_since
+
+
+def control(study: Study, plan: Plan, held: Setting) -> Assign:
+    """Return the step to a control window, at the load that what is held now is confirmed at."""
+    row = plan.row_of(held)
+    at = {} if row is None else asked(study, plan, plan.rows[row])
+    load = f", at {in_words(at)}" if at else ""
+    return Assign(study.baseline, f"control window: measuring the baseline again{load}", at)
+
+
+class ControlClock:
+    """When each study's last control window was, as last looked up: agents ask again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _LastControl] = {}
+
+    def last(
+        self,
+        study: Study,
+        count: int,
+        trials: Callable[[], Sequence[Trial]],
+        held_since: Callable[[], datetime],
+    ) -> datetime | None:
+        """Return what `last_control` does; the rest is asked only where it may have changed.
+
+        `count` is the number of the study's trials before it was seen that none runs.
+        """
+        if study.terms.control_share <= 0.0:
+            return None
+        looked_at, known = (study.revision, count), self._known.get(study.id)
+        if known is None or known.looked_at != looked_at:
+            last = last_control(study, trials(), held_since())
+            known = self._known[study.id] = _LastControl(looked_at, study.terms, last)
+        return known.at
+
+    def due_in_s(self, study: str, now: datetime) -> float:
+        """Return how long at least no control window of a study is due, as it was last looked up."""
+        known = self._known.get(study)
+        if known is None or known.at is None:
+            return math.inf
+        return due_in_s(known.terms, known.at, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _LastControl:
+    """A study's last control window, looked up at a revision and a number of trials."""
+
+    looked_at: tuple[int, int]
+    terms: Terms
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Residual:
+    """How far a trial's window is from the first baseline, as a log ratio; and how far each is trusted."""
+
+    trial: int
+    at: datetime
+    shift: float
+    sd: float
+    reference_sd: float
+
+
+def baseline_shifts(study: Study, trials: Sequence[Trial]) -> tuple[BaselineShift, ...]:
+    """Return every lasting shift of the objective's metric at the baseline, oldest first.
+
+    Each control window is compared with the first baseline at its own load, all loads in one CUSUM;
+    after an alarm with the level that it showed. A shift is dated by its first window.
+    """
+    residuals = _residuals(study, trials)
+    starts = _starts(residuals)
+    return tuple(_shift(residuals[a:b]) for a, b in pairwise([*starts, len(residuals)]))
+
+
+def _starts(residuals: Sequence[_Residual]) -> list[int]:
+    """Return where in these each lasting shift begins."""
+    starts: list[int] = []
+    cusum, level, blind_sd = Cusum(), 0.0, 0.0
+    for number, one in enumerate(residuals):
+        blind = Z95 * (blind_sd if starts else one.reference_sd)
+        if cusum.take(one.shift - level, one.sd, blind):
+            starts.append(number + 1 - cusum.lasting)
+            level, blind_sd = _level(residuals[starts[-1] : number + 1])
+            cusum = Cusum()
+    return starts
+
+
+def _residuals(study: Study, trials: Sequence[Trial]) -> list[_Residual]:
+    course, metric = BaselineCourse.of(study, trials), study.objective.metric
+    found = []
+    for trial in course.again:
+        if not trial.control:
+            continue
+        seen, first = trial.shown.get(metric), course.first(trial.ran_at).get(metric)
+        if seen is None or first is None or min(seen.mean, first.mean) <= 0.0:
+            continue
+        shift, sd = math.log(seen.mean / first.mean), relative_sd(seen.mean, seen.stderr)
+        found.append(
+            _Residual(trial.number, trial.started_at, shift, sd, first.stderr / first.mean)
+        )
+    return found
+
+
+def _level(residuals: Sequence[_Residual]) -> tuple[float, float]:
+    """Return the mean of some residuals, weighted by their precision, and its standard error."""
+    weights = [one.sd**-2 for one in residuals]
+    total = math.fsum(weights)
+    mean = math.fsum(w * one.shift for w, one in zip(weights, residuals, strict=True)) / total
+    return mean, total**-0.5
+
+
+def _shift(residuals: Sequence[_Residual]) -> BaselineShift:
+    level, sd = _level(residuals)
+    ratio, doubt = math.exp(level), math.hypot(sd, residuals[-1].reference_sd)
+    change = Estimate.of_mean(ratio - 1.0, ratio * doubt, len(residuals))
+    return BaselineShift(residuals[0].at, change, len(residuals))
+
+
+def _broken(past: Past, window: Trial) -> Limit | None:
+    """Return the limit that a control window is proven to break, None where there is none."""
+    limits = past.at(window.context).limits or past.evidence.limits or ()
+    shown = window.shown
+    return next((x for x in limits if x.verdict(shown.get(x.metric)) is Verdict.INFEASIBLE), None)
+
+
+def news_of(study: Study, trials: Sequence[Trial], ended: Trial) -> Iterator[tuple[str, str]]:
+    """Yield what a control window has shown that was not known before: kind and text of an event.
+
+    `trials` are all of the study's, among them that one as it ended.
+    """
+    if not ended.solid:
+        return
+    seen = _residuals(study, trials)
+    before = [one for one in seen if one.trial != ended.number]
+    starts = _starts(seen)
+    if len(starts) > len(_starts(before)):
+        shift = _shift(seen[starts[-1] :]).in_words(study.objective.metric)
+        claim = f"what is saved is counted from there: `jouletune study show {study.id}`"
+        yield "baseline drifted", f"{shift}; {claim}"
+    limit = _broken(Past(study=study, trials=tuple(trials)), ended)
+    if limit is not None:
+        why = f"the baseline breaks {limit.in_short} in trial {ended.number}"
+        yield "control windows ended", f"{why}; there are no more of them while this plan is held"

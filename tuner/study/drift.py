@@ -1,0 +1,65 @@
+"""Drift: a metric that no longer is what it was, told from noise window by window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.core import Z95, Estimate, MetricSample
+
+SLACK_SD = 0.5
+ALARM_SD = 12.0
+"""CUSUM of standardised residuals (Page 1954): half a deviation of slack, and an alarm at twelve, which
+a steady process of one window a minute reaches by chance about once in months, not hours."""
+LEAST_RELATIVE_SD = 0.02
+"""No window is trusted to better than 2 %: without this a quiet meter alarms on nothing."""
+
+
+@dataclass(slots=True)
+class Cusum:
+    """A two-sided CUSUM over log-ratio residuals in units of a window's uncertainty.
+
+    `rising` and `falling` count the windows since the sum of that side last was zero: after an alarm,
+    those that the shift has lasted.
+    """
+
+    up: float = 0.0
+    down: float = 0.0
+    rising: int = 0
+    falling: int = 0
+
+    def take(self, shift: float, sd: float, blind: float) -> bool:
+        """Take in a window's residual and return whether that is an alarm.
+
+        What is expected may itself be off, for all windows alike: a shift within `blind` is none.
+        """
+        self.up = max(0.0, self.up + (shift - blind) / sd - SLACK_SD)
+        self.down = max(0.0, self.down - (shift + blind) / sd - SLACK_SD)
+        self.rising = self.rising + 1 if self.up > 0.0 else 0
+        self.falling = self.falling + 1 if self.down > 0.0 else 0
+        return max(self.up, self.down) > ALARM_SD
+
+    @property
+    def lasting(self) -> int:
+        """How many windows, the latest ones, the larger of the two sums has been growing."""
+        return self.rising if self.up > self.down else self.falling
+
+
+def relative_sd(mean: float, stderr: float) -> float:
+    """Return how far a window is trusted, as a share of its mean."""
+    return max(stderr / mean, LEAST_RELATIVE_SD)
+
+
+def drift(metric: str, expected: Estimate, windows: Sequence[MetricSample]) -> str | None:
+    """Return in words how a metric has drifted from what was expected, None where it has not."""
+    if expected.mean <= 0.0:
+        return None
+    cusum, blind = Cusum(), Z95 * expected.stderr / expected.mean
+    for window in windows:
+        if window.mean <= 0.0:
+            continue
+        shift = math.log(window.mean / expected.mean)
+        if cusum.take(shift, relative_sd(window.mean, window.stderr), blind):
+            return f"{metric} has drifted from {expected.mean:.4g} to {window.mean:.4g}"
+    return None
