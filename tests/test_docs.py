@@ -24,10 +24,10 @@ import pytest
 import typer
 
 from db import open_store
-from tests.builders import device, study
+from tests.builders import device, setting, study
 from tests.integration.stage import JOULETUNE
 from tuner.cli.app import USAGE_ERROR, app, main
-from tuner.core import Phase, Study
+from tuner.core import Phase, Plan, Safety, Study, Terms
 
 TOP = Path(__file__).parents[1]
 PAGES = [
@@ -61,20 +61,28 @@ QUICKLY = ("--trials", "3", "--policy", "sobol")
 
 SPARE = "spare@host"
 """A device with a study of its own: what a page does to studies always finds an active one."""
+ADVISED = ("advised-1@host", "advised-2@host")
+"""Devices of studies that wait for an operator's yes: one to approve, one to reject."""
 
 
 def active(study: Study) -> bool:
-    return study.active
+    return study.active and study.proposed is None
+
+
+def proposing(study: Study) -> bool:
+    return study.proposed is not None
 
 
 def tuned(study: Study) -> bool:
-    return SPARE not in study.devices
+    return not {SPARE, *ADVISED} & {*study.devices}
 
 
 FITS: Mapping[str, Callable[[Study], bool]] = {
     "study pause": active,
     "study resume": lambda study: study.phase is Phase.PAUSED,
     "study stop": active,
+    "study approve": proposing,
+    "study reject": proposing,
     "study delete": lambda study: not study.active,
     "constraint set": active,
     "constraint clear": active,
@@ -264,6 +272,16 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = open_store(f"sqlite:///{folder / STATE}", create=False)
     store.devices.put(device(SPARE))
     store.studies.add(study(Phase.BASELINE, devices=(SPARE,), policy="sobol"), "ann", "")
+    for number, name in enumerate(ADVISED):
+        store.devices.put(device(name))
+        asked = study(
+            Phase.PROPOSED,
+            devices=(name,),
+            id=f"asked-{number}",
+            terms=Terms(safety=Safety.ADVISE),
+            plan=Plan.single(setting(600)),
+        )
+        store.studies.add(asked, "ann", "")
     store.close()
     return folder
 
@@ -326,7 +344,7 @@ def filled(arguments: Sequence[str]) -> list[str]:
     if missing:
         given.append(FILLED[missing])
     store = open_store(f"sqlite:///{STATE}", create=False)
-    devices = [device.id for device in store.devices.list() if device.id != SPARE]
+    devices = [device.id for device in store.devices.list() if device.id not in (SPARE, *ADVISED)]
     fits = FITS.get(" ".join(given[:2]), tuned)
     studies = [study.id for study in store.studies.list() if fits(study)]
     store.close()

@@ -39,6 +39,7 @@ MOST_FAILURES = 2
 REFUSED: Mapping[Safety, float] = {
     Safety.STRICT: 0.25,
     Safety.BALANCED: LEAST_CHANCE,
+    Safety.ADVISE: LEAST_CHANCE,
     Safety.OFF: 0.0,
 }
 """What a policy itself expects to keep a limit less likely than this is refused: our choice."""

@@ -286,6 +286,15 @@ class ConstraintChange(Change):
     constraints: tuple[str, ...]
 
 
+class Decision(Change):
+    """An operator's yes or no to what a study proposes.
+
+    `revision` is the study's that was seen, None for whatever it proposes now.
+    """
+
+    revision: int | None = None
+
+
 class TokenDraft(Message):
     """A token the admin asks for. Only one that enrols an agent may be left without a name.
 

@@ -47,6 +47,26 @@ class Caution:
     deploy_chance: float
 
 
+_BALANCED = Caution(
+    price=0.04,
+    overshoot_price=0.3,
+    square_price=0.3,
+    first_factor=3.0,
+    first_trials=6,
+    least_chance=0.72,
+    step_chance=0.85,
+    look_chance=0.65,
+    first_chance=0.55,
+    unmoved_chance=0.05,
+    sure_chance=0.9,
+    looks=6,
+    stuck_looks=12,
+    risky_gain=0.01,
+    risky_chance=0.2,
+    stride=math.inf,
+    deploy_chance=0.8,
+)
+
 CAUTION: Mapping[Safety, Caution] = {
     Safety.STRICT: Caution(
         price=0.1,
@@ -67,25 +87,8 @@ CAUTION: Mapping[Safety, Caution] = {
         stride=0.5,
         deploy_chance=0.8,
     ),
-    Safety.BALANCED: Caution(
-        price=0.04,
-        overshoot_price=0.3,
-        square_price=0.3,
-        first_factor=3.0,
-        first_trials=6,
-        least_chance=0.72,
-        step_chance=0.85,
-        look_chance=0.65,
-        first_chance=0.55,
-        unmoved_chance=0.05,
-        sure_chance=0.9,
-        looks=6,
-        stuck_looks=12,
-        risky_gain=0.01,
-        risky_chance=0.2,
-        stride=math.inf,
-        deploy_chance=0.8,
-    ),
+    Safety.BALANCED: _BALANCED,
+    Safety.ADVISE: _BALANCED,
     Safety.OFF: Caution(
         price=0.0,
         overshoot_price=0.0,

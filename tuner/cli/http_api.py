@@ -28,6 +28,7 @@ from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     Change,
     ConstraintChange,
+    Decision,
     DeviceView,
     NewToken,
     Problem,
@@ -147,6 +148,14 @@ class HttpOperatorApi:
     def stop(self, study: str, change: Change) -> StudyView:
         """End a study for good."""
         return self._ask(_STUDY, "POST", _path(study, "stop"), change)
+
+    def approve(self, study: str, decision: Decision) -> StudyView:
+        """Hold what a study proposes."""
+        return self._ask(_STUDY, "POST", _path(study, "approve"), decision)
+
+    def reject(self, study: str, decision: Decision) -> StudyView:
+        """End a study whose proposal is not wanted."""
+        return self._ask(_STUDY, "POST", _path(study, "reject"), decision)
 
     def delete(self, study: str, change: Change) -> None:
         """Remove a stopped study with everything it measured."""

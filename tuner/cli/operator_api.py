@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuner.wire import (
         Change,
         ConstraintChange,
+        Decision,
         DeviceView,
         NewToken,
         RevisionView,
@@ -85,6 +86,14 @@ class OperatorApi(Protocol):
 
     def stop(self, study: str, change: Change) -> StudyView:
         """End a study for good."""
+        ...
+
+    def approve(self, study: str, decision: Decision) -> StudyView:
+        """Hold what a study proposes."""
+        ...
+
+    def reject(self, study: str, decision: Decision) -> StudyView:
+        """End a study whose proposal is not wanted."""
         ...
 
     def delete(self, study: str, change: Change) -> None:

@@ -68,5 +68,7 @@ Why = Annotated[
     str, typer.Option("--why", metavar="TEXT", help="The reason, kept with the revision.")
 ]
 
-SafetyName = Literal["strict", "balanced", "off"]
+SafetyName = Literal["strict", "balanced", "advise", "off"]
 """`tuner.core.Safety`, spelt out: the vocabulary is not loaded for a help text."""
+RunSafetyName = Literal["strict", "balanced", "off"]
+"""Without `advise`: a run puts the device back at its end, whatever it found."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import STATE_DIR, AsJson, SafetyName, without_password
+from tuner.cli.options import STATE_DIR, AsJson, RunSafetyName, without_password
 
 if TYPE_CHECKING:
     from tuner.cli.jobs import Wishes
@@ -74,7 +74,7 @@ def run(
         ),
     ] = "",
     safety: Annotated[
-        SafetyName | None,
+        RunSafetyName | None,
         typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
     ] = None,
     seed: Annotated[

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def standing(view: StudyView) -> str:
     """Return a study's phase, with whatever keeps it from being what it seems."""
-    parts = [f"{LIMIT_NOT_MET}: {_holding(view)}" if view.unmet is not None else str(view.phase)]
+    parts = [f"{LIMIT_NOT_MET}: {_holding(view)}" if view.unmet is not None else _phase(view)]
     if view.stopped and view.phase is not Phase.STOPPED:
         parts.append("STOPPED by stop-all")
     if view.offline:
@@ -29,6 +29,15 @@ def in_full(view: StudyView) -> str:
     in_why = view.phase_why.startswith(LIMIT_NOT_MET)
     shown = view.model_copy(update={"unmet": None}) if in_why else view
     return f"{standing(shown)} (revision {view.revision}): {view.phase_why}"
+
+
+def _phase(view: StudyView) -> str:
+    """Return a study's phase, and what it waits for where that is somebody or something else."""
+    if view.phase is Phase.PROPOSED:
+        return "proposed: waits for an operator's yes"
+    if view.phase is Phase.CANARY:
+        return f"canary: held on {view.terms.canary} only"
+    return str(view.phase)
 
 
 def _holding(view: StudyView) -> str:

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from tuner.core import Knob, Value
     from tuner.wire import StudyReport, StudyView
 
+Revision = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Only what this revision proposes, as `study show` told it; else refuse."
+    ),
+]
+
 commands = typer.Typer(help="Create, list, show and end studies.")
 
 
@@ -53,7 +60,20 @@ def create(
     allow_estimated: Annotated[
         bool, typer.Option("--allow-estimated", help="Tune on estimates where nothing is measured.")
     ] = False,
-    safety: Annotated[SafetyName, typer.Option(help="Safety margin to the limits.")] = "balanced",
+    safety: Annotated[
+        SafetyName,
+        typer.Option(help="Safety margin to the limits; advise: balanced, held after your yes."),
+    ] = "balanced",
+    canary: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            help="One of the devices: a plan is held on it first, alone, to be proven.",
+        ),
+    ] = "",
+    canary_windows: Annotated[
+        int, typer.Option(metavar="N", help="Held windows that have to prove it there.")
+    ] = 5,
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Do not change knobs that restart the workload.")
     ] = False,
@@ -97,6 +117,8 @@ def create(
                 allow_estimated=allow_estimated,
                 allow_restart=not no_restart,
                 safety=Safety(safety),
+                canary=canary,
+                canary_windows=canary_windows,
                 control_share=control_share,
                 control_hours=control_hours,
             ),
@@ -237,6 +259,49 @@ def stop(
 
 
 @commands.command()
+def approve(
+    study: StudyId,
+    why: Why = "",
+    revision: Revision = None,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Hold what a study with `--safety advise` proposes."""
+    from tuner.cli.operator_api import open_api
+    from tuner.study.advice import plan_in_words
+    from tuner.wire import Decision
+
+    with open_api(tuner, token_file, db) as api:
+        view = api.approve(study, Decision(who=getpass.getuser(), why=why, revision=revision))
+    held = plan_in_words(view.plan) if view.plan else "nothing"
+    _say(view, as_json, f"study {study} is {view.phase}: {held}")
+
+
+@commands.command()
+def reject(
+    study: StudyId,
+    why: Why = "",
+    revision: Revision = None,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """End a study whose proposal is not wanted.
+
+    To have it search on, change what it is to keep: `constraint set`.
+    """
+    from tuner.cli.operator_api import open_api
+    from tuner.wire import Decision
+
+    with open_api(tuner, token_file, db) as api:
+        view = api.reject(study, Decision(who=getpass.getuser(), why=why, revision=revision))
+    _say(view, as_json, f"study {study} is stopped, nothing is held; its history stays")
+
+
+@commands.command()
 def delete(
     study: StudyId,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -302,11 +367,16 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
     if view.terms.mode is not Mode.CONTINUOUS:  # there nothing is sought that would be held
         best = described(view.best, view) if view.best else "none is feasible yet"
         facts.append(("best", best))
-    if view.plan is not None and len(view.plan.rows) > 1:
-        name = "proposed" if view.phase is Phase.CONFIRMING else "plan"
+    if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
+        name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
         facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
+    if view.terms.canary:
+        after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
+        facts.append(("canary", f"{view.terms.canary}; {after}"))
     if saved := gained(report):
         facts.append(("saving", saved.removeprefix("saves ")))
+    if view.phase is Phase.PROPOSED:
+        facts.append(("decide", f"jouletune study approve {view.id}, or reject {view.id}"))
     facts.append(("bill", billed(report.bill, won=bool(saved))))
     return facts
 

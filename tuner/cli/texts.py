@@ -87,7 +87,10 @@ def broken(view: StudyView) -> str:
 
 
 def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
-    """Yield the rows of a plan that chooses by a quantity: from where to where, which setting."""
+    """Yield the rows of a plan: its setting, or from where to where of its quantity which setting."""
+    if len(plan.rows) == 1:
+        yield change(plan.rows[0].setting, baseline)
+        return
     lower = 0.0
     for row in plan.rows:
         span = f"{lower:g} to {row.below:g}" if row is not plan.rows[-1] else f"from {lower:g} on"

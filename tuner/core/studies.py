@@ -17,25 +17,31 @@ from tuner.core.quantities import Quantities
 from tuner.core.trials import Phase
 from tuner.errors import InvalidInput
 
-ACTIVE = frozenset({Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING, Phase.PAUSED})
+ACTIVE = frozenset(Phase) - {Phase.STOPPED}
 """Phases in which a study owns its devices."""
 
+HELD = frozenset({Phase.CANARY, Phase.HOLDING})
+"""Phases in which a plan is held, on one device or on all."""
+
+PLANNED = HELD | {Phase.CONFIRMING, Phase.PROPOSED}
+"""Phases that a study is in for the sake of a plan."""
+
+_ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
+_FOUND = frozenset({Phase.PROPOSED, Phase.HOLDING})
+
 EDGES: Mapping[Phase, frozenset[Phase]] = {
-    Phase.BASELINE: frozenset({Phase.TUNING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}),
-    Phase.TUNING: frozenset(
-        {Phase.BASELINE, Phase.CONFIRMING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}
-    ),
-    Phase.CONFIRMING: frozenset(
-        {Phase.BASELINE, Phase.TUNING, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED}
-    ),
-    Phase.HOLDING: frozenset({Phase.BASELINE, Phase.TUNING, Phase.PAUSED, Phase.STOPPED}),
-    Phase.PAUSED: frozenset(
-        {Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING, Phase.STOPPED}
-    ),
+    Phase.BASELINE: _ALWAYS | _FOUND | {Phase.TUNING},
+    Phase.TUNING: _ALWAYS | _FOUND | {Phase.BASELINE, Phase.CONFIRMING},
+    Phase.CONFIRMING: _ALWAYS | _FOUND | {Phase.CANARY, Phase.BASELINE, Phase.TUNING},
+    Phase.PROPOSED: _ALWAYS | HELD | {Phase.BASELINE, Phase.TUNING},
+    Phase.CANARY: _ALWAYS | {Phase.BASELINE, Phase.TUNING, Phase.HOLDING},
+    Phase.HOLDING: _ALWAYS | {Phase.BASELINE, Phase.TUNING},
+    Phase.PAUSED: ACTIVE - {Phase.PAUSED} | {Phase.STOPPED},
     Phase.STOPPED: frozenset(),
 }
 """Every edge there is. BASELINE follows a changed driver, workload or rate band; TUNING follows
-HOLDING on drift or a changed constraint."""
+HOLDING on drift or a changed constraint. PROPOSED is of studies that only advise, CANARY of those that
+have one."""
 
 
 MOST_CONTROL = 0.2
@@ -46,11 +52,13 @@ class Safety(StrEnum):
     """How carefully a search keeps away from the limits: what a trial over one is worth.
 
     STRICT tries only what very likely keeps every limit, and saves less. BALANCED goes near a limit
-    where that promises much. OFF knows no fear: limits bind what is deployed, not what is tried.
+    where that promises much. ADVISE searches like it and holds nothing before an operator's yes. OFF
+    knows no fear: limits bind what is deployed, not what is tried.
     """
 
     STRICT = "strict"
     BALANCED = "balanced"
+    ADVISE = "advise"
     OFF = "off"
 
 
@@ -72,12 +80,14 @@ class Terms:
 
     `trials` counts suggestions, not baseline or confirming windows; it ends no continuous
     study. A window lasts `window_s` and is extended up to `max_window_s` while a tail is not yet
-    bounded. `valid_for_s` is how long a hold stands without the tuner's word. While a plan is held
-    `control_share` of the windows measure the baseline again, within `control_hours` (`HH-HH`, in the
-    tuner's time); 0: none.
+    bounded. `valid_for_s` is how long a hold stands without the tuner's word. `canary` is the device
+    that a plan is held on first (empty: on all at once), until `canary_windows` of it confirm it there.
+    While a plan is held `control_share` of the windows measure the baseline again, within
+    `control_hours` (`HH-HH`, in the tuner's time); 0: none.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
+            continuous study that is only to advise, or has a canary (its trials are what it does), a
             share outside 0 … 0.2, or hours that cannot be read.
     """
 
@@ -89,12 +99,18 @@ class Terms:
     allow_restart: bool = True
     safety: Safety = Safety.BALANCED
     mode: Mode = Mode.SEARCH
+    canary: str = ""
+    canary_windows: int = 5
     control_share: float = 0.0
     control_hours: str = ALL_DAY
 
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise InvalidInput(f"a study cannot have {self.trials} trials", hint="give 1 or more")
+        if self.canary_windows < 1:
+            raise InvalidInput(
+                f"a canary cannot be judged by {self.canary_windows} windows", hint="give 1 or more"
+            )
         for name in ("window_s", "max_window_s", "valid_for_s"):
             length_s = getattr(self, name)
             if not (math.isfinite(length_s) and length_s > 0.0):
@@ -103,6 +119,16 @@ class Terms:
             raise InvalidInput(
                 f"the longest window ({self.max_window_s} s) is shorter than the window "
                 f"({self.window_s} s)"
+            )
+        if self.mode is Mode.CONTINUOUS and self.safety is Safety.ADVISE:
+            raise InvalidInput(
+                "a continuous study cannot only advise: every step of it is set",
+                hint="choose another safety, or the mode `search`",
+            )
+        if self.mode is Mode.CONTINUOUS and self.canary:
+            raise InvalidInput(
+                "a continuous study has no canary: every step is set on all of its devices",
+                hint="leave the canary out, or choose the mode `search`",
             )
         if not 0.0 <= self.control_share <= MOST_CONTROL:
             raise InvalidInput(
@@ -119,7 +145,7 @@ class Study:
     `since_trial` is the first trial that still counts: a changed driver or workload starts afresh
     without forgetting; `phase_since` is the first one of the present phase. `paused_from` is where a
     resumed study goes on. `plan` is what is held (or was, before the study was stopped) or, while
-    CONFIRMING, what has been proposed. `quantities` is what its devices declared of their metrics,
+    CONFIRMING and PROPOSED, what is to be. `quantities` is what its devices declared of their metrics,
     `signals` what they all can tell a plan to go by.
     """
 
@@ -145,7 +171,13 @@ class Study:
     def __post_init__(self) -> None:
         if not self.devices or len(set(self.devices)) != len(self.devices):
             raise InvalidInput("a study needs a non-empty set of devices")
-        if self.phase in (Phase.CONFIRMING, Phase.HOLDING) and self.plan is None:
+        canary = self.terms.canary
+        if canary and (canary not in self.devices or len(self.devices) < 2):
+            raise InvalidInput(
+                f"{canary} cannot be the canary of a study of {', '.join(self.devices)}",
+                hint="name one of at least two devices of the study",
+            )
+        if self.phase in PLANNED and self.plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {self.phase} without a plan")
         if (self.phase is Phase.PAUSED) != (self.paused_from is not None):
             raise IllegalTransition(
@@ -169,8 +201,14 @@ class Study:
     @property
     def held(self) -> Plan | None:
         """What is held, or was when the study was paused or stopped; never a mere proposal."""
-        holding = self.phase in (Phase.HOLDING, Phase.STOPPED) or self.paused_from is Phase.HOLDING
+        holding = self.phase in HELD | {Phase.STOPPED} or self.paused_from in HELD
         return self.plan if holding else None
+
+    @property
+    def proposed(self) -> Plan | None:
+        """What waits for an operator's yes, also while the study is paused."""
+        waiting = Phase.PROPOSED in (self.phase, self.paused_from)
+        return self.plan if waiting else None
 
     @property
     def active(self) -> bool:
@@ -178,7 +216,7 @@ class Study:
         return self.phase in ACTIVE
 
     def moved(self, phase: Phase, plan: Plan | None = None) -> Study:
-        """Return the study in another phase. CONFIRMING and HOLDING need a plan.
+        """Return the study in another phase. Those of `PLANNED` need a plan.
 
         Raises:
             IllegalTransition: there is no such edge, or the plan is missing.
@@ -187,7 +225,7 @@ class Study:
             if self.phase is Phase.STOPPED:
                 raise self._ended()
             raise IllegalTransition(f"study {self.id} cannot go from {self.phase} to {phase}")
-        planned = phase in (Phase.CONFIRMING, Phase.HOLDING)
+        planned = phase in PLANNED
         if planned and plan is None:
             raise IllegalTransition(f"study {self.id} cannot be {phase} without a plan")
         pausing, stopping = phase is Phase.PAUSED, phase is Phase.STOPPED

@@ -12,6 +12,7 @@ from tuner.service.access import Access
 from tuner.wire import (
     Change,
     ConstraintChange,
+    Decision,
     Enrolled,
     Enrolment,
     NewToken,
@@ -21,7 +22,7 @@ from tuner.wire import (
     check_protocol,
 )
 
-AnyChange = TypeVar("AnyChange", Change, ConstraintChange, StudyDraft)
+AnyChange = TypeVar("AnyChange", Change, ConstraintChange, Decision, StudyDraft)
 
 NEXT_STEP = {
     AccessRole.VIEWER: "a viewer only looks: ask with an operator's token",

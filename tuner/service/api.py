@@ -36,6 +36,7 @@ from tuner.wire import (
     PROTOCOL,
     Change,
     ConstraintChange,
+    Decision,
     HoldOrder,
     HoldReport,
     Idle,
@@ -271,15 +272,17 @@ def _study_routes(operations: Operations) -> APIRouter:
         """Delete a stopped study with all it measured."""
         operations.delete(study, signed(Change(who=who), caller))
 
-    verbs: Mapping[str, Callable[[str, Change], StudyView]] = {
-        "pause": operations.pause,
-        "resume": operations.resume,
-        "stop": operations.stop,
+    verbs: Mapping[str, Callable[..., Response]] = {
+        "pause": _changing(operations.pause),
+        "resume": _changing(operations.resume),
+        "stop": _changing(operations.stop),
+        "approve": _deciding(operations.approve),
+        "reject": _deciding(operations.reject),
     }
     for name, verb in verbs.items():
         router.add_api_route(
             f"/{{study}}/{name}",
-            _changing(verb),
+            verb,
             methods=["POST"],
             name=name,
             summary=name.title(),
@@ -300,6 +303,14 @@ def _changing(verb: Callable[[str, Change], StudyView]) -> Callable[..., Respons
         return _one(verb(study, signed(change, caller)))
 
     return change_study
+
+
+def _deciding(verb: Callable[[str, Decision], StudyView]) -> Callable[..., Response]:
+    def decide(study: str, decision: Decision, caller: OperatorCaller) -> Response:
+        _spoken(decision)
+        return _one(verb(study, signed(decision, caller)))
+
+    return decide
 
 
 def _result_routes(operations: Operations) -> APIRouter:

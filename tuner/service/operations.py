@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter
 from db.history import HistoryQuestion, HistoryRow, history, pareto
 from tuner.core import (
     ENERGY,
+    PLANNED,
     BaselineCourse,
     BaselineShift,
     Conflict,
@@ -40,7 +41,7 @@ from tuner.core import (
     trials_spent,
     weigh,
 )
-from tuner.service import stops
+from tuner.service import proposals, stops
 from tuner.service.access import Access
 from tuner.service.drafts import (
     constraints_of,
@@ -65,6 +66,7 @@ from tuner.study.loop import Loop
 from tuner.wire import (
     Change,
     ConstraintChange,
+    Decision,
     DeviceView,
     Receipt,
     Reverted,
@@ -173,9 +175,12 @@ class Operations:
             found = self.loop.store.studies.get(study)
             why = change.why or f"resumed by {change.who}"
             resumed = found.resumed()
-            if not self._entitled(resumed):
+            entitled = self._entitled(resumed)
+            if not entitled:
                 resumed = self._tuning_on(resumed)
             self._revise(self.loop.entering(resumed), change.who, why)
+            if not entitled:
+                self.loop.note_withdrawn(found, why)
         return self.study(study)
 
     def stop(self, study: str, change: Change) -> StudyView:
@@ -193,6 +198,16 @@ class Operations:
             self._revise(moved, change.who, why)
         return self.study(study)
 
+    def approve(self, study: str, decision: Decision) -> StudyView:
+        """Hold what a study proposes; see `tuner.service.proposals`."""
+        proposals.approve(self.loop, study, decision)
+        return self.study(study)
+
+    def reject(self, study: str, decision: Decision) -> StudyView:
+        """End a study whose proposal is not wanted; see `tuner.service.proposals`."""
+        proposals.reject(self.loop, study, decision)
+        return self.study(study)
+
     def delete(self, study: str, change: Change) -> None:
         """Remove a stopped study with everything it measured. Raises NotFound, Conflict."""
         self.loop.store.studies.delete(study)
@@ -201,8 +216,9 @@ class Operations:
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
         """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
 
-        A held plan that is still the best feasible one stays; otherwise the study tunes on, with as
-        many trials ahead as it was given at first. The same constraints again change nothing.
+        A held plan that is still the best feasible one stays; otherwise, and where one was proposed,
+        the study tunes on, with as many trials ahead as it was given at first: nobody is to approve
+        what was confirmed under other limits. The same constraints again change nothing.
 
         Raises:
             NotFound: there is no such study.
@@ -225,9 +241,12 @@ class Operations:
                 return self.study(study)
             changed = replace(found, constraints=constraints)
             why = change.why or _changed_to(change.constraints)
-            if not self._entitled(changed):
+            if found.proposed is not None or not self._entitled(changed):
                 self.loop.abort(found, "the constraints changed")
-                self._revise(self._tuning_on(changed), change.who, why)
+                searching = self._tuning_on(changed)
+                kind = "constraints" if searching.phase is Phase.PAUSED else ""
+                self._revise(searching, change.who, why, kind)
+                self.loop.note_withdrawn(found, why)
             else:
                 self._revise(changed, change.who, why, kind="constraints")
         return self.study(study)
@@ -401,15 +420,19 @@ class Operations:
         self.loop.note(kind or str(study.phase), why, study.id)
 
     def _tuning_on(self, study: Study) -> Study:
-        """Return the study tuning again: what it tried counts, its first number of trials is ahead."""
+        """Return the study tuning again: what it tried counts, its first number of trials is ahead.
+
+        A paused one stays paused, to tune when it is resumed.
+        """
         trials = counted(study, self.loop.store.trials.list(study.id))
         given = self.loop.store.studies.revisions(study.id)[0].study.terms.trials
         terms = replace(study.terms, trials=max(study.terms.trials, trials_spent(trials) + given))
-        return self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
+        tuning = self.loop.entering(replace(study.moved(Phase.TUNING), terms=terms))
+        return tuning.moved(Phase.PAUSED) if study.phase is Phase.PAUSED else tuning
 
     def _entitled(self, study: Study) -> bool:
         """Return whether a study may stay in its phase: its plan is what its history would choose."""
-        if study.plan is None or study.phase not in (Phase.HOLDING, Phase.CONFIRMING):
+        if study.plan is None or study.phase not in PLANNED:
             return True
         past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
         evidence, plan = past.evidence, study.plan

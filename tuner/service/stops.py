@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tuner.core import Conflict, Device, FleetStop, Notice, Phase, Topic
+from tuner.core import HELD, Conflict, Device, FleetStop, Notice, Topic
 from tuner.study.loop import Loop
 from tuner.wire import Change, StoppedDevice, StopView
 
@@ -33,7 +33,7 @@ def lift(loop: Loop, change: Change) -> None:
     for study in loop.store.studies.list():
         with loop.lock(study.id):
             found = loop.store.studies.get(study.id)
-            if found.phase is Phase.HOLDING:
+            if found.phase in HELD:
                 loop.revise(found, change.who, why)
     if loop.store.stops.lift():
         loop.note("stop-all lifted", why)

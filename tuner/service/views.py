@@ -26,11 +26,12 @@ from tuner.wire import SettingView, StudyView, TrialView, Violations
 
 
 def chosen(study: Study, evidence: Evidence) -> Candidate | None:
-    """Return what is held, where that was measured, else the best feasible candidate."""
-    if study.held is not None:
-        held = evidence.of(study.held.chief(study.baseline))
-        if held is not None:
-            return held
+    """Return what is held or proposed, where that was measured, else the best feasible candidate."""
+    plan = study.held or study.proposed
+    if plan is not None:
+        found = evidence.of(plan.chief(study.baseline))
+        if found is not None:
+            return found
     return incumbent(study, evidence)
 
 

@@ -1,9 +1,10 @@
 """What a study does next, derived from its trials alone: after a crash the same step comes out.
 
 BASELINE measures the default until it is known, TUNING asks the policy, CONFIRMING pits the proposed
-plan against the baseline in alternating windows, HOLDING rests. A continuous study asks the policy
-round by round and confirms nothing. Where trials fail in a row, and one of them is the baseline's,
-whatever is wrong is not the setting: the study is PAUSED.
+plan against the baseline in alternating windows, HOLDING rests. A study that only advises rests in
+PROPOSED until an operator says yes, one with a canary in CANARY until that confirms its plan. A
+continuous study asks the policy round by round and confirms nothing. Where trials fail in a row, and
+one of them is the baseline's, whatever is wrong is not the setting: the study is PAUSED.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tuner.core import (
     comparable,
     render_setting,
 )
+from tuner.study.advice import advised
+from tuner.study.canary import staged
 from tuner.study.confirm import confirming
 from tuner.study.moves import (
     Assign,
@@ -52,6 +55,10 @@ LOAD_CHANGED = 2
 
 def next_step(past: Past, policy: Policy) -> Step:
     """Return the study's next step. Call it only while no trial is running."""
+    return staged(past.study, advised(past, _next(past, policy)))
+
+
+def _next(past: Past, policy: Policy) -> Step:
     study = past.study
     trials = tuple(t for t in past.trials if t.state is not TrialState.ABORTED)
     failing = _failing(past, trials)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tuner.core import (
+    HELD,
     Applied,
     Conflict,
     Device,
@@ -44,7 +45,7 @@ from tuner.core import (
     refuse_negative,
     setting_key,
 )
-from tuner.study import assignments, control, lifecycle, moves
+from tuner.study import advice, assignments, canary, control, lifecycle, moves
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
@@ -73,6 +74,8 @@ MOST_TRUSTED_S = 300.0
 """After so long an answer is looked up again, whether or not there was news."""
 MOST_LATE = 8
 """So many late reports of a trial are kept from each device."""
+MOST_CANARY_WINDOWS = 200
+"""So many of a canary's latest windows are looked at."""
 
 Orders = Assignment | HoldOrder | Idle | Release
 
@@ -316,14 +319,33 @@ class Loop:
                         at=self.now(),
                     )
                 )
+            old = study.phase not in HELD or study.revision != message.revision
             if not message.ended:
+                if not old and study.phase is Phase.CANARY:
+                    self._judge_canary(study)
                 return Receipt(result="kept")
             self.note("hold ended", message.ended, study.id, message.device)
-            old = study.phase is not Phase.HOLDING or study.revision != message.revision
             if old or self.store.stops.current() is not None:  # who stops all ends no study
                 return Receipt(result="late")
             self.start_over(study, f"the hold ended: {message.ended}")
             return Receipt(result="closed")
+
+    def _judge_canary(self, study: Study) -> None:
+        """Hold on all devices what the canary's windows confirm; start over where they contradict it."""
+        trials = tuple(self.store.trials.list(study.id))
+        own = canary.own_trials(
+            study, trials, lambda number: self.store.trials.reports(study.id, number)
+        )
+        since = self.store.studies.latest(study.id).at
+        seen = self.store.observations.list(study.id, MOST_CANARY_WINDOWS)
+        windows = [o for o in seen if o.device == study.terms.canary and o.at > since]
+        result = canary.judged(Past(study=study, trials=trials), own, windows)
+        if result is None:
+            return
+        if result.confirmed:
+            self.move(study, Phase.HOLDING, result.why, study.plan)
+            return
+        self.start_over(study, f"the canary contradicts its plan: {result.why}")
 
     def reap(self) -> int:
         """End running trials that no agent has cared for since `abandon_s`; return how many.
@@ -381,10 +403,20 @@ class Loop:
         if study.phase is Phase.PAUSED:
             fresh = replace(fresh, paused_from=Phase.BASELINE, plan=None)
         elif study.phase is not Phase.BASELINE:
-            return self.move(fresh, Phase.BASELINE, why)
+            moved = self.move(fresh, Phase.BASELINE, why)
+            self.note_withdrawn(study, why)
+            return moved
         self.note("started over", why, study.id)
         fresh = replace(fresh, phase_since=fresh.since_trial)
-        return self.revise(fresh, TUNER, why)
+        stored = self.revise(fresh, TUNER, why)
+        self.note_withdrawn(study, why)
+        return stored
+
+    def note_withdrawn(self, study: Study, why: str) -> None:
+        """Say that what a study proposed until now, if anything, cannot be approved any more."""
+        if study.proposed is not None:
+            plan = advice.plan_in_words(study.proposed)
+            self.note("withdrawn", f"{plan} is proposed no more: {why}", study.id)
 
     def revise(self, study: Study, who: str, why: str) -> Study:
         """Store a study's next revision, and tell its devices."""
@@ -441,7 +473,9 @@ class Loop:
     def _advance(self, study: Study, count: int, device: str, poll: Poll) -> Orders | None:
         """Take the study's next step; None where it moved and must be looked at again."""
         trials = self.store.trials
-        if study.phase is Phase.HOLDING and study.plan is not None:
+        if study.phase is Phase.CANARY and device != study.terms.canary:
+            return Release(why=f"its plan is tried on the canary {study.terms.canary} first")
+        if study.phase in HELD and study.plan is not None:
             if poll.unable:
                 return Idle(why=poll.unable)
             if self._control_due(study, count, poll):
@@ -450,6 +484,8 @@ class Loop:
             return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
+        if study.phase is Phase.PROPOSED:
+            return Release(why=f"study {study.id} waits for an operator's yes")
         if poll.holding and assignments.outgrown(
             study, trials.list(study.id), poll.applied.setting
         ):

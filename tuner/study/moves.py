@@ -12,6 +12,7 @@ from tuner.core import (
     Phase,
     Plan,
     Row,
+    Safety,
     Setting,
     Study,
     Trial,
@@ -56,7 +57,8 @@ def hold_baseline(study: Study, evidence: Evidence, why: str) -> Move:
     if limit is not None:
         shown = evidence.baseline[limit.metric].mean
         at = f"{limit.metric} {shown:.4g}, the limit is {limit.op} {limit.value:.4g}"
-        why = f"{LIMIT_NOT_MET}: holding the baseline ({at}); {why}"
+        doing = "proposing" if study.terms.safety is Safety.ADVISE else "holding"
+        why = f"{LIMIT_NOT_MET}: {doing} the baseline ({at}); {why}"
     return Move(Phase.HOLDING, why, Plan.single(study.baseline))
 
 

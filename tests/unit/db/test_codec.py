@@ -22,6 +22,7 @@ from db.codec import (
 )
 from tests.builders import setting, study
 from tuner.core import (
+    PLANNED,
     Better,
     Constraint,
     Cost,
@@ -109,16 +110,17 @@ TERMS = st.builds(
     max_window_s=st.floats(1e3, 1e6) | st.integers(1000),
     allow_restart=st.booleans(),
     safety=st.sampled_from(Safety),
-    mode=st.sampled_from(Mode),
+    mode=st.just(Mode.SEARCH),
+    canary_windows=st.integers(1),
     control_share=st.floats(0.0, 0.2),
     control_hours=st.sampled_from(["0-24", "22-6"]),
-)
+) | st.builds(Terms, safety=st.just(Safety.OFF), mode=st.sampled_from(Mode))
 
 
 @st.composite
 def studies(draw: st.DrawFn) -> Study:
     phase = draw(st.sampled_from(Phase))
-    held = phase in (Phase.CONFIRMING, Phase.HOLDING)
+    held = phase in PLANNED
     return Study(
         id=draw(NAMES),
         devices=tuple(draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))),

@@ -31,7 +31,7 @@ from tuner.core import (
 )
 from tuner.service.api import create_app
 from tuner.service.operations import Operations
-from tuner.wire import Change, ConstraintChange, StudyDraft, TokenDraft
+from tuner.wire import Change, ConstraintChange, Decision, StudyDraft, TokenDraft
 
 TOKEN = "secret"
 URL = "http://tuner"
@@ -104,6 +104,20 @@ def test_changes_reach_the_tuner(local: Operations, remote: HttpOperatorApi) -> 
     assert "by admin" in local.events(last=1)[0].text
     draft = StudyDraft(devices=("sim",), constraints=(), policy="scripted")
     assert remote.create(draft).id == local.studies()[0].id
+
+
+def test_a_decision_reaches_the_tuner_as_it_was_made(
+    local: Operations, remote: HttpOperatorApi
+) -> None:
+    worlds.retire(local)
+    name = worlds.proposed(local)
+    with pytest.raises(Conflict, match="not revision 1"):
+        remote.approve(name, Decision(revision=1))
+    seen = remote.study(name).revision
+    assert remote.approve(name, Decision(revision=seen, why="cheap")).phase == "holding"
+    assert local.revisions(name)[-1].who == "admin"
+    worlds.retire(local)
+    assert remote.reject(worlds.proposed(local), Decision()).phase == "stopped"
 
 
 def test_tokens_are_made_listed_and_revoked_at_the_tuner(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from tuner.cli import conduct, results, stop_all
 from tuner.cli.app import main
 from tuner.cli.results import Result
 from tuner.cli.runfile import RunJob
-from tuner.core import Level, Outcome, Phase, Setting, Store, TrialState
+from tuner.core import Level, Outcome, Phase, Plan, Setting, Store, TrialState
 from tuner.main import utc_now
 from tuner.service.operations import Operations
 from tuner.wire import Change, Poll, StudyDraft
@@ -207,3 +208,72 @@ def test_a_study_that_gave_up_while_confirming_has_tuned_nothing() -> None:
     verbs.pause(study, Change(who="tuner", why="4 trials in a row failed"))
     ended = results.outcome(verbs, study, job, device())
     assert (ended.report.study.phase, ended.tuned) == (Phase.PAUSED, False)
+
+
+def test_what_is_proposed_is_told_wherever_one_looks(store: Store, ask: Ask) -> None:
+    name = worlds.proposed(worlds.operations(store))
+    assert "proposed: waits for an operator's yes" in ask("study", "list")[1]
+    shown = ask("study", "show", name)[1]
+    assert "proposed    gpu.clock_mhz=600\n" in shown
+    assert "saving      40.0 ± 0.6 % of energy_j, in alternating windows" in shown
+    assert "limits      latency_p99_ms <= 120.0 ms" in shown
+    assert f"decide      jouletune study approve {name}, or reject {name}\n" in shown
+    assert "saves 40.0 ± 0.6 %" in ask("best", name)[1]
+    event = ask("events", "--study", name)[1]
+    for word in ("gpu.clock_mhz=600", "operator's yes", "40.0 ± 0.6 %", "latency_p99_ms <= 120"):
+        assert word in event
+
+
+def test_a_plan_of_several_rows_is_proposed_row_by_row(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.proposed(verbs, policy="by-load")
+    shown = ask("study", "show", name)[1]
+    assert "proposed    requests_in_system below 3: gpu.clock_mhz=600\n" in shown
+    said = "is holding: requests_in_system below 3: gpu.clock_mhz=600 batch_size=1; else "
+    assert said in ask("study", "approve", name)[1]
+
+
+def test_a_proposal_is_approved_or_rejected_by_a_word(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    name = worlds.proposed(verbs)
+    code, _, err = ask("study", "approve", name, "--revision", "1")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "not revision 1" in err and f"study show {name}" in err
+    code, out, _ = ask("study", "approve", name, "--why", "the bill is high")
+    assert (code, out) == (0, f"study {name} is holding: gpu.clock_mhz=600 batch_size=1\n")
+    shown = ask("study", "show", name)[1]
+    assert f"{getpass.getuser()}: holding, approved by {getpass.getuser()}: gpu.clock" in shown
+    assert "; the bill is high" in shown
+    verbs.stop(name, Change())
+    other = worlds.proposed(verbs)
+    found = json.loads(ask("study", "reject", other, "--json")[1])
+    assert (found["phase"], found["plan"]) == ("stopped", None)
+    assert "is stopped, nothing is held" in ask("study", "reject", other)[1]
+
+
+def test_a_study_that_only_advises_is_created_by_its_safety(store: Store, ask: Ask) -> None:
+    worlds.operations(store)
+    create = ("study", "create", "--device", "sim", "--no-constraint", "--safety")
+    assert ask(*create, "timid")[0] == 2
+    assert json.loads(ask(*create, "advise", "--json")[1])["terms"]["safety"] == "advise"
+
+
+def test_a_study_that_holds_on_its_canary_only_says_so(store: Store, ask: Ask) -> None:
+    verbs = worlds.operations(store)
+    verbs.loop.register(device("other"))
+    create = ("study", "create", "--device", "sim", "--no-constraint", "--canary")
+    code, _, err = ask(*create, "other")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "other cannot be the canary of a study of sim" in err
+    both = (*create, "other", "--device", "other", "--canary-windows", "2", "--json")
+    made = json.loads(ask(*both)[1])
+    assert (made["terms"]["canary"], made["terms"]["canary_windows"]) == ("other", 2)
+    found = store.studies.get(made["id"])
+    plan = Plan.single(setting(600))
+    for phase in (Phase.TUNING, Phase.CONFIRMING, Phase.CANARY):
+        found = store.studies.revise(
+            found.moved(phase, plan), "tuner", "it is so", found.created_at
+        )
+    assert "canary: held on other only" in ask("study", "list")[1]
+    shown = ask("study", "show", found.id)[1]
+    assert "canary      other; the others follow when 2 of its held windows confirm it\n" in shown

@@ -20,21 +20,34 @@ from tuner.core import (
     Plan,
     Policy,
     Row,
+    Safety,
     Setting,
     Signal,
     Store,
     Suggestion,
+    Terms,
     TrialState,
     Try,
 )
 from tuner.service.operations import Operations
 from tuner.study.loop import Loop
-from tuner.wire import Assignment, HoldOrder, Poll, Release, StudyDraft, TrialReport
+from tuner.wire import (
+    Assignment,
+    Change,
+    Decision,
+    HoldOrder,
+    Poll,
+    Release,
+    StudyDraft,
+    StudyView,
+    TrialReport,
+)
 
 FILE = "tuned.sqlite"
 LIMIT = "latency_p99_ms <= 1.2x baseline"
 
 Surface = Callable[[Setting], Outcome]
+Decide = Callable[[Operations, str, Decision], StudyView]
 
 
 class ByLoad(Descend):
@@ -100,9 +113,25 @@ def operations(store: Store | None = None, about: Device | None = None) -> Opera
     return Operations(loop)
 
 
-def created(verbs: Operations, policy: str = "scripted") -> str:
-    draft = StudyDraft(devices=("sim",), constraints=(LIMIT,), policy=policy, who="ann")
+def created(verbs: Operations, policy: str = "scripted", safety: Safety = Safety.BALANCED) -> str:
+    terms = Terms(safety=safety)
+    draft = StudyDraft(
+        devices=("sim",), constraints=(LIMIT,), policy=policy, terms=terms, who="ann"
+    )
     return verbs.create(draft).id
+
+
+def proposed(verbs: Operations, surface: Surface = slope, policy: str = "scripted") -> str:
+    """Create a study that only advises, and bring it to what it proposes."""
+    study = created(verbs, policy, Safety.ADVISE)
+    tune(verbs, surface, Release)
+    return study
+
+
+def retire(verbs: Operations) -> None:
+    """Stop every study, so that its device is free."""
+    for view in verbs.studies():
+        verbs.stop(view.id, Change())
 
 
 def tune(

@@ -12,15 +12,20 @@ from hypothesis import strategies as st
 
 from tests.builders import START, completed, setting, study, trial, window
 from tuner.core import (
+    ACTIVE,
     EDGES,
+    HELD,
+    PLANNED,
     IllegalTransition,
     InvalidInput,
     Lease,
     Limit,
+    Mode,
     Outcome,
     Phase,
     Plan,
     Row,
+    Safety,
     StaleToken,
     Terms,
     TrialState,
@@ -96,27 +101,39 @@ def test_there_is_no_way_back_from_stopped() -> None:
         assert phase is Phase.STOPPED or Phase.STOPPED in EDGES[phase]
 
 
-@pytest.mark.parametrize("phase", [Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING, Phase.HOLDING])
+@pytest.mark.parametrize("phase", sorted(ACTIVE - {Phase.PAUSED}))
 def test_a_paused_study_resumes_where_it_was(phase: Phase) -> None:
-    plan = PLAN if phase in (Phase.CONFIRMING, Phase.HOLDING) else None
+    plan = PLAN if phase in PLANNED else None
     before = study(phase, plan=plan)
     assert before.moved(Phase.PAUSED).resumed() == before
 
 
 def test_holding_needs_a_plan() -> None:
-    for phase in (Phase.CONFIRMING, Phase.HOLDING):
+    for phase in PLANNED:
+        before = study(Phase.CONFIRMING, plan=PLAN) if phase in HELD else study(Phase.TUNING)
         with pytest.raises(IllegalTransition, match="without a plan"):
-            study(Phase.TUNING).moved(phase)
+            before.moved(phase)
 
 
 def test_a_mere_proposal_is_never_what_is_held() -> None:
-    confirming = study(Phase.CONFIRMING, plan=PLAN)
-    assert confirming.held is None
-    assert confirming.moved(Phase.PAUSED).held is None
-    assert confirming.moved(Phase.STOPPED).held is None
-    holding = study(Phase.HOLDING, plan=PLAN)
-    assert holding.held == holding.moved(Phase.PAUSED).held == PLAN
-    assert holding.moved(Phase.STOPPED).held == PLAN
+    for phase in (Phase.CONFIRMING, Phase.PROPOSED):
+        proposing = study(phase, plan=PLAN)
+        assert proposing.held is None
+        assert proposing.moved(Phase.PAUSED).held is None
+        assert proposing.moved(Phase.STOPPED).held is None
+    for phase in HELD:
+        holding = study(phase, plan=PLAN)
+        assert holding.held == holding.moved(Phase.PAUSED).held == PLAN
+        assert holding.moved(Phase.STOPPED).held == PLAN
+
+
+def test_what_waits_for_a_yes_waits_over_a_pause_and_in_no_other_phase() -> None:
+    proposed = study(Phase.PROPOSED, plan=PLAN)
+    assert proposed.proposed == proposed.moved(Phase.PAUSED).proposed == PLAN
+    for phase in (Phase.CONFIRMING, Phase.HOLDING):
+        assert study(phase, plan=PLAN).proposed is None
+        assert study(phase, plan=PLAN).moved(Phase.PAUSED).proposed is None
+    assert proposed.moved(Phase.STOPPED).proposed is None
 
 
 @given(st.lists(st.sampled_from(list(Phase)), max_size=12))
@@ -125,7 +142,7 @@ def test_no_walk_loses_or_invents_a_plan(walk: list[Phase]) -> None:
     for phase in walk:
         if phase in EDGES[here.phase]:
             here = here.moved(phase, PLAN)
-        assert (here.plan is not None) or here.phase not in (Phase.CONFIRMING, Phase.HOLDING)
+        assert (here.plan is not None) or here.phase not in PLANNED
         assert (here.paused_from is not None) == (here.phase is Phase.PAUSED)
 
 
@@ -153,6 +170,9 @@ def test_a_study_needs_distinct_devices() -> None:
         {"max_window_s": math.inf},
         {"window_s": 10.0, "max_window_s": 5.0},
         {"valid_for_s": -1.0},
+        {"mode": Mode.CONTINUOUS, "safety": Safety.ADVISE},
+        {"mode": Mode.CONTINUOUS, "canary": "a"},
+        {"canary_windows": 0},
         {"control_share": -0.01},
         {"control_share": 0.21},
         {"control_share": math.nan},
@@ -162,6 +182,13 @@ def test_a_study_needs_distinct_devices() -> None:
 def test_terms_must_be_possible(terms: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Terms(**terms)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("devices", [("a",), ("b", "c")])
+def test_a_canary_is_one_of_several_devices(devices: tuple[str, ...]) -> None:
+    assert study(devices=("a", "b"), terms=Terms(canary="a")).terms.canary == "a"
+    with pytest.raises(InvalidInput, match="a cannot be the canary"):
+        study(devices=devices, terms=Terms(canary="a"))
 
 
 LOW, HIGH = {"batch_size": 1}, {"batch_size": 8}

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from db.memory.store import MemoryStore
 from db.memory.tokens import MemoryTokens
 from tests.builders import Time, applied, completed, device, policies, setting
+from tests.unit.tuner.cli import worlds
 from tuner.core import AccessRole, StoreError, digest_of
 from tuner.service import gate
 from tuner.service.access import ENROL_FOR
@@ -25,6 +26,7 @@ from tuner.wire import (
     Assignment,
     Change,
     ConstraintChange,
+    Decision,
     Enrolment,
     HoldReport,
     Message,
@@ -181,6 +183,27 @@ def test_what_an_operator_changes_is_signed_by_the_token_whatever_the_message_sa
     assert tuner.ask(ann, "POST", "/v1/stop", Change(who="bob")).json()["who"] == "ann"
     tuner.ask(ann, "DELETE", "/v1/stop?who=bob")
     assert not any("by bob" in r["why"] for r in revisions)
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject"])
+def test_who_decides_on_a_proposal_is_who_has_the_token_and_no_viewer(
+    tuner: Tuner, verb: str
+) -> None:
+    tuner.verbs.loop.register(device("sim"))
+    made = worlds.proposed(tuner.verbs)
+    path = f"/v1/studies/{made}/{verb}"
+    vera, ann = tuner.create("viewer", "vera"), tuner.create("operator", "ann@example.org")
+    assert tuner.code(vera, "POST", path, Decision()) == "forbidden"
+    assert tuner.verbs.study(made).phase == "proposed"
+    assert tuner.code(ann, "POST", path, Decision(who="bob", why="so be it")) == ""
+    last = tuner.ask(ann, "GET", f"/v1/studies/{made}/revisions").json()[-1]
+    assert last["who"] == "ann@example.org"
+    assert "ann@example.org: gpu.clock_mhz=600" in last["why"]
+    entries = tuner.ask(ADMIN, "GET", "/v1/audit").json()
+    assert [(e["who"], e["status"]) for e in entries if e["path"] == path] == [
+        ("vera", 403),
+        ("ann@example.org", 200),
+    ]
 
 
 def test_an_agent_can_do_nothing_to_the_devices_of_another(tuner: Tuner) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from db.memory.store import MemoryStore
 from tests.builders import Descend, Time, applied, completed, device, study
@@ -14,7 +15,6 @@ from tuner.core import (
     Phase,
     Setting,
     Study,
-    Terms,
 )
 from tuner.study.loop import Loop
 from tuner.wire import (
@@ -52,11 +52,10 @@ class World:
         """How long a trial waits for its agent, and a little more."""
         return self.loop.lease_s + self.loop.abandon_s + 20.0
 
-    def start(self, *names: str, terms: Terms | None = None) -> Study:
+    def start(self, *names: str, **changes: Any) -> Study:  # noqa: ANN401
         for name in names or ("sim",):
             self.loop.register(device(name))
-        fresh = study(Phase.BASELINE, devices=names or ("sim",))
-        fresh = fresh if terms is None else replace(fresh, terms=terms)
+        fresh = study(Phase.BASELINE, devices=names or ("sim",), **changes)
         self.store.studies.add(fresh, "test", "created")
         return fresh
 
@@ -91,6 +90,14 @@ class World:
                 outcome=outcome,
             )
         ).result
+
+    def step(self, surface: Callable[[Setting], Outcome], *names: str) -> dict[str, object]:
+        """Let every device ask, and those that are to try something report it; return the orders."""
+        orders = {name: self.ask(name) for name in names}
+        for name, order in orders.items():
+            if isinstance(order, Assignment):
+                self.report(order, surface(order.setting), name)
+        return orders
 
     def run(self, surface: Callable[[Setting], Outcome], most: int = 40) -> HoldOrder:
         for _ in range(most):

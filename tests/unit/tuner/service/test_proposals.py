@@ -1,0 +1,160 @@
+"""What becomes of a proposal: approved, rejected, or out of date."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import applied, device, setting
+from tests.unit.tuner.cli import worlds
+from tuner.core import Conflict, IllegalTransition, NotFound, Phase, Plan
+from tuner.service.operations import Operations
+from tuner.wire import (
+    Change,
+    ConstraintChange,
+    Decision,
+    HoldOrder,
+    HoldReport,
+    Poll,
+    Release,
+)
+
+WINNER = Plan.single(setting(600))
+ANN = Decision(who="ann")
+
+
+@pytest.fixture
+def verbs() -> Operations:
+    return worlds.operations()
+
+
+def asked(verbs: Operations) -> object:
+    return verbs.loop.order("sim", Poll(agent="host", applied=applied()))
+
+
+def events(verbs: Operations, name: str) -> list[tuple[str, str]]:
+    return [(e.kind, e.text) for e in verbs.events(name)]
+
+
+def test_what_is_approved_is_held_with_who_when_and_why(verbs: Operations) -> None:
+    name = worlds.proposed(verbs)
+    verbs.loop.now = lambda: device().seen_at.replace(year=2027)
+    view = verbs.approve(name, Decision(who="ann", why="the bill is high"))
+    assert (view.phase, view.plan) == (Phase.HOLDING, WINNER)
+    last = verbs.revisions(name)[-1]
+    said = "approved by ann: gpu.clock_mhz=600 batch_size=1; the bill is high"
+    assert (last.who, last.why, last.at.year) == ("ann", said, 2027)
+    assert events(verbs, name)[-1] == ("holding", said)
+    order = asked(verbs)
+    assert isinstance(order, HoldOrder)
+    assert (order.plan, order.revision) == (WINNER, view.revision)
+
+
+def test_what_is_rejected_ends_the_study_and_frees_its_device(verbs: Operations) -> None:
+    name = worlds.proposed(verbs)
+    view = verbs.reject(name, Decision(who="ann", why="not before the release"))
+    assert (view.phase, view.plan) == (Phase.STOPPED, None)
+    assert verbs.revisions(name)[-1].why.endswith("; not before the release")
+    assert isinstance(asked(verbs), Release)
+    assert verbs.devices()[0].study == ""
+    assert worlds.created(verbs) != name
+
+
+def test_a_decision_made_twice_changes_nothing(verbs: Operations) -> None:
+    name = worlds.proposed(verbs)
+    seen = Decision(who="ann", revision=verbs.study(name).revision)
+    for _ in range(2):
+        assert verbs.approve(name, seen).phase is Phase.HOLDING
+    assert sum(r.who == "ann" for r in verbs.revisions(name)) == 2, "created and approved"
+    worlds.retire(verbs)
+    name = worlds.proposed(verbs)
+    for _ in range(2):
+        assert verbs.reject(name, ANN).phase is Phase.STOPPED
+    assert sum(r.who == "ann" for r in verbs.revisions(name)) == 2
+
+
+@pytest.mark.parametrize("verb", [Operations.approve, Operations.reject])
+def test_a_decision_on_what_was_proposed_before_is_refused(
+    verbs: Operations, verb: worlds.Decide
+) -> None:
+    name = worlds.proposed(verbs)
+    seen = verbs.study(name).revision
+    verbs.set_constraints(name, ConstraintChange(constraints=("latency_p99_ms <= 130",)))
+    worlds.tune(verbs, until=Release)
+    with pytest.raises(Conflict, match=f"not revision {seen}") as told:
+        verb(verbs, name, Decision(revision=seen))
+    assert f"study show {name}" in told.value.hint
+    now = verbs.study(name)
+    assert (now.phase, now.plan) == (Phase.PROPOSED, WINNER)
+    assert verb(verbs, name, Decision(revision=now.revision)).phase is not Phase.PROPOSED
+
+
+@pytest.mark.parametrize("verb", [Operations.approve, Operations.reject])
+def test_where_nothing_is_proposed_there_is_nothing_to_decide(
+    verbs: Operations, verb: worlds.Decide
+) -> None:
+    name = worlds.created(verbs)
+    with pytest.raises(IllegalTransition, match="is baseline: it proposes nothing"):
+        verb(verbs, name, ANN)
+    worlds.tune(verbs)
+    with pytest.raises(IllegalTransition, match="is holding: it proposes nothing"):
+        verb(verbs, name, ANN)
+    with pytest.raises(NotFound):
+        verb(verbs, "nobody", ANN)
+
+
+@pytest.mark.parametrize("verb", [Operations.approve, Operations.reject])
+def test_what_is_paused_is_decided_after_it_is_resumed(
+    verbs: Operations, verb: worlds.Decide
+) -> None:
+    name = worlds.proposed(verbs)
+    verbs.pause(name, Change())
+    with pytest.raises(IllegalTransition, match="is paused") as told:
+        verb(verbs, name, ANN)
+    assert f"study resume {name}" in told.value.hint
+    assert verbs.resume(name, Change()).phase is Phase.PROPOSED
+    assert "withdrawn" not in dict(events(verbs, name))
+    verb(verbs, name, ANN)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("limit", ["latency_p99_ms <= 130", "latency_p99_ms <= 105"])
+def test_other_constraints_withdraw_a_proposal_and_the_study_tunes_on(
+    verbs: Operations, paused: bool, limit: str
+) -> None:
+    name = worlds.proposed(verbs)
+    if paused:
+        verbs.pause(name, Change())
+    changed = verbs.set_constraints(name, ConstraintChange(constraints=(limit,), who="bob"))
+    assert (changed.phase, changed.plan) == (Phase.PAUSED if paused else Phase.TUNING, None)
+    kind, text = events(verbs, name)[-1]
+    assert kind == "withdrawn"
+    assert text.endswith(f"is proposed no more: constraints changed to {limit}")
+    if paused:
+        assert isinstance(asked(verbs), Release)
+        assert verbs.resume(name, Change()).phase is Phase.TUNING
+    worlds.tune(verbs, until=Release)
+    assert verbs.study(name).phase is Phase.PROPOSED, "a yes is needed again"
+
+
+def test_a_hold_that_ended_is_proposed_anew_and_not_taken_up_by_itself(verbs: Operations) -> None:
+    name = worlds.proposed(verbs)
+    view = verbs.approve(name, ANN)
+    verbs.loop.observe(
+        HoldReport(
+            device="sim", study=name, revision=view.revision, setting=setting(600), ended="drift"
+        )
+    )
+    worlds.tune(verbs, until=Release)
+    assert verbs.study(name).phase is Phase.PROPOSED
+
+
+def test_a_proposal_is_reported_with_its_setting_saving_doubt_and_limits(
+    verbs: Operations,
+) -> None:
+    told = verbs.report(worlds.proposed(verbs))
+    assert told.best is not None and told.saving is not None
+    assert (told.best.setting, told.alternating, told.limit_kept) == (setting(600), True, True)
+    assert told.saving.mean == pytest.approx(0.4)
+    assert told.saving.stderr > 0.0
+    assert [str(limit.value) for limit in told.study.limits] == ["120.0"]
+    assert (told.study.plan, told.study.unmet, told.bill.saved_j) == (WINNER, None, None)

@@ -1,0 +1,69 @@
+"""An operator's yes or no to what a study proposes."""
+
+from __future__ import annotations
+
+from tuner.core import HELD, Conflict, IllegalTransition, Phase, Plan, Safety, Study
+from tuner.study.advice import plan_in_words
+from tuner.study.canary import first_phase
+from tuner.study.loop import Loop
+from tuner.wire import Decision
+
+
+def approve(loop: Loop, study: str, decision: Decision) -> None:
+    """Hold what a study proposes, on its canary first where it has one; twice is once.
+
+    Raises:
+        NotFound: there is no such study.
+        IllegalTransition: it proposes nothing.
+        Conflict: it proposes something else than what was seen.
+    """
+    with loop.lock(study):
+        found = loop.store.studies.get(study)
+        if found.phase in HELD and found.terms.safety is Safety.ADVISE:
+            return
+        plan = _proposed(found, decision)
+        held = found.moved(first_phase(found, plan), plan)
+        _decide(loop, held, plan, decision, "approved")
+
+
+def reject(loop: Loop, study: str, decision: Decision) -> None:
+    """End a study for good whose proposal is not wanted. Saying it twice changes nothing.
+
+    Raises:
+        NotFound: there is no such study.
+        IllegalTransition: it proposes nothing.
+        Conflict: it proposes something else than what was seen.
+    """
+    with loop.lock(study):
+        found = loop.store.studies.get(study)
+        if found.phase is Phase.STOPPED:
+            return
+        plan = _proposed(found, decision)
+        _decide(loop, found.moved(Phase.STOPPED), plan, decision, "rejected")
+
+
+def _proposed(study: Study, decision: Decision) -> Plan:
+    """Return what a study proposes now, which is what the operator has seen."""
+    if study.proposed is None:
+        raise IllegalTransition(
+            f"study {study.id} is {study.phase}: it proposes nothing",
+            hint=f"look at it with `jouletune study show {study.id}`",
+        )
+    if study.phase is Phase.PAUSED:
+        raise IllegalTransition(
+            f"study {study.id} is paused", hint=f"`jouletune study resume {study.id}` first"
+        )
+    if decision.revision not in (None, study.revision):
+        raise Conflict(
+            f"study {study.id} proposes its revision {study.revision} now, "
+            f"not revision {decision.revision}",
+            hint=f"look at it with `jouletune study show {study.id}`, then decide again",
+        )
+    return study.proposed
+
+
+def _decide(loop: Loop, moved: Study, plan: Plan, decision: Decision, how: str) -> None:
+    because = f"; {decision.why}" if decision.why else ""
+    why = f"{how} by {decision.who}: {plan_in_words(plan)}{because}"
+    loop.revise(loop.entering(moved), decision.who, why)
+    loop.note(str(moved.phase), why, moved.id)

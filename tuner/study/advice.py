@@ -1,0 +1,34 @@
+"""A study that only advises: what it would hold is proposed, and waits for an operator's yes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.core import Past, Phase, Plan, Safety, render_setting
+from tuner.study.moves import Move, Step
+
+
+def advised(past: Past, step: Step) -> Step:
+    """Return a step with a proposal in the place of a hold, where the study may only advise.
+
+    The baseline, too, is only proposed: no device is set before somebody said so.
+    """
+    study = past.study
+    if study.terms.safety is not Safety.ADVISE or not isinstance(step, Move):
+        return step
+    if step.phase is not Phase.HOLDING or step.plan is None:
+        return step
+    if all(study.rests(row.setting) for row in step.plan.rows):
+        return replace(step, phase=Phase.PROPOSED)
+    limits = ", ".join(limit.in_short for limit in past.evidence.limits or ()) or "none"
+    waits = f"{plan_in_words(step.plan)} waits for an operator's yes"
+    return replace(step, phase=Phase.PROPOSED, why=f"{waits}: {step.why}; limits: {limits}")
+
+
+def plan_in_words(plan: Plan) -> str:
+    """Return a plan as text: its setting, or from which value of its quantity on which setting."""
+    if len(plan.rows) == 1:
+        return render_setting(plan.rows[0].setting)
+    *lower, last = plan.rows
+    spans = [f"{plan.by} below {row.below:g}: {render_setting(row.setting)}" for row in lower]
+    return "; ".join([*spans, f"else {render_setting(last.setting)}"])

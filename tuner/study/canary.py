@@ -1,0 +1,173 @@
+"""A plan on one device before it is held on the others: what confirming showed has to show there, too.
+
+The devices of a study run each trial together, and what they show is judged together. Held alone, the
+canary is compared with what it showed itself in those windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuner import guard
+from tuner.core import (
+    Context,
+    Estimate,
+    Evidence,
+    Limit,
+    Observation,
+    OverDevices,
+    Past,
+    Phase,
+    Plan,
+    Report,
+    Row,
+    Study,
+    Trial,
+    Verdict,
+    baseline_context,
+    comparable,
+    counted,
+    is_at,
+    pool_windows,
+    quantity_of,
+    saving,
+    setting_key,
+)
+from tuner.study.confirm import asked, duel
+from tuner.study.moves import Move, Step
+
+MOST_ROUNDS = 3
+"""A limit that is not proven after so many times the windows asked for is not kept: our choice."""
+LEAST_SHARE = 0.5
+"""What surely saves less than this share of what it did while confirming contradicts it: our choice."""
+
+Estimates = Mapping[str, Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryResult:
+    """Whether the canary's windows confirm what it holds, or contradict it, and why."""
+
+    confirmed: bool
+    why: str
+
+
+def first_phase(study: Study, plan: Plan) -> Phase:
+    """Return the phase in which a plan begins to be held; the baseline needs no canary."""
+    alone = study.terms.canary and not all(study.rests(row.setting) for row in plan.rows)
+    return Phase.CANARY if alone else Phase.HOLDING
+
+
+def staged(study: Study, step: Step) -> Step:
+    """Return a step with the canary's hold in the place of everybody's."""
+    if not isinstance(step, Move) or step.phase is not Phase.HOLDING or step.plan is None:
+        return step
+    return replace(step, phase=first_phase(study, step.plan))
+
+
+def own_trials(
+    study: Study, trials: Sequence[Trial], reports: Callable[[int], Sequence[Report]]
+) -> list[Trial]:
+    """Return the confirming trials that count, as the canary alone reported them."""
+    found = []
+    for trial in counted(study, trials):
+        if trial.phase is not Phase.CONFIRMING or not trial.state.final:
+            continue
+        told = [r for r in reports(trial.number) if r.device == study.terms.canary and not r.late]
+        if told:
+            own = told[-1].outcome
+            found.append(
+                replace(trial, state=own.state, measurement=own.measurement, broke=own.broke)
+            )
+    return found
+
+
+def judged(past: Past, own: Sequence[Trial], windows: Sequence[Observation]) -> CanaryResult | None:
+    """Return what the canary's held windows say of its plan; None while there are too few.
+
+    `own` is what the canary showed while confirming. Judged are the rows that were held in as many
+    windows as asked for, under the load that they were confirmed at. A row passes where its windows
+    prove that every limit is kept and do not contradict its saving.
+    """
+    study, plan = past.study, past.study.plan
+    if plan is None:
+        return None
+    results = []
+    for row in plan.rows:
+        held = _held(past, plan, row, windows)
+        if len(held) >= study.terms.canary_windows and not study.rests(row.setting):
+            results.append(_row_result(past, plan, row, own, held))
+    lost = next((r for r in results if r is not None and not r.confirmed), None)
+    if lost is not None or None in results:
+        return lost
+    return results[0] if results else None
+
+
+def _held(past: Past, plan: Plan, row: Row, windows: Sequence[Observation]) -> list[Observation]:
+    """Return the windows of a row, under a load that it can be compared at."""
+    at, present = asked(past.study, plan, row), baseline_context(past.study, past.trials)
+
+    def alike(load: Context) -> bool:
+        return is_at(load, at) if at else comparable(load, present)
+
+    key = setting_key(row.setting)
+    of_row = [w for w in windows if setting_key(w.setting) == key]
+    return [w for w in of_row if alike(w.measurement.context)]
+
+
+def _row_result(
+    past: Past, plan: Plan, row: Row, own: Sequence[Trial], held: Sequence[Observation]
+) -> CanaryResult | None:
+    study, at = past.study, asked(past.study, plan, row)
+    before, together = duel(study, own, row.setting, at), duel(study, past.trials, row.setting, at)
+    where = f"in {len(held)} windows on {study.terms.canary}"
+    if before is None or together is None:
+        return CanaryResult(False, f"what {study.terms.canary} showed while confirming is lost")
+    evidence = past.behind(plan, row)
+    limits = _shares(study, evidence, before[0], together[0])
+    shown = pool_windows([w.measurement.estimates for w in held], study.quantities)
+    if not guard.may_hold(shown, limits):
+        broken = next(x for x in limits if x.verdict(shown.get(x.metric)) is not Verdict.FEASIBLE)
+        may_be = guard.may_be_shown(shown, limits, study.quantities)
+        if may_be and len(held) < MOST_ROUNDS * study.terms.canary_windows:
+            return None
+        return CanaryResult(False, f"{broken.in_short} is not proven to be kept {where}")
+    return _saved(study, evidence, before, shown, where)
+
+
+def _shares(
+    study: Study, evidence: Evidence, own: Estimates, together: Estimates
+) -> tuple[Limit, ...]:
+    """Return the limits as they are for the canary: of a sum, its share at the baseline."""
+
+    def share(limit: Limit) -> Limit:
+        metric = limit.metric
+        summed = quantity_of(metric, study.quantities).over_devices is OverDevices.SUM
+        if not summed or metric not in own or metric not in together or not together[metric].mean:
+            return limit
+        return replace(limit, value=limit.value * own[metric].mean / together[metric].mean)
+
+    return tuple(share(limit) for limit in evidence.limits or ())
+
+
+def _saved(
+    study: Study,
+    evidence: Evidence,
+    before: tuple[Estimates, Estimates],
+    shown: Estimates,
+    where: str,
+) -> CanaryResult:
+    """Judge the saving, which no window has to contradict where the baseline breaks a limit."""
+    metric, score = study.objective.metric, study.objective.score
+    baseline, confirmed, held = score(before[0]), score(before[1]), score(shown)
+    if baseline is None or confirmed is None or held is None:
+        return CanaryResult(False, f"{metric} was not measured {where}")
+    promised = saving(baseline, confirmed, study.objective.sign)
+    gain = saving(baseline, held, study.objective.sign)
+    percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
+    text = f"{metric} {percent} better than the baseline {where}"
+    contradicted = gain.high < LEAST_SHARE * max(promised.mean, 0.0)
+    if contradicted and evidence.broken is None:
+        return CanaryResult(False, f"{text}, not {100 * promised.mean:.1f} % as while confirming")
+    return CanaryResult(True, f"confirmed: {text}")
