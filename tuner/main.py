@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRACE_S = 2
+SEND_BYTES = 128 * 1024
 ALIVE_S = 5
 """How often the tuner tells systemd that it works, in seconds."""
 
@@ -186,6 +187,8 @@ def bind(config: TunerConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Every connection inherits it. By itself the kernel keeps up to 4 MB for each caller that does not read.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
     try:
         listener.bind((config.host, config.port))
         listener.listen(128)

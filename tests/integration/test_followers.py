@@ -1,0 +1,114 @@
+"""Followers of the event stream that never read, over real sockets to a real tuner."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from db import open_store
+from tests.integration.stage import Stage, stage, until
+from tuner.core import Event
+
+FOLLOWERS = 200
+EVENTS = 1_000
+TEXT = "x" * 2_000
+EACH_BYTES = 300_000
+"""What a follower may take of the tuner: a write buffer, a page of the log. All events are 2 MB."""
+KERNEL_BYTES = 600_000
+"""What the kernel may keep for a follower: twice what is asked of it, and how it counts its packets."""
+IMPATIENT = """
+import sys
+from dataclasses import replace
+from tuner.cli.app import main
+from tuner.service.http_limits import HttpLimits
+within = HttpLimits.within
+HttpLimits.within = lambda files, body: replace(within(files, body), body_s=5.0)
+sys.exit(main())
+"""
+"""A tuner that waits for 5 s, not a minute, for an answer to be taken."""
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path) as found:
+        found.tuner = [sys.executable, "-c", IMPATIENT]
+        found.start_tuner()
+        yield found
+
+
+def follow(played: Stage, token: str) -> socket.socket:
+    """Ask for the stream from its beginning, with hardly any room for what comes."""
+    follower = socket.socket()
+    follower.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    follower.connect(("127.0.0.1", played.tuner_port))
+    head = f"GET /v1/events/stream?after=0 HTTP/1.1\r\nHost: 127.0.0.1:{played.tuner_port}\r\n"
+    follower.sendall(f"{head}Authorization: Bearer {token}\r\n\r\n".encode())
+    return follower
+
+
+def read(played: Stage, token: str, after: int, last: int) -> list[str]:
+    """Follow from an event until the last; return their texts."""
+    texts: list[str] = []
+    url = f"http://127.0.0.1:{played.tuner_port}/v1/events/stream"
+    headers = {"Authorization": f"Bearer {token}", "Last-Event-ID": str(after)}
+    with httpx.stream("GET", url, headers=headers, timeout=60.0) as answer:
+        at = after
+        for line in answer.iter_lines():
+            if line.startswith("id: "):
+                at = int(line.removeprefix("id: "))
+            elif line.startswith("data: "):
+                texts.append(json.loads(line.removeprefix("data: "))["text"])
+                if at == last:
+                    return texts
+    raise AssertionError("the stream ended before the last event")
+
+
+def test_followers_that_never_read_take_bounded_memory_are_dropped_and_catch_up(
+    played: Stage,
+) -> None:
+    token = played.token_file.read_text().strip()
+    tuner = psutil.Process(played.processes["tuner"].pid)
+
+    def connections() -> int:
+        return len([c for c in tuner.net_connections() if c.status == psutil.CONN_ESTABLISHED])
+
+    def kernel_bytes() -> int:
+        """Return what the kernel keeps for all TCP connections of this machine."""
+        (line,) = re.findall(r"^TCP: .* mem (\d+)", Path("/proc/net/sockstat").read_text(), re.M)
+        return int(line) * resource.getpagesize()
+
+    before, kernel_before = tuner.memory_info().rss, kernel_bytes()
+
+    with ExitStack() as followers:
+        for _ in range(FOLLOWERS):
+            followers.enter_context(follow(played, token))
+        until(lambda: connections() >= FOLLOWERS, "not everybody follows")
+        with closing(open_store(played.db)) as store:
+            for number in range(EVENTS):
+                at = datetime.now(UTC)
+                store.events.add(Event(at=at, kind="test", text=f"{number} {TEXT}"))
+            last = store.events.newest()
+        texts = read(played, token, 0, last)
+        assert [t.split()[0] for t in texts if t.endswith(TEXT)] == [str(n) for n in range(EVENTS)]
+        most = kernel_most = 0
+        until_s = time.monotonic() + 120.0
+        while connections() and time.monotonic() < until_s:
+            most = max(most, tuner.memory_info().rss - before)
+            kernel_most = max(kernel_most, kernel_bytes() - kernel_before)
+            time.sleep(0.2)
+        assert connections() == 0
+        assert most <= FOLLOWERS * EACH_BYTES
+        assert kernel_most <= FOLLOWERS * KERNEL_BYTES
+    assert read(played, token, last - 3, last)[0].split()[0] == str(EVENTS - 3)
