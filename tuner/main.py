@@ -187,7 +187,7 @@ def bind(config: TunerConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Every connection inherits it. By itself the kernel keeps up to 4 MB for each caller that does not read.
+    # Every connection inherits it; the kernel by itself keeps up to 4 MB for a caller that does not read.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
     try:
         listener.bind((config.host, config.port))
