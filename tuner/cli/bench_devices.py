@@ -63,8 +63,8 @@ def _listed(text: str) -> list[str]:
 
 
 def _show(found: Sequence[BoardRow], slack: float, trials: int) -> None:
-    from tuner.cli.figures import percent
     from tuner.cli.output import echo_table
+    from tuner.presentation.figures import percent
 
     echo_table(
         "device", ">settings", "policy", ">saved", ">the most there is", ">captured",

@@ -23,11 +23,11 @@ def best(
 
     The held one, else the best feasible one measured.
     """
-    from tuner.cli.figures import shown
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
-    from tuner.cli.texts import asked_metrics, described, gained, plan_rows
     from tuner.core import Phase, render_setting
+    from tuner.presentation.figures import shown
+    from tuner.presentation.texts import asked_metrics, described, gained, plan_rows
 
     with open_api(tuner, token_file, db) as api:
         report = api.report(study)

@@ -62,8 +62,8 @@ def clear(
 
 
 def _replace(api: OperatorApi, study: str, texts: Sequence[str], why: str, as_json: bool) -> None:
-    from tuner.cli.figures import joined
     from tuner.cli.output import echo_json
+    from tuner.presentation.figures import joined
     from tuner.wire import ConstraintChange
 
     change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(texts))
@@ -87,9 +87,9 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the constraints of a study and every earlier version of them."""
-    from tuner.cli.figures import figure, joined, when
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
+    from tuner.presentation.figures import figure, joined, when
 
     with open_api(tuner, token_file, db) as api:
         view = api.study(study)

@@ -22,10 +22,10 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the registered devices with their knobs, metrics and present setting."""
-    from tuner.cli.figures import change, joined
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
-    from tuner.cli.standing import level
+    from tuner.presentation.figures import change, joined
+    from tuner.presentation.standing import level
 
     with open_api(tuner, token_file, db) as api:
         for _ in looks(api, watch):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from tuner.cli.figures import change, figure, percent
 from tuner.cli.output import TABLE_WIDTH, table
-from tuner.cli.texts import asked_metrics, line, row
 from tuner.core import Mode, Phase, TrialState, Verdict
+from tuner.presentation.figures import change, figure, percent
+from tuner.presentation.texts import asked_metrics, line, row
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -154,9 +154,9 @@ def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> N
 
 
 def _table(rows: Sequence[HistoryRow]) -> None:
-    from tuner.cli.figures import joined, shown, when
     from tuner.cli.output import TABLE_WIDTH, console, echo_table
     from tuner.core import render_setting
+    from tuner.presentation.figures import joined, shown, when
 
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     shown_metrics = [m for m in ("energy_j", "cpu_time_ms", "latency_p99_ms") if m in metrics]

@@ -216,7 +216,7 @@ def open_api(
     """
     with _opened(place(tuner, token_file, db, os.environ, Path.cwd())) as api:
         if not quiet and (stop := api.stop_state()).in_force:
-            from tuner.cli.standing import stopped
+            from tuner.presentation.standing import stopped
 
             typer.echo(stopped(stop), err=True)
         yield api

@@ -160,8 +160,8 @@ def _bytes(memory: str) -> float:
 
 def _show_plan(planned: PlannedBatch) -> None:
     """Print the plan as a table, what it gains, and what to mind."""
-    from tuner.cli.figures import amount, figure, percent
     from tuner.cli.output import console, table
+    from tuner.presentation.figures import amount, figure, percent
 
     out = console()
     rows = [*_plan_rows(planned)]
@@ -193,7 +193,7 @@ def _show_plan(planned: PlannedBatch) -> None:
 
 def _plan_rows(planned: PlannedBatch) -> Iterator[tuple[str, str, str, str]]:
     """Yield a row per shape: which instances, on which cores, with how many items, how long."""
-    from tuner.cli.figures import amount
+    from tuner.presentation.figures import amount
 
     first, core = 1, 0
     for group, latency_s in zip(planned.plan, planned.plan_latency_s, strict=True):

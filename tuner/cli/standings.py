@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tuner.bench.contest import Standings
 from tuner.bench.score import Control, Pair, ScoreRow, Seconds
-from tuner.cli.figures import percent
+from tuner.presentation.figures import percent
 
 
 def markdown(found: Standings) -> str:

@@ -38,7 +38,7 @@ def stop_all(
     """
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
-    from tuner.cli.standing import stopped
+    from tuner.presentation.standing import stopped
     from tuner.wire import Change
 
     change = Change(who=getpass.getuser(), why=why)
@@ -74,7 +74,7 @@ def _waited(api: OperatorApi) -> StopView:
 
 def _state_text(device: StoppedDevice) -> str:
     """Return what is known of a device, and what to do where that is not enough."""
-    from tuner.cli.figures import when
+    from tuner.presentation.figures import when
 
     if device.state == "original":
         return f"{device.device} is back at its original setting"

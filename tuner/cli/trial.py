@@ -45,7 +45,7 @@ def list_(
 
 def _print(view: StudyView, trials: Sequence[TrialView]) -> None:
     from tuner.cli.output import TABLE_WIDTH, console, echo_table
-    from tuner.cli.texts import asked_metrics, line, row
+    from tuner.presentation.texts import asked_metrics, line, row
     from tuner.study.moves import in_words
 
     if trials and console().width < TABLE_WIDTH:

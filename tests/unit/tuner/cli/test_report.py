@@ -17,12 +17,10 @@ from tuner.bench.true_score import Score, score
 from tuner.cli import results
 from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
-from tuner.cli.figures import when
 from tuner.cli.output import TABLE_WIDTH
 from tuner.cli.report import billed, next_steps, print_report, verdict
 from tuner.cli.results import Result, StudyResult, document
 from tuner.cli.runfile import RunJob
-from tuner.cli.texts import gained
 from tuner.core import (
     BaselineShift,
     Bill,
@@ -36,6 +34,8 @@ from tuner.core import (
 )
 from tuner.core import Outcome as Ended
 from tuner.core.quantities import quantity_of
+from tuner.presentation.figures import when
+from tuner.presentation.texts import gained
 from tuner.wire import Change, Release, StudyDraft
 
 

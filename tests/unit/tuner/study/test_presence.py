@@ -9,8 +9,8 @@ import pytest
 
 from db.memory.store import MemoryDevices, MemoryStore
 from tests.builders import START, Time, applied, device, policies, setting, study
-from tuner.cli.standing import standing
 from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan
+from tuner.presentation.standing import standing
 from tuner.service.operations import Operations
 from tuner.service.schedule import Maintenance, expect
 from tuner.study.loop import Loop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuner.cli.figures import THE_BASELINE, change, duration, percent, shown
 from tuner.core import CAPACITY, Plan, Setting, Verdict, called, capacity_beside, render_setting
+from tuner.presentation.figures import THE_BASELINE, change, duration, percent, shown
 from tuner.study.moves import in_words
 from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.cli.figures import THE_BASELINE, change, figure, joined, when
 from tuner.core import Phase
+from tuner.presentation.figures import THE_BASELINE, change, figure, joined, when
 from tuner.study.moves import LIMIT_NOT_MET
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.cli.figures import EXACT, change, duration, figure, percent, shown
 from tuner.core import Estimate, Quantity
+from tuner.presentation.figures import EXACT, change, duration, figure, percent, shown
 
 
 @pytest.mark.parametrize(

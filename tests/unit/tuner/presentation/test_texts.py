@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.tuner.cli import worlds
-from tuner.cli.texts import described
+from tuner.presentation.texts import described
 
 
 @pytest.mark.parametrize(("windows", "said"), [(1, "(1 window)"), (3, "(3 windows)")])

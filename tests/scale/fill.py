@@ -1,0 +1,156 @@
+"""Fill a database with a fleet that has been tuned for long: python -m tests.scale.fill --db URL.
+
+All of it is made up by formulas. Trials are written in bulk, a study at a time: the ports take one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from db import open_store
+from db.codec import encode_limit, encode_setting
+from db.schema import StudyRow, TrialRow, TrialStateRow
+from db.sql.database import Database, read_url
+from db.sql.rows import measurement_row
+from tests.builders import device, setting, study, surface
+from tuner.core import (
+    Applied,
+    Event,
+    Level,
+    Measurement,
+    Observation,
+    Phase,
+    Plan,
+    Setting,
+    Store,
+    Study,
+    Terms,
+    TrialState,
+)
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+CLOCKS, BATCHES = (1000, 900, 800, 700, 600), (1, 2, 4)
+EVERY = timedelta(minutes=3)
+HELD_WINDOWS = 30
+EVENTS = 2_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--db", required=True)
+    parser.add_argument("--devices", type=int, default=500)
+    parser.add_argument("--studies", type=int, default=200)
+    parser.add_argument("--trials", type=int, default=100_000)
+    given = parser.parse_args()
+    fill(given.db, given.devices, given.studies, given.trials)
+
+
+def fill(url: str, devices: int, studies: int, trials: int, seed: int = 0) -> None:
+    """Store devices, of which the first have a study each, and the trials shared out among those."""
+    store, database, dice = open_store(url), Database(read_url(url)), random.Random(seed)
+    for number in range(devices):
+        found = device(f"gpu{number}@host{number // 8}", seen_at=BEGAN, agent=f"host{number // 8}")
+        store.devices.put(found)
+        store.devices.apply(
+            Applied(device=found.id, setting=setting(), level=Level.ORIGINAL, at=BEGAN)
+        )
+    for number in range(studies):
+        name = f"gpu{number}@host{number // 8}"
+        asked = study(
+            Phase.BASELINE,
+            devices=(name,),
+            id=f"{number:08x}",
+            created_at=BEGAN,
+            policy="polythrottle",
+            terms=Terms(trials=trials // studies),
+        )
+        store.studies.add(asked, "somebody", "created")
+        _tried(database, asked, trials // studies, dice)
+        if number % 4:
+            _held(store, asked, dice)
+    for number in range(EVENTS):
+        at = BEGAN + number * EVERY
+        store.events.add(Event(at=at, kind="holding", text="held", study=f"{number % studies:08x}"))
+    database.engine.dispose()
+    store.close()
+
+
+def _tried(database: Database, asked: Study, trials: int, dice: random.Random) -> None:
+    """Store the trials of a study: its baseline first, then any settings."""
+    with database.write() as session:
+        for number in range(1, trials + 1):
+            began = BEGAN + number * EVERY
+            first = number < 3
+            at = setting() if first else setting(dice.choice(CLOCKS), dice.choice(BATCHES))
+            session.add(
+                TrialRow(
+                    study_id=asked.id,
+                    number=number,
+                    setting=encode_setting(at),
+                    phase=(Phase.BASELINE if first else Phase.TUNING).value,
+                    context={},
+                    state=TrialState.COMPLETED.value,
+                    attempt=1,
+                    started_at=began,
+                    ended_at=began + timedelta(seconds=20),
+                    why="made up",
+                    broke=encode_limit(None),
+                    reason="",
+                    measurement=measurement_row(_window(at, began, dice)),
+                )
+            )
+            session.flush()
+            session.add(
+                TrialStateRow(
+                    study_id=asked.id,
+                    trial_number=number,
+                    state=TrialState.COMPLETED.value,
+                    attempt=1,
+                    at=began,
+                )
+            )
+        row = session.get(StudyRow, asked.id)
+        assert row is not None
+        row.last_trial = trials
+
+
+def _held(store: Store, asked: Study, dice: random.Random) -> None:
+    """Bring a study to a hold, and store what its windows show."""
+    best = setting(700, 2)
+    study = store.studies.get(asked.id)
+    for phase, plan in (
+        (Phase.TUNING, None),
+        (Phase.CONFIRMING, Plan.single(best)),
+        (Phase.HOLDING, Plan.single(best)),
+    ):
+        moved = study.moved(phase, plan)
+        study = store.studies.revise(moved, "tuner", "made up", datetime.now(UTC))
+    now = datetime.now(UTC)
+    for number in range(HELD_WINDOWS):
+        began = now + timedelta(seconds=10 + 60 * number)
+        store.observations.add(
+            Observation(
+                study=asked.id,
+                device=asked.devices[0],
+                setting=best,
+                measurement=_window(best, began, dice),
+                at=began,
+            )
+        )
+
+
+def _window(at: Setting, began: datetime, dice: random.Random) -> Measurement:
+    """Return a window on the builders' surface, with some noise."""
+    seen = surface(at)
+    noisy = {
+        name: replace(e, mean=(m := e.mean * dice.gauss(1.0, 0.01)), low=m * 0.98, high=m * 1.02)
+        for name, e in seen.estimates.items()
+    }
+    return replace(seen, estimates=noisy, started_at=began)
+
+
+if __name__ == "__main__":
+    main()
