@@ -161,7 +161,8 @@ class Side:
     `clock` is the side's own time where it has one (simulated and replayed devices), else None.
     `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
     be set or measured here and why. `source` says in words where its numbers come from (`our load
-    generator, closed loop of 4`); empty: the side's own meter. `signals` is what a plan can go by.
+    generator, closed loop of 4`); empty: the side's own meter. `shared` says who else uses what is
+    measured here; empty: nobody is known to. `signals` is what a plan can go by.
 
     What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
     `FollowsPlans`, `OffersLoad`, `Closing`.
@@ -185,6 +186,7 @@ class Side:
     settle_s: float = 0.0
     cannot: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    shared: str = ""
     signals: tuple[LiveSignal, ...] = ()
 
     @property

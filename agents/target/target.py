@@ -183,6 +183,7 @@ class Target:
             metrics=self.metrics,
             cannot=self.cannot,
             versions=versions,
+            shared="; ".join(f"{s.name}: {s.shared}" for s in devices if s.shared),
             signals=tuple(live.signal for live in self.signals.values()),
             seen_at=at,
         )

@@ -168,6 +168,7 @@ def device_values(device: Device) -> Json:
             "signals": encode_signals(device.signals),
             "cannot": dict(device.cannot),
             "versions": dict(device.versions),
+            "shared": device.shared,
         },
     }
 
@@ -187,6 +188,7 @@ def to_device(row: DeviceRow) -> Device:
         signals=decode_signals(row.description["signals"]),
         cannot=row.description["cannot"],
         versions=row.description["versions"],
+        shared=row.description["shared"],
         seen_at=row.seen_at,
     )
 

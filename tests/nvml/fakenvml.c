@@ -81,7 +81,7 @@ struct gpu {
     uint64_t ticks, kept, random;
     float latency_ms[RING];
     /* faults */
-    double lost, refuse_mem, refuse_limit, refuse_clock, deaf, counter, mig, vgpu, foreign_pid, own_pid;
+    double lost, refuse_mem, refuse_limit, refuse_clock, deaf, counter, mig, vgpu, mps_clients, foreign_pid, own_pid;
     double thermal_mhz, no_fields;
 };
 
@@ -260,7 +260,7 @@ static const struct key KEYS[] = {
     ONE(ran_mhz), ONE(busy), ONE(batch), ONE(items), ONE(step_ms), ONE(celsius), ONE(energy_j),
     ONE(counter_j), ONE(power_w), ONE(cap_s), ONE(sw_thermal_s), ONE(hw_thermal_s), ONE(brake_s),
     ONE(lost), ONE(refuse_mem), ONE(refuse_limit), ONE(refuse_clock), ONE(deaf), ONE(counter), ONE(mig),
-    ONE(vgpu), ONE(foreign_pid), ONE(own_pid), ONE(thermal_mhz), ONE(no_fields),
+    ONE(vgpu), ONE(mps_clients), ONE(foreign_pid), ONE(own_pid), ONE(thermal_mhz), ONE(no_fields),
 };
 static double *place(const char *name, unsigned index) {
     if (index >= GPUS) return NULL;
@@ -620,6 +620,14 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
         if (into && there < room) into[there] = (struct process){ (unsigned)pids[i], 1u << 30, ~0u, ~0u };
         there++;
     }
+    *count = there;
+    return leave(there && (!into || room < there) ? INSUFFICIENT_SIZE : SUCCESS);
+}
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *device, unsigned *count, struct process *into) {
+    START(device, 0);
+    unsigned room = *count, there = (unsigned)GPU(device)->mps_clients;
+    for (unsigned i = 0; into && i < there && i < room; i++)
+        into[i] = (struct process){ 5000000 + i, 1u << 30, ~0u, ~0u };
     *count = there;
     return leave(there && (!into || room < there) ? INSUFFICIENT_SIZE : SUCCESS);
 }

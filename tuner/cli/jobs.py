@@ -35,6 +35,7 @@ class Wishes:
     window_s: float | None = None
     seed: int | None = None
     safety: Safety | None = None
+    energy_share: float | None = None
 
 
 def asked_jobs(wishes: Wishes) -> list[RunJob]:
@@ -83,6 +84,7 @@ def _job(default: RunJob, wishes: Wishes) -> RunJob:
             "window_s": default.window_s if wishes.window_s is None else wishes.window_s,
             "seed": wishes.seed or 0,
             "safety": wishes.safety or default.safety,
+            "energy_share": wishes.energy_share,
         }
     )
     read_constraints(job.constraints or (), {})
@@ -99,6 +101,7 @@ def terms(job: RunJob) -> Terms:
         window_s=job.window_s,
         max_window_s=MOST_WINDOWS * job.window_s,
         safety=job.safety,
+        energy_share=job.energy_share,
     )
 
 

@@ -68,6 +68,16 @@ Why = Annotated[
     str, typer.Option("--why", metavar="TEXT", help="The reason, kept with the revision.")
 ]
 
+EnergyShare = Annotated[
+    float | None,
+    typer.Option(
+        "--energy-share",
+        metavar="X",
+        show_default=False,
+        help="The part of a shared device's joules that the bill ascribes to this workload; 1: all.",
+    ),
+]
+
 SafetyName = Literal["strict", "balanced", "advise", "off"]
 """`tuner.core.Safety`, spelt out: the vocabulary is not loaded for a help text."""
 RunSafetyName = Literal["strict", "balanced", "off"]

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tuner.cli.figures import change, duration, figure, joined, percent, shown, when
 from tuner.cli.output import table
-from tuner.cli.texts import asked_metrics, broken, capacity, plan_rows
 from tuner.core import Bill, Verdict, called, render_setting, saving, setting_key
+from tuner.presentation.figures import change, duration, figure, joined, percent, shown, when
+from tuner.presentation.texts import asked_metrics, broken, capacity, plan_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,6 +148,8 @@ def billed(bill: Bill, *, won: bool) -> str:
     if bill.explored_j is None:
         return f"{spent}; its energy is unknown: no meter saw all of it"
     origin = f" ({bill.origin})" if bill.origin is not None else ""
+    if bill.share != 1.0:
+        origin += f", {percent(bill.share)} of what was measured, as the operator ascribes it"
     text = f"{spent} and {figure('energy_j', bill.explored_j)}{origin}"
     if not won:
         return f"{text}; it is not paid back: nothing beats the baseline"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import STATE_DIR, AsJson, RunSafetyName, without_password
+from tuner.cli.options import STATE_DIR, AsJson, EnergyShare, RunSafetyName, without_password
 
 if TYPE_CHECKING:
     from tuner.cli.jobs import Wishes
@@ -77,6 +77,7 @@ def run(
         RunSafetyName | None,
         typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
     ] = None,
+    energy_share: EnergyShare = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
     ] = None,
@@ -107,6 +108,7 @@ def run(
         window_s=window,
         seed=seed,
         safety=None if safety is None else Safety(safety),
+        energy_share=energy_share,
     )
     if resume and (db or wishes != Wishes()):
         raise ConfigError(

@@ -31,6 +31,7 @@ class RunJob(BaseModel):
     window_s: float = 10.0
     seed: int = 0
     safety: Safety = Safety.BALANCED
+    energy_share: float | None = None
     study: str = ""
     control: str = ""
     reported: bool = False

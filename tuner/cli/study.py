@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import AsJson, Db, SafetyName, StudyId, TokenFile, TunerUrl, Why
+from tuner.cli.options import AsJson, Db, EnergyShare, SafetyName, StudyId, TokenFile, TunerUrl, Why
 from tuner.cli.watching import Watch, looks
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def create(
     canary_windows: Annotated[
         int, typer.Option(metavar="N", help="Held windows that have to prove it there.")
     ] = 5,
+    energy_share: EnergyShare = None,
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Do not change knobs that restart the workload.")
     ] = False,
@@ -121,6 +122,7 @@ def create(
                 canary_windows=canary_windows,
                 control_share=control_share,
                 control_hours=control_hours,
+                energy_share=energy_share,
             ),
             choices=_choices(api, device, choose or []),
             who=getpass.getuser(),
@@ -138,10 +140,10 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List all studies, oldest first."""
-    from tuner.cli.figures import change, joined, shown
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json, echo_table
-    from tuner.cli.standing import standing
+    from tuner.presentation.figures import change, joined, shown
+    from tuner.presentation.standing import standing
 
     with open_api(tuner, token_file, db) as api:
         for _ in looks(api, watch):
@@ -180,9 +182,9 @@ def show(
 
     What is asked, where it stands, its baseline, its best, what that saves and what finding it cost.
     """
-    from tuner.cli.figures import when
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
+    from tuner.presentation.figures import when
 
     with open_api(tuner, token_file, db) as api:
         report = api.report(study)
@@ -337,11 +339,11 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
 
 def _facts(report: StudyReport) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
-    from tuner.cli.figures import figure, joined
     from tuner.cli.report import billed
-    from tuner.cli.standing import in_full
-    from tuner.cli.texts import broken, described, gained, plan_rows
     from tuner.core import Mode, Phase
+    from tuner.presentation.figures import figure, joined
+    from tuner.presentation.standing import in_full
+    from tuner.presentation.texts import broken, described, gained, plan_rows
 
     view = report.study
     known = view.quantities
@@ -383,8 +385,8 @@ def _facts(report: StudyReport) -> list[tuple[str, str]]:
 
 def _control_windows(view: StudyView) -> str:
     """Return how often the baseline is measured again while a plan is held."""
-    from tuner.cli.figures import percent
     from tuner.core import ALL_DAY
+    from tuner.presentation.figures import percent
 
     terms = view.terms
     if terms.control_share <= 0.0:

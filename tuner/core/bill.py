@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tuner.core.baselines import FIRST, BaselineCourse, BaselinePart
@@ -38,6 +38,9 @@ class Bill:
     `measured_again_at`. `extrapolated_since` is since when some of it rests on a baseline that was not
     measured again; None where all of it lies near a control window.
 
+    `share` is the part of a shared device's joules that the operator ascribes to the study: `explored_j`,
+    `overhead_j`, `saving_w` and `saved_j` are that part of what was measured.
+
     Control windows are not counted in what was explored: they use what the baseline uses, and the time
     they take saves nothing.
     """
@@ -55,6 +58,23 @@ class Bill:
     trials: int = 0
     seconds: float = 0.0
     origin: Origin | None = None
+    share: float = 1.0
+
+    def ascribed(self, share: float) -> Bill:
+        """Return the bill with this part of the joules that were measured."""
+
+        def part(whole: float | None) -> float | None:
+            return None if whole is None else whole * share
+
+        return replace(
+            self,
+            explored_j=part(self.explored_j),
+            overhead_j=part(self.overhead_j),
+            saving_w=part(self.saving_w),
+            saved_j=part(self.saved_j),
+            saved_stderr_j=part(self.saved_stderr_j),
+            share=share,
+        )
 
 
 def draw_up(

@@ -20,7 +20,8 @@ class Device:
     `kind` is the class of device (`simulated`, `cpu`, `nvidia`), `board` what it is, `driver` and
     `workload_version` what a change of which starts a study's evidence afresh. `space` has the knobs
     of both parts, `metrics` what can be measured here; `cannot` says in words what cannot and why.
-    `signals` is what a plan can go by.
+    `shared` says who else uses what its energy is counted of; empty: nobody is known to. `signals` is
+    what a plan can go by.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Device:
     signals: tuple[Signal, ...] = ()
     cannot: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    shared: str = ""
     seen_at: datetime
 
     def metric(self, name: str) -> Metric | None:

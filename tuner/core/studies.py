@@ -83,12 +83,14 @@ class Terms:
     bounded. `valid_for_s` is how long a hold stands without the tuner's word. `canary` is the device
     that a plan is held on first (empty: on all at once), until `canary_windows` of it confirm it there.
     While a plan is held `control_share` of the windows measure the baseline again, within
-    `control_hours` (`HH-HH`, in the tuner's time); 0: none.
+    `control_hours` (`HH-HH`, in the tuner's time); 0: none. `energy_share` is the part of a shared
+    device's joules that the operator ascribes to the study in its bill; None: nothing was said.
 
     Raises:
         InvalidInput: a count or a length that is not positive and finite, a window over its maximum, a
             continuous study that is only to advise, or has a canary (its trials are what it does), a
-            share outside 0 … 0.2, or hours that cannot be read.
+            control share outside 0 … 0.2, hours that cannot be read, or an energy share that is not
+            above 0 and at most 1.
     """
 
     trials: int = 20
@@ -103,6 +105,7 @@ class Terms:
     canary_windows: int = 5
     control_share: float = 0.0
     control_hours: str = ALL_DAY
+    energy_share: float | None = None
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -136,6 +139,11 @@ class Terms:
                 hint=f"give 0 (none) to {MOST_CONTROL:g} of the held windows; 0.02 is one in 50",
             )
         parse_hours(self.control_hours, "control_hours")
+        if self.energy_share is not None and not 0.0 < self.energy_share <= 1.0:
+            raise InvalidInput(
+                f"the share of a device's joules cannot be {self.energy_share:g}",
+                hint="give more than 0, and at most 1 (all of them)",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,6 +126,20 @@ def refuse_controls(draft: StudyDraft) -> None:
         )
 
 
+def refuse_shared_joules(draft: StudyDraft, devices: Sequence[Device]) -> None:
+    """Refuse to count the joules of a shared device as one workload's, unless it is said how many are.
+
+    Raises:
+        InvalidInput: one is shared, and nothing is said.
+    """
+    shared = next((device for device in devices if device.shared), None)
+    if shared is not None and draft.terms.energy_share is None:
+        raise InvalidInput(
+            f"{shared.id} is shared ({shared.shared}): which joules are this workload's is not measured",
+            hint="say which part of them is with --energy-share, 1 for all; or have the device alone",
+        )
+
+
 def signals_of(devices: Sequence[Device]) -> tuple[Signal, ...]:
     """Return the signals that all devices offer; a trial may ask for those it may ask for on each."""
     offered = [{s.name: s for s in device.signals} for device in devices]

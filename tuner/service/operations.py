@@ -47,6 +47,7 @@ from tuner.service.drafts import (
     constraints_of,
     read_constraints,
     refuse_controls,
+    refuse_shared_joules,
     require,
     signals_of,
     space_of,
@@ -108,6 +109,7 @@ class Operations:
         if not devices:
             raise InvalidInput("a study needs a device", hint="list them with `device list`")
         refuse_controls(draft)
+        refuse_shared_joules(draft, devices)
         self.loop.policies(draft.policy)
         objective = Objective.parse(draft.objective, devices[0].quantities)
         study = Study(
@@ -323,7 +325,7 @@ class Operations:
                 self.loop.store.studies.revisions(study),
                 found.quantities,
                 BaselineCourse.of(found, trials),
-            ),
+            ).ascribed(found.terms.energy_share or 1.0),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
         )

@@ -19,6 +19,7 @@ from agents.devices.nvidia.meter import GpuMeter, OtherProcesses
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
+from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
 from agents.target.joules import Every, IntegratedJoules, Joules, in_background
 from agents.target.side import NothingToSet, Side
@@ -42,7 +43,9 @@ def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
         ActuationError: the driver does not answer.
     """
     uuid = chosen(rest, uuids())
-    return attach(uuid, socket=actuator_socket(root), state_dir=state_dir, clock=HostClock())
+    return attach(
+        uuid, socket=actuator_socket(root), state_dir=state_dir, clock=HostClock(), root=root
+    )
 
 
 def chosen(rest: str, found: list[str]) -> str:
@@ -59,7 +62,13 @@ def chosen(rest: str, found: list[str]) -> str:
 
 
 def attach(
-    uuid: str, *, socket: Path, state_dir: Path | None, clock: Clock, every: Every = in_background
+    uuid: str,
+    *,
+    socket: Path,
+    state_dir: Path | None,
+    clock: Clock,
+    every: Every = in_background,
+    root: Path = Path("/"),
 ) -> Side:
     """Return a GPU as an agent sees it; without an actuator it is only measured.
 
@@ -76,6 +85,7 @@ def attach(
     knobs = FollowedKnobs(remote, space.default, gpu, lock, memory, clock) if remote else None
     return Side(
         name=f"nvidia-{uuid}",
+        shared=shared_by(gpu, root),
         kind="nvidia",
         board=board_name(gpu),
         version=driver,
@@ -141,12 +151,8 @@ def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, M
 
 
 def board_name(gpu: Gpu) -> str:
-    """Return the board's name, and that all of it is measured where MIG divides it."""
-    name = str(gpu.call("name", pynvml.nvmlDeviceGetName))
-    modes, _ = gpu.told("MIG mode", pynvml.nvmlDeviceGetMigMode)
-    if modes and modes[0]:
-        return f"{name} (MIG: the whole board is set and measured)"
-    return name
+    """Return the board's name."""
+    return str(gpu.call("name", pynvml.nvmlDeviceGetName))
 
 
 def own_processes() -> frozenset[int]:

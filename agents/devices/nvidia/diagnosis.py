@@ -16,6 +16,7 @@ from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, disco
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
+from agents.devices.nvidia.sharing import contained, shared_by
 from agents.host.symptoms import Symptom
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError
@@ -47,12 +48,14 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
     yield Symptom(about, True, ", ".join(knobs.board for knobs in found))
     for index, knobs in enumerate(found):
         try:
-            yield from _one(f"nvidia:{index}", knobs, socket, clock)
+            yield from _one(f"nvidia:{index}", knobs, socket, clock, root)
         except TuningError as error:
             yield Symptom(f"nvidia:{index}", False, error.message, error.hint)
 
 
-def _one(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Iterator[Symptom]:
+def _one(
+    name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock, root: Path
+) -> Iterator[Symptom]:
     gpu = Gpu(knobs.uuid)
     yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {gpu.driver()}")
     ranges, refused = knobs.ranges(), refusals(gpu)
@@ -67,6 +70,7 @@ def _one(name: str, knobs: NvidiaKnobs, socket: Path, clock: Clock) -> Iterator[
     energy = find_energy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
     meter = energy.source or next(iter(energy.cannot.values()))
     yield Symptom(f"{name}: energy", energy.open is not None, meter)
+    yield _sharing(name, gpu, root)
     yield from _persistence(name, gpu)
     yield _clock_lock(name, gpu, clock)
     if LIMIT in ranges:
@@ -85,6 +89,15 @@ def _rights(name: str, gpu: Gpu, socket: Path, clock: Clock) -> Symptom:
         cure = f'grant knobs to match = "{gpu.uuid}" in /etc/jouletune/actuator.toml'
         return Symptom(about, False, "the actuator is there and grants nothing", cure)
     return Symptom(about, True, f"the actuator grants {', '.join(granted)}")
+
+
+def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:
+    about, shared = f"{name}: whose joules", shared_by(gpu, root)
+    if shared:
+        cure = "give a study its part (--energy-share), or the GPU to one workload alone"
+        return Symptom(about, False, shared, cure)
+    inside = "; from a container others may not be seen" if contained(root) else ""
+    return Symptom(about, True, f"the board's, and nobody shares it now{inside}")
 
 
 def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:

@@ -114,6 +114,7 @@ TERMS = st.builds(
     canary_windows=st.integers(1),
     control_share=st.floats(0.0, 0.2),
     control_hours=st.sampled_from(["0-24", "22-6"]),
+    energy_share=st.none() | st.floats(0.01, 1.0),
 ) | st.builds(Terms, safety=st.just(Safety.OFF), mode=st.sampled_from(Mode))
 
 

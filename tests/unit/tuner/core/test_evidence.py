@@ -154,6 +154,18 @@ def test_the_bill_adds_up() -> None:
     assert (bill.saved_j, bill.saved_since) == (None, None)
 
 
+def test_of_a_shared_device_the_bill_has_the_part_that_is_ascribed() -> None:
+    trials = [BASE, trial(2, setting(600), window(6.0, 110.0))]
+    evidence = weigh(study(), trials)
+    best = evidence.of(setting(600))
+    assert best is not None
+    whole = draw_up(trials, evidence.baseline, best.estimates, held_at(1.0, 2.0))
+    part = whole.ascribed(0.25)
+    for name in ("explored_j", "overhead_j", "saving_w", "saved_j", "saved_stderr_j"):
+        assert getattr(part, name) == pytest.approx(0.25 * getattr(whole, name))
+    assert (part.break_even_s, part.share, whole.share) == (whole.break_even_s, 0.25, 1.0)
+
+
 def held_at(*minutes: float) -> list[MetricSample]:
     """Return windows of 6 J for each of 50 items a second, 10 s long."""
     return [metric_sample(minute, 6.0) for minute in minutes]

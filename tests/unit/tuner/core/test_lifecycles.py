@@ -177,6 +177,8 @@ def test_a_study_needs_distinct_devices() -> None:
         {"control_share": 0.21},
         {"control_share": math.nan},
         {"control_hours": "at night"},
+        {"energy_share": 0.0},
+        {"energy_share": 1.1},
     ],
 )
 def test_terms_must_be_possible(terms: dict[str, object]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import device
 from tuner.core import Cost, InvalidInput, Knob, Part, Space, Terms
-from tuner.service.drafts import refuse_controls, space_of
+from tuner.service.drafts import refuse_controls, refuse_shared_joules, space_of
 from tuner.wire import StudyDraft
 
 CLOCK = Knob("cpu.max_mhz", (800, 1600, 3200), 3200)
@@ -44,6 +44,21 @@ def test_what_restarts_is_left_alone_where_that_is_asked_for() -> None:
 def test_words_alone_are_nothing_to_search() -> None:
     with pytest.raises(InvalidInput, match="nothing to set"):
         searched(GOVERNOR)
+
+
+def test_the_joules_of_a_shared_device_are_counted_only_where_it_is_said_how_many_are_ours() -> (
+    None
+):
+    shared = device(shared="MIG is on")
+    asked = StudyDraft(devices=("sim",))
+    refuse_shared_joules(asked, [device()])
+    with pytest.raises(InvalidInput, match=r"sim is shared \(MIG is on\)") as refused:
+        refuse_shared_joules(asked, [device(), shared])
+    assert "--energy-share" in refused.value.hint
+    for share in (0.25, 1.0):
+        refuse_shared_joules(
+            asked.model_copy(update={"terms": Terms(energy_share=share)}), [shared]
+        )
 
 
 def test_control_windows_of_several_devices_are_refused() -> None:

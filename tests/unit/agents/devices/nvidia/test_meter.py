@@ -297,11 +297,6 @@ class TestCompany:
 
 
 class TestOpening:
-    def test_mig_measures_the_whole_board_and_says_so(self, nvml: FakeNvml, opened: Opener) -> None:
-        assert "MIG" not in opened().board
-        nvml.set("mig", 1.0)
-        assert "whole board" in opened().board
-
     def test_without_an_actuator_it_is_only_measured(self, side: Side) -> None:
         assert side.space.knobs == ()
         assert side.guard is None

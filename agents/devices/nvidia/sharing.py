@@ -1,0 +1,61 @@
+"""Who else uses a GPU whose joules are counted as a whole.
+
+Source: NVIDIA's NVML API reference (MIG mode, virtualization mode, compute processes, MPS clients):
+energy and power are the board's, no instance and no process has its own. That processes of one control
+group count as one user is our choice: a server with workers is one, two containers are two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pynvml
+
+from agents.devices.nvidia.nvml import Gpu
+
+CONTAINER_MARKS = ("run/.containerenv", ".dockerenv")
+
+
+def shared_by(gpu: Gpu, root: Path) -> str:
+    """Return in words who shares a GPU's joules; empty where nobody is known to.
+
+    Raises:
+        ActuationError, DeviceLost: it does not answer.
+    """
+    return "; ".join(_reasons(gpu, root))
+
+
+def contained(root: Path) -> bool:
+    """Return whether this process runs in a container, as far as containers say so."""
+    return any((root / mark).exists() for mark in CONTAINER_MARKS)
+
+
+def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
+    modes, _ = gpu.told("MIG mode", pynvml.nvmlDeviceGetMigMode)
+    if modes and modes[0]:
+        yield "MIG is on: the joules are the whole board's, of all its instances"
+    virtual, _ = gpu.told("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
+    if virtual == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU:
+        yield "it is a virtual GPU: the board serves other guests, too"
+    clients, _ = gpu.told("MPS clients", pynvml.nvmlDeviceGetMPSComputeRunningProcesses)
+    if clients:
+        yield f"MPS shares it, at the moment among {len(clients)}"
+    processes, _ = gpu.told("processes", pynvml.nvmlDeviceGetComputeRunningProcesses)
+    groups = [_group(root, int(process.pid)) for process in processes or ()]
+    unseen, known = groups.count(None), {group for group in groups if group is not None}
+    if unseen and (known or (unseen > 1 and contained(root))):
+        yield f"besides, {unseen} more compute on it that cannot be seen from here"
+    if len(known) > 1:
+        yield f"processes of {len(known)} services or containers compute on it"
+
+
+def _group(root: Path, pid: int) -> str | None:
+    """Return the control group of a process, None where it cannot be seen."""
+    try:
+        text = (root / f"proc/{pid}/cgroup").read_text()
+    except OSError:
+        return None
+    found = re.findall(r"^\d+:[^:]*:(.*)$", text, re.M)
+    return found[-1] if found else None

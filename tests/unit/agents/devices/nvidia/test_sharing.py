@@ -1,0 +1,79 @@
+"""Who shares a GPU's joules, over the fake NVML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.devices.nvidia import device
+from agents.devices.nvidia.diagnosis import examine
+from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.sharing import shared_by
+from tests.nvml.fake import FakeNvml
+
+
+def gpu() -> Gpu:
+    return Gpu(uuids()[0])
+
+
+def process(root: Path, pid: int, group: str) -> float:
+    """Have a process be there, in a control group; return its id as the fake takes it."""
+    (root / f"proc/{pid}").mkdir(parents=True)
+    (root / f"proc/{pid}/cgroup").write_text(f"0::{group}\n")
+    return float(pid)
+
+
+def test_a_gpu_that_nobody_else_uses_is_not_shared(nvml: FakeNvml, tmp_path: Path) -> None:
+    assert shared_by(gpu(), tmp_path) == ""
+    nvml.set("own_pid", process(tmp_path, 100, "/system.slice/server.service"))
+    nvml.set("foreign_pid", process(tmp_path, 101, "/system.slice/server.service"))
+    assert shared_by(gpu(), tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "word"),
+    [
+        ("mig", 1.0, "whole board's"),
+        ("vgpu", 1.0, "virtual GPU"),
+        ("mps_clients", 3.0, "among 3"),
+    ],
+)
+def test_what_divides_a_board_is_named(
+    nvml: FakeNvml, tmp_path: Path, key: str, value: float, word: str
+) -> None:
+    nvml.set(key, value)
+    assert word in shared_by(gpu(), tmp_path)
+
+
+def test_processes_of_two_containers_share_it(nvml: FakeNvml, tmp_path: Path) -> None:
+    nvml.set("own_pid", process(tmp_path, 100, "/docker/a"))
+    nvml.set("foreign_pid", process(tmp_path, 101, "/docker/b"))
+    assert "2 services or containers" in shared_by(gpu(), tmp_path)
+
+
+def test_from_a_container_others_are_counted_though_not_seen(
+    nvml: FakeNvml, tmp_path: Path
+) -> None:
+    nvml.set("own_pid", process(tmp_path, 100, "/"))
+    nvml.set("foreign_pid", 101.0)
+    assert "1 more compute" in shared_by(gpu(), tmp_path)
+
+
+def test_an_agent_and_its_doctor_say_whose_joules_they_count(
+    nvml: FakeNvml, tmp_path: Path
+) -> None:
+    def said() -> dict[str, bool]:
+        found = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
+        return {found["nvidia:0: whose joules"].seen: found["nvidia:0: whose joules"].well}
+
+    (tmp_path / ".dockerenv").touch()
+    assert list(said().values()) == [True]
+    assert "from a container" in next(iter(said()))
+    nvml.set("mig", 1.0)
+    assert list(said().values()) == [False]
+    side = device.attach(
+        uuids()[0], socket=tmp_path / "none", state_dir=None, clock=nvml, root=tmp_path
+    )
+    assert "MIG" in side.shared
+    side.close()
