@@ -291,6 +291,11 @@ class MemoryDevices:
         with self._tables.lock:
             return tuple(deepcopy(self._tables.applied.get(device, [])[::-1]))
 
+    def standing(self) -> Mapping[str, Applied]:
+        """Return what each device is set to, by its id; without those of which nothing is known."""
+        with self._tables.lock:
+            return {name: deepcopy(notes[-1]) for name, notes in self._tables.applied.items()}
+
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Note when devices were last heard of; unknown ones are left out."""
         with self._tables.lock:

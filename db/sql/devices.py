@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from db import refusals
@@ -81,6 +81,13 @@ class SqlDevices:
         """Return what a device was set to, latest first."""
         with self._database.read() as session:
             return tuple(_to_applied(row) for row in _notes(session, device))
+
+    def standing(self) -> Mapping[str, Applied]:
+        """Return what each device is set to, by its id; without those of which nothing is known."""
+        latest = select(func.max(AppliedRow.id)).group_by(AppliedRow.device_id)
+        with self._database.read() as session:
+            rows = session.scalars(select(AppliedRow).where(AppliedRow.id.in_(latest))).all()
+            return {row.device_id: _to_applied(row) for row in rows}
 
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Note when devices were last heard of; unknown ones are left out."""

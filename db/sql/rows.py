@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from db.codec import (
     Json,
@@ -67,8 +68,13 @@ def measurement_row(measurement: Measurement | None) -> MeasurementRow | None:
 
 def to_measurement(row: MeasurementRow) -> Measurement:
     """Return what a window showed."""
+    return window_of(row, {e.metric: to_estimate(e) for e in row.estimates})
+
+
+def window_of(row: MeasurementRow, estimates: Mapping[str, Estimate]) -> Measurement:
+    """Return what a window showed, from its columns and the estimates of its metrics."""
     return Measurement(
-        estimates={estimate.metric: _to_estimate(estimate) for estimate in row.estimates},
+        estimates=estimates,
         started_at=row.started_at,
         seconds=row.seconds,
         overhead_s=row.overhead_s,
@@ -82,6 +88,12 @@ def to_measurement(row: MeasurementRow) -> Measurement:
 
 def to_trial(row: TrialRow) -> Trial:
     """Return the trial of a row."""
+    window = to_measurement(row.measurement) if row.measurement is not None else None
+    return trial_of(row, window)
+
+
+def trial_of(row: TrialRow, measurement: Measurement | None) -> Trial:
+    """Return a trial, from its columns and what its window showed."""
     return Trial(
         number=row.number,
         setting=row.setting,
@@ -92,7 +104,7 @@ def to_trial(row: TrialRow) -> Trial:
         started_at=row.started_at,
         ended_at=row.ended_at,
         why=row.why,
-        measurement=to_measurement(row.measurement) if row.measurement is not None else None,
+        measurement=measurement,
         broke=decode_limit(row.broke),
         reason=row.reason,
     )
@@ -230,7 +242,8 @@ def _estimate_row(position: int, metric: str, estimate: Estimate) -> EstimateRow
     )
 
 
-def _to_estimate(row: EstimateRow) -> Estimate:
+def to_estimate(row: EstimateRow) -> Estimate:
+    """Return the estimate of one metric."""
     return Estimate(
         row.mean,
         row.stderr,

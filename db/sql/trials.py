@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from typing import cast
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
 from db.codec import encode_limit, encode_setting
-from db.schema import MeasurementRow, ReportRow, StudyRow, TrialRow, TrialStateRow
+from db.schema import EstimateRow, MeasurementRow, ReportRow, StudyRow, TrialRow, TrialStateRow
 from db.sql.database import Database, Refused
-from db.sql.rows import measurement_row, report_row, to_report, to_trial
-from tuner.core import ANYWHERE, Context, Outcome, Phase, Report, Setting, Trial, TrialState
+from db.sql.rows import (
+    measurement_row,
+    report_row,
+    to_estimate,
+    to_report,
+    to_trial,
+    trial_of,
+    window_of,
+)
+from tuner.core import (
+    ANYWHERE,
+    Context,
+    Estimate,
+    Outcome,
+    Phase,
+    Report,
+    Setting,
+    Trial,
+    TrialState,
+)
 
 
 class SqlTrials:
@@ -95,13 +115,7 @@ class SqlTrials:
     def list(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study by number; empty for an unknown study."""
         with self._database.read() as session:
-            rows = session.scalars(
-                select(TrialRow)
-                .where(TrialRow.study_id == study)
-                .order_by(TrialRow.number)
-                .options(joinedload(TrialRow.measurement).selectinload(MeasurementRow.estimates))
-            ).all()
-            return tuple(to_trial(row) for row in rows)
+            return _trials(session, study)
 
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""
@@ -156,6 +170,28 @@ class SqlTrials:
                 .order_by(TrialStateRow.id)
             ).all()
             return tuple((TrialState(row.state), row.attempt, row.at) for row in rows)
+
+
+def _trials(session: Session, study: str) -> Sequence[Trial]:
+    """Return the trials of a study by their columns: as mapped objects they take three times as long."""
+    of_study = MeasurementRow.study_id == study
+    estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
+    for row in session.execute(
+        select(*EstimateRow.__table__.c)
+        .join(MeasurementRow, MeasurementRow.id == EstimateRow.measurement_id)
+        .where(of_study)
+        .order_by(EstimateRow.measurement_id, EstimateRow.position)
+    ):
+        estimates[row.measurement_id][row.metric] = to_estimate(cast("EstimateRow", row))
+    windows = {
+        row.trial_number: window_of(cast("MeasurementRow", row), estimates[row.id])
+        for row in session.execute(select(*MeasurementRow.__table__.c).where(of_study))
+    }
+    trials = select(*TrialRow.__table__.c).where(TrialRow.study_id == study)
+    return tuple(
+        trial_of(cast("TrialRow", row), windows.get(row.number))
+        for row in session.execute(trials.order_by(TrialRow.number))
+    )
 
 
 def _locked(session: Session, study: str, number: int) -> TrialRow:

@@ -78,6 +78,7 @@ class DevicesContract:
             store.devices.apply(note)
         store.devices.apply(applied("other"))
         assert list(store.devices.applied("sim")) == notes[::-1]
+        assert store.devices.standing() == {"sim": notes[-1], "other": applied("other")}
 
     def test_the_same_note_is_kept_once_until_something_else_was_noted(self, store: Store) -> None:
         again = replace(applied(), at=START + timedelta(hours=1))

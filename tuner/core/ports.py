@@ -254,6 +254,10 @@ class Devices(Protocol):
         """Return what a device was set to, latest first."""
         ...
 
+    def standing(self) -> Mapping[str, Applied]:
+        """Return what each device is set to, by its id; without those of which nothing is known."""
+        ...
+
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Note when devices were last heard of; unknown ones are left out."""
         ...

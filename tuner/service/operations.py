@@ -332,14 +332,16 @@ class Operations:
 
     def devices(self) -> list[DeviceView]:
         """Return all devices with what is applied to them and which study has them."""
+        standing = self.loop.store.devices.standing()
+        active = [study for study in self.loop.store.studies.list() if study.active]
+        owners = {device: study for study in active for device in study.devices}
         views = []
         for device in self.loop.store.devices.list():
-            applied = next(iter(self.loop.store.devices.applied(device.id)), None)
-            owner = self.loop.store.studies.of(device.id)
+            owner = owners.get(device.id)
             views.append(
                 DeviceView(
                     device=device,
-                    applied=applied,
+                    applied=standing.get(device.id),
                     study=owner.id if owner else "",
                     last_seen=self.loop.presence.last_seen(device),
                     online=self.loop.presence.online(device, owner),
