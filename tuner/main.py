@@ -88,10 +88,13 @@ def serve(config: TunerConfig) -> None:
 
     from db import open_store, shown
     from tuner.service.api import create_app
+    from tuner.service.fleet import EnergyPrice, FleetOverview
     from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
     from tuner.service.schedule import Maintenance, start
+    from tuner.service.summaries import Summaries
     from tuner.service.watchdog import Watchdog
+    from tuner.web.app import create_pages
 
     config.check_reach()
     listener = bind(config)
@@ -99,6 +102,9 @@ def serve(config: TunerConfig) -> None:
     store.bus.listen()
     token = ensure_token(config.token_file)
     operations = build_operations(store, config)
+    price = EnergyPrice(config.price_per_kwh, config.currency, config.co2e_g_per_kwh)
+    fleet = FleetOverview(operations, Summaries(operations), price)
+    secure = config.tls.spoken or config.behind_proxy
     app = create_app(
         operations,
         token,
@@ -106,8 +112,11 @@ def serve(config: TunerConfig) -> None:
         version("jouletune"),
         lambda: server.should_exit,
         client_certs=config.client_ca is not None,
+        pages=lambda sessions: create_pages(fleet, sessions, version("jouletune"), secure=secure),
+        fleet=fleet,
     )
-    end_couriers = [courier.begin() for courier in couriers(store, config)]
+    enders = [courier.begin() for courier in couriers(store, config)]
+    enders.append(fleet.summaries.begin())
     scheduler = start(Maintenance(operations.loop, config.keep_days))
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
@@ -143,7 +152,7 @@ def serve(config: TunerConfig) -> None:
     try:
         server.run(sockets=[listener])
     finally:
-        for end in end_couriers:
+        for end in enders:
             end()
         scheduler.shutdown(wait=False)
         store.close()
