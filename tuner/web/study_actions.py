@@ -42,10 +42,14 @@ def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> A
         router.add_api_route(f"/{{study}}/{name}", _doing(verb, sessions), methods=["POST"])
 
     @router.get("/{study}/constraints")
-    def ask(request: Request, study: str) -> Response:
-        """Show a study's constraints, and who changed them when."""
+    def ask(request: Request, study: str, revision: int = 0) -> Response:
+        """Show a study's constraints, or an earlier revision's to go back to, and who changed them."""
         view = operations.study(study)
-        return _constraints(request, view, "\n".join(view.constraints))
+        earlier = [r for r in operations.revisions(study) if r.revision == revision]
+        wanted = earlier[0].constraints if earlier else view.constraints
+        return _constraints(
+            request, view, "\n".join(wanted), f"back to revision {revision}" if earlier else ""
+        )
 
     @router.post("/{study}/constraints")
     async def change(request: Request, study: str) -> Response:

@@ -113,8 +113,8 @@ function follow() {
   const wanted = study ? `&study=${encodeURIComponent(study)}` : "";
   const stream = new EventSource(`/v1/events/stream?plain=true${wanted}`);
   stream.onopen = () => {
-    if (!lost.hidden) soon();
     lost.hidden = true;
+    soon(); // whatever happened since the page was made, or while nobody answered
   };
   stream.onerror = () => {
     lost.hidden = false;
