@@ -99,7 +99,7 @@ async function renew() {
   }
   const took = performance.now() - began;
   earliest = performance.now() + Math.max(2000, AT_MOST_SHARE * took);
-  if (again) soon();
+  if (again || document.querySelector("[data-soon]")) soon();
 }
 
 function soon() {
