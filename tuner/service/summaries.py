@@ -21,8 +21,8 @@ FRESH_S = 60.0
 """A hold goes on saving without any news of it."""
 IDLE_S = 120.0
 """So long after a page was last asked for nothing is worked out any more."""
-DUTY = 0.25
-"""The share of a core that is used beside requests."""
+DUTY, DUTY_AGAIN = 0.25, 0.01
+"""The share of a core used beside requests: for what nobody knows yet, and to renew what is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,12 @@ class Summaries:
         """Work out everything that has changed, and return how many that were."""
         with self._lock:
             stale = [study for study, known in self._known.items() if known.stale]
-        for study in stale:
+            new = {study for study in stale if self._known[study].summary is None}
+        for study in sorted(stale, key=lambda study: study not in new):
             began = self._monotonic()
             self._renew(study)
-            if self._over.wait((self._monotonic() - began) * (1.0 / DUTY - 1.0)):
+            duty = DUTY if study in new else DUTY_AGAIN
+            if self._over.wait((self._monotonic() - began) * (1.0 / duty - 1.0)):
                 break
         return len(stale)
 
