@@ -91,6 +91,7 @@ def serve(config: TunerConfig) -> None:
     from tuner.service.fleet import EnergyPrice, FleetOverview
     from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
+    from tuner.service.metrics import registry
     from tuner.service.schedule import Maintenance, start
     from tuner.service.summaries import Summaries
     from tuner.service.watchdog import Watchdog
@@ -114,6 +115,7 @@ def serve(config: TunerConfig) -> None:
         client_certs=config.client_ca is not None,
         pages=lambda sessions: create_pages(fleet, sessions, version("jouletune"), secure=secure),
         fleet=fleet,
+        exposed=registry(fleet, operations.loop, version("jouletune")),
     )
     enders = [courier.begin() for courier in couriers(store, config)]
     enders.append(fleet.summaries.begin())

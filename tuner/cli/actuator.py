@@ -127,17 +127,17 @@ def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Confi
     except TuningError as error:
         typer.echo(str(error), err=True)
         devices, missing, up = [], {}, 0
-    files.write(file, "".join(f"{line}\n" for line in _exposed(devices, missing, up)), 0o644)
+    files.write(file, "".join(f"{line}\n" for line in exposed(devices, missing, up)), 0o644)
 
 
-def _exposed(
-    devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int
-) -> Iterator[str]:
-    """Yield the lines of the text format. A knob that is as it was found, and unreadable, has none."""
+def exposed(devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int) -> Iterator[str]:
+    """Yield lines of Prometheus' text format. A knob that is as it was found, and unreadable, has none."""
+    yield "# HELP jouletune_actuator_up 1 where the root service answers."
     yield "# TYPE jouletune_actuator_up gauge"
     yield f"jouletune_actuator_up {up}"
     if not devices and not missing:
         return
+    yield "# HELP jouletune_device_level 1 for the right by which a device is set as it is."
     yield "# TYPE jouletune_device_level gauge"
     for d in devices:
         for level in LEVELS:
@@ -148,6 +148,7 @@ def _exposed(
         yield f'jouletune_device_wrong{{device="{d["uuid"]}"}} {bool(d["paused"] or d["trouble"]):d}'
     for name in missing:
         yield f'jouletune_device_wrong{{device="{name}"}} 1'
+    yield "# HELP jouletune_knob What is set, of knobs that are numbers."
     yield "# TYPE jouletune_knob gauge"
     for d in devices:
         for knob, value in d["values"].items():

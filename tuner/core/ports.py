@@ -197,6 +197,10 @@ class Trials(Protocol):
         """Return how many trials a study has; 0 for an unknown study."""
         ...
 
+    def states_now(self) -> Mapping[TrialState, int]:
+        """Return how many trials of all studies are in each state; none of those that are in none."""
+        ...
+
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
         ...

@@ -8,6 +8,7 @@ from functools import partial
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,6 +32,7 @@ from tuner.service.feed import Feed
 from tuner.service.fleet import FleetOverview
 from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import API, Gate, problem, refused
+from tuner.service.metrics import METRICS, metrics_route
 from tuner.service.operations import Operations
 from tuner.service.sessions import Sessions
 from tuner.service.summaries import Summaries
@@ -93,11 +95,12 @@ def create_app(
     client_certs: bool = False,
     fleet: FleetOverview | None = None,
     pages: Callable[[Sessions], ASGIApp] | None = None,
+    exposed: CollectorRegistry | None = None,
 ) -> FastAPI:
     """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
-    `pages` makes what is shown to browsers, outside `/v1/`. With `client_certs` an agent has to show a
-    certificate that the server's TLS has checked.
+    `pages` makes what is shown to browsers, outside `/v1/`; `exposed` is what Prometheus is told. With
+    `client_certs` an agent has to show a certificate that the server's TLS has checked.
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
     waiting = Waiters(operations.loop.news, leaving)
@@ -142,6 +145,8 @@ def create_app(
     ):
         app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_VIEWERS])
     app.include_router(admin_routes(access), prefix="/v1", tags=["access"])
+    if exposed is not None:
+        app.include_router(metrics_route(exposed), dependencies=[FOR_VIEWERS])
     return app
 
 
@@ -153,7 +158,8 @@ class BesideApi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        api = scope["type"] != "http" or f"{scope['path']}/".startswith(API)
+        path = scope.get("path", "")
+        api = scope["type"] != "http" or path == METRICS or f"{path}/".startswith(API)
         await (self._app if api else self._pages)(scope, receive, send)
 
 

@@ -46,6 +46,7 @@ from tuner.core import (
     setting_key,
 )
 from tuner.study import advice, assignments, canary, control, lifecycle, moves
+from tuner.study.meter import LoopMeter, UnmeteredLoop
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
@@ -113,6 +114,7 @@ class Loop:
     abandon_s: float = 900.0
     hours: Callable[[datetime], bool] = lambda _: True
     monotonic: Callable[[], float] = time.monotonic
+    meter: LoopMeter = field(default_factory=UnmeteredLoop)
     _silence: Silence = field(init=False)
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
@@ -271,6 +273,8 @@ class Loop:
                 self.note("late report", text, message.study, message.device)
                 return Receipt(result="late")
             self.store.leases.release(message.device, message.token)
+            ended = message.outcome
+            self.meter.reported(study, message.device, ended.state, ended.measurement)
             closed = self._close(self.store.studies.get(message.study), trial)
             return Receipt(result="closed" if closed else "kept")
 
@@ -319,6 +323,7 @@ class Loop:
                         at=self.now(),
                     )
                 )
+                self.meter.reported(study, message.device, None, message.measurement)
             old = study.phase not in HELD or study.revision != message.revision
             if not message.ended:
                 if not old and study.phase is Phase.CANARY:
@@ -530,8 +535,11 @@ class Loop:
             trials=tuple(trials),
             context=poll.context,
         )
+        began = self.monotonic()
         try:
-            return lifecycle.next_step(past, self.policies(study.policy))
+            step = lifecycle.next_step(past, self.policies(study.policy))
+            self.meter.suggested(self.monotonic() - began)
+            return step
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
             log.exception("policy %s failed in study %s", study.policy, study.id)
             why = str(error)
