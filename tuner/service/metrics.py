@@ -31,7 +31,7 @@ EVENTS_AT_ONCE = 1_000
 SUGGESTED_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
-class PrometheusMeter:
+class LoopCounts:
     """Counts what passes through the loop."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -203,7 +203,7 @@ def registry(fleet: FleetOverview, loop: Loop, version: str) -> CollectorRegistr
     found = CollectorRegistry()
     ProcessCollector(registry=found)
     found.register(FleetCollector(fleet, version))
-    loop.meter = PrometheusMeter(found)
+    loop.meter = LoopCounts(found)
     return found
 
 
