@@ -176,7 +176,14 @@ def test_a_session_outlives_the_tuner_and_a_forged_one_is_none(site: Site) -> No
     again = Site(site.verbs)
     good = browser.cookies["jouletune_session"]
     other = "0" if good[-1] != "0" else "1"
-    forged = (good.replace("viewer", "admin", 1), f"{good[:-1]}{other}", ":99999999999:", "x", "")
+    forged = (
+        good.replace("viewer", "admin", 1),
+        f"{good[:-1]}{other}",
+        ":99999999999:",
+        "x",
+        "",
+        f"viewer:{'9' * 6000}:a:b",
+    )
     for cookie in (good, *forged):
         headers = {"Cookie": f"jouletune_session={cookie}"}
         answer = again.browser().get("/", headers=headers, follow_redirects=False)
