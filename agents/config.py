@@ -48,7 +48,8 @@ class AgentConfig:
     `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
     devices are looked for in. `name` is the host's in the names of its devices; empty, its own. Of an
     https tuner `ca_file` has the authority (none: the system's), `client_cert` and `client_key` are what
-    the agent shows it.
+    the agent shows it. `metrics` is where it tells Prometheus of itself, `HOST:PORT` on loopback or
+    `unix:PATH`; empty: nowhere.
 
     Raises:
         ConfigError: there is no device, the tuner's address is none, or the name does not fit a URL.
@@ -64,6 +65,7 @@ class AgentConfig:
     ca_file: Path | None = None
     client_cert: Path | None = None
     client_key: Path | None = None
+    metrics: str = ""
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -89,6 +91,7 @@ FILE_KEYS: Mapping[str, type] = {
     "ca_file": str,
     "client_cert": str,
     "client_key": str,
+    "metrics": str,
 }
 DEVICE_KEYS: Mapping[str, type] = {"spec": str, "workload": str}
 PATHS = ("token_file", "state_dir", "root", "ca_file", "client_cert", "client_key")

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agents.agent.loop import DeviceAgent, Surroundings
+from agents.agent.metrics import AgentCollector, DeviceState, expose
 from agents.config import AgentConfig, Attachment
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, uncollected
@@ -52,8 +53,9 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
     with alone, connect(config.tuner, tls) as http, _stopping_on_signals(stop):
         host = Host.here(config.root, config.name)
         credentials = Credentials(config.state_dir, config.token_file, host.agent)
+        spool = Spool(config.state_dir / "spool")
         around = Surroundings(
-            link=TunerClient(http, credentials, Spool(config.state_dir / "spool")),
+            link=TunerClient(http, credentials, spool),
             journal=Journal(config.state_dir / "journal"),
             host=host,
             clock=HostClock(),
@@ -62,13 +64,15 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
             start=secrets.token_hex(4),
         )
         places = _open_all(config, around)
-        notify("READY=1")
-        try:
+        with ExitStack() as closing:
+            for place in places:
+                closing.callback(place.close)
+            if config.metrics:
+                told = AgentCollector(places, spool, version("jouletune"))
+                closing.callback(expose(config.metrics, told))
+            notify("READY=1")
             with uncollected():
                 failed = _run(places, stop)
-        finally:
-            for place in places:
-                place.close()
     if failed:
         raise failed[0]
 
@@ -174,6 +178,10 @@ class DeviceWorker:
                 log.error("event=not_opened device=%s why=%r", self.id, str(error))
         if self._agent is not None:
             self._agent.run()
+
+    def state(self) -> DeviceState:
+        """Return how the device stands, for whoever watches; from any thread."""
+        return DeviceState(self.id, opened=False) if self._agent is None else self._agent.state()
 
     def put_back(self) -> None:
         """Bring the device back to its hold or its original setting."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agents.agent.metrics import DeviceState
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.journal import LIFT, Journal
@@ -102,6 +103,7 @@ class DeviceAgent:
         self._reached = False
         self._begun = False
         self._wrong = ""
+        self._heard_at: float | None = None
         self._asked_at = around.clock.monotonic()
         self._holder = Holder(
             device.id,
@@ -128,6 +130,17 @@ class DeviceAgent:
     def close(self) -> None:
         """Let go of the device; what is in force stays in force."""
         self._target.close()
+
+    def state(self) -> DeviceState:
+        """Return how the device stands, for whoever watches; from any thread."""
+        hold, heard = self._holder.current, self._heard_at
+        return DeviceState(
+            device=self.device.id,
+            opened=True,
+            altered=self._around.journal.get(self.device.id) is not None,
+            study=hold.order.study if hold is not None else "",
+            silence_s=None if heard is None else self._around.clock.monotonic() - heard,
+        )
 
     def run(self) -> None:
         """Work until stopped.
@@ -187,6 +200,7 @@ class DeviceAgent:
                 self._registered = True
                 log.info("event=registered device=%s", self.device.id)
             order = self._next(not_back)
+            self._heard_at = self._around.clock.monotonic()
             if not_back is not None:  # heard, but told nothing
                 self._trouble(not_back)
                 return

@@ -99,7 +99,7 @@ class Stage:
         assert process.stdout is not None
         return int(process.stdout.readline())
 
-    def start_agent(self, device: str, workload: str = "") -> None:
+    def start_agent(self, device: str, workload: str = "", metrics: str = "") -> None:
         """Start an agent whose host has a /proc of its own, in which nobody else is ever busy."""
         root = self.folder / "root"
         (root / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,8 @@ class Stage:
             f'tuner = "http://127.0.0.1:{self.agent_port or self.tuner_port}"\n'
             f'token_file = "{self.agent_token_file or self.token_file}"\n'
             f'state_dir = "{self.folder / "agent"}"\n'
-            f'root = "{root}"\n[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
+            f'root = "{root}"\nmetrics = "{metrics}"\n'
+            f'[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
         )
         self.spawn("agent", [*JOULETUNE, "agent", "serve", "--config", str(config)])
 

@@ -23,6 +23,7 @@ TOP = Path(__file__).parents[2]
 RULES = TOP / "deploy/prometheus/rules.yml"
 DASHBOARD = TOP / "deploy/grafana/jouletune.json"
 PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
+AGENT_PORT = free_port()
 LIMIT = "latency_p99_ms <= 1.2x baseline"
 GPU = {
     "uuid": "GPU-1",
@@ -44,7 +45,7 @@ pytestmark = [
 def played(tmp_path: Path) -> Iterator[Stage]:
     with stage(tmp_path, "lease_s = 1.0\nabandon_s = 2.0\n") as found:
         found.start_tuner()
-        found.start_agent("simulated:orin")
+        found.start_agent("simulated:orin", metrics=f"127.0.0.1:{AGENT_PORT}")
         yield found
 
 
@@ -87,6 +88,8 @@ scrape_configs:
   - job_name: jouletune
     authorization: {{credentials_file: {folder}/token}}
     static_configs: [{{targets: ["127.0.0.1:{played.tuner_port}"]}}]
+  - job_name: jouletune-agent
+    static_configs: [{{targets: ["127.0.0.1:{AGENT_PORT}"]}}]
   - job_name: node
     static_configs: [{{targets: ["127.0.0.1:{textfile}"]}}]
 """
@@ -166,5 +169,8 @@ def test_names_and_rules_are_as_prometheus_wants_them(played: Stage) -> None:
     assert httpx.get(url).status_code == 401
     promtool("check", "metrics", given=told.text)
     promtool("check", "metrics", given=TEXTFILE)
+    agent = httpx.get(f"http://127.0.0.1:{AGENT_PORT}/metrics", timeout=30.0).text
+    assert "jouletune_agent_hold{" in agent
+    promtool("check", "metrics", given=agent)
     promtool("check", "rules", str(RULES))
     promtool("test", "rules", str(TOP / "tests/prometheus/alerts.yml"))

@@ -53,6 +53,14 @@ def serve(
     ] = None,
     state_dir: StateDir = None,
     seed: Annotated[int | None, typer.Option(help="Fixes the noise of simulated devices.")] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Tell Prometheus of the agent: 127.0.0.1:9464, or unix:PATH.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Work the devices of this host.
 
@@ -63,6 +71,7 @@ def serve(
     from agents.main import serve as serve_agent
 
     given = {"tuner": tuner, "token_file": token_file, "state_dir": state_dir, "seed": seed}
+    given["metrics"] = metrics
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     serve_agent(_configured(config, device or (), workload, given))
