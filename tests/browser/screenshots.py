@@ -63,9 +63,14 @@ def shoot(browser: Browser, played: Stage, study: str, folder: Path) -> None:
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(f"{base}/")
-        for name, path in (("fleet", "/"), ("study", f"/studies/{study}")):
+        shown = (
+            ("fleet", "/"),
+            ("study", f"/studies/{study}"),
+            ("explain", f"/studies/{study}/explain"),
+        )
+        for name, path in shown:
             page.goto(f"{base}{path}")
-            page.wait_for_function("!document.querySelector('[data-soon]')")
+            page.locator("[data-soon]").wait_for(state="detached")
             page.wait_for_timeout(2_500)
             page.screenshot(path=folder / f"{name}-{width}-{scheme}.png")
         page.goto(f"{base}/studies/{study}/constraints")
