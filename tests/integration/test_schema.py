@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 from db import open_store
 from tests.builders import Time, device, policies
 from tuner.core import AccessRole, Store, digest_of
-from tuner.service import gate
+from tuner.service import gate, sessions
 from tuner.service.access import ADMIN as ADMIN_CALLER
 from tuner.service.api import create_app
 from tuner.service.operations import Operations
@@ -65,8 +65,8 @@ def tokens(store: Store) -> dict[str, str]:
 def schema(store: Store, tokens: dict[str, str]) -> schemathesis.schemas.BaseSchema:
     verbs = Operations(Loop(store, policies, Time().now))
     with pytest.MonkeyPatch.context() as patched:
-        for limit in ("REQUESTS_AT_ONCE", "FAILURES_AT_ONCE"):
-            patched.setattr(gate, limit, 1e9)
+        patched.setattr(gate, "REQUESTS_AT_ONCE", 1e9)
+        patched.setattr(sessions, "FAILURES_AT_ONCE", 1e9)
         app = create_app(verbs, ADMIN, frozenset({"localhost", "testserver"}), "0")
         return schemathesis.openapi.from_asgi(
             "/v1/openapi.json", app, headers={"Authorization": f"Bearer {ADMIN}"}

@@ -134,6 +134,8 @@ class Gate:
         path: str = request.scope["path"]
         if path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return None
+        if _is_browser(request) and not _shows_anything(request):
+            return _to_sign_in(request)  # no guess, and no refusal: nothing is looked up or counted
         try:
             caller = await self._caller(request)
             if self._client_certs and caller.machine and not _shows_certificate(request):
@@ -222,6 +224,11 @@ def _is_browser(request: Request) -> bool:
     """Return whether somebody wants to look at a page."""
     asked = request.headers.get("accept", "")
     return "text/html" in asked and not request.scope["path"].startswith(API)
+
+
+def _shows_anything(request: Request) -> bool:
+    """Return whether a request brings a token or a session at all."""
+    return "authorization" in request.headers or COOKIE in request.cookies
 
 
 def _to_sign_in(request: Request) -> Response:

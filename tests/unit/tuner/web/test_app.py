@@ -108,6 +108,13 @@ def test_only_the_page_to_sign_in_at_and_its_assets_are_open(site: Site) -> None
             assert answer.headers["location"].startswith("/login?next=")
 
 
+def test_a_browser_that_is_not_signed_in_is_sent_there_however_often_it_asks(site: Site) -> None:
+    browser = site.browser()
+    for _ in range(60):
+        assert browser.get("/history", follow_redirects=False).status_code == 303
+    assert browser.post("/login", data={"token": TOKEN}).status_code == 200
+
+
 def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
     study = created(site.verbs)
     tune(site.verbs, slope)
