@@ -18,7 +18,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DEADLINE_MS = 60_000.0
 
 
-@pytest.fixture(scope="session")
+# Of a module: playwright runs an event loop in this thread until it ends, where others want their own.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no chromium here: apt install chromium")
