@@ -275,8 +275,8 @@ class Devices(Protocol):
 class Observations(Protocol):
     """Windows measured while holding."""
 
-    def add(self, observation: Observation) -> None:
-        """Keep an observation; the same study, device and start are kept once.
+    def add(self, observation: Observation) -> bool:
+        """Keep an observation; False where the same study, device and start is kept already.
 
         Raises:
             NotFound: there is no such study.

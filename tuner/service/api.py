@@ -29,6 +29,7 @@ from tuner.service.answers import one as _one
 from tuner.service.feed import Feed
 from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import Gate, problem, refused
+from tuner.service.metrics import Metrics, metrics_routes
 from tuner.service.operations import Operations
 from tuner.service.waiting import LongPoll, Recall, Waiters, ask_again
 from tuner.service.watchdog import Readiness
@@ -86,10 +87,12 @@ def create_app(
     leaving: Callable[[], bool] = lambda: False,
     *,
     client_certs: bool = False,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
     """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
-    With `client_certs` an agent has to show a certificate that the server's TLS has checked.
+    With `client_certs` an agent has to show a certificate that the server's TLS has checked. `metrics` is
+    what Prometheus gets at `/metrics`; without it there is no such route.
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
     waiting = Waiters(operations.loop.news, leaving)
@@ -121,6 +124,8 @@ def create_app(
     ):
         app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_VIEWERS])
     app.include_router(admin_routes(access), prefix="/v1", tags=["access"])
+    if metrics is not None:
+        app.include_router(metrics_routes(metrics))
     return app
 
 

@@ -1,0 +1,307 @@
+"""The fleet as Prometheus sees it: devices, what is applied, holds, studies and notifications.
+
+Names and base units are those of https://prometheus.io/docs/practices/naming/.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tuner.core import POWER, Delivery, Kind, Level, Phase, StoreError, Study, called, quantity_of
+from tuner.service.counts import MOST_DEVICES, Counts, HeldWindow
+from tuner.service.operations import Operations
+from tuner.service.tallies import StudyTallies, StudyTally
+from tuner.wire import DeviceView
+
+Values = dict[tuple[str, ...], float]
+"""A family's samples by the values of its labels."""
+MOST_KNOBS = 32
+"""So many knobs of a device have series."""
+MS_PER_S = 1000.0
+SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
+HEALTHS = (
+    "offline",
+    "stopped",
+    "limit-not-met",
+    "paused",
+    "proposed",
+    "holding",
+    "trying",
+    "safe",
+)
+"""How a device can stand: what is wrong comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """The fleet at one moment, as far as one look at the database tells."""
+
+    devices: Sequence[DeviceView]
+    studies: Sequence[Study]
+    stopped: bool
+    deliveries: Sequence[Delivery]
+    newest_event: int
+
+    @classmethod
+    def read(cls, operations: Operations) -> FleetState:
+        """Return how the fleet stands now. Raises StoreError."""
+        store = operations.loop.store
+        return cls(
+            devices=operations.devices(),
+            studies=store.studies.list(),
+            stopped=store.stops.current() is not None,
+            deliveries=store.deliveries.list(),
+            newest_event=store.events.newest(),
+        )
+
+
+class FleetCollector(Collector):
+    """The fleet as metric families. Where the database does not answer it says only that."""
+
+    def __init__(
+        self, operations: Operations, counts: Counts, tallies: StudyTallies, version: str
+    ) -> None:
+        self._operations, self._counts, self._tallies = operations, counts, tallies
+        self._version = version
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what a scrape shows."""
+        yield _gauge(
+            "jouletune_build_info", "The tuner's release.", ("version",), {(self._version,): 1.0}
+        )
+        try:
+            state = FleetState.read(self._operations)
+        except StoreError:
+            yield _one("jouletune_database_up", "Whether the database answers.", 0.0)
+            return
+        yield _one("jouletune_database_up", "Whether the database answers.", 1.0)
+        self._counts.keep([view.device.id for view in state.devices])
+        tallies = self._tallies.known()
+        shown = state.devices[:MOST_DEVICES]
+        yield _one(
+            "jouletune_devices_left_out",
+            f"Devices without series of their own: there are more than {MOST_DEVICES}.",
+            float(len(state.devices) - len(shown)),
+        )
+        yield from _fleet(state, tallies)
+        yield from _applied(shown)
+        yield from _held(shown, self._counts.held_windows())
+        yield from _studies(state.studies, tallies)
+        yield from _notifications(state)
+
+
+def _fleet(state: FleetState, tallies: Mapping[str, StudyTally | None]) -> Iterator[Metric]:
+    studies = {study.id: study for study in state.studies}
+    stand = Counter(
+        _health(view, studies.get(view.study), tallies.get(view.study), state.stopped)
+        for view in state.devices
+    )
+    yield _gauge(
+        "jouletune_devices",
+        "Devices by how they stand.",
+        ("health",),
+        {(health,): float(stand[health]) for health in HEALTHS},
+    )
+    yield _one("jouletune_fleet_stopped", "Whether every device is stopped.", float(state.stopped))
+
+
+def _health(view: DeviceView, study: Study | None, known: StudyTally | None, stopped: bool) -> str:
+    if not view.online:
+        return "offline"
+    if stopped:
+        return "stopped"
+    if known is not None and known.unmet:
+        return "limit-not-met"
+    if view.unable or (study is not None and study.phase is Phase.PAUSED):
+        return "paused"
+    if study is not None and study.phase is Phase.PROPOSED:
+        return "proposed"
+    level = view.applied.level if view.applied else Level.ORIGINAL
+    if level is Level.HOLD:
+        return "holding"
+    trying = study is not None and study.phase in SEARCHING
+    return "trying" if level is Level.TRIAL or trying else "safe"
+
+
+def _applied(views: Sequence[DeviceView]) -> Iterator[Metric]:
+    online: Values = {}
+    heard: Values = {}
+    about: Values = {}
+    knobs: Values = {}
+    words: Values = {}
+    for view in views:
+        device = view.device
+        online[device.id,] = float(view.online)
+        heard[device.id,] = view.last_seen.timestamp()
+        if view.applied is None:
+            continue
+        level = str(view.applied.level)
+        about[device.id, device.board, device.workload, level, view.study] = 1.0
+        for knob, value in sorted(view.applied.setting.items())[:MOST_KNOBS]:
+            if isinstance(value, str):
+                words[device.id, knob, value] = 1.0
+            else:
+                knobs[device.id, knob] = float(value)
+    one = ("device",)
+    yield _gauge(
+        "jouletune_device_online", "Whether a device was heard of within a lease.", one, online
+    )
+    yield _gauge(
+        "jouletune_device_last_heard_timestamp_seconds", "When it was heard of last.", one, heard
+    )
+    yield _gauge(
+        "jouletune_applied_info",
+        "What a device is, by what right it is set as it is, and which study has it.",
+        ("device", "board", "workload", "level", "study"),
+        about,
+    )
+    yield _gauge(
+        "jouletune_applied_knob",
+        "What a knob is set to, in the unit that its name ends with.",
+        ("device", "knob"),
+        knobs,
+    )
+    yield _gauge(
+        "jouletune_applied_knob_info",
+        "What a knob is set to whose values are no numbers.",
+        ("device", "knob", "value"),
+        words,
+    )
+
+
+def _held(views: Sequence[DeviceView], windows: Mapping[str, HeldWindow]) -> Iterator[Metric]:
+    """Yield what devices that hold showed in their last window."""
+    latency: Values = {}
+    power: Values = {}
+    broken: Values = {}
+    for view in views:
+        seen = windows.get(view.device.id)
+        holds = view.applied is not None and view.applied.level is Level.HOLD
+        if seen is None or not holds or view.study != seen.study.id:
+            continue
+        study, device = seen.study, view.device.id
+        for metric, estimate in seen.window.estimates.items():
+            quantity = quantity_of(metric, study.quantities)
+            if quantity.kind is Kind.TIME and quantity.unit == "ms":
+                name = metric.removesuffix("_ms")
+                latency[device, study.workload, name] = estimate.mean / MS_PER_S
+        drawn = seen.window.estimates.get(called(POWER, study.quantities))
+        if drawn is not None:
+            power[device, study.workload, str(drawn.origin)] = drawn.mean
+        broken[device, study.id] = float(bool(seen.broken))
+    yield _gauge(
+        "jouletune_held_latency_seconds",
+        "Latencies, and other times, of a hold's last window.",
+        ("device", "workload", "metric"),
+        latency,
+    )
+    yield _gauge(
+        "jouletune_held_power_watts",
+        "Power of a hold's last window.",
+        ("device", "workload", "origin"),
+        power,
+    )
+    yield _gauge(
+        "jouletune_held_limit_broken",
+        "Whether a hold's last window broke a limit.",
+        ("device", "study"),
+        broken,
+    )
+
+
+def _studies(
+    studies: Sequence[Study], tallies: Mapping[str, StudyTally | None]
+) -> Iterator[Metric]:
+    """Yield studies by phase, and of the active ones each: a device has at most one of those."""
+    phases = Counter(str(study.phase) for study in studies)
+    yield _gauge(
+        "jouletune_studies",
+        "Studies by phase.",
+        ("phase",),
+        {(str(phase),): float(phases[str(phase)]) for phase in Phase},
+    )
+    active = [study for study in studies if study.active][:MOST_DEVICES]
+    yield _gauge(
+        "jouletune_study_info",
+        "Active studies.",
+        ("study", "workload", "policy", "phase"),
+        {(s.id, s.workload, s.policy, str(s.phase)): 1.0 for s in active},
+    )
+    known = {study.id: tally for study in studies if (tally := tallies.get(study.id)) is not None}
+    yield _one(
+        "jouletune_studies_pending",
+        "Studies that were not worked out yet: sums over studies lack them.",
+        float(len(studies) - len(known)),
+    )
+    yield _gauge(
+        "jouletune_study_limit_not_met",
+        "Whether what a study holds is proven to break a limit.",
+        ("study",),
+        {(s.id,): float(known[s.id].unmet) for s in active if s.id in known},
+    )
+    yield _gauge(
+        "jouletune_trials",
+        "Trials by state and by what today's limits say of them.",
+        ("state", "verdict"),
+        _summed((key, float(n)) for tally in known.values() for key, n in tally.trials.items()),
+    )
+    bills = [(str(tally.origin), tally.saved_j, tally.explored_j) for tally in known.values()]
+    yield _gauge(
+        "jouletune_saved_joules",
+        "What holding has saved, by the studies' bills.",
+        ("origin",),
+        _summed(((origin,), saved) for origin, saved, _ in bills if saved is not None),
+    )
+    yield _gauge(
+        "jouletune_explored_joules",
+        "What trials have used, by the studies' bills.",
+        ("origin",),
+        _summed(((origin,), used) for origin, _, used in bills if used is not None),
+    )
+
+
+def _notifications(state: FleetState) -> Iterator[Metric]:
+    """Yield how far each destination of the configuration is behind."""
+    of = {(d.destination,): d for d in state.deliveries}
+    one = ("destination",)
+    yield _gauge(
+        "jouletune_notification_events_behind",
+        "Events that a destination has not been told of, or that were not looked at for it.",
+        one,
+        {key: float(max(0, state.newest_event - d.event)) for key, d in of.items()},
+    )
+    yield _gauge(
+        "jouletune_notification_failed_attempts",
+        "How often the next notification has failed so far.",
+        one,
+        {key: float(d.attempts) for key, d in of.items()},
+    )
+    given_up = CounterMetricFamily(
+        "jouletune_notifications_given_up", "Notifications that were never taken.", labels=one
+    )
+    for key, delivery in of.items():
+        given_up.add_metric(key, float(delivery.given_up))
+    yield given_up
+
+
+def _summed(parts: Iterable[tuple[tuple[str, ...], float]]) -> Values:
+    sums: Values = {}
+    for key, value in parts:
+        sums[key] = sums.get(key, 0.0) + value
+    return sums
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: Values) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
