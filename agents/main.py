@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agents.agent.loop import DeviceAgent, Surroundings
-from agents.config import AgentConfig, Attachment
+from agents.config import AgentConfig, Attachment, MetricsAddress
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, uncollected
 from agents.target.measure import Measurer
@@ -43,6 +43,7 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
 
     Raises:
         Conflict: another agent has the state folder.
+        ConfigError: what `metrics` names is taken.
         InvalidInput: a device or workload cannot be what the configuration says.
         Unauthorised, ProtocolMismatch: the tuner does not want this agent.
     """
@@ -64,7 +65,7 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
         places = _open_all(config, around)
         notify("READY=1")
         try:
-            with uncollected():
+            with uncollected(), _telling(config, places, around):
                 failed = _run(places, stop)
         finally:
             for place in places:
@@ -146,6 +147,11 @@ class DeviceWorker:
         self._agent: DeviceAgent | None = None
 
     @property
+    def agent(self) -> DeviceAgent | None:
+        """The device's loop, None while the device does not answer."""
+        return self._agent
+
+    @property
     def idle(self) -> bool:
         """Whether it only waits, for the device or for the tuner, so that a stop need not wait for it."""
         return self._agent is None or self._agent.waiting.is_set()
@@ -220,6 +226,32 @@ def _open_one(
     device = target.describe(id, around.host.agent, _versions(), around.now())
     rng = random.Random(f"{config.seed}/{id}")
     return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
+
+
+@contextmanager
+def _telling(
+    config: AgentConfig, places: Sequence[DeviceWorker], around: Surroundings
+) -> Iterator[None]:
+    """Serve figures for Prometheus within the block, where it is configured. Raises ConfigError."""
+    if not config.metrics:
+        yield
+        return
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from agents.agent.metrics import AgentCollector
+    from agents.host.metrics_server import serving
+
+    registry = CollectorRegistry()
+    registry.register(
+        AgentCollector(
+            lambda: {place.id: place.agent for place in places},
+            around.link.spool,
+            around.journal,
+            version("jouletune"),
+        )
+    )
+    with serving(MetricsAddress.parse(config.metrics), lambda: generate_latest(registry)):
+        yield
 
 
 def _run(places: Sequence[DeviceWorker], stop: threading.Event) -> list[TuningError]:

@@ -97,6 +97,11 @@ class TunerClient:
         self._credentials = credentials
         self._spool = spool
 
+    @property
+    def spool(self) -> Spool:
+        """The reports that wait."""
+        return self._spool
+
     def register(self, device: Device) -> float:
         """Introduce a device and return how long a lease lasts, in seconds."""
         message = Registration(device=device)

@@ -53,18 +53,29 @@ def serve(
     ] = None,
     state_dir: StateDir = None,
     seed: Annotated[int | None, typer.Option(help="Fixes the noise of simulated devices.")] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Tell Prometheus: 127.0.0.1:9464, or unix:/path; on this host only.",
+        ),
+    ] = None,
 ) -> None:
     """Work the devices of this host.
 
     Until SIGTERM or Ctrl-C; holds stay in force when it ends.
     """
-    import logging
-
     from agents.main import serve as serve_agent
+    from tuner.cli import logs
 
-    given = {"tuner": tuner, "token_file": token_file, "state_dir": state_dir, "seed": seed}
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    given = {
+        "tuner": tuner,
+        "token_file": token_file,
+        "state_dir": state_dir,
+        "seed": seed,
+        "metrics": metrics,
+    }
+    logs.begin("httpx")
     serve_agent(_configured(config, device or (), workload, given))
 
 

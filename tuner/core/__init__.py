@@ -18,6 +18,7 @@ from tuner.core.bill import (
     GAP_S,
     Bill,
     draw_up,
+    window_energy,
 )
 from tuner.core.decisions import (
     Done,
@@ -362,5 +363,6 @@ __all__ = [
     "unlike",
     "weakest",
     "weigh",
+    "window_energy",
     "worst",
 ]

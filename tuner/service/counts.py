@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from tuner.core import (
-    ENERGY,
-    POWER,
     Applied,
     Level,
     Limit,
@@ -21,8 +19,8 @@ from tuner.core import (
     Outcome,
     Study,
     Verdict,
-    called,
     judge,
+    window_energy,
 )
 from tuner.study.telemetry import Telemetry
 
@@ -116,15 +114,10 @@ class Counts(Telemetry):
 
     def measured(self, study: Study, device: str, window: Measurement) -> None:
         """Add up a window's energy, where a meter saw it."""
-        estimates = window.estimates
-        power = estimates.get(called(POWER, study.quantities))
-        energy = estimates.get(called(ENERGY, study.quantities))
-        if power is not None:
-            joules, origin = power.mean * window.seconds, power.origin
-        elif energy is not None:
-            joules, origin = energy.mean * window.load.completed, energy.origin
-        else:
+        shown = window_energy(window, study.quantities)
+        if shown is None:
             return
+        joules, origin = shown
         pair = self._pair(device, study.workload)
         self._energy.labels(*pair, str(origin)).inc(joules)
         self._seconds.labels(*pair).inc(window.seconds)

@@ -1,0 +1,142 @@
+"""What Prometheus is told of an agent. A scrape touches no device: it shows what the loops know.
+
+Names and base units are those of https://prometheus.io/docs/practices/naming/. Every label's values are
+bounded by the agent's configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agents.agent.loop import DeviceAgent
+from agents.holding.journal import Journal
+from agents.tuner_link.spool import Spool
+
+Agents = Callable[[], Mapping[str, DeviceAgent | None]]
+"""Every device of the configuration by its id; None where it was not opened so far."""
+
+
+class AgentCollector(Collector):
+    """An agent's devices, its spool and its link as metric families."""
+
+    def __init__(self, agents: Agents, spool: Spool, journal: Journal, version: str) -> None:
+        self._agents, self._spool, self._journal = agents, spool, journal
+        self._version = version
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what a scrape shows."""
+        agents = self._agents()
+        opened = [agent for agent in agents.values() if agent is not None]
+        about = GaugeMetricFamily(
+            "jouletune_agent_build_info", "The agent's release.", labels=("version",)
+        )
+        about.add_metric((self._version,), 1.0)
+        yield about
+        is_open = _gauge("device_open", "Whether a device of the configuration answers.")
+        restores = _counter("restores", "How often a device was put back to its original.")
+        for device, agent in agents.items():
+            is_open.add_metric((device,), float(agent is not None))
+            restores.add_metric((device,), float(self._journal.restores[device]))
+        yield is_open
+        yield restores
+        yield from self._spooled()
+        yield from _windows(opened)
+        yield from _link(opened)
+        yield from _applied(opened)
+        yield from _available(opened)
+
+    def _spooled(self) -> Iterator[Metric]:
+        count, total = self._spool.size()
+        for name, text, value in (
+            ("spool_reports", "Reports that wait for the tuner.", count),
+            ("spool_bytes", "Bytes of the reports that wait.", total),
+        ):
+            yield GaugeMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
+        for name, text, value in (
+            (
+                "reports_dropped",
+                "Windows that were dropped: the spool was full.",
+                self._spool.dropped,
+            ),
+            ("reports_refused", "Reports that the tuner will never take.", self._spool.refused),
+        ):
+            yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
+
+
+def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+    """Yield what the windows of every device add up to."""
+    windows = _counter("windows", "Windows, by what came of them.", "result")
+    energy = _counter(
+        "energy_joules", "Energy that windows showed; between them nobody measures.", "origin"
+    )
+    seconds = _counter("window_seconds", "Length of all windows.")
+    throttled = _counter("windows_throttled", "Windows in which the device was throttled.")
+    for agent in agents:
+        device, counts = agent.device.id, agent.counts
+        windows.add_metric((device, "measured"), float(counts.measured - counts.spoilt))
+        windows.add_metric((device, "spoilt"), float(counts.spoilt))
+        windows.add_metric((device, "failed"), float(counts.failed))
+        seconds.add_metric((device,), counts.seconds)
+        throttled.add_metric((device,), float(counts.throttled))
+        for origin, joules in counts.joules.items():
+            energy.add_metric((device, str(origin)), joules)
+    yield from (windows, energy, seconds, throttled)
+
+
+def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+    """Yield how every device's loop gets on with the tuner."""
+    polls = _counter("polls", "Questions for what to do.")
+    failed = _counter("polls_failed", "Questions that the tuner did not answer, or refused.")
+    heard = _gauge("tuner_heard_timestamp_seconds", "When the tuner last answered a question.")
+    lease = _gauge("lease_age_seconds", "How long ago the lease of the trial was last renewed.")
+    for agent in agents:
+        key, standing = (agent.device.id,), agent.standing
+        polls.add_metric(key, float(standing.polls))
+        failed.add_metric(key, float(standing.polls_failed))
+        if standing.heard_at is not None:
+            heard.add_metric(key, standing.heard_at.timestamp())
+        if (trial := standing.lease) is not None:
+            lease.add_metric(key, trial.age_s)
+    yield from (polls, failed, heard, lease)
+
+
+def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+    """Yield what every device is set to, by what right, and how its hold keeps its limits."""
+    about = _gauge("applied_info", "By what right a device is set as it is.", "level", "study")
+    knobs = _gauge("applied_knob", "A knob, in the unit that its name ends with.", "knob")
+    words = _gauge("applied_knob_info", "A knob whose values are no numbers.", "knob", "value")
+    broken = _gauge("limit_broken_windows", "Windows in a row in which its hold broke a limit.")
+    for agent in agents:
+        device, applied = agent.device.id, agent.standing.applied
+        if (count := agent.broken_windows) is not None:
+            broken.add_metric((device,), float(count))
+        if applied is None:
+            continue
+        about.add_metric((device, str(applied.level), applied.study), 1.0)
+        for knob, value in applied.setting.items():
+            if isinstance(value, str):
+                words.add_metric((device, knob, value), 1.0)
+            else:
+                knobs.add_metric((device, knob), float(value))
+    yield from (about, knobs, words, broken)
+
+
+def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+    """Yield which sensors and controls there are, and which are not: `jouletune doctor` says why."""
+    found = _gauge("available", "1: a metric measured here; 0: what this host lacks.", "name")
+    for agent in agents:
+        names = {metric.name: 1.0 for metric in agent.device.metrics}
+        for name, there in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
+            found.add_metric((agent.device.id, name), there)
+    yield found
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"jouletune_agent_{name}", text, labels=("device", *labels))
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"jouletune_agent_{name}", text, labels=("device", *labels))
