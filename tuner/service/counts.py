@@ -29,6 +29,8 @@ MOST_DEVICES = 1_000
 MOST_WORKLOADS = 2 * MOST_DEVICES
 """So many pairs of a device and what ran on it."""
 OTHER = "other"
+ALERTED = ("hold ended", "drift", "baseline drifted")
+"""Kinds of events that an alert looks for the increase of, which takes the zero before."""
 SUGGESTION_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0)
 TRANSACTION_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -102,8 +104,8 @@ class Counts(Telemetry):
         )
         for level in (Level.TRIAL, Level.HOLD):
             self._violations.labels(str(level))
-        for kind in ("hold ended", "drift"):
-            self._events.labels(kind)  # an alert on an increase needs the zero before
+        for kind in ALERTED:
+            self._events.labels(kind)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
