@@ -51,6 +51,8 @@ class Stage:
     agent_token_file: Path | None = None
     """What the agent enrols with: the tuner's own token, or another."""
     toml: str = "lease_s = 3.0\n"
+    agent_toml: str = ""
+    """More of agent.toml, before the device that the agent is started with."""
     tuner: list[str] = field(default_factory=lambda: JOULETUNE)
     """What the tuner's process runs: the program as it is, or with something of it changed."""
     tls: ssl.SSLContext | None = None
@@ -113,7 +115,7 @@ class Stage:
             f'tuner = "http://127.0.0.1:{self.agent_port or self.tuner_port}"\n'
             f'token_file = "{self.agent_token_file or self.token_file}"\n'
             f'state_dir = "{self.folder / "agent"}"\n'
-            f'root = "{root}"\n[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
+            f'root = "{root}"\n{self.agent_toml}[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
         )
         self.spawn("agent", [*JOULETUNE, "agent", "serve", "--config", str(config)])
 
