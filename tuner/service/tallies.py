@@ -38,7 +38,9 @@ class StudyTally:
 
 
 @dataclass(slots=True)
-class _Known:
+class TallyEntry:
+    """A study's tally, since when it is known, and whether it may have changed since."""
+
     tally: StudyTally | None = None
     at_s: float = 0.0
     stale: bool = True
@@ -51,7 +53,7 @@ class StudyTallies:
         self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._operations, self._monotonic = operations, monotonic
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, TallyEntry] = {}
         self._lock = threading.Lock()
         operations.loop.store.bus.subscribe(self._heard)
 
@@ -77,7 +79,7 @@ class StudyTallies:
             for gone in self._known.keys() - active.keys():
                 del self._known[gone]
             for study in active:
-                self._known.setdefault(study, _Known())
+                self._known.setdefault(study, TallyEntry())
             due = [
                 (known.at_s, study)
                 for study, known in self._known.items()
