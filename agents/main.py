@@ -245,7 +245,7 @@ def _telling(
     registry.register(
         AgentCollector(
             lambda: {place.id: place.agent for place in places},
-            around.link.spool,
+            around.link,
             around.journal,
             version("jouletune"),
         )

@@ -89,8 +89,6 @@ class Standing:
     applied: Applied | None = None
     heard_at: datetime | None = None
     lease: LeaseKeeper | None = None
-    polls: int = 0
-    polls_failed: int = 0
 
     @contextmanager
     def leased(self, lease: LeaseKeeper) -> Iterator[None]:
@@ -308,13 +306,9 @@ class DeviceAgent:
             unable=unable,
         )
         self.standing.applied = applied
-        self.standing.polls += 1
         self.waiting.set()
         try:
             return self._around.link.next(self.device.id, poll)
-        except TuningError:
-            self.standing.polls_failed += 1
-            raise
         finally:
             self.waiting.clear()
 

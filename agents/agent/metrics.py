@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from agents.agent.loop import DeviceAgent
 from agents.holding.journal import Journal
-from agents.tuner_link.spool import Spool
+from agents.tuner_link.client import TunerClient
 
 Agents = Callable[[], Mapping[str, DeviceAgent | None]]
 """Every device of the configuration by its id; None where it was not opened so far."""
@@ -22,8 +22,8 @@ Agents = Callable[[], Mapping[str, DeviceAgent | None]]
 class AgentCollector(Collector):
     """An agent's devices, its spool and its link as metric families."""
 
-    def __init__(self, agents: Agents, spool: Spool, journal: Journal, version: str) -> None:
-        self._agents, self._spool, self._journal = agents, spool, journal
+    def __init__(self, agents: Agents, link: TunerClient, journal: Journal, version: str) -> None:
+        self._agents, self._link, self._journal = agents, link, journal
         self._version = version
 
     def collect(self) -> Iterator[Metric]:
@@ -42,28 +42,29 @@ class AgentCollector(Collector):
             restores.add_metric((device,), float(self._journal.restores[device]))
         yield is_open
         yield restores
-        yield from self._spooled()
+        yield from _counted(self._link)
         yield from _windows(opened)
         yield from _link(opened)
         yield from _applied(opened)
         yield from _available(opened)
 
-    def _spooled(self) -> Iterator[Metric]:
-        count, total = self._spool.size()
-        for name, text, value in (
-            ("spool_reports", "Reports that wait for the tuner.", count),
-            ("spool_bytes", "Bytes of the reports that wait.", total),
-        ):
-            yield GaugeMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
-        for name, text, value in (
-            (
-                "reports_dropped",
-                "Windows that were dropped: the spool was full.",
-                self._spool.dropped,
-            ),
-            ("reports_refused", "Reports that the tuner will never take.", self._spool.refused),
-        ):
-            yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
+
+def _counted(link: TunerClient) -> Iterator[Metric]:
+    """Yield what concerns all devices of the agent."""
+    spool = link.spool
+    count, total = spool.size()
+    for name, text, value in (
+        ("spool_reports", "Reports that wait for the tuner.", count),
+        ("spool_bytes", "Bytes of the reports that wait.", total),
+    ):
+        yield GaugeMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
+    for name, text, value in (
+        ("reports_dropped", "Windows that were dropped: the spool was full.", spool.dropped),
+        ("reports_refused", "Reports that the tuner will never take.", spool.refused),
+        ("requests", "Requests to the tuner.", link.asked),
+        ("requests_failed", "Requests that the tuner did not answer.", link.failed),
+    ):
+        yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
 
 
 def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
@@ -88,19 +89,15 @@ def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
 
 def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
     """Yield how every device's loop gets on with the tuner."""
-    polls = _counter("polls", "Questions for what to do.")
-    failed = _counter("polls_failed", "Questions that the tuner did not answer, or refused.")
     heard = _gauge("tuner_heard_timestamp_seconds", "When the tuner last answered a question.")
     lease = _gauge("lease_age_seconds", "How long ago the lease of the trial was last renewed.")
     for agent in agents:
         key, standing = (agent.device.id,), agent.standing
-        polls.add_metric(key, float(standing.polls))
-        failed.add_metric(key, float(standing.polls_failed))
         if standing.heard_at is not None:
             heard.add_metric(key, standing.heard_at.timestamp())
         if (trial := standing.lease) is not None:
             lease.add_metric(key, trial.age_s)
-    yield from (polls, failed, heard, lease)
+    yield from (heard, lease)
 
 
 def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:

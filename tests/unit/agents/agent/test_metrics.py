@@ -1,0 +1,127 @@
+"""What an agent tells Prometheus: as its loop knows it, without a touch of the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from agents.agent.loop import DeviceAgent
+from agents.agent.metrics import AgentCollector
+from agents.tuner_link.client import TunerClient
+from tests.fakes import Rig
+from tests.unit.agents.agent.orders import HELD, cut, hold, trial
+from tuner.core import ActuationError, Origin
+
+DEVICE = "fake@host"
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+class Told:
+    """An agent's figures, asked by name."""
+
+    def __init__(
+        self, rig: Rig, agent: DeviceAgent | None, link: TunerClient | None = None
+    ) -> None:
+        self.registry = CollectorRegistry()
+        agents = {DEVICE: agent}
+        self.registry.register(AgentCollector(lambda: agents, link or rig.link, rig.journal, "1"))
+
+    def __call__(self, sample: str, /, device: str = DEVICE, **labels: str) -> float | None:
+        """Return a sample of the device; of the whole agent where that is empty."""
+        named = {"device": device, **labels} if device else labels
+        return self.registry.get_sample_value(f"jouletune_agent_{sample}", named)
+
+
+def test_a_trial_is_counted_with_its_energy_and_its_restore(rig: Rig) -> None:
+    agent = rig.agent()
+    told = Told(rig, agent)
+    rig.tuner.orders = [trial()]
+    agent.step()
+    assert told("windows_total", result="measured") == 1.0
+    joules = told("energy_joules_total", origin="simulated")
+    seconds = told("window_seconds_total")
+    assert joules is not None
+    assert seconds is not None
+    assert joules == pytest.approx(agent.counts.joules[Origin.SIMULATED])
+    assert seconds > 9.0
+    assert told("restores_total") == 1.0
+    assert told("tuner_heard_timestamp_seconds") is not None
+    assert told("lease_age_seconds") is None, "the trial is over"
+
+
+def test_a_lease_ages_while_its_trial_runs(rig: Rig) -> None:
+    agent = rig.agent()
+    told = Told(rig, agent)
+    ages: list[float | None] = []
+    levels: list[float | None] = []
+    shows = rig.shows
+
+    def looked(began: float, now: float) -> object:
+        ages.append(told("lease_age_seconds"))
+        levels.append(told("applied_info", level="trial", study="s1"))
+        return shows(began, now)
+
+    rig.shows = looked  # type: ignore[assignment]
+    rig.tuner.orders = [trial()]
+    agent.step()
+    assert levels
+    assert set(levels) == {1.0}
+    known = [age for age in ages if age is not None]
+    assert len(known) == len(ages)
+    assert known[-1] > known[0]
+
+
+def test_what_is_held_is_told_without_asking_the_device(rig: Rig) -> None:
+    agent = rig.agent()
+    told = Told(rig, agent)
+    rig.tuner.orders = [hold(), hold()]
+    agent.step()
+    agent.step()
+
+    def no_touch() -> dict[str, object]:
+        raise ActuationError("a scrape touched the device")
+
+    rig.device.read = no_touch  # type: ignore[method-assign,assignment]
+    assert told("applied_info", level="hold", study="s1") == 1.0
+    for knob, value in HELD.items():
+        assert told("applied_knob", knob=knob) == value
+    assert told("limit_broken_windows") is not None
+
+
+def test_a_tuner_that_is_away_is_told_by_failed_requests_and_reports_that_wait(rig: Rig) -> None:
+    agent = rig.agent()
+    told = Told(rig, agent, agent._around.link)
+    assert told("spool_reports", device="") == 0.0
+    rig.tuner.orders = [trial()]
+    agent.step()
+    heard, asked = told("tuner_heard_timestamp_seconds"), told("requests_total", device="")
+    assert heard is not None
+    assert asked is not None
+    assert told("requests_failed_total", device="") == 0.0
+    rig.tuner.broken = cut
+    agent.step()
+    assert told("spool_reports", device="") == 1.0
+    total = told("spool_bytes", device="")
+    assert total is not None
+    assert total > 100.0
+    assert told("requests_total", device="") == asked + 1.0
+    assert told("requests_failed_total", device="") == 1.0
+    assert told("tuner_heard_timestamp_seconds") == heard
+
+
+def test_a_device_that_does_not_answer_is_told_as_not_open(rig: Rig) -> None:
+    told = Told(rig, None)
+    assert told("device_open") == 0.0
+    assert told("windows_total", result="measured") is None
+
+
+def test_what_this_host_lacks_is_told_beside_what_it_measures(rig: Rig) -> None:
+    told = Told(rig, rig.agent())
+    assert told("available", name="energy_j") == 1.0
+    assert told("available", name="fan_rpm") == 0.0
