@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-boards bench-service bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures clean
+.PHONY: run test check chaos bench bench-devices bench-boards bench-service bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -116,6 +116,15 @@ pictures: $(VENV)/.installed-dev
 	mkdir -p build
 	$(BIN)/jouletune run --device simulated:a100 --constraint "latency_p99_ms <= 1.2x baseline" --trials 20 --seed 0 --json --state-dir build/pictures >build/study.json
 	$(BIN)/python docs/images/study.py build/study.json docs/images/study.svg
+
+# The pages' pictures in docs, from a real tuner in Debian's chromium: two minutes.
+screenshots: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.browser.screenshots docs/images/pages
+
+# How long the pages take with 500 devices, 200 studies and 100,000 trials, on SQLite and PostgreSQL.
+bench-pages: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.scale.bench --output build/bench/pages.json
+	$(BIN)/python docs/figures.py pages build/bench/pages.json docs/web.md
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -5,7 +5,7 @@ Verdicts are derived here from what is stored, with the study's limits of today.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,6 +25,8 @@ from tuner.core import (
     quantity_of,
     weigh,
 )
+
+MOST_JUDGED = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +83,55 @@ def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
     rows = [
         row
         for study in studies
-        if question.device in (None, *study.devices) and question.workload in (None, study.workload)
+        if _of(study, question)
         for row in _rows(study, store.trials.list(study.id))
         if _asked(row, question)
     ]
     return tuple(sorted(rows, key=lambda row: (row.started_at, row.study, row.number)))
+
+
+def recent(
+    store: Store,
+    question: HistoryQuestion,
+    last: int,
+    skip: int = 0,
+    past_of: Callable[[Study], Past] | None = None,
+) -> tuple[HistoryRow, ...]:
+    """Return the latest of the trials asked for, latest start first, but for `skip` of them.
+
+    `past_of` gives what a study's verdicts are derived from, where somebody keeps it: all that counts
+    is its baseline. With a verdict asked for, of the latest `MOST_JUDGED` trials at most.
+
+    Raises:
+        NotFound: the question names a study that is not there.
+    """
+    named = question.study
+    among = store.studies.list() if named is None else (store.studies.get(named),)
+    studies = {s.id: s for s in among if _of(s, question)}
+    pasts: dict[str, Past] = {}
+    of = past_of or (lambda study: judging(study, store.trials.list(study.id)))
+    narrowed = named or question.device or question.workload
+    page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
+    found = store.trials.latest(
+        page, wanted, tuple(studies) if narrowed else None,
+        question.since, question.until, question.state,
+    )  # fmt: skip
+    rows = []
+    for study_id, trial in found:
+        study = studies.get(study_id)
+        if study is None:  # made since
+            continue
+        if study_id not in pasts:
+            pasts[study_id] = of(study)
+        row = _row(study, pasts[study_id], trial)
+        if question.verdict in (None, row.verdict):
+            rows.append(row)
+    return tuple(rows if question.verdict is None else rows[skip : skip + last])
+
+
+def judging(study: Study, trials: Sequence[Trial]) -> Past:
+    """Return what is needed of a study's past to judge its trials: those of its baseline."""
+    return Past(study=study, trials=tuple(t for t in trials if t.tries(study.baseline)))
 
 
 def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:
@@ -126,24 +172,35 @@ def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candi
 def _rows(study: Study, trials: Sequence[Trial]) -> Iterator[HistoryRow]:
     past = Past(study=study, trials=tuple(trials))
     for trial in trials:
-        yield HistoryRow(
-            study=study.id,
-            number=trial.number,
-            attempt=trial.attempt,
-            devices=study.devices,
-            workload=study.workload,
-            phase=trial.phase,
-            state=trial.state,
-            verdict=past.at(trial.context).verdict(trial),
-            setting=trial.setting,
-            load=dict(trial.ran_at),
-            metrics=dict(trial.shown),
-            started_at=trial.started_at,
-            ended_at=trial.ended_at,
-            censored=trial.censored,
-            reason=trial.reason,
-            why=trial.why,
-        )
+        yield _row(study, past, trial)
+
+
+def _row(study: Study, past: Past, trial: Trial) -> HistoryRow:
+    return HistoryRow(
+        study=study.id,
+        number=trial.number,
+        attempt=trial.attempt,
+        devices=study.devices,
+        workload=study.workload,
+        phase=trial.phase,
+        state=trial.state,
+        verdict=past.at(trial.context).verdict(trial),
+        setting=trial.setting,
+        load=dict(trial.ran_at),
+        metrics=dict(trial.shown),
+        started_at=trial.started_at,
+        ended_at=trial.ended_at,
+        censored=trial.censored,
+        reason=trial.reason,
+        why=trial.why,
+    )
+
+
+def _of(study: Study, question: HistoryQuestion) -> bool:
+    return question.device in (None, *study.devices) and question.workload in (
+        None,
+        study.workload,
+    )
 
 
 def _asked(row: HistoryRow, question: HistoryQuestion) -> bool:

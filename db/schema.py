@@ -175,7 +175,7 @@ class TrialRow(Base):
     context: Mapped[JsonObject]
     state: Mapped[str]
     attempt: Mapped[int]
-    started_at: Mapped[datetime]
+    started_at: Mapped[datetime] = mapped_column(index=True)
     ended_at: Mapped[datetime | None]
     why: Mapped[str]
     broke: Mapped[str | None]

@@ -297,6 +297,26 @@ def service(told: Told) -> list[str]:
     return ["Each row is one run, in the order they ran:", "", *table(heads, rows)]
 
 
+def pages(told: Told) -> list[str]:
+    """Return how long each page takes over each database, and what a page that is watched costs."""
+    asked = list(told[0]["p95_s"])
+    rows = [[f"`{path}`", *(cell for o in told for cell in _page_times(o, path))] for path in asked]
+    heads = ["page", *(h for o in told for h in (f"{o['database']}, p95", "first"))]
+    watched = ", ".join(f"{o['viewer_core']:.1%} of a core ({o['database']})" for o in told)
+    of = told[0]
+    return [
+        f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials:",
+        "",
+        *table(heads, rows),
+        "",
+        f"Somebody who watches the fleet costs {watched}.",
+    ]
+
+
+def _page_times(o: Told, path: str) -> tuple[str, str]:
+    return f"{1e3 * o['p95_s'][path]:.0f} ms", f"{1e3 * o['first_s'][path]:.0f} ms"
+
+
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
     "devices": devices,
@@ -305,6 +325,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "allocators": allocators,
     "federated": federated,
     "packrat": packrat,
+    "pages": pages,
     "service": service,
     "speculation": speculation,
 }

@@ -164,7 +164,20 @@ RESULTS["service"] = [
         "foreign": 0.02,
     }
 ]
+RESULTS["pages"] = [
+    {
+        "database": name,
+        "devices": 500,
+        "studies": 200,
+        "trials": 100_000,
+        "first_s": {"/": 0.4},
+        "p95_s": {"/": 0.2},
+        "viewer_core": 0.015,
+    }
+    for name in ("SQLite", "PostgreSQL")
+]
 SHOWN = {
+    "pages": "| `/` | 200 ms | 400 ms | 200 ms | 400 ms |",
     "service": "| abc1234 | 2,000 | 0.114 | 50 | 28 kB | 1.0 and 6 ms | 0.30 s of 100 | 2% |",
     "devices": DEVICES,
     "host": DEVICES,
@@ -205,12 +218,15 @@ def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path)
     assert page.read_text() == "nothing here\n"
 
 
+PAGES = ("figures.md", "services.md", "web.md")
+
+
 def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:
     spec = importlib.util.spec_from_file_location("figures", SCRIPT)
     assert spec is not None and spec.loader is not None
     figures = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(figures)
-    page = "".join((TOP / "docs" / name).read_text() for name in ("figures.md", "services.md"))
+    page = "".join((TOP / "docs" / name).read_text() for name in PAGES)
     assert set(figures.SECTIONS) == set(RESULTS)
     for name in figures.SECTIONS:
         assert page.count(f"<!-- figures: {name} -->") == page.count(f"<!-- end: {name} -->") == 1

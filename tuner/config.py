@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,8 @@ class TunerConfig:
     kept; trials are never pruned. `names` are the host names it answers to, besides this machine's own
     ones for loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority
     of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and
-    `email` are told of events.
+    `email` are told of events. `price_per_kwh` and `co2e_g_per_kwh` are what a kilowatt-hour costs, in
+    `currency`, and emits: what was saved is told in them, too.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
@@ -45,6 +47,9 @@ class TunerConfig:
     behind_proxy: bool = False
     webhooks: tuple[Webhook, ...] = ()
     email: Email | None = None
+    price_per_kwh: float | None = None
+    currency: str = "EUR"
+    co2e_g_per_kwh: float | None = None
 
     def __post_init__(self) -> None:
         ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.client_ca)
@@ -52,6 +57,10 @@ class TunerConfig:
             raise ConfigError(f"port cannot be {self.port}", hint="choose 0 (any) to 65535")
         if self.lease_s <= 0.0 or self.abandon_s <= 0.0 or self.keep_days < 1:
             raise ConfigError("lease_s, abandon_s and keep_days must be positive")
+        for what in ("price_per_kwh", "co2e_g_per_kwh"):
+            value = getattr(self, what)
+            if value is not None and not (math.isfinite(value) and value >= 0.0):
+                raise ConfigError(f"{what} cannot be {value}", hint="give 0 or more")
         for name in self.names:
             if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
                 raise ConfigError(
@@ -116,6 +125,9 @@ FILE_KEYS = {
     "behind_proxy": bool,
     "webhook": list,
     "email": dict,
+    "price_per_kwh": toml.NUMBER,
+    "currency": str,
+    "co2e_g_per_kwh": toml.NUMBER,
 }
 MADE_INTO = {
     "names": tuple,

@@ -94,12 +94,14 @@ def serve(config: TunerConfig) -> None:
     from db import open_store, shown
     from tuner.service.api import create_app
     from tuner.service.counts import Counts
+    from tuner.service.fleet import EnergyPrice, FleetOverview
     from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
     from tuner.service.metrics import Metrics
     from tuner.service.schedule import Maintenance, start
-    from tuner.service.tallies import EVERY_S
+    from tuner.service.summaries import Summaries
     from tuner.service.watchdog import Watchdog
+    from tuner.web.app import create_pages
 
     config.check_reach()
     listener = bind(config)
@@ -108,7 +110,11 @@ def serve(config: TunerConfig) -> None:
     store.bus.listen()
     token = ensure_token(config.token_file)
     operations = build_operations(store, config, counts)
-    metrics = Metrics(operations, counts, version("jouletune"))
+    price = EnergyPrice(config.price_per_kwh, config.currency, config.co2e_g_per_kwh)
+    summaries = Summaries(operations)
+    fleet = FleetOverview(operations, summaries, price)
+    metrics = Metrics(operations, counts, summaries, version("jouletune"))
+    secure = config.tls.spoken or config.behind_proxy
     app = create_app(
         operations,
         token,
@@ -116,11 +122,13 @@ def serve(config: TunerConfig) -> None:
         version("jouletune"),
         lambda: server.should_exit,
         client_certs=config.client_ca is not None,
+        pages=lambda sessions: create_pages(fleet, sessions, version("jouletune"), secure=secure),
+        fleet=fleet,
         metrics=metrics,
     )
-    end_couriers = [courier.begin() for courier in couriers(store, config)]
-    beside = [(metrics.tallies.renew, EVERY_S)]
-    scheduler = start(Maintenance(operations.loop, config.keep_days), beside)
+    enders = [courier.begin() for courier in couriers(store, config)]
+    enders.append(fleet.summaries.begin())
+    scheduler = start(Maintenance(operations.loop, config.keep_days))
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -155,7 +163,7 @@ def serve(config: TunerConfig) -> None:
     try:
         server.run(sockets=[listener])
     finally:
-        for end in end_couriers:
+        for end in enders:
             end()
         scheduler.shutdown(wait=False)
         store.close()

@@ -7,6 +7,7 @@ fields it does not know, and answers 426 to anything else.
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
@@ -19,6 +20,7 @@ from tuner.core import (
     Context,
     Device,
     Estimate,
+    Level,
     Limit,
     Measurement,
     Outcome,
@@ -331,6 +333,26 @@ class SettingView(Message):
     windows: int = 0
 
 
+class ConstraintPreview(Message):
+    """What other constraints would change: `judged` trials by verdict, before and after.
+
+    `flipped` are the trials whose verdict would be another. The study would be in `phase` then;
+    `stays` says that it goes on as it is, else `more_trials` are ahead.
+    """
+
+    study: str
+    constraints: tuple[str, ...]
+    judged: int
+    before: dict[str, int]
+    after: dict[str, int]
+    flipped: tuple[int, ...]
+    best_before: SettingView | None
+    best_after: SettingView | None
+    phase: Phase
+    stays: bool
+    more_trials: int
+
+
 class TrialView(Message):
     """A trial as operators see it; the verdict is derived, not stored.
 
@@ -447,6 +469,68 @@ class DeviceView(Message):
     last_seen: datetime
     online: bool
     unable: str = ""
+
+
+class Health(StrEnum):
+    """How a device stands, in a word."""
+
+    SAFE = "safe"
+    """At its original setting, and nothing is tried."""
+    TRYING = "trying"
+    HOLDING = "holding"
+    PROPOSED = "proposed"
+    """A setting waits for an operator's yes."""
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    """All devices are."""
+    LIMIT_NOT_MET = "limit not met"
+    OFFLINE = "offline"
+
+
+class Savings(Message):
+    """What holding has saved, in joules with their standard error, and by the operator's constants."""
+
+    joules: float
+    stderr_j: float
+    kwh: float
+    cost: float | None = None
+    currency: str = ""
+    co2e_g: float | None = None
+
+
+class FleetRow(Message):
+    """A device among all: how it stands, what is applied against its default, what its study saves.
+
+    `saving` is the share by which the objective is better; None, as `saved_j`, where nobody knows (yet).
+    """
+
+    device: str
+    board: str
+    workload: str
+    health: Health
+    unable: str = ""
+    shared: str = ""
+    study: str = ""
+    phase: Phase | None = None
+    setting: Setting | None = None
+    default: Setting
+    level: Level | None = None
+    last_seen: datetime
+    energy_origin: str = ""
+    saving: Estimate | None = None
+    saved_j: float | None = None
+    saved_stderr_j: float | None = None
+
+
+class FleetView(Message):
+    """All devices, how many stand how, and what was saved; of `pending` studies that is not known yet."""
+
+    rows: tuple[FleetRow, ...]
+    health: dict[str, int]
+    stopped: bool
+    studies: int
+    pending: int = 0
+    saved: Savings | None = None
 
 
 class StoppedDevice(Message):

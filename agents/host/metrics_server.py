@@ -32,10 +32,10 @@ class MetricsServer(HTTPServer):
             self.address_family = socket.AF_UNIX
             if address.path.is_socket():  # left by a crash
                 address.path.unlink()
-            super().__init__(str(address.path), Figures)  # type: ignore[arg-type]
+            super().__init__(str(address.path), MetricsRequest)  # type: ignore[arg-type]
             return
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        super().__init__((address.host, address.port), Figures)
+        super().__init__((address.host, address.port), MetricsRequest)
 
     def server_bind(self) -> None:
         """Bind the socket. HTTPServer would look its name up."""
@@ -57,7 +57,7 @@ class MetricsServer(HTTPServer):
         log.warning("event=metrics_not_told", exc_info=True)
 
 
-class Figures(BaseHTTPRequestHandler):
+class MetricsRequest(BaseHTTPRequestHandler):
     """One request for the figures."""
 
     server: MetricsServer

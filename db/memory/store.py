@@ -6,7 +6,7 @@ Values are copied on the way in and on the way out, as a database would.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
@@ -168,6 +168,29 @@ class MemoryTrials:
         """Return the trials of a study by number; empty for an unknown study."""
         with self._tables.lock:
             return tuple(deepcopy(list(self._tables.trials.get(study, {}).values())))
+
+    def latest(
+        self,
+        last: int,
+        skip: int = 0,
+        studies: Collection[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        state: TrialState | None = None,
+    ) -> Sequence[tuple[str, Trial]]:
+        """Return trials with their study, latest start first: of these studies, or of all."""
+        with self._tables.lock:
+            found = [
+                (study, trial)
+                for study, trials in self._tables.trials.items()
+                if studies is None or study in studies
+                for trial in trials.values()
+                if (since is None or trial.started_at >= since)
+                and (until is None or trial.started_at < until)
+                and state in (None, trial.state)
+            ]
+            found.sort(key=lambda each: (each[1].started_at, each[0], each[1].number), reverse=True)
+            return tuple(deepcopy(found[skip : skip + last]))
 
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""

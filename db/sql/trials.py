@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -34,6 +34,8 @@ from tuner.core import (
     Trial,
     TrialState,
 )
+
+TABLE = TrialRow.__table__
 
 
 class SqlTrials:
@@ -114,8 +116,33 @@ class SqlTrials:
 
     def list(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study by number; empty for an unknown study."""
+        of_study = TrialRow.study_id == study
         with self._database.read() as session:
-            return _trials(session, study)
+            found = _trials(session, select(*TABLE.c).where(of_study).order_by(TrialRow.number))
+        return tuple(trial for _, trial in found)
+
+    def latest(
+        self,
+        last: int,
+        skip: int = 0,
+        studies: Collection[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        state: TrialState | None = None,
+    ) -> Sequence[tuple[str, Trial]]:
+        """Return trials with their study, latest start first: of these studies, or of all."""
+        asked = select(*TABLE.c)
+        if studies is not None:
+            asked = asked.where(TrialRow.study_id.in_(studies))
+        if since is not None:
+            asked = asked.where(TrialRow.started_at >= since)
+        if until is not None:
+            asked = asked.where(TrialRow.started_at < until)
+        if state is not None:
+            asked = asked.where(TrialRow.state == state.value)
+        by = (TrialRow.started_at.desc(), TrialRow.study_id.desc(), TrialRow.number.desc())
+        with self._database.read() as session:
+            return _trials(session, asked.order_by(*by).limit(last).offset(skip))
 
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""
@@ -172,25 +199,27 @@ class SqlTrials:
             return tuple((TrialState(row.state), row.attempt, row.at) for row in rows)
 
 
-def _trials(session: Session, study: str) -> Sequence[Trial]:
-    """Return the trials of a study by their columns: as mapped objects they take three times as long."""
-    of_study = MeasurementRow.study_id == study
+def _trials(session: Session, asked: Select[tuple[object, ...]]) -> Sequence[tuple[str, Trial]]:
+    """Return trials by their columns: as mapped objects they take three times as long."""
+    key = asked.with_only_columns(TrialRow.study_id, TrialRow.number).subquery()
+    own = (MeasurementRow.study_id == key.c.study_id) & (
+        MeasurementRow.trial_number == key.c.number
+    )
     estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
     for row in session.execute(
         select(*EstimateRow.__table__.c)
         .join(MeasurementRow, MeasurementRow.id == EstimateRow.measurement_id)
-        .where(of_study)
+        .join(key, own)
         .order_by(EstimateRow.measurement_id, EstimateRow.position)
     ):
         estimates[row.measurement_id][row.metric] = to_estimate(cast("EstimateRow", row))
     windows = {
-        row.trial_number: window_of(cast("MeasurementRow", row), estimates[row.id])
-        for row in session.execute(select(*MeasurementRow.__table__.c).where(of_study))
+        (row.study_id, row.trial_number): window_of(cast("MeasurementRow", row), estimates[row.id])
+        for row in session.execute(select(*MeasurementRow.__table__.c).join(key, own))
     }
-    trials = select(*TrialRow.__table__.c).where(TrialRow.study_id == study)
     return tuple(
-        trial_of(cast("TrialRow", row), windows.get(row.number))
-        for row in session.execute(trials.order_by(TrialRow.number))
+        (row.study_id, trial_of(cast("TrialRow", row), windows.get((row.study_id, row.number))))
+        for row in session.execute(asked)
     )
 
 

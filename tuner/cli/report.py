@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tuner.cli.output import table
-from tuner.core import Bill, Verdict, called, render_setting, saving, setting_key
-from tuner.presentation.figures import change, duration, figure, joined, percent, shown, when
-from tuner.presentation.texts import asked_metrics, broken, capacity, plan_rows
+from tuner.core import Verdict, called, render_setting, saving, setting_key
+from tuner.presentation.figures import change, figure, joined, percent, shown
+from tuner.presentation.texts import asked_metrics, billed, broken, capacity, plan_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,45 +137,6 @@ def account(result: Result) -> Iterator[str]:
         yield f"truth     {true_worth(main.score)}"
     if result.control is not None:
         yield f"control   {_control(result.control)}"
-
-
-def billed(bill: Bill, *, won: bool) -> str:
-    """Return what exploring cost, when it pays, and what was saved since.
-
-    `won` says whether there is a setting better than the baseline.
-    """
-    spent = f"exploring took {duration(bill.seconds)}"
-    if bill.explored_j is None:
-        return f"{spent}; its energy is unknown: no meter saw all of it"
-    origin = f" ({bill.origin})" if bill.origin is not None else ""
-    if bill.share != 1.0:
-        origin += f", {percent(bill.share)} of what was measured, as the operator ascribes it"
-    text = f"{spent} and {figure('energy_j', bill.explored_j)}{origin}"
-    if not won:
-        return f"{text}; it is not paid back: nothing beats the baseline"
-    if bill.saving_w is None:
-        return f"{text}; payback unknown: no throughput was measured"
-    if bill.break_even_s is None:
-        return f"{text}; it is not paid back: the best saves no energy"
-    return (
-        f"{text}; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
-        f"so it is paid back after {duration(bill.break_even_s)}{_saved_since(bill)}"
-    )
-
-
-def _saved_since(bill: Bill) -> str:
-    """Return a clause with what holding has saved, and on which measurements of the baseline that rests."""
-    if bill.saved_j is None or bill.saved_since is None:
-        return ""
-    amount = figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0)
-    text = f"; saved since {when(bill.saved_since)[:10]}: {amount}"
-    old = bill.extrapolated_since
-    if bill.measured_again_at is not None:
-        windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"
-        text += f", the baseline measured again at {when(bill.measured_again_at)}, {windows}"
-        partly = " in part, where no control window is near" if old is not None else ""
-        return f"{text}; extrapolated since {when(old)}{partly}" if old is not None else text
-    return f"{text}, extrapolated since {when(old)} from the first baseline" if old else text
 
 
 def true_worth(worth: Score) -> str:

@@ -339,11 +339,10 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
 
 def _facts(report: StudyReport) -> list[tuple[str, str]]:
     """Return what there is to say about a study, name by name."""
-    from tuner.cli.report import billed
     from tuner.core import Mode, Phase
     from tuner.presentation.figures import figure, joined
     from tuner.presentation.standing import in_full
-    from tuner.presentation.texts import broken, described, gained, plan_rows
+    from tuner.presentation.texts import billed, broken, described, gained, plan_rows
 
     view = report.study
     known = view.quantities

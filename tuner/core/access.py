@@ -30,6 +30,11 @@ class Caller:
     name: str
     role: AccessRole
 
+    @property
+    def machine(self) -> bool:
+        """Whether it is no person's token."""
+        return self.role in (AccessRole.AGENT, AccessRole.ENROL)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessToken:

@@ -60,9 +60,14 @@ class Past:
 
     def baseline_at(self, context: Context) -> Mapping[str, Estimate]:
         """Return what the baseline showed at a load that may be compared with this one; nothing else."""
-        if is_at(baseline_context(self.study, self.trials), context):
+        if is_at(self._present, context):
             return self.evidence.baseline
         return self.at(context).baseline
+
+    @cached_property
+    def _present(self) -> Context:
+        """The load of the latest baseline window that was not asked for one."""
+        return baseline_context(self.study, self.trials)
 
     @cached_property
     def _at(self) -> dict[frozenset[tuple[str, float]], Evidence]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -176,6 +176,21 @@ class Trials(Protocol):
 
     def list(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study by number; empty for an unknown study."""
+        ...
+
+    def latest(
+        self,
+        last: int,
+        skip: int = 0,
+        studies: Collection[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        state: TrialState | None = None,
+    ) -> Sequence[tuple[str, Trial]]:
+        """Return trials with their study, latest start first: of these studies, or of all.
+
+        The first `skip` are left out; `until` itself is not included.
+        """
         ...
 
     def count(self, study: str) -> int:

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuner.core import CAPACITY, Plan, Setting, Verdict, called, capacity_beside, render_setting
-from tuner.presentation.figures import THE_BASELINE, change, duration, percent, shown
+from tuner.core import (
+    CAPACITY,
+    Bill,
+    Plan,
+    Setting,
+    Verdict,
+    called,
+    capacity_beside,
+    render_setting,
+)
+from tuner.presentation.figures import (
+    THE_BASELINE,
+    change,
+    duration,
+    figure,
+    percent,
+    shown,
+    when,
+)
 from tuner.study.moves import in_words
 from tuner.wire import SettingView, StudyReport, StudyView, TrialView
 
@@ -115,3 +132,42 @@ def line(trial: TrialView, view: StudyView) -> str:
     if note := remark(trial):
         parts.append(note)
     return ", ".join(parts)
+
+
+def billed(bill: Bill, *, won: bool) -> str:
+    """Return what exploring cost, when it pays, and what was saved since.
+
+    `won` says whether there is a setting better than the baseline.
+    """
+    spent = f"exploring took {duration(bill.seconds)}"
+    if bill.explored_j is None:
+        return f"{spent}; its energy is unknown: no meter saw all of it"
+    origin = f" ({bill.origin})" if bill.origin is not None else ""
+    if bill.share != 1.0:
+        origin += f", {percent(bill.share)} of what was measured, as the operator ascribes it"
+    text = f"{spent} and {figure('energy_j', bill.explored_j)}{origin}"
+    if not won:
+        return f"{text}; it is not paid back: nothing beats the baseline"
+    if bill.saving_w is None:
+        return f"{text}; payback unknown: no throughput was measured"
+    if bill.break_even_s is None:
+        return f"{text}; it is not paid back: the best saves no energy"
+    return (
+        f"{text}; the best saves {figure('power_w', bill.saving_w)} at the baseline's rate, "
+        f"so it is paid back after {duration(bill.break_even_s)}{_saved_since(bill)}"
+    )
+
+
+def _saved_since(bill: Bill) -> str:
+    """Return a clause with what holding has saved, and on which measurements of the baseline that rests."""
+    if bill.saved_j is None or bill.saved_since is None:
+        return ""
+    amount = figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0)
+    text = f"; saved since {when(bill.saved_since)[:10]}: {amount}"
+    old = bill.extrapolated_since
+    if bill.measured_again_at is not None:
+        windows = f"{bill.controls} control window{'' if bill.controls == 1 else 's'}"
+        text += f", the baseline measured again at {when(bill.measured_again_at)}, {windows}"
+        partly = " in part, where no control window is near" if old is not None else ""
+        return f"{text}; extrapolated since {when(old)}{partly}" if old is not None else text
+    return f"{text}, extrapolated since {when(old)} from the first baseline" if old else text

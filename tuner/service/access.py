@@ -96,6 +96,29 @@ class Access:
             return None
         return Caller(known.name, known.role)
 
+    def stored(self, name: str) -> str:
+        """Return what is stored of a token that is in force; a text nobody has where there is none."""
+        found = self._named(name)
+        return found.digest if found is not None and self._state(found) not in ENDED else "\0"
+
+    def person(self, name: str) -> Caller:
+        """Return whom a token of that name makes its owner. Raises Unauthorised."""
+        found = self._named(name)
+        if found is None or self._state(found) in ENDED:
+            raise Unauthorised(f"the token {name} does not count any more", hint="sign in again")
+        return Caller(found.name, found.role)
+
+    def _named(self, name: str) -> AccessToken | None:
+        """Return the token of that name, from memory where it is remembered."""
+        key, changes = f"name:{name}", self._changes
+        known, until = self._known.get(key, (None, 0.0))
+        if known is not None and self.monotonic() < until:
+            return known
+        found = self.store.tokens.named(name)
+        if found is not None and changes == self._changes:
+            self._known[key] = found, self.monotonic() + TRUSTED_S
+        return found
+
     def _found(self, token: str) -> AccessToken | None:
         digest, changes = digest_of(token), self._changes
         found = self.store.tokens.of(digest) or self._persons(token)

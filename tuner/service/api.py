@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.core import (
     InvalidInput,
@@ -27,16 +28,20 @@ from tuner.service.access_routes import (
 from tuner.service.answers import many as _many
 from tuner.service.answers import one as _one
 from tuner.service.feed import Feed
+from tuner.service.fleet import FleetOverview
 from tuner.service.fleet_api import fleet_routes
-from tuner.service.gate import Gate, problem, refused
-from tuner.service.metrics import Metrics, metrics_routes
+from tuner.service.gate import API, Gate, problem, refused
+from tuner.service.metrics import METRICS, Metrics, metrics_routes
 from tuner.service.operations import Operations
+from tuner.service.sessions import Sessions
+from tuner.service.summaries import Summaries
 from tuner.service.waiting import LongPoll, Recall, Waiters, ask_again
 from tuner.service.watchdog import Readiness
 from tuner.wire import (
     PROTOCOL,
     Change,
     ConstraintChange,
+    ConstraintPreview,
     Decision,
     HoldOrder,
     HoldReport,
@@ -87,12 +92,15 @@ def create_app(
     leaving: Callable[[], bool] = lambda: False,
     *,
     client_certs: bool = False,
+    fleet: FleetOverview | None = None,
     metrics: Metrics | None = None,
+    pages: Callable[[Sessions], ASGIApp] | None = None,
 ) -> FastAPI:
     """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
-    With `client_certs` an agent has to show a certificate that the server's TLS has checked. `metrics` is
-    what Prometheus gets at `/metrics`; without it there is no such route.
+    `pages` makes what is shown to browsers, outside `/v1/`. With `client_certs` an agent has to show a
+    certificate that the server's TLS has checked. `metrics` is what Prometheus gets at `/metrics`;
+    without it there is no such route.
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
     waiting = Waiters(operations.loop.news, leaving)
@@ -112,7 +120,17 @@ def create_app(
     )
     _install_errors(app)
     access = operations.access.remember()
-    app.add_middleware(Gate, access=access, token=token, hosts=hosts, client_certs=client_certs)
+    sessions = Sessions(access, token, operations.loop.now)
+    if pages is not None:
+        app.add_middleware(BesideApi, pages=pages(sessions))
+    app.add_middleware(
+        Gate,
+        access=access,
+        token=token,
+        sessions=sessions,
+        hosts=hosts,
+        client_certs=client_certs,
+    )
     app.add_middleware(LongPoll, waiting=waiting)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
@@ -120,13 +138,28 @@ def create_app(
     for router, tag in (
         (_study_routes(operations), "studies"),
         (_result_routes(operations), "questions"),
-        (fleet_routes(operations, feed), "questions"),
+        (
+            fleet_routes(fleet or FleetOverview(operations, Summaries(operations)), feed),
+            "questions",
+        ),
     ):
         app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_VIEWERS])
     app.include_router(admin_routes(access), prefix="/v1", tags=["access"])
     if metrics is not None:
         app.include_router(metrics_routes(metrics))
     return app
+
+
+class BesideApi:
+    """Passes whatever is not of the API, nor Prometheus', on to the pages. Plain ASGI."""
+
+    def __init__(self, app: ASGIApp, pages: ASGIApp) -> None:
+        self._app, self._pages = app, pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        api = scope["type"] != "http" or f"{scope['path']}/".startswith((API, f"{METRICS}/"))
+        await (self._app if api else self._pages)(scope, receive, send)
 
 
 def _install_errors(app: FastAPI) -> None:
@@ -298,6 +331,12 @@ def _study_routes(operations: Operations) -> APIRouter:
     def constraints(study: str, change: ConstraintChange, caller: OperatorCaller) -> Response:
         """Replace a study's constraints; its history is judged anew."""
         return _one(operations.set_constraints(study, signed(change, caller)))
+
+    @router.post("/{study}/constraints/preview", response_model=ConstraintPreview)
+    def preview(study: str, change: ConstraintChange) -> Response:
+        """Tell what other constraints would change; nothing is changed."""
+        _spoken(change)
+        return _one(operations.preview(study, change))
 
     return router
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
@@ -33,6 +34,7 @@ SILENT_S = 15.0
 AGAIN_S = 2.0
 CHANGED = "changed"
 """A study moved, or a trial of it began or ended: whoever shows it asks anew. It has no id."""
+NAMED = re.compile(rb"^event: .*\n", re.MULTILINE)
 RETRY_MS = 2_000
 """When a browser that was dropped comes again."""
 
@@ -176,6 +178,12 @@ class Feed:
             except StoreError as error:
                 log.warning("who follows the events waits: %s", error)
                 await asyncio.sleep(AGAIN_S)
+
+
+async def unnamed(entries: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Give entries without the line that names their kind."""
+    async for entry in entries:
+        yield NAMED.sub(b"", entry)
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -13,9 +13,10 @@ from db.history import HistoryQuestion
 from tuner.core import TrialState, Verdict
 from tuner.service.access_routes import OperatorCaller, signed
 from tuner.service.answers import many, one
-from tuner.service.feed import EventFilter, Feed
-from tuner.service.operations import ROWS, Operations
-from tuner.wire import Change, DeviceView, StopView, check_protocol
+from tuner.service.feed import EventFilter, Feed, unnamed
+from tuner.service.fleet import FleetOverview
+from tuner.service.operations import ROWS
+from tuner.wire import Change, DeviceView, FleetView, StopView, check_protocol
 
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """For proxies: nginx would keep a stream until it has a whole buffer of it."""
@@ -27,9 +28,14 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
-def fleet_routes(operations: Operations, feed: Feed) -> APIRouter:
+def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
     """Return what is asked of the whole fleet: devices, the order to stop, events and history."""
-    router = APIRouter()
+    router, operations = APIRouter(), fleet.operations
+
+    @router.get("/fleet", response_model=FleetView)
+    def at_a_glance() -> Response:
+        """Tell how every device stands, and what was saved so far."""
+        return one(fleet.view())
 
     @router.get("/devices", response_model=list[DeviceView])
     def devices() -> Response:
@@ -76,10 +82,16 @@ def fleet_routes(operations: Operations, feed: Feed) -> APIRouter:
         device: str | None = None,
         after: Annotated[int | None, Query(ge=0)] = None,
         last_event_id: Annotated[int | None, Header(ge=0)] = None,
+        *,
+        plain: bool = False,
     ) -> EventStream:
-        """Follow events as they come, from `after` or `Last-Event-ID` on where one is given."""
+        """Follow events as they come, from `after` or `Last-Event-ID` on where one is given.
+
+        With `plain` none has a name, so that a browser hears all of them by one listener.
+        """
         known = after if last_event_id is None else last_event_id
-        return EventStream(feed.follow(EventFilter(study, device), known), headers=UNBUFFERED)
+        entries = feed.follow(EventFilter(study, device), known)
+        return EventStream(unnamed(entries) if plain else entries, headers=UNBUFFERED)
 
     @router.get("/history")
     def ask(

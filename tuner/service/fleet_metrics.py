@@ -14,27 +14,16 @@ from prometheus_client.registry import Collector
 
 from tuner.core import POWER, Delivery, Kind, Level, Phase, StoreError, Study, called, quantity_of
 from tuner.service.counts import MOST_DEVICES, Counts, HeldWindow
+from tuner.service.fleet import health_of
 from tuner.service.operations import Operations
-from tuner.service.tallies import StudyTallies, StudyTally
-from tuner.wire import DeviceView
+from tuner.service.summaries import StudySummary, Summaries
+from tuner.wire import DeviceView, Health
 
 Values = dict[tuple[str, ...], float]
 """A family's samples by the values of its labels."""
 MOST_KNOBS = 32
 """So many knobs of a device have series."""
 MS_PER_S = 1000.0
-SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
-HEALTHS = (
-    "offline",
-    "stopped",
-    "limit-not-met",
-    "paused",
-    "proposed",
-    "holding",
-    "trying",
-    "safe",
-)
-"""How a device can stand: what is wrong comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +53,9 @@ class FleetCollector(Collector):
     """The fleet as metric families. Where the database does not answer it says only that."""
 
     def __init__(
-        self, operations: Operations, counts: Counts, tallies: StudyTallies, version: str
+        self, operations: Operations, counts: Counts, summaries: Summaries, version: str
     ) -> None:
-        self._operations, self._counts, self._tallies = operations, counts, tallies
+        self._operations, self._counts, self._summaries = operations, counts, summaries
         self._version = version
 
     def collect(self) -> Iterator[Metric]:
@@ -81,51 +70,33 @@ class FleetCollector(Collector):
             return
         yield _one("jouletune_database_up", "Whether the database answers.", 1.0)
         self._counts.keep([view.device.id for view in state.devices])
-        tallies = self._tallies.known()
+        known = {study.id: self._summaries.of(study) for study in state.studies}
         shown = state.devices[:MOST_DEVICES]
         yield _one(
             "jouletune_devices_left_out",
             f"Devices without series of their own: there are more than {MOST_DEVICES}.",
             float(len(state.devices) - len(shown)),
         )
-        yield from _fleet(state, tallies)
+        yield from _fleet(state, known)
         yield from _applied(shown)
         yield from _held(shown, self._counts.held_windows())
-        yield from _studies(state.studies, tallies)
+        yield from _studies(state.studies, known)
         yield from _notifications(state)
 
 
-def _fleet(state: FleetState, tallies: Mapping[str, StudyTally | None]) -> Iterator[Metric]:
+def _fleet(state: FleetState, summaries: Mapping[str, StudySummary | None]) -> Iterator[Metric]:
     studies = {study.id: study for study in state.studies}
     stand = Counter(
-        _health(view, studies.get(view.study), tallies.get(view.study), state.stopped)
+        str(health_of(view, studies.get(view.study), summaries.get(view.study), state.stopped))
         for view in state.devices
     )
     yield _gauge(
         "jouletune_devices",
         "Devices by how they stand.",
         ("health",),
-        {(health,): float(stand[health]) for health in HEALTHS},
+        {(str(health),): float(stand[str(health)]) for health in Health},
     )
     yield _one("jouletune_fleet_stopped", "Whether every device is stopped.", float(state.stopped))
-
-
-def _health(view: DeviceView, study: Study | None, known: StudyTally | None, stopped: bool) -> str:
-    if not view.online:
-        return "offline"
-    if stopped:
-        return "stopped"
-    if known is not None and known.unmet:
-        return "limit-not-met"
-    if view.unable or (study is not None and study.phase is Phase.PAUSED):
-        return "paused"
-    if study is not None and study.phase is Phase.PROPOSED:
-        return "proposed"
-    level = view.applied.level if view.applied else Level.ORIGINAL
-    if level is Level.HOLD:
-        return "holding"
-    trying = study is not None and study.phase in SEARCHING
-    return "trying" if level is Level.TRIAL or trying else "safe"
 
 
 def _applied(views: Sequence[DeviceView]) -> Iterator[Metric]:
@@ -215,7 +186,7 @@ def _held(views: Sequence[DeviceView], windows: Mapping[str, HeldWindow]) -> Ite
 
 
 def _studies(
-    studies: Sequence[Study], tallies: Mapping[str, StudyTally | None]
+    studies: Sequence[Study], summaries: Mapping[str, StudySummary | None]
 ) -> Iterator[Metric]:
     """Yield studies by phase, and of the active ones each: a device has at most one of those."""
     phases = Counter(str(study.phase) for study in studies)
@@ -232,7 +203,7 @@ def _studies(
         ("study", "workload", "policy", "phase"),
         {(s.id, s.workload, s.policy, str(s.phase)): 1.0 for s in active},
     )
-    known = {study.id: tally for study in studies if (tally := tallies.get(study.id)) is not None}
+    known = {s.id: summary for s in studies if (summary := summaries.get(s.id)) is not None}
     yield _one(
         "jouletune_studies_pending",
         "Studies that were not worked out yet: sums over studies lack them.",
@@ -248,9 +219,13 @@ def _studies(
         "jouletune_trials",
         "Trials by state and by what today's limits say of them.",
         ("state", "verdict"),
-        _summed((key, float(n)) for tally in known.values() for key, n in tally.trials.items()),
+        _summed(
+            ((str(state), str(verdict or "none")), float(n))
+            for summary in known.values()
+            for (state, verdict), n in summary.trials.items()
+        ),
     )
-    bills = [(str(tally.origin), tally.saved_j, tally.explored_j) for tally in known.values()]
+    bills = [(s.origin, s.saved_j, s.explored_j) for s in known.values()]
     yield _gauge(
         "jouletune_saved_joules",
         "What holding has saved, by the studies' bills.",

@@ -8,15 +8,15 @@ import math
 import re
 import time
 from collections.abc import Callable
+from urllib.parse import urlencode
 
 from fastapi import Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 
 from tuner.core import (
-    AccessRole,
     AuditEntry,
     Caller,
     Conflict,
@@ -32,6 +32,7 @@ from tuner.core import (
 )
 from tuner.service.access import ADMIN, Access
 from tuner.service.rate_limit import RateLimit
+from tuner.service.sessions import COOKIE, Sessions
 from tuner.wire import Problem
 
 log = logging.getLogger(__name__)
@@ -53,10 +54,10 @@ MOST_BYTES = 8 * 1024 * 1024
 MOST_PATH = 500
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 100.0, 500.0
 """Per token: an agent of many devices, or a page that shows them, is far below."""
-FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
-"""Per address that brings wrong tokens. Whoever is at work already is let in even then."""
-MACHINES = (AccessRole.AGENT, AccessRole.ENROL)
-OPEN_PATHS = ("/v1/health", "/v1/ready")
+OPEN_PATHS = ("/v1/health", "/v1/ready", "/login")
+OPEN_FOLDER = "/assets/"
+API = "/v1/"
+LOOKING = ("GET", "HEAD", "OPTIONS")
 AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 """The whole of a Host header: a name or an address, and a port."""
 
@@ -67,9 +68,14 @@ def problem(status: int, code: str, message: str, hint: str = "") -> JSONRespons
     return JSONResponse(body.model_dump(), status_code=status)
 
 
+def status_of(error: TuningError) -> int:
+    """Return the HTTP status of an error of the family."""
+    return next(code for kind, code in STATUS if isinstance(error, kind))
+
+
 def refused(error: TuningError) -> JSONResponse:
     """Return an error of the family as the answer it is."""
-    status = next(code for kind, code in STATUS if isinstance(error, kind))
+    status = status_of(error)
     answer = problem(status, error.code, error.message, error.hint)
     if isinstance(error, RateLimited):
         answer.headers["Retry-After"] = str(math.ceil(error.again_s))
@@ -90,15 +96,17 @@ class Gate:
         app: ASGIApp,
         access: Access,
         token: str,
+        sessions: Sessions,
         hosts: frozenset[str],
         client_certs: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app, self._access, self._token = app, access, token.encode()
+        self._sessions = sessions
         self._hosts = frozenset(host.lower() for host in hosts)
         self._client_certs = client_certs
         self._asked = RateLimit(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock)
-        self._failed = RateLimit(FAILURES_PER_S, FAILURES_AT_ONCE, clock)
+        self._failed = sessions.failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with the reason why not."""
@@ -121,19 +129,22 @@ class Gate:
             return problem(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
         return None
 
-    async def _stranger(self, request: Request) -> JSONResponse | None:
+    async def _stranger(self, request: Request) -> Response | None:
         # Not by `request.url`: releases of Starlette make that of the Host header.
-        if request.scope["path"] in OPEN_PATHS:
+        path: str = request.scope["path"]
+        if path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return None
         try:
             caller = await self._caller(request)
-            if self._client_certs and caller.role in MACHINES and not _shows_certificate(request):
+            if self._client_certs and caller.machine and not _shows_certificate(request):
                 raise Forbidden(
                     f"the agent {caller.name} showed no certificate, and this tuner asks for one",
                     hint="name client_cert and client_key in agent.toml",
                 )
             if again_s := self._asked.take(caller.name):
                 raise _too_many(f"the token {caller.name}", again_s)
+        except Unauthorised as error:
+            return _to_sign_in(request) if _is_browser(request) else refused(error)
         except TuningError as error:
             return refused(error)
         request.state.caller = caller
@@ -144,6 +155,9 @@ class Gate:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if hmac.compare_digest(given.encode(), self._token):
             return ADMIN
+        cookie = request.cookies.get(COOKIE, "")
+        if cookie and not given:
+            return await run_in_threadpool(self._signed_in, request, cookie)
         if (known := self._access.remembered(given)) is not None:
             return known
         if again_s := self._failed.wait_s(address):  # before the cost of looking a guess up
@@ -153,6 +167,15 @@ class Gate:
         except Unauthorised:
             self._failed.take(address)
             raise
+
+    def _signed_in(self, request: Request, cookie: str) -> Caller:
+        caller = self._sessions.caller(cookie)
+        if request.scope["path"].startswith(API) and request.method not in LOOKING:
+            raise Forbidden(
+                "a browser's session changes nothing over the API",
+                hint="use the pages, or send a token as Authorization: Bearer …",
+            )
+        return caller
 
     def _audited(self, request: Request, send: Send) -> Send:
         """Return what sends an answer once the audit log has it, where it is for the log."""
@@ -191,8 +214,20 @@ def _is_for_audit(method: str, caller: Caller | None, status: int) -> bool:
     """Return whether a request is a person's change, or was refused; what agents do is in their trials."""
     if status in (401, 403):
         return True
-    person = caller is not None and caller.role not in MACHINES
-    return person and method not in ("GET", "HEAD", "OPTIONS")
+    person = caller is not None and not caller.machine
+    return person and method not in LOOKING
+
+
+def _is_browser(request: Request) -> bool:
+    """Return whether somebody wants to look at a page."""
+    asked = request.headers.get("accept", "")
+    return "text/html" in asked and not request.scope["path"].startswith(API)
+
+
+def _to_sign_in(request: Request) -> Response:
+    """Send a browser to the page to sign in at, which leads back here."""
+    back = request.scope["path"] if request.method == "GET" else "/"
+    return RedirectResponse(f"/login?{urlencode({'next': back})}", status_code=303)
 
 
 def _shows_certificate(request: Request) -> bool:

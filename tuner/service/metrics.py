@@ -20,8 +20,9 @@ from tuner.service.access_routes import FOR_VIEWERS
 from tuner.service.counts import Counts
 from tuner.service.fleet_metrics import FleetCollector
 from tuner.service.operations import Operations
-from tuner.service.tallies import StudyTallies
+from tuner.service.summaries import Summaries
 
+METRICS = "/metrics"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 5.0
 """Several Prometheus servers, and whoever else asks within so long, get the same answer."""
@@ -55,13 +56,13 @@ class Metrics:
         self,
         operations: Operations,
         counts: Counts,
+        summaries: Summaries,
         version: str,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.tallies = StudyTallies(operations)
         self._registry = CollectorRegistry()
         self._registry.register(Uncreated(counts.registry))
-        self._registry.register(FleetCollector(operations, counts, self.tallies, version))
+        self._registry.register(FleetCollector(operations, counts, summaries, version))
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._text, self._until_s = b"", float("-inf")
@@ -79,9 +80,7 @@ def metrics_routes(metrics: Metrics) -> APIRouter:
     """Return the route that Prometheus asks, with a viewer's token."""
     router = APIRouter(tags=["health"], dependencies=[FOR_VIEWERS])
 
-    @router.get(
-        "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}}
-    )
+    @router.get(METRICS, response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     def scrape() -> Response:
         """Tell Prometheus how the fleet stands."""
         return Response(metrics.text(), media_type=TEXT)

@@ -52,6 +52,7 @@ from tuner.service.drafts import (
     signals_of,
     space_of,
 )
+from tuner.service.previews import preview
 from tuner.service.views import (
     alternating,
     candidate_view,
@@ -67,6 +68,7 @@ from tuner.study.loop import Loop
 from tuner.wire import (
     Change,
     ConstraintChange,
+    ConstraintPreview,
     Decision,
     DeviceView,
     Receipt,
@@ -84,6 +86,14 @@ ROWS: TypeAdapter[tuple[HistoryRow, ...]] = TypeAdapter(
     tuple[HistoryRow, ...], config=ConfigDict(ser_json_inf_nan="strings")
 )
 """History rows as they travel."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyLook:
+    """A study as its page shows it, by one look at its trials."""
+
+    report: StudyReport
+    trials: tuple[TrialView, ...]
 
 
 @dataclass(frozen=True)
@@ -229,29 +239,49 @@ class Operations:
         """
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
-            baseline = weigh(found, self.loop.store.trials.list(study)).baseline
-            constraints = read_constraints(change.constraints, baseline)
-            if not found.active:
-                raise IllegalTransition(
-                    f"study {study} is stopped: it keeps its last constraints",
-                    hint="create a new study",
-                )
-            for device in (self._device(name) for name in found.devices):
-                for constraint in constraints:
-                    require(device, constraint.metric, found)
-            if constraints == found.constraints:
+            then = self._under(found, change)
+            if then.constraints == found.constraints:
                 return self.study(study)
-            changed = replace(found, constraints=constraints)
             why = change.why or _changed_to(change.constraints)
-            if found.proposed is not None or not self._entitled(changed):
-                self.loop.abort(found, "the constraints changed")
-                searching = self._tuning_on(changed)
-                kind = "constraints" if searching.phase is Phase.PAUSED else ""
-                self._revise(searching, change.who, why, kind)
-                self.loop.note_withdrawn(found, why)
+            if _goes_on(found, then):
+                self._revise(then, change.who, why, kind="constraints")
             else:
-                self._revise(changed, change.who, why, kind="constraints")
+                self.loop.abort(found, "the constraints changed")
+                kind = "constraints" if then.phase is Phase.PAUSED else ""
+                self._revise(then, change.who, why, kind)
+                self.loop.note_withdrawn(found, why)
         return self.study(study)
+
+    def preview(self, study: str, change: ConstraintChange) -> ConstraintPreview:
+        """Return what other constraints would change, and change nothing.
+
+        Raises:
+            NotFound, InvalidInput and its kin, IllegalTransition: as `set_constraints` does.
+        """
+        found = self.loop.store.studies.get(study)
+        then = self._under(found, change)
+        trials = self.loop.store.trials.list(study)
+        more = 0 if _goes_on(found, then) else then.terms.trials - trials_spent(trials)
+        return preview(found, then, trials, max(0, more))
+
+    def _under(self, found: Study, change: ConstraintChange) -> Study:
+        """Return a study as it is to go on under other constraints. Raises as `set_constraints` does."""
+        baseline = weigh(found, self.loop.store.trials.list(found.id)).baseline
+        constraints = read_constraints(change.constraints, baseline)
+        if not found.active:
+            raise IllegalTransition(
+                f"study {found.id} is stopped: it keeps its last constraints",
+                hint="create a new study",
+            )
+        for device in (self._device(name) for name in found.devices):
+            for constraint in constraints:
+                require(device, constraint.metric, found)
+        changed = replace(found, constraints=constraints)
+        if constraints == found.constraints:
+            return changed
+        if found.proposed is None and self._entitled(changed):
+            return changed
+        return self._tuning_on(changed)
 
     def revisions(self, study: str) -> list[RevisionView]:
         """Return who changed what and when, first to last. Raises NotFound."""
@@ -294,6 +324,10 @@ class Operations:
 
     def report(self, study: str) -> StudyReport:
         """Return what a study gained and cost. Raises NotFound."""
+        return self.look(study).report
+
+    def look(self, study: str) -> StudyLook:
+        """Return what a study gained and cost, with every trial of it. Raises NotFound."""
         found = self.loop.store.studies.get(study)
         trials = self.loop.store.trials.list(study)
         past = Past(study=found, trials=tuple(trials))
@@ -309,8 +343,8 @@ class Operations:
         shift = next(reversed(baseline_shifts(found, trials)), None)
         present = _shifted(found.objective, baseline, shift)
         ended = (TrialState.COMPLETED, TrialState.RUNNING)
-        return StudyReport(
-            study=self._view(found),
+        report = StudyReport(
+            study=self._view(found, trials),
             baseline=baseline,
             best=shown,
             alternating=windows is not None,
@@ -329,6 +363,7 @@ class Operations:
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),
         )
+        return StudyLook(report=report, trials=tuple(views))
 
     def devices(self) -> list[DeviceView]:
         """Return all devices with what is applied to them and which study has them."""
@@ -454,9 +489,10 @@ class Operations:
         known = [past.behind(plan, row).of(row.setting) for row in rows]
         return kept and all(c and c.verdict is Verdict.FEASIBLE for c in known)
 
-    def _view(self, study: Study) -> StudyView:
+    def _view(self, study: Study, trials: Sequence[Trial] | None = None) -> StudyView:
         revision = self.loop.store.studies.latest(study.id)
-        view = study_view(study, self.loop.store.trials.list(study.id), revision.why)
+        known = self.loop.store.trials.list(study.id) if trials is None else trials
+        view = study_view(study, known, revision.why)
         here = {
             "offline": self._offline(study),
             "unable": self.loop.presence.unable(study.devices) if study.active else "",
@@ -480,6 +516,11 @@ class Operations:
             return ()
         energy = called(ENERGY, study.quantities)
         return self.loop.store.observations.samples(study.id, energy, since)
+
+
+def _goes_on(now: Study, then: Study) -> bool:
+    """Return whether a study under other constraints searches for nothing else."""
+    return (then.phase, then.plan, then.terms) == (now.phase, now.plan, now.terms)
 
 
 def _changed_to(constraints: Sequence[str]) -> str:

@@ -45,10 +45,6 @@ MOST_WINDOWS = 500
 """So many of a hold's latest windows are looked at."""
 
 
-Task = tuple[Callable[[], object], int]
-"""What is to be done, and every how many seconds."""
-
-
 @dataclass(frozen=True)
 class Maintenance:
     """The periodic work, each piece callable on its own."""
@@ -155,12 +151,11 @@ def expect(loop: Loop) -> None:
     loop.presence.expect(devices, (d for d in devices if latest.get(d) == "offline"))
 
 
-def start(maintenance: Maintenance, beside: Sequence[Task] = ()) -> BackgroundScheduler:
+def start(maintenance: Maintenance) -> BackgroundScheduler:
     """Start the maintenance in the background and return the scheduler, to be shut down at the end."""
     expect(maintenance.loop)
     scheduler = BackgroundScheduler(timezone="UTC")
-    plan: list[Task] = [
-        *beside,
+    plan: list[tuple[Callable[[], None], int]] = [
         (maintenance.reap, 10),
         (maintenance.watch_drift, 60),
         (maintenance.keep_seen, round(KEEP_S)),
@@ -182,7 +177,7 @@ def start(maintenance: Maintenance, beside: Sequence[Task] = ()) -> BackgroundSc
     return scheduler
 
 
-def _logged(task: Callable[[], object]) -> Callable[[], None]:
+def _logged(task: Callable[[], None]) -> Callable[[], None]:
     """Return the task so that a failing database is logged, and the task tried again next time."""
 
     def run() -> None:

@@ -189,6 +189,7 @@ def _create_trials() -> None:
         sa.PrimaryKeyConstraint("study_id", "number", name="pk_trials"),
         _of_study("trials"),
     )
+    op.create_index("ix_trials_started_at", "trials", ["started_at"])
     op.create_table(
         "trial_states",
         *_id("trial_states"),

@@ -1240,6 +1240,13 @@ CREATE INDEX ix_trial_states_study_id_trial_number ON public.trial_states USING 
 
 
 --
+-- Name: ix_trials_started_at; Type: INDEX; Schema: public; Owner: -
+--
+
+CREATE INDEX ix_trials_started_at ON public.trials USING btree (started_at);
+
+
+--
 -- Name: uq_study_devices_active; Type: INDEX; Schema: public; Owner: -
 --
 

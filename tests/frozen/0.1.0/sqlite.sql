@@ -417,6 +417,7 @@ CREATE TABLE write_checks (
 	CONSTRAINT pk_write_checks PRIMARY KEY (id)
 );
 CREATE UNIQUE INDEX uq_study_devices_active ON study_devices (device_id) WHERE active;
+CREATE INDEX ix_trials_started_at ON trials (started_at);
 CREATE INDEX ix_trial_states_study_id_trial_number ON trial_states (study_id, trial_number);
 CREATE INDEX ix_observations_at ON observations (at);
 CREATE INDEX ix_leases_study_id_trial_number ON leases (study_id, trial_number);

@@ -111,6 +111,10 @@ class Tuner:
         return {(method.upper(), path) for path, methods in paths.items() for method in methods}
 
 
+ASKING = {("POST", "/v1/studies/{study}/constraints/preview")}
+"""Questions that bring a body: they change nothing."""
+
+
 def poll(name: str) -> Poll:
     return Poll(agent="a/1", applied=applied(name))
 
@@ -159,7 +163,7 @@ def test_a_token_opens_the_routes_of_its_role_and_no_others(tuner: Tuner) -> Non
     agent, operator = tuner.agent("agent@a"), tuner.create("operator", "ann")
     assert refused(tuner, agent) == studies | FOR_ADMIN | ENROLLING
     assert refused(tuner, operator) == FOR_AGENTS | FOR_ADMIN | ENROLLING
-    changes = {(method, path) for method, path in studies if method != "GET"}
+    changes = {(method, path) for method, path in studies if method != "GET"} - ASKING
     assert len(changes) >= 6
     viewer = tuner.create("viewer", "vera")
     assert refused(tuner, viewer) == FOR_AGENTS | FOR_ADMIN | ENROLLING | changes

@@ -30,7 +30,7 @@ from tuner.core import (
     Quantity,
     TrialState,
 )
-from tuner.service import gate
+from tuner.service import sessions
 from tuner.service.api import create_app
 from tuner.service.operations import ROWS, Operations
 from tuner.study.loop import Loop
@@ -92,7 +92,7 @@ def poll(client: TestClient) -> object:
 def test_everything_but_health_needs_the_token(
     operations: Operations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "FAILURES_AT_ONCE", 1_000.0)
+    monkeypatch.setattr(sessions, "FAILURES_AT_ONCE", 1_000.0)
     client = TestClient(
         create_app(operations, TOKEN, frozenset({"testserver"}), "0"), headers=HEADERS
     )

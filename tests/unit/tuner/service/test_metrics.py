@@ -8,7 +8,9 @@ from typing import Any, NoReturn
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
 from db.memory.store import MemoryDevices, MemoryTrials
 from tests.builders import applied, device, setting
@@ -20,6 +22,7 @@ from tuner.service.api import create_app
 from tuner.service.counts import Counts
 from tuner.service.metrics import CACHE_S, TEXT, Metrics
 from tuner.service.operations import Operations
+from tuner.service.summaries import Summaries
 from tuner.wire import Poll, TokenDraft
 
 ADMIN = "admin's"
@@ -35,7 +38,9 @@ class Scraped:
     def __post_init__(self) -> None:
         self.world.loop.telemetry = self.counts
         self.verbs = Operations(self.world.loop)
-        self.metrics = Metrics(self.verbs, self.counts, "1.2.3", self.world.time.monotonic)
+        monotonic = self.world.time.monotonic
+        self.summaries = Summaries(self.verbs, monotonic)
+        self.metrics = Metrics(self.verbs, self.counts, self.summaries, "1.2.3", monotonic)
         app = create_app(self.verbs, ADMIN, frozenset({"testserver"}), "0", metrics=self.metrics)
         self.client = TestClient(app)
 
@@ -67,7 +72,8 @@ def held(scraped: Scraped) -> None:
     order = scraped.world.run(truth)
     scraped.world.ask_holding(order)
     scraped.world.loop.observe(report(order, scraped.world, 1))
-    scraped.metrics.tallies.renew()
+    assert scraped.value("studies_pending") == 1.0
+    assert scraped.summaries.renew() == 1
 
 
 def test_a_viewer_may_scrape_and_an_agent_or_a_stranger_may_not(scraped: Scraped) -> None:
@@ -149,7 +155,8 @@ def test_a_scrape_reads_no_trial_and_is_the_same_for_some_seconds(
     held(scraped)
     for name in ("list", "running", "reports", "states"):
         monkeypatch.setattr(MemoryTrials, name, lambda *_: pytest.fail("trials were read"))
-    scraped.told()
+    told = scraped.told()
+    assert any(name == "jouletune_trials" for name, _ in told)
     monkeypatch.setattr(MemoryDevices, "list", lambda *_: pytest.fail("it was read again"))
     scraped.metrics.text()
 
@@ -185,3 +192,21 @@ def test_no_name_that_a_device_gives_itself_breaks_the_format(scraped: Scraped) 
     told = scraped.told()
     assert ("jouletune_device_online", frozenset({("device", hostile.id)})) in told
     assert scraped.value("devices", health="safe") == 1.0
+
+
+def test_the_pages_of_browsers_leave_the_figures_to_prometheus(scraped: Scraped) -> None:
+    async def pages(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("a page")(scope, receive, send)
+
+    app = create_app(
+        scraped.verbs,
+        ADMIN,
+        frozenset({"testserver"}),
+        "0",
+        metrics=scraped.metrics,
+        pages=lambda _: pages,
+    )
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+    with TestClient(app) as client:
+        assert "jouletune_devices" in client.get("/metrics", headers=headers).text
+        assert client.get("/metricsandmore", headers=headers).text == "a page"

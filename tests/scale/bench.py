@@ -1,0 +1,134 @@
+"""How long the pages take in a fleet that has been tuned for long: python -m tests.scale.bench.
+
+A database is filled by `tests.scale.fill` (PostgreSQL: a server is started), a real tuner serves it,
+and every page is asked for in turn. The cost of a live page is what the tuner uses beside one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+
+from tests import postgres
+from tests.integration.stage import Stage, stage
+from tests.scale.fill import fill
+
+PAGES = ("/", "/?find=gpu1", "/studies", "/studies/00000001", "/studies/00000001/constraints", "/history",
+         "/history?page=7", "/history?verdict=infeasible&device=gpu1@host0", "/events", "/access", "/about",
+         "/studies/new", "/v1/fleet")  # fmt: skip
+HISTORY = "/history?device=gpu1@host0"
+TURNS = 20
+SETTLE_S = 1.0
+
+
+@contextmanager
+def databases(folder: Path) -> Iterator[dict[str, str]]:
+    """Give an empty database of each kind."""
+    folder.chmod(0o755)
+    with postgres.server(folder / "server") as server:
+        yield {
+            "SQLite": f"sqlite:///{folder / 'fleet.sqlite'}",
+            "PostgreSQL": postgres.new_database(server, "fleet"),
+        }
+
+
+def signed_in(played: Stage) -> httpx.Client:
+    client = httpx.Client(
+        base_url=f"http://127.0.0.1:{played.tuner_port}",
+        headers={"Accept": "text/html"},
+        follow_redirects=True,
+        timeout=60.0,
+    )
+    client.post("/login", data={"token": played.token_file.read_text().strip()})
+    return client
+
+
+def asked(client: httpx.Client, path: str) -> float:
+    began = time.perf_counter()
+    client.get(path).raise_for_status()
+    return time.perf_counter() - began
+
+
+def at_95(times: list[float]) -> float:
+    return sorted(times)[int(0.95 * (len(times) - 1))]
+
+
+def viewer_share(played: Stage, client: httpx.Client, seconds: float) -> float:
+    """Return the share of a core that a live page of all devices takes, by the script's own rule."""
+    tuner = psutil.Process(played.processes["tuner"].pid)
+
+    def used() -> float:
+        spent = tuner.cpu_times()
+        return float(spent.user + spent.system)
+
+    time.sleep(SETTLE_S)
+    before, until = used(), time.monotonic() + seconds
+    while time.monotonic() < until:
+        took = asked(client, "/")
+        time.sleep(max(2.0, 50.0 * took))
+    return (used() - before) / seconds
+
+
+def measured(kind: str, url: str, folder: Path) -> dict[str, object]:
+    with stage(folder) as played:
+        command = ["tuner", "serve", "--db", url, "--port", str(played.tuner_port)]
+        command += ["--token-file", str(played.token_file)]
+        played.spawn("tuner", [*played.tuner, *command])
+        while not played.ready():
+            time.sleep(0.1)
+        client = signed_in(played)
+        first = {path: asked(client, path) for path in (*PAGES, HISTORY)}
+        while client.get("/v1/fleet").json()["pending"]:
+            time.sleep(1.0)
+        times: dict[str, list[float]] = {path: [] for path in (*PAGES, HISTORY)}
+        for _ in range(TURNS):
+            for path, taken in times.items():
+                taken.append(asked(client, path))
+        return {
+            "database": kind,
+            "first_s": first,
+            "p95_s": {path: at_95(taken) for path, taken in times.items()},
+            "viewer_core": viewer_share(played, client, 30.0),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--devices", type=int, default=500)
+    parser.add_argument("--studies", type=int, default=200)
+    parser.add_argument("--trials", type=int, default=100_000)
+    given = parser.parse_args()
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
+    )
+    found = []
+    with tempfile.TemporaryDirectory() as text, databases(Path(text)) as urls:
+        for kind, url in urls.items():
+            fill(url, given.devices, given.studies, given.trials)
+            folder = Path(text) / kind
+            folder.mkdir()
+            found.append(
+                {
+                    **vars(given),
+                    "output": "",
+                    "commit": commit.stdout.strip(),
+                    **measured(kind, url, folder),
+                }
+            )
+            print(json.dumps(found[-1]), file=sys.stderr)
+    given.output.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+"""The pages over HTTP: who sees what, what forms do, and that no name is markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.testclient import TestClient
+
+from tests.builders import applied, device
+from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
+from tuner.core import AccessRole, Phase, Study, Verdict
+from tuner.service.api import create_app
+from tuner.service.fleet import EnergyPrice, FleetOverview
+from tuner.service.operations import Operations
+from tuner.service.summaries import Summaries
+from tuner.web.app import create_pages
+from tuner.wire import Poll, TokenDraft
+
+TOKEN = "the admin's own token"
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"
+BROWSER = {"Accept": "text/html"}
+OPEN = {"/login", "/assets/{name}"}
+FOR_ADMIN = {"/access", "/access/revoke"}
+
+
+class Site:
+    """A tuner with its pages, and browsers that visit it."""
+
+    def __init__(self, verbs: Operations) -> None:
+        self.verbs = verbs
+        self.fleet = FleetOverview(verbs, Summaries(verbs), EnergyPrice(0.25, "EUR", 400.0))
+        self.app = create_app(
+            verbs,
+            TOKEN,
+            frozenset({"testserver"}),
+            "0",
+            fleet=self.fleet,
+            pages=lambda sessions: self.keep(create_pages(self.fleet, sessions, "0", secure=False)),
+        )
+
+    def keep(self, pages: object) -> FastAPI:
+        assert isinstance(pages, FastAPI)
+        self.pages = pages
+        return pages
+
+    def browser(self) -> TestClient:
+        return TestClient(self.app, headers=BROWSER)
+
+    def signed_in(self, role: str = "admin", name: str = "") -> TestClient:
+        browser = self.browser()
+        token = TOKEN
+        if role != "admin" or name:
+            draft = TokenDraft.model_validate({"name": name or role, "role": role})
+            token = self.verbs.access.create(draft).token
+        answer = browser.post("/login", data={"token": token, "next": "/"})
+        assert answer.status_code == 200
+        return browser
+
+    def routes(self) -> Iterator[tuple[str, str]]:
+        with self.browser():
+            pass
+        for route in self.pages.routes:
+            if isinstance(route, APIRoute):
+                yield from ((method, route.path) for method in sorted(route.methods or ()))
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site(operations())
+
+
+def form_key(page: httpx2.Response) -> str:
+    found = re.search(r'name="form_key" value="([0-9a-f]+)"', page.text)
+    assert found is not None, page.text
+    return found[1]
+
+
+def send(browser: TestClient, path: str, seen_at: str = "/", **fields: str) -> httpx2.Response:
+    """Send a form as the page that is seen would."""
+    key = form_key(browser.get(seen_at))
+    return browser.post(path, data={"form_key": key, **fields})
+
+
+def text_of(answer: httpx2.Response) -> str:
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", answer.text)))
+
+
+def stored(site: Site, study: str) -> Study:
+    return site.verbs.loop.store.studies.get(study)
+
+
+def test_only_the_page_to_sign_in_at_and_its_assets_are_open(site: Site) -> None:
+    browser = site.browser()
+    for method, path in site.routes():
+        asked = path.format(study="s", number=1, name="app.css")
+        answer = browser.request(method, asked, follow_redirects=False)
+        if path in OPEN:
+            assert answer.status_code in (200, 401), (method, path)
+        else:
+            assert answer.status_code == 303, (method, path)
+            assert answer.headers["location"].startswith("/login?next=")
+
+
+def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
+    study = created(site.verbs)
+    tune(site.verbs, slope)
+    refused = {}
+    for role in ("viewer", "operator", "admin"):
+        browser = site.signed_in(role)
+        refused[role] = {
+            (method, path)
+            for method, path in site.routes()
+            if path not in (*OPEN, "/logout")
+            if browser.request(
+                method, path.format(study=study, number=1, name="app.css"), follow_redirects=False
+            ).status_code
+            == 403
+        }
+    changes = {(m, p) for m, p in site.routes() if m == "POST" and p not in ("/login", "/logout")}
+    for_admin = {(m, p) for m, p in site.routes() if p in FOR_ADMIN}
+    assert refused["viewer"] == changes | for_admin
+    # Without its page's key no form does anything, whoever sends it: the admin's are refused, too.
+    assert refused["operator"] == changes | for_admin
+    assert refused["admin"] == changes
+
+
+def test_the_way_in_leads_back_to_where_one_wanted_to_go_and_nowhere_else(site: Site) -> None:
+    browser = site.browser()
+    asked = browser.get("/history", follow_redirects=False)
+    assert asked.headers["location"] == "/login?next=%2Fhistory"
+    for wanted, got in (
+        ("/history", "/history"),
+        ("//evil.example", "/"),
+        ("/\\evil", "/"),
+        ("", "/"),
+    ):
+        answer = browser.post(
+            "/login", data={"token": TOKEN, "next": wanted}, follow_redirects=False
+        )
+        assert answer.headers["location"] == got
+
+
+def test_a_session_is_a_cookie_that_scripts_cannot_read_and_has_no_token_in_it(site: Site) -> None:
+    answer = site.browser().post("/login", data={"token": TOKEN}, follow_redirects=False)
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "samesite=lax" in cookie.lower()
+    assert TOKEN not in cookie
+
+
+def test_a_wrong_token_and_a_machines_open_nothing_and_many_are_slowed_down(site: Site) -> None:
+    browser = site.browser()
+    assert browser.post("/login", data={"token": "wrong"}).status_code == 401
+    enrol = site.verbs.access.create(TokenDraft(role=AccessRole.ENROL)).token
+    assert browser.post("/login", data={"token": enrol}).status_code == 401
+    codes = {browser.post("/login", data={"token": "guess"}).status_code for _ in range(40)}
+    assert codes == {401, 429}
+    assert browser.post("/login", data={"token": TOKEN}).status_code == 200
+
+
+def test_revoking_a_token_ends_its_sessions(site: Site) -> None:
+    browser = site.signed_in("operator", "ann")
+    assert "ann, operator" in text_of(browser.get("/"))
+    site.verbs.access.revoke("ann")
+    assert browser.get("/", follow_redirects=False).status_code == 303
+
+
+def test_a_session_outlives_the_tuner_and_a_forged_one_is_none(site: Site) -> None:
+    browser = site.signed_in("viewer")
+    again = Site(site.verbs)
+    good = browser.cookies["jouletune_session"]
+    other = "0" if good[-1] != "0" else "1"
+    forged = (good.replace("viewer", "admin", 1), f"{good[:-1]}{other}", ":99999999999:", "x", "")
+    for cookie in (good, *forged):
+        headers = {"Cookie": f"jouletune_session={cookie}"}
+        answer = again.browser().get("/", headers=headers, follow_redirects=False)
+        assert answer.status_code == (200 if cookie == good else 303), cookie
+
+
+def test_another_sites_form_and_one_of_another_session_do_nothing(site: Site) -> None:
+    study = created(site.verbs)
+    ann, bob = site.signed_in("operator", "ann"), site.signed_in("operator", "bob")
+    foreign = form_key(bob.get("/"))
+    for key in ("", foreign):
+        answer = ann.post(f"/studies/{study}/pause", data={"form_key": key})
+        assert answer.status_code == 403
+    own = {"form_key": form_key(ann.get("/"))}
+    evil = ann.post(f"/studies/{study}/pause", data=own, headers={"Origin": "https://evil.example"})
+    assert evil.status_code == 403
+    assert stored(site, study).phase is Phase.BASELINE
+
+
+def test_a_session_looks_over_the_api_and_changes_nothing_there(site: Site) -> None:
+    study = created(site.verbs)
+    browser = site.signed_in("operator")
+    assert browser.get("/v1/fleet").json()["rows"][0]["device"] == "sim"
+    assert browser.post(f"/v1/studies/{study}/pause", json={}).status_code == 403
+
+
+def test_every_page_shows_a_study_in_each_of_its_phases(site: Site) -> None:
+    browser = site.signed_in()
+    assert "Every device is free" not in text_of(browser.get("/"))
+    study = created(site.verbs)
+    pages = ("/", "/studies", f"/studies/{study}", f"/studies/{study}/constraints", "/history",
+             "/events", "/access", "/about", "/studies/new", "/compare")  # fmt: skip
+    for reached in ("baseline", "holding", "paused"):
+        if reached == "holding":
+            tune(site.verbs, slope)
+        if reached == "paused":
+            send(browser, f"/studies/{study}/pause", f"/studies/{study}")
+        assert str(stored(site, study).phase) == reached
+        site.fleet.summaries.renew()
+        for page in pages:
+            answer = browser.get(page)
+            assert answer.status_code == 200, (page, answer.text)
+            assert "{{" not in answer.text and "None" not in text_of(answer), page
+        assert reached in text_of(browser.get(f"/studies/{study}"))
+
+
+def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(site: Site) -> None:
+    study = created(site.verbs)
+    tune(site.verbs, slope)
+    order = site.verbs.loop.order("sim", Poll(agent="host/1", applied=applied()))
+    assert order.kind == "hold"
+    browser = site.signed_in("viewer")
+    assert browser.get("/v1/fleet").json()["pending"] == 1
+    assert site.fleet.summaries.renew() == 1
+    told = browser.get("/v1/fleet").json()
+    (row,) = told["rows"]
+    assert (row["study"], row["phase"], told["pending"]) == (study, "holding", 0)
+    assert row["saving"]["mean"] == pytest.approx(0.4)
+    assert "40.0" in text_of(browser.get("/"))
+    assert "No device fits" in text_of(browser.get("/?find=elsewhere"))
+
+
+def test_constraints_are_changed_after_a_look_at_what_that_does(site: Site) -> None:
+    study = created(site.verbs)
+    tune(site.verbs, slope)
+    browser = site.signed_in("operator", "ann")
+    at = f"/studies/{study}/constraints"
+    tight = {"constraints": "latency_p99_ms <= 106", "why": "new SLO"}
+    seen = send(browser, at, at, do="preview", **tight)
+    assert "become infeasible" in text_of(seen) and "more trials expected" in text_of(seen)
+    assert stored(site, study).phase is Phase.HOLDING
+    send(browser, at, at, do="set", **tight)
+    assert stored(site, study).phase is Phase.TUNING
+    last = site.verbs.revisions(study)[-1]
+    assert (last.who, last.why) == ("ann", "new SLO")
+    wrong = send(browser, at, at, do="set", constraints="latency_p99_ms ~ 3", why="")
+    assert wrong.status_code == 422
+    assert "latency_p99_ms ~ 3" in text_of(wrong)
+    assert len(site.verbs.revisions(study)) == last.revision
+
+
+def test_a_preview_says_what_setting_it_does(site: Site) -> None:
+    study = created(site.verbs)
+    tune(site.verbs, slope)
+    browser = site.signed_in("operator")
+    body = {"protocol": 1, "constraints": ["latency_p99_ms <= 106"]}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    path = f"/v1/studies/{study}/constraints"
+    told = site.browser().post(f"{path}/preview", json=body, headers=headers).json()
+    assert stored(site, study).phase is Phase.HOLDING
+    site.browser().put(path, json=body, headers=headers)
+    after = [t.verdict for t in site.verbs.trials(study)]
+    assert told["after"] == {str(v): after.count(v) for v in Verdict}
+    assert told["phase"] == str(stored(site, study).phase)
+    assert browser.get(f"/studies/{study}").status_code == 200
+
+
+def test_an_operator_approves_what_is_proposed_on_its_page(site: Site) -> None:
+    study = proposed(site.verbs)
+    browser = site.signed_in("operator", "ann")
+    page = f"/studies/{study}"
+    revision = str(stored(site, study).revision)
+    assert "Approve" not in text_of(site.signed_in("viewer").get(page))
+    late = send(browser, f"{page}/approve", page, revision="1", why="")
+    assert late.status_code == 409
+    send(browser, f"{page}/approve", page, revision=revision, why="go")
+    assert stored(site, study).phase is Phase.HOLDING
+
+
+def test_a_study_is_made_by_a_form_and_what_is_wrong_with_it_said(site: Site) -> None:
+    browser = site.signed_in("operator", "ann")
+    form = {"device": "sim", "objective": "energy_j", "constraints": "latency_p99_ms <= 1.2x baseline",
+            "policy": "scripted", "safety": "strict", "trials": "7", "window_s": "5"}  # fmt: skip
+    wrong = send(browser, "/studies/new", "/studies/new", **{**form, "trials": "many"})
+    assert wrong.status_code == 422 and "trials: 'many' is no number" in text_of(wrong)
+    made = send(browser, "/studies/new", "/studies/new", **form)
+    (study,) = site.verbs.loop.store.studies.list()
+    assert made.url.path == f"/studies/{study.id}"
+    assert (study.terms.trials, study.terms.window_s, study.terms.safety) == (7, 5.0, "strict")
+    assert "by ann" in site.verbs.events(study=study.id)[0].text
+
+
+def test_everything_is_stopped_and_goes_on(site: Site) -> None:
+    browser = site.signed_in("operator", "ann")
+    send(browser, "/stop", why="smoke")
+    assert site.verbs.stop_state().why == "smoke"
+    assert "ALL DEVICES ARE STOPPED" in text_of(browser.get("/"))
+    send(browser, "/lift", why="aired")
+    assert not site.verbs.stop_state().in_force
+
+
+def test_an_admin_makes_a_token_that_is_shown_once_and_revokes_it(site: Site) -> None:
+    browser = site.signed_in()
+    made = send(browser, "/access", "/access", name="vera", role="viewer", days="3")
+    token = re.search(r"<code>(vera\.[^<]+)</code>", made.text)
+    assert token is not None
+    assert token[1] not in browser.get("/access").text
+    assert site.verbs.access.caller(token[1]).role is AccessRole.VIEWER
+    send(browser, "/access/revoke", "/access", name="vera")
+    assert "revoked" in text_of(browser.get("/access"))
+
+
+def test_the_history_is_filtered_compared_and_taken_along(site: Site) -> None:
+    study = created(site.verbs)
+    tune(site.verbs, slope)
+    browser = site.signed_in("viewer")
+    assert f"{study}" in text_of(browser.get("/history?verdict=feasible"))
+    assert "nothing fits" in text_of(browser.get("/history?device=other"))
+    assert browser.get("/history?verdict=nice").status_code == 422
+    assert browser.get("/history?since=yesterday").status_code == 422
+    both = text_of(browser.get(f"/compare?trial={study}:1&trial={study}:3"))
+    assert "gpu.clock_mhz 1000 800" in both
+    count = len(site.verbs.trials(study))
+    rows = browser.get(f"/history/export?format=csv&study={study}").text.splitlines()
+    assert len(rows) == count + 1
+    assert len(browser.get("/history/export?format=json").json()) == count
+    assert browser.get("/history/export?format=parquet").content[:4] == b"PAR1"
+    assert browser.get("/history/export?format=docx").status_code == 422
+
+
+def test_no_name_is_markup_on_any_page() -> None:
+    site = Site(operations(about=device(HOSTILE, board=HOSTILE, workload=HOSTILE, shared=HOSTILE)))
+    browser = site.signed_in()
+    form = {"device": HOSTILE, "objective": "energy_j", "constraints": "", "policy": "scripted",
+            "energy_share": "1"}  # fmt: skip
+    send(browser, "/studies/new", "/studies/new", **form)
+    (study,) = site.verbs.loop.store.studies.list()
+    send(browser, f"/studies/{study.id}/pause", f"/studies/{study.id}", why=HOSTILE)
+    send(browser, f"/studies/{study.id}/constraints", f"/studies/{study.id}/constraints",
+         do="preview", constraints=HOSTILE, why=HOSTILE)  # fmt: skip
+    own = (f"/studies/{study.id}", f"/studies/{study.id}/constraints")
+    asking = (f"/history?device={HOSTILE}", f"/?find={HOSTILE}")
+    pages = ("/", "/studies", "/studies/new", "/history", "/events", "/access", *own, *asking)
+    for page in pages:
+        answer = browser.get(page)
+        assert "<script>alert" not in answer.text, page
+        assert "49" not in re.findall(r"\{?49\}?", text_of(browser.get("/")))
+        policy = answer.headers["content-security-policy"]
+        assert "script-src 'self';" in policy and "unsafe" not in policy
+
+
+def test_a_page_that_is_not_there_says_so_and_the_api_still_speaks_json(site: Site) -> None:
+    browser = site.signed_in()
+    missing = browser.get("/nowhere")
+    assert missing.status_code == 404 and "there is no page /nowhere" in text_of(missing)
+    assert browser.get("/studies/none").status_code == 404
+    api = browser.get("/v1/nowhere")
+    assert api.status_code == 404 and api.json()["code"] == "http"
+
+
+def test_assets_come_from_here_and_are_kept_for_good_by_their_content(site: Site) -> None:
+    page = site.browser().get("/login").text
+    for link in re.findall(r'(?:href|src)="([^"]+)"', page):
+        assert link.startswith(("/", "#")), link
+    style = re.search(r'href="(/assets/app\.css\?[0-9a-f]+)"', page)
+    assert style is not None
+    browser = site.browser()
+    assert "immutable" in browser.get(style[1]).headers["cache-control"]
+    assert len(browser.get("/assets/plotly.min.js").content) > 1_000_000
+    for name in ("nothing.js", "../app.py", "%2e%2e%2fapp.py"):
+        answer = browser.get(f"/assets/{name}", follow_redirects=False)
+        assert answer.status_code in (303, 404), name

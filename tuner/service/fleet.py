@@ -1,0 +1,113 @@
+"""The whole fleet at a glance: how every device stands, and what was saved so far."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.core import ENERGY, Level, Phase, Study, called
+from tuner.service.operations import Operations
+from tuner.service.summaries import StudySummary, Summaries
+from tuner.wire import DeviceView, FleetRow, FleetView, Health, Savings
+
+JOULES_PER_KWH = 3.6e6
+SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyPrice:
+    """The operator's own constants: what a kilowatt-hour costs and emits; None where not given."""
+
+    per_kwh: float | None = None
+    currency: str = ""
+    co2e_g_per_kwh: float | None = None
+
+
+@dataclass(frozen=True)
+class FleetOverview:
+    """What is asked of all devices at once."""
+
+    operations: Operations
+    summaries: Summaries
+    price: EnergyPrice = EnergyPrice()
+
+    def view(self) -> FleetView:
+        """Return how every device stands. Sums are of the studies that are known by now."""
+        studies = {study.id: study for study in self.operations.loop.store.studies.list()}
+        known = {study.id: self.summaries.of(study) for study in studies.values()}
+        stopped = self.operations.loop.store.stops.current() is not None
+        rows = tuple(
+            self._row(view, studies.get(view.study), known.get(view.study), stopped)
+            for view in self.operations.devices()
+        )
+        return FleetView(
+            rows=rows,
+            health=dict(Counter(str(row.health) for row in rows)),
+            stopped=stopped,
+            studies=len(studies),
+            pending=sum(summary is None for summary in known.values()),
+            saved=self.savings([s for s in known.values() if s is not None]),
+        )
+
+    def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
+        """Return what holding saved in all, None where no study tells."""
+        told = [s for s in summaries if s.saved_j is not None]
+        if not told:
+            return None
+        joules = math.fsum(s.saved_j or 0.0 for s in told)
+        kwh, price = joules / JOULES_PER_KWH, self.price
+        return Savings(
+            joules=joules,
+            stderr_j=math.hypot(*(s.saved_stderr_j or 0.0 for s in told)),
+            kwh=kwh,
+            cost=None if price.per_kwh is None else kwh * price.per_kwh,
+            currency=price.currency,
+            co2e_g=None if price.co2e_g_per_kwh is None else kwh * price.co2e_g_per_kwh,
+        )
+
+    def _row(
+        self, view: DeviceView, study: Study | None, known: StudySummary | None, stopped: bool
+    ) -> FleetRow:
+        device = view.device
+        energy = device.metric(called(ENERGY, device.quantities))
+        return FleetRow(
+            device=device.id,
+            board=device.board,
+            workload=device.workload,
+            health=health_of(view, study, known, stopped),
+            unable=view.unable,
+            shared=device.shared,
+            study=view.study,
+            phase=study.phase if study else None,
+            setting=view.applied.setting if view.applied else None,
+            default=device.space.default,
+            level=view.applied.level if view.applied else None,
+            last_seen=view.last_seen,
+            energy_origin=str(energy.origin) if energy else "",
+            saving=known.saving if known else None,
+            saved_j=known.saved_j if known else None,
+            saved_stderr_j=known.saved_stderr_j if known else None,
+        )
+
+
+def health_of(
+    view: DeviceView, study: Study | None, known: StudySummary | None, stopped: bool
+) -> Health:
+    """Return in one word how a device stands: what is wrong comes first."""
+    if not view.online:
+        return Health.OFFLINE
+    if stopped:
+        return Health.STOPPED
+    if study is not None and known is not None and known.unmet:
+        return Health.LIMIT_NOT_MET
+    if study is not None and (study.phase is Phase.PAUSED or view.unable):
+        return Health.PAUSED
+    if study is not None and study.phase is Phase.PROPOSED:
+        return Health.PROPOSED
+    level = view.applied.level if view.applied else Level.ORIGINAL
+    if level is Level.HOLD:
+        return Health.HOLDING
+    trying = study is not None and study.phase in SEARCHING
+    return Health.TRYING if level is Level.TRIAL or trying else Health.SAFE

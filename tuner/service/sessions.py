@@ -1,0 +1,87 @@
+"""Signed-in browsers: a cookie that says whose token was shown, signed, and without the token."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from tuner.core import Caller, Now, RateLimited, Unauthorised
+from tuner.service.access import ADMIN, Access
+from tuner.service.rate_limit import RateLimit
+
+COOKIE = "jouletune_session"
+LASTS = timedelta(hours=12)
+FAILURES_PER_S, FAILURES_AT_ONCE = 0.5, 20.0
+"""Per address that brings wrong tokens. Whoever is at work already is let in even then."""
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Sessions of one tuner, or of several with the same token file; nothing is stored.
+
+    The signature is made with the tuner's own token and what is stored of the caller's: revoking that
+    token ends its sessions, and no restart does. `failed` bounds who guesses.
+    """
+
+    access: Access
+    token: str
+    now: Now
+    failed: RateLimit = field(
+        default_factory=lambda: RateLimit(FAILURES_PER_S, FAILURES_AT_ONCE, time.monotonic)
+    )
+
+    def open(self, token: str, address: str) -> str:
+        """Return the cookie of whoever has this token.
+
+        Raises:
+            Unauthorised: nobody has, or no longer; or it is a machine's.
+            RateLimited: too many wrong ones came from this address.
+        """
+        if hmac.compare_digest(token.encode(), self.token.encode()):
+            return self._signed("", "")
+        if again_s := self.failed.wait_s(address):
+            hint = f"try again in {again_s:.0f} s"
+            raise RateLimited("too many wrong tokens came from here", hint=hint, again_s=again_s)
+        try:
+            caller = self.access.caller(token)
+            if caller.machine:
+                raise Unauthorised(
+                    f"the token {caller.name} is an {caller.role}'s",
+                    hint="sign in with a person's: jouletune token create NAME --role viewer",
+                )
+        except Unauthorised:
+            self.failed.take(address)
+            raise
+        return self._signed(caller.name, self.access.stored(caller.name))
+
+    def caller(self, cookie: str) -> Caller:
+        """Return who is signed in.
+
+        Raises:
+            Unauthorised: nobody is, or no longer.
+        """
+        name, _, rest = cookie.partition(":")
+        until, _, _ = rest.partition(":")
+        stored = self.access.stored(name) if name else ""
+        good = until.isdecimal() and hmac.compare_digest(
+            cookie.encode(), self._of(name, int(until), stored).encode()
+        )
+        if not good or int(until) <= self.now().timestamp():
+            raise Unauthorised("nobody is signed in here", hint="sign in again")
+        return self.access.person(name) if name else ADMIN
+
+    def form_key(self, cookie: str) -> str:
+        """Return what the forms of a session have to bring along, which no other site can know."""
+        return self._mac(f"form:{cookie}")
+
+    def _signed(self, name: str, stored: str) -> str:
+        return self._of(name, int((self.now() + LASTS).timestamp()), stored)
+
+    def _of(self, name: str, until: int, stored: str) -> str:
+        return f"{name}:{until}:{self._mac(f'session:{name}:{until}:{stored}')}"
+
+    def _mac(self, text: str) -> str:
+        return hmac.new(self.token.encode(), text.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,1 @@
+"""What browsers are shown: pages made on the server, live by the stream of events."""

@@ -1,0 +1,81 @@
+"""Who may do what, what was done, and what runs here."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import version as installed
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from tuner.core import AccessRole, InvalidInput
+from tuner.service.fleet import FleetOverview
+from tuner.service.sessions import Sessions
+from tuner.web.render import Pages
+from tuner.web.requests import read_form, require_role
+from tuner.wire import PROTOCOL, TOKEN_DAYS, TokenDraft
+
+SHOWN = ("botorch", "torch", "sqlalchemy", "fastapi", "uvicorn", "plotly")
+ROLES = (AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.ADMIN, AccessRole.ENROL)
+
+
+def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version: str) -> APIRouter:
+    """Return the routes of tokens, audit and versions."""
+    router = APIRouter()
+    access = sessions.access
+
+    def shown(request: Request, made: object = None) -> Response:
+        return pages.page(
+            request, "access", tokens=access.tokens(), audit=access.audit(200)[::-1], made=made,
+            roles=ROLES, days=TOKEN_DAYS,
+        )  # fmt: skip
+
+    @router.get("/access")
+    def show(request: Request) -> Response:
+        """Show tokens and the audit log."""
+        require_role(request, AccessRole.ADMIN)
+        return shown(request)
+
+    @router.post("/access")
+    async def create(request: Request) -> Response:
+        """Make a token, and show it this once."""
+        form = await read_form(request, sessions, AccessRole.ADMIN)
+        days = form.text("days") or str(TOKEN_DAYS)
+        if form.text("role") not in ROLES or not days.isdecimal() or int(days) > 3650:
+            raise InvalidInput("a token needs a role, and lasts 0 (for good) to 3650 days")
+        draft = TokenDraft.model_validate(
+            {"name": form.text("name"), "role": form.text("role"), "days": int(days)}
+        )
+        made = await run_in_threadpool(access.create, draft)
+        return await run_in_threadpool(shown, request, made)
+
+    @router.post("/access/revoke")
+    async def revoke(request: Request) -> Response:
+        """Revoke a token."""
+        form = await read_form(request, sessions, AccessRole.ADMIN)
+        await run_in_threadpool(access.revoke, form.text("name"))
+        return RedirectResponse("/access", status_code=303)
+
+    @router.get("/about")
+    def about(request: Request) -> Response:
+        """Show what runs here, and whether it is well."""
+        return pages.page(request, "about", facts=facts(fleet, version))
+
+    return router
+
+
+def facts(fleet: FleetOverview, version: str) -> dict[str, str]:
+    """Return what runs here, and whether it is well, by name."""
+    store = fleet.operations.loop.store
+    store.ping()
+    online = [view.online for view in fleet.operations.devices()]
+    return {
+        "jouletune": version,
+        "wire protocol": str(PROTOCOL),
+        "Python": f"{platform.python_version()} on {sys.platform}",
+        **{name: installed(name) for name in SHOWN},
+        "database": "answers",
+        "agents' devices": f"{sum(online)} of {len(online)} online",
+    }

@@ -1,0 +1,51 @@
+"""The pages of the tuner, as an application beside the API."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from tuner.core import NotFound, TuningError
+from tuner.service.fleet import FleetOverview
+from tuner.service.gate import status_of
+from tuner.service.sessions import Sessions
+from tuner.web.admin_pages import admin_pages
+from tuner.web.assets import assets
+from tuner.web.fleet_pages import fleet_pages
+from tuner.web.history_pages import history_pages
+from tuner.web.looks import Looks
+from tuner.web.render import Pages
+from tuner.web.session_pages import session_pages
+from tuner.web.study_actions import study_actions
+from tuner.web.study_pages import study_pages
+
+
+def create_pages(
+    fleet: FleetOverview, sessions: Sessions, version: str, *, secure: bool
+) -> ASGIApp:
+    """Return the pages. `secure` says that browsers reach them by TLS only."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    pages, looks = Pages(sessions, version), Looks(fleet.operations)
+    for router in (
+        session_pages(pages, sessions, secure=secure),
+        fleet_pages(pages, fleet, sessions),
+        study_pages(pages, fleet.operations, looks),
+        study_actions(pages, fleet.operations, sessions),
+        history_pages(pages, fleet.operations),
+        admin_pages(pages, fleet, sessions, version),
+        assets(),
+    ):
+        app.include_router(router)
+
+    @app.exception_handler(TuningError)
+    def family(request: Request, error: TuningError) -> Response:
+        return pages.page(request, "error", status_of(error), error=error)
+
+    @app.exception_handler(HTTPException)
+    def unroutable(request: Request, error: HTTPException) -> Response:
+        missing = NotFound(f"there is no page {request.scope['path']}", hint="begin at the fleet")
+        said = missing if error.status_code == 404 else TuningError(str(error.detail))
+        return pages.page(request, "error", error.status_code, error=said)
+
+    return app

@@ -1,0 +1,51 @@
+"""Style, script, and the charts' library from its own package: nothing comes from elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from fastapi.responses import FileResponse, Response
+
+from tuner.core import NotFound
+
+OURS = Path(__file__).parent / "static"
+PLOTLY = "plotly.min.js"
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+def file_of(name: str) -> Path:
+    """Return where an asset is. Raises NotFound."""
+    known = {path.name: path for path in OURS.iterdir() if path.suffix in TYPES}
+    if name == PLOTLY:
+        # Not imported: that takes a second, and all we want of it is one file.
+        spec = find_spec("plotly")
+        folders = spec.submodule_search_locations if spec is not None else None
+        known[PLOTLY] = Path(next(iter(folders or ["."]))) / "package_data" / PLOTLY
+    if name not in known or not known[name].is_file():
+        raise NotFound(f"there is no asset {name}")
+    return known[name]
+
+
+@cache
+def tag(name: str) -> str:
+    """Return a text that changes with an asset's content, so that browsers may keep it for good."""
+    return hashlib.sha256(file_of(name).read_bytes()).hexdigest()[:12]
+
+
+def assets() -> APIRouter:
+    """Return the routes of what pages are made of."""
+    router = APIRouter()
+
+    @router.get("/assets/{name}")
+    def asset(name: str, request: Request) -> Response:
+        """Give one file."""
+        file = file_of(name)
+        kept = "public, max-age=31536000, immutable" if request.query_params else "no-cache"
+        headers = {"Cache-Control": kept, "X-Content-Type-Options": "nosniff"}
+        return FileResponse(file, media_type=TYPES[file.suffix], headers=headers)
+
+    return router

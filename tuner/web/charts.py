@@ -1,0 +1,181 @@
+"""The pictures of a study, as figures for plotly.js: what was tried, and how the best came about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tuner.core import Estimate, Phase, Verdict, quantity_of
+from tuner.presentation.figures import change, shown
+from tuner.presentation.texts import asked_metrics
+from tuner.service.operations import StudyLook
+from tuner.wire import SettingView, StudyView, TrialView
+
+Figure = dict[str, Any]
+
+SYMBOLS = {
+    "feasible": "circle",
+    "infeasible": "x",
+    "unsure": "diamond-open",
+    "censored": "triangle-right",
+}
+BESIDE = ("latency_p99_ms", "latency_ms", "throughput_per_s", "power_w")
+"""What the objective is drawn against where no constraint says what: the first that was measured."""
+BOUND = 1.96
+"""Bars are 95 % intervals."""
+
+
+def against_limit(look: StudyLook, front: Sequence[SettingView]) -> Figure | None:
+    """Return the objective of every window against the constrained metric, with its limit.
+
+    None where no window shows both.
+    """
+    view = look.report.study
+    objective, *limited = asked_metrics(view)
+    others = [m for m in (*limited, *BESIDE) if m != objective]
+    beside = next((m for m in others if any(m in t.metrics for t in look.trials)), None)
+    tried = [t for t in look.trials if {objective, beside} <= t.metrics.keys()]
+    if beside is None or not tried:
+        return None
+    groups: dict[str, list[TrialView]] = {}
+    for trial in tried:
+        groups.setdefault(_group(trial), []).append(trial)
+    data = [
+        _points(name, groups[name], view, beside, objective) for name in SYMBOLS if name in groups
+    ]
+    data += _front(front, beside, objective)
+    for name, marked in (("baseline", look.report.baseline), ("best", look.report.best)):
+        if marked is not None and {objective, beside} <= marked.metrics.keys():
+            data.append(_mark(name, marked, beside, objective))
+    limits = [limit.value for limit in view.limits if limit.metric == beside]
+    return {
+        "data": data,
+        "layout": {
+            "xaxis": {"title": {"text": _axis(beside, view)}},
+            "yaxis": {"title": {"text": _axis(objective, view)}},
+            "shapes": [
+                {
+                    "type": "line",
+                    "yref": "paper",
+                    "x0": x,
+                    "x1": x,
+                    "y0": 0,
+                    "y1": 1,
+                    "name": "limit",
+                }
+                for x in limits
+            ],
+        },
+    }
+
+
+def course(look: StudyLook) -> Figure | None:
+    """Return the objective by trial, and the best feasible so far; None before anything was measured."""
+    view = look.report.study
+    objective = asked_metrics(view)[0]
+    tried = [t for t in look.trials if objective in t.metrics]
+    if not tried:
+        return None
+    sign = -1.0 if view.objective.startswith("maximize") else 1.0
+    best, steps = math.inf, []
+    for trial in tried:
+        if trial.verdict in (None, Verdict.FEASIBLE) and not trial.censored:
+            best = min(best, sign * trial.metrics[objective].mean)
+        steps.append(sign * best if math.isfinite(best) else None)
+    numbers = [t.number for t in tried]
+    return {
+        "data": [
+            {
+                "name": "trials", "mode": "markers", "x": numbers,
+                "y": [t.metrics[objective].mean for t in tried],
+                "error_y": _bars([t.metrics[objective] for t in tried]),
+                "text": [_told(t, view) for t in tried],
+                "hoverinfo": "text",
+                "marker": {"symbol": [SYMBOLS[_group(t)] for t in tried], "opacity": 0.7},
+            },
+            {
+                "name": "best so far", "mode": "lines", "x": numbers, "y": steps,
+                "line": {"shape": "hv"},
+            },
+        ],
+        "layout": {
+            "xaxis": {"title": {"text": "trial"}},
+            "yaxis": {"title": {"text": _axis(objective, view)}},
+        },
+    }  # fmt: skip
+
+
+def _points(name: str, trials: Sequence[TrialView], view: StudyView, x: str, y: str) -> Figure:
+    return {
+        "name": name,
+        "mode": "markers",
+        "x": [t.metrics[x].mean for t in trials],
+        "y": [t.metrics[y].mean for t in trials],
+        "error_x": _bars([t.metrics[x] for t in trials]),
+        "error_y": _bars([t.metrics[y] for t in trials]),
+        "text": [_told(t, view) for t in trials],
+        "hoverinfo": "text",
+        "marker": {"symbol": SYMBOLS[name], "size": 8},
+    }
+
+
+def _front(front: Sequence[SettingView], x: str, y: str) -> list[Figure]:
+    known = [s for s in front if {x, y} <= s.metrics.keys()]
+    points = sorted((s.metrics[x].mean, s.metrics[y].mean) for s in known)
+    if len(points) < 2:
+        return []
+    return [
+        {
+            "name": "Pareto front", "mode": "lines", "hoverinfo": "skip",
+            "x": [a for a, _ in points], "y": [b for _, b in points],
+            "line": {"dash": "dot", "shape": "hv"},
+        }
+    ]  # fmt: skip
+
+
+def _mark(name: str, found: SettingView, x: str, y: str) -> Figure:
+    return {
+        "name": name,
+        "mode": "markers+text",
+        "x": [found.metrics[x].mean],
+        "y": [found.metrics[y].mean],
+        "text": [name],
+        "textposition": "top center",
+        "hoverinfo": "skip",
+        "marker": {"symbol": "star" if name == "best" else "square", "size": 14},
+    }
+
+
+def _bars(estimates: Sequence[Estimate]) -> Figure:
+    return {
+        "type": "data",
+        "array": [BOUND * e.stderr for e in estimates],
+        "thickness": 1,
+        "width": 0,
+    }
+
+
+def _group(trial: TrialView) -> str:
+    if trial.censored:
+        return "censored"
+    return str(trial.verdict) if trial.verdict is not None else "unsure"
+
+
+def _told(trial: TrialView, view: StudyView) -> str:
+    has, known = trial.metrics, view.quantities
+    lines = [f"trial {trial.number}", change(trial.setting, view.baseline.setting)]
+    lines += [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]
+    if trial.phase is not Phase.TUNING:
+        lines[0] += f" ({trial.phase})"
+    return "<br>".join(_plain(line) for line in lines)
+
+
+def _plain(text: str) -> str:
+    """Return text that plotly.js does not take for markup."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _axis(metric: str, view: StudyView) -> str:
+    unit = quantity_of(metric, view.quantities).unit
+    return _plain(f"{metric} ({unit})" if unit and unit not in metric else metric)

@@ -1,0 +1,59 @@
+"""All devices and studies at a glance, and the order to stop them all."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+
+from tuner.service.fleet import FleetOverview
+from tuner.service.sessions import Sessions
+from tuner.web.render import Pages
+from tuner.web.requests import read_form
+from tuner.wire import Change
+
+PAGE = 100
+
+
+def fleet_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions) -> APIRouter:
+    """Return the routes of the fleet."""
+    router = APIRouter()
+    operations = fleet.operations
+
+    @router.get("/")
+    def show(request: Request, health: str = "", find: str = "", page: int = 1) -> Response:
+        """Show every device."""
+        view = fleet.view()
+        rows = [
+            row
+            for row in view.rows
+            if health in ("", row.health) and find.lower() in f"{row.device} {row.board}".lower()
+        ]
+        last = max(1, -(-len(rows) // PAGE))
+        at = min(max(page, 1), last)
+        return pages.page(
+            request, "fleet", view=view, rows=rows[(at - 1) * PAGE : at * PAGE], found=len(rows),
+            health=health, find=find, at=at, last=last, stop=operations.stop_state(),
+        )  # fmt: skip
+
+    @router.get("/studies")
+    def studies(request: Request, phase: str = "") -> Response:
+        """List studies, latest first."""
+        found = [s for s in operations.loop.store.studies.list() if phase in ("", s.phase)]
+        rows = [(study, fleet.summaries.of(study)) for study in reversed(found)]
+        return pages.page(request, "studies", rows=rows, phase=phase)
+
+    @router.post("/stop")
+    async def stop(request: Request) -> Response:
+        """Stop everything."""
+        form = await read_form(request, sessions)
+        operations.stop_all(Change(who=form.caller.name, why=form.text("why")))
+        return RedirectResponse("/", status_code=303)
+
+    @router.post("/lift")
+    async def lift(request: Request) -> Response:
+        """Let the studies go on."""
+        form = await read_form(request, sessions)
+        operations.lift(Change(who=form.caller.name, why=form.text("why")))
+        return RedirectResponse("/", status_code=303)
+
+    return router

@@ -1,0 +1,165 @@
+"""Everything that was tried: filtered, sorted, compared, taken along as a file; and the log."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from db.exports import as_csv, as_json, as_parquet
+from db.history import HistoryQuestion, HistoryRow, recent
+from tuner.core import InvalidInput, TrialState, Verdict
+from tuner.service.operations import Operations
+from tuner.web.looks import Judges
+from tuner.web.render import Pages
+from tuner.wire import StudyView, TrialView
+
+PAGE = 50
+Word = TypeVar("Word", Verdict, TrialState)
+SORTS: dict[str, Callable[[HistoryRow], Any]] = {
+    "start": lambda row: -row.started_at.timestamp(),
+    "study": lambda row: (row.study, row.number),
+    "device": lambda row: row.devices,
+    "state": lambda row: str(row.state),
+    "verdict": lambda row: str(row.verdict or ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the filter of the history says, as it stands in the address."""
+
+    device: str = ""
+    workload: str = ""
+    study: str = ""
+    since: str = ""
+    until: str = ""
+    verdict: str = ""
+    state: str = ""
+
+    def question(self) -> HistoryQuestion:
+        """Return it as a question. Raises InvalidInput."""
+        return HistoryQuestion(
+            device=self.device or None,
+            workload=self.workload or None,
+            study=self.study or None,
+            since=_time("from", self.since),
+            until=_time("until", self.until),
+            verdict=_word(Verdict, "verdict", self.verdict),
+            state=_word(TrialState, "state", self.state),
+        )
+
+
+def history_pages(pages: Pages, operations: Operations) -> APIRouter:
+    """Return the routes of the history."""
+    router, judges = APIRouter(), Judges(operations)
+
+    @router.get("/history")
+    def show(
+        request: Request,
+        asked: Annotated[Asked, Depends()],
+        sort: str = "start",
+        page: int = 1,
+    ) -> Response:
+        """Show trials across studies, latest first; the rows of a page in another order, if asked."""
+        at = max(page, 1)
+        store = operations.loop.store
+        found = recent(store, asked.question(), PAGE + 1, (at - 1) * PAGE, judges.past)
+        rows = sorted(found[:PAGE], key=SORTS.get(sort, SORTS["start"]))
+        return pages.page(
+            request, "history", asked=asked, rows=rows, more=len(found) > PAGE, at=at, sort=sort,
+            metrics=sorted({m for row in rows for m in row.metrics}),
+            verdicts=list(Verdict), states=list(TrialState), sorts=list(SORTS),
+            query=_query(request, "page", "sort"),
+        )  # fmt: skip
+
+    @router.get("/history/export")
+    def export(asked: Annotated[Asked, Depends()], format: str = "csv") -> Response:
+        """Give all trials that are asked for as a file."""
+        rows = operations.history(asked.question())
+        if format not in EXPORTS:
+            raise InvalidInput(f"no history is written as {format!r}", hint="csv, json or parquet")
+        kind, written = EXPORTS[format]
+        name = f'attachment; filename="trials.{format}"'
+        return Response(written(rows), media_type=kind, headers={"Content-Disposition": name})
+
+    @router.get("/compare")
+    def compare(request: Request, trial: str = "") -> Response:
+        """Show trials side by side: `trial=STUDY:NUMBER,STUDY:NUMBER`, or one `trial` each."""
+        names = [n for text in request.query_params.getlist("trial") for n in text.split(",") if n]
+        found = [_trial(operations, name) for name in names[:4]]
+        return side_by_side(pages, request, found)
+
+    @router.get("/events")
+    def events(request: Request, study: str = "", device: str = "", last: int = 200) -> Response:
+        """Show the log, latest first."""
+        rows = operations.events(study or None, device or None, min(max(last, 1), 2_000))[::-1]
+        return pages.page(request, "events", rows=rows, study=study, device=device)
+
+    return router
+
+
+def side_by_side(
+    pages: Pages, request: Request, trials: Sequence[tuple[StudyView, TrialView]]
+) -> Response:
+    """Return a page with trials in columns: each knob's values, then what was measured."""
+    settings = [trial.setting for _, trial in trials]
+    knobs = {name: [s.get(name, "–") for s in settings] for s in settings for name in s}
+    metrics = dict.fromkeys(metric for _, trial in trials for metric in trial.metrics)
+    names = ", ".join(f"{view.id}:{trial.number}" for view, trial in trials)
+    return pages.page(
+        request, "compare", trials=trials, knobs=knobs, metrics=list(metrics), asked=names
+    )
+
+
+def _trial(operations: Operations, name: str) -> tuple[StudyView, TrialView]:
+    study, _, number = name.partition(":")
+    look = operations.look(study)
+    found = next((t for t in look.trials if str(t.number) == number), None)
+    if found is None:
+        raise InvalidInput(f"study {study} has no trial {number!r}", hint="write STUDY:NUMBER")
+    return look.report.study, found
+
+
+def _parquet(rows: Sequence[HistoryRow]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trials.parquet"
+        as_parquet(rows, file)
+        return file.read_bytes()
+
+
+EXPORTS: dict[str, tuple[str, Callable[[Sequence[HistoryRow]], str | bytes]]] = {
+    "csv": ("text/csv", as_csv),
+    "json": ("application/json", as_json),
+    "parquet": ("application/vnd.apache.parquet", _parquet),
+}
+
+
+def _query(request: Request, *without: str) -> str:
+    kept = [(k, v) for k, v in request.query_params.multi_items() if k not in without and v]
+    return urlencode(kept)
+
+
+def _time(name: str, text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise InvalidInput(f"{name}: {text!r} is no time", hint="2026-06-01T12:00") from None
+
+
+def _word(words: type[Word], name: str, text: str) -> Word | None:
+    if not text:
+        return None
+    try:
+        return words(text)
+    except ValueError:
+        raise InvalidInput(f"there is no {name} {text!r}", hint=", ".join(words)) from None

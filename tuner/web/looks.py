@@ -1,0 +1,74 @@
+"""What pages show of studies, kept while nothing has happened: many may watch one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from db.history import judging
+from tuner.core import Notice, Past, Study
+from tuner.service.operations import Operations, StudyLook
+
+KEPT = 64
+TRUSTED_S = 30.0
+"""Held windows come without any news of them."""
+
+
+class Looks:
+    """The latest looks at studies. Safe from many threads."""
+
+    def __init__(
+        self, operations: Operations, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._operations, self._monotonic = operations, monotonic
+        self._known: OrderedDict[str, tuple[StudyLook, float]] = OrderedDict()
+        self._changes = 0
+        self._lock = threading.Lock()
+        operations.loop.store.bus.subscribe(self._heard)
+
+    def at(self, study: str) -> StudyLook:
+        """Return a study as it stands. Raises NotFound."""
+        with self._lock:
+            changes = self._changes
+            known = self._known.get(study)
+        if known is not None and self._monotonic() < known[1]:
+            return known[0]
+        look = self._operations.look(study)
+        with self._lock:
+            if changes == self._changes:
+                self._known[study] = look, self._monotonic() + TRUSTED_S
+                self._known.move_to_end(study)
+                if len(self._known) > KEPT:
+                    self._known.popitem(last=False)
+        return look
+
+    def _heard(self, notice: Notice) -> None:
+        """Forget the study; a notice that names none may be of all, as a stop of all devices is."""
+        with self._lock:
+            self._changes += 1
+            if notice.study:
+                self._known.pop(notice.study, None)
+            else:
+                self._known.clear()
+
+
+class Judges:
+    """What the verdicts of studies are derived from, kept until a study changes. Safe from many threads."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._trials = operations.loop.store.trials
+        self._known: dict[str, Past] = {}
+        operations.loop.store.bus.subscribe(self._heard)
+
+    def _heard(self, notice: Notice) -> None:
+        self._known.pop(notice.study, None)
+
+    def past(self, study: Study) -> Past:
+        """Return a study's baseline, as its trials are judged by it."""
+        known = self._known.get(study.id)
+        if known is None or known.study != study:
+            known = judging(study, self._trials.list(study.id))
+            self._known[study.id] = known
+        return known

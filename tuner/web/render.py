@@ -1,0 +1,81 @@
+"""Templates, and what they may call: numbers and states are said as everywhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from tuner.core import AccessRole, Caller
+from tuner.presentation import figures, standing, texts
+from tuner.service.sessions import COOKIE, Sessions
+from tuner.web.assets import tag
+from tuner.web.requests import MAY_CHANGE
+
+HEADERS = {
+    # The one hash is that of an empty text: plotly.js makes an empty style sheet and adds rules to it.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
+    "style-src 'self' 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='; img-src 'self' data:; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Pages:
+    """Renders the templates of this room."""
+
+    def __init__(self, sessions: Sessions, version: str) -> None:
+        self._sessions = sessions
+        self._templates = Environment(
+            loader=PackageLoader("tuner.web"),
+            autoescape=select_autoescape(),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        for room in (figures, standing, texts):
+            self._templates.globals.update(
+                {n: f for n, f in vars(room).items() if not n.startswith("_") and callable(f)}
+            )
+        self._templates.globals.update(version=version, moment=moment, data=data, tag=tag)
+
+    def page(
+        self, request: Request, name: str, status: int = 200, **values: object
+    ) -> HTMLResponse:
+        """Return a page; `values` are what its template shows."""
+        caller: Caller | None = getattr(request.state, "caller", None)
+        cookie = request.cookies.get(COOKIE, "")
+        shown = {
+            "caller": caller,
+            "may_change": caller is not None and caller.role in MAY_CHANGE,
+            "is_admin": caller is not None and caller.role is AccessRole.ADMIN,
+            "form_key": self._sessions.form_key(cookie) if cookie else "",
+            "here": request.scope["path"],
+            **values,
+        }
+        text = self._templates.get_template(f"{name}.html").render(shown)
+        return HTMLResponse(text, status, HEADERS)
+
+
+def moment(at: datetime) -> Markup:
+    """Return a time that a browser shows in its own zone; without a script, in the tuner's."""
+    local = at.astimezone()
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.isoformat(), local.strftime("%Y-%m-%d %H:%M:%S %Z")
+    )
+
+
+def data(value: Mapping[str, Any] | None) -> Markup:
+    """Return a value as JSON for a script to read, none of which can end the element it is in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)

@@ -1,0 +1,134 @@
+"""What operators change of a study, by forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from tuner.core import InvalidInput, Safety, Terms, TuningError
+from tuner.service.gate import status_of
+from tuner.service.operations import Operations
+from tuner.service.sessions import Sessions
+from tuner.web.render import Pages
+from tuner.web.requests import Form, read_form
+from tuner.wire import Change, ConstraintChange, ConstraintPreview, Decision, StudyDraft, StudyView
+
+Number = TypeVar("Number", int, float)
+
+
+def study_actions(pages: Pages, operations: Operations, sessions: Sessions) -> APIRouter:
+    """Return the routes by which a study is made and changed."""
+    router = APIRouter(prefix="/studies")
+
+    @router.post("/new")
+    async def create(request: Request) -> Response:
+        """Create a study."""
+        form = await read_form(request, sessions)
+        made = await run_in_threadpool(operations.create, _draft(form))
+        return RedirectResponse(f"/studies/{made.id}", status_code=303)
+
+    verbs: dict[str, Callable[[str, Form], StudyView]] = {
+        "pause": lambda study, form: operations.pause(study, _change(form)),
+        "resume": lambda study, form: operations.resume(study, _change(form)),
+        "stop": lambda study, form: operations.stop(study, _change(form)),
+        "approve": lambda study, form: operations.approve(study, _decision(form)),
+        "reject": lambda study, form: operations.reject(study, _decision(form)),
+    }
+    for name, verb in verbs.items():
+        router.add_api_route(f"/{{study}}/{name}", _doing(verb, sessions), methods=["POST"])
+
+    @router.get("/{study}/constraints")
+    def ask(request: Request, study: str, revision: int = 0) -> Response:
+        """Show a study's constraints, or an earlier revision's to go back to, and who changed them."""
+        view = operations.study(study)
+        earlier = [r for r in operations.revisions(study) if r.revision == revision]
+        wanted = earlier[0].constraints if earlier else view.constraints
+        return _constraints(
+            request, view, "\n".join(wanted), f"back to revision {revision}" if earlier else ""
+        )
+
+    @router.post("/{study}/constraints")
+    async def change(request: Request, study: str) -> Response:
+        """Show what other constraints would change; and, once that was seen, change them."""
+        form = await read_form(request, sessions)
+        wanted = ConstraintChange(
+            who=form.caller.name, why=form.text("why"), constraints=form.lines("constraints")
+        )
+        view = await run_in_threadpool(operations.study, study)
+        text, why = "\n".join(wanted.constraints), wanted.why
+        try:
+            if form.text("do") == "set":
+                await run_in_threadpool(operations.set_constraints, study, wanted)
+                return RedirectResponse(f"/studies/{study}", status_code=303)
+            preview = await run_in_threadpool(operations.preview, study, wanted)
+        except TuningError as error:
+            return _constraints(request, view, text, why, status_of(error), error)
+        return _constraints(request, view, text, why, preview=preview)
+
+    def _constraints(
+        request: Request,
+        view: StudyView,
+        text: str,
+        why: str = "",
+        status: int = 200,
+        error: TuningError | None = None,
+        preview: ConstraintPreview | None = None,
+    ) -> Response:
+        return pages.page(
+            request, "constraints", status, view=view, text=text, why=why, error=error,
+            preview=preview, revisions=operations.revisions(view.id)[::-1],
+        )  # fmt: skip
+
+    return router
+
+
+def _doing(verb: Callable[[str, Form], StudyView], sessions: Sessions) -> Callable[..., object]:
+    async def act(request: Request, study: str) -> Response:
+        form = await read_form(request, sessions)
+        await run_in_threadpool(verb, study, form)
+        return RedirectResponse(f"/studies/{study}", status_code=303)
+
+    return act
+
+
+def _change(form: Form) -> Change:
+    return Change(who=form.caller.name, why=form.text("why"))
+
+
+def _decision(form: Form) -> Decision:
+    return Decision(
+        who=form.caller.name, why=form.text("why"), revision=_number(form, "revision", int)
+    )
+
+
+def _draft(form: Form) -> StudyDraft:
+    """Return the study that a form asks for. Raises InvalidInput."""
+    free = Terms()
+    return StudyDraft(
+        devices=form.fields.get("device", ()),
+        objective=form.text("objective"),
+        constraints=form.lines("constraints"),
+        policy=form.text("policy") or "polythrottle",
+        terms=Terms(
+            trials=_number(form, "trials", int) or free.trials,
+            window_s=_number(form, "window_s", float) or free.window_s,
+            max_window_s=6.0 * (_number(form, "window_s", float) or free.window_s),
+            safety=Safety(form.text("safety")) if form.text("safety") else free.safety,
+            energy_share=_number(form, "energy_share", float),
+        ),
+        who=form.caller.name,
+    )
+
+
+def _number(form: Form, name: str, kind: Callable[[str], Number]) -> Number | None:
+    text = form.text(name)
+    if not text:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise InvalidInput(f"{name}: {text!r} is no number", hint="write digits only") from None
