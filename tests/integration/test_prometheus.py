@@ -202,6 +202,17 @@ def promtool(*arguments: str, given: str = "") -> str:
     return done.stdout + done.stderr
 
 
+def scraped(monitored: Monitored) -> tuple[str, str]:
+    """Return what the tuner tells a viewer, and what the agent tells this host."""
+    token = (monitored.played.folder / "viewer").read_text()
+    tuner = httpx.get(
+        f"http://127.0.0.1:{monitored.played.tuner_port}/metrics",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    agent = httpx.get(f"http://127.0.0.1:{monitored.agent_port}/metrics")
+    return tuner.text, agent.text
+
+
 def queries() -> list[str]:
     """Return every expression of the dashboard, its variables filled in."""
     dashboard = json.loads((DEPLOY / "grafana/jouletune.json").read_text())
@@ -221,15 +232,17 @@ def test_every_target_is_up_and_each_output_is_as_prometheus_wants_it(
         lambda: [float(r["value"][1]) for r in monitored.query("up")] == [1.0] * 3,
         lambda: f"not all are up: {monitored.query('up')}",
     )
-    token = (monitored.played.folder / "viewer").read_text()
-    tuner = httpx.get(
-        f"http://127.0.0.1:{monitored.played.tuner_port}/metrics",
-        headers={"Authorization": f"Bearer {token}"},
-    )
-    agent = httpx.get(f"http://127.0.0.1:{monitored.agent_port}/metrics")
-    for output in (tuner.text, agent.text, monitored.textfile().read_text()):
+    for output in (*scraped(monitored), monitored.textfile().read_text()):
         assert "jouletune_" in output
         assert promtool("check", "metrics", given=output) == ""
+
+
+def test_the_page_names_every_figure_and_no_other(monitored: Monitored) -> None:
+    outputs = [*scraped(monitored), monitored.textfile().read_text()]
+    told = {name for text in outputs for name in re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)}
+    page = (DEPLOY.parent / "docs/monitoring.md").read_text()
+    tables = "\n".join(line for line in page.splitlines() if line.startswith("| `jouletune_"))
+    assert told == set(re.findall(r"`(jouletune_\w+)", tables))
 
 
 def test_prometheus_has_what_the_tuner_and_the_agent_measured(monitored: Monitored) -> None:
