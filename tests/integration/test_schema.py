@@ -18,10 +18,13 @@ from schemathesis.specs.openapi.checks import (
 from db import open_store
 from tests.builders import Time, device, policies
 from tuner.core import AccessRole, Store, digest_of
-from tuner.service import gate
+from tuner.service import gate, sessions
 from tuner.service.access import ADMIN as ADMIN_CALLER
 from tuner.service.api import create_app
+from tuner.service.counts import Counts
+from tuner.service.metrics import Metrics
 from tuner.service.operations import Operations
+from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
 from tuner.wire import Enrolment, StudyDraft, TokenDraft
 
@@ -65,9 +68,11 @@ def tokens(store: Store) -> dict[str, str]:
 def schema(store: Store, tokens: dict[str, str]) -> schemathesis.schemas.BaseSchema:
     verbs = Operations(Loop(store, policies, Time().now))
     with pytest.MonkeyPatch.context() as patched:
-        for limit in ("REQUESTS_AT_ONCE", "FAILURES_AT_ONCE"):
-            patched.setattr(gate, limit, 1e9)
-        app = create_app(verbs, ADMIN, frozenset({"localhost", "testserver"}), "0")
+        patched.setattr(gate, "REQUESTS_AT_ONCE", 1e9)
+        patched.setattr(sessions, "FAILURES_AT_ONCE", 1e9)
+        metrics = Metrics(verbs, Counts(), Summaries(verbs), "0")
+        hosts = frozenset({"localhost", "testserver"})
+        app = create_app(verbs, ADMIN, hosts, "0", metrics=metrics)
         return schemathesis.openapi.from_asgi(
             "/v1/openapi.json", app, headers={"Authorization": f"Bearer {ADMIN}"}
         )
