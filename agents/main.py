@@ -43,7 +43,6 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
 
     Raises:
         Conflict: another agent has the state folder.
-        ConfigError: what `metrics` names is taken.
         InvalidInput: a device or workload cannot be what the configuration says.
         Unauthorised, ProtocolMismatch: the tuner does not want this agent.
     """
@@ -232,7 +231,7 @@ def _open_one(
 def _telling(
     config: AgentConfig, places: Sequence[DeviceWorker], around: Surroundings
 ) -> Iterator[None]:
-    """Serve figures for Prometheus within the block, where it is configured. Raises ConfigError."""
+    """Serve figures for Prometheus within the block, where it is configured and can be done."""
     if not config.metrics:
         yield
         return
@@ -250,7 +249,12 @@ def _telling(
             version("jouletune"),
         )
     )
-    with serving(MetricsAddress.parse(config.metrics), lambda: generate_latest(registry)):
+    address = MetricsAddress.parse(config.metrics)
+    with ExitStack() as told:
+        try:
+            told.enter_context(serving(address, lambda: generate_latest(registry)))
+        except ConfigError as error:  # no reason to leave devices alone
+            log.error("event=metrics_not_served why=%r", str(error))
         yield
 
 
