@@ -43,6 +43,7 @@ ONLY_READ = {
     "tuner serve": "serves until it is ended",
     "events --follow": "goes on until it is ended",
     "device list --watch": "goes on until it is ended",
+    "top": "goes on until it is ended, and needs a tuner",
     "notification": "needs a receiver",
     "agent serve": "serves until it is ended",
     "agent revert": "works on the host's own state folder",

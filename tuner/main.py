@@ -111,9 +111,8 @@ def serve(config: TunerConfig) -> None:
     token = ensure_token(config.token_file)
     operations = build_operations(store, config, counts)
     price = EnergyPrice(config.price_per_kwh, config.currency, config.co2e_g_per_kwh)
-    summaries = Summaries(operations)
-    fleet = FleetOverview(operations, summaries, price)
-    metrics = Metrics(operations, counts, summaries, version("jouletune"))
+    fleet = FleetOverview(operations, Summaries(operations), price)
+    metrics = Metrics(fleet, counts, version("jouletune"))
     secure = config.tls.spoken or config.behind_proxy
     app = create_app(
         operations,

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from db.exports import as_csv, as_json
-from db.history import HistoryQuestion, history, pareto
+from db.history import HistoryQuestion, history, pareto, recent
 from tests.builders import START, completed, setting, study, window
 from tuner.core import (
     Constraint,
@@ -86,6 +86,28 @@ class HistoryContract:
         self, store: Store, question: HistoryQuestion, told: list[tuple[str, int]]
     ) -> None:
         assert self._told(store, question) == told
+
+    @pytest.mark.parametrize(
+        "question",
+        [
+            HistoryQuestion(),
+            HistoryQuestion(study="s2"),
+            HistoryQuestion(device="nobody"),
+            HistoryQuestion(workload="training", state=TrialState.FAILED),
+            HistoryQuestion(verdict=Verdict.INFEASIBLE),
+            HistoryQuestion(since=START + timedelta(minutes=1), until=START + timedelta(minutes=5)),
+        ],
+    )
+    def test_a_page_of_the_latest_is_that_part_of_the_whole(
+        self, store: Store, question: HistoryQuestion
+    ) -> None:
+        whole = history(store, question)[::-1]
+        for skip in range(len(whole) + 1):
+            assert recent(store, question, 2, skip) == whole[skip : skip + 2]
+
+    def test_the_latest_of_an_unknown_study_are_not_found(self, store: Store) -> None:
+        with pytest.raises(NotFound, match="'no'"):
+            recent(store, HistoryQuestion(study="no"), 5)
 
     def test_an_unknown_study_is_not_found(self, store: Store) -> None:
         for ask in (

@@ -109,16 +109,15 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
             site.serve()
             played.start_tuner()
             start_prometheus(made)
-            played.agent_toml = (
-                f'metrics = "127.0.0.1:{made.agent_port}"\n[[device]]\nspec = "simulated:a100"\n'
-            )
+            simulated = (f'[[device]]\nspec = "simulated:{name}"\n' for name in ("a100", "orin"))
+            played.agent_toml = f'metrics = "127.0.0.1:{made.agent_port}"\n{"".join(simulated)}'
             played.start_agent("cpu", f"http://127.0.0.1:{made.toy}")
             made.textfile()
-            until(lambda: len(played.call("GET", "/devices")) == 2, lambda: played.log("agent"))
-            simulated, toy = sorted_ids(played)
+            until(lambda: len(played.call("GET", "/devices")) == 3, lambda: played.log("agent"))
+            a100, toy = sorted_ids(played)
             made.studies = (
                 played.create(
-                    devices=[simulated], constraints=["latency_p99_ms <= 2x baseline"], terms=TERMS
+                    devices=[a100], constraints=["latency_p99_ms <= 2x baseline"], terms=TERMS
                 ),
                 played.create(
                     devices=[toy],
@@ -127,7 +126,12 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
                     terms=TERMS,
                 ),
             )
-            for study in made.studies:
+            hopeless = played.create(
+                devices=[named(played, "orin")],
+                constraints=["latency_p99_ms <= 0.001"],
+                terms=TERMS,
+            )
+            for study in (*made.studies, hopeless):
                 played.await_phase(study, "holding", 120.0)
             yield made
         finally:
@@ -138,8 +142,13 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
 
 def sorted_ids(played: Stage) -> tuple[str, str]:
     """Return the ids of the simulated device and of the CPU."""
-    ids = sorted(d["device"]["id"] for d in played.call("GET", "/devices"))
-    return next(i for i in ids if "a100" in i), next(i for i in ids if i.startswith("cpu"))
+    return named(played, "a100"), named(played, "cpu")
+
+
+def named(played: Stage, part: str) -> str:
+    """Return the id of the one device with a word in its id."""
+    (found,) = [d for d in played.call("GET", "/devices") if part in d["device"]["id"]]
+    return str(found["device"]["id"])
 
 
 def start_prometheus(made: Monitored) -> None:
@@ -222,7 +231,7 @@ def queries() -> list[str]:
 
 def test_the_rules_are_sound_and_fire_when_they_should_and_not_before() -> None:
     promtool("check", "rules", str(DEPLOY / "prometheus/rules.yml"))
-    promtool("test", "rules", str(DEPLOY / "prometheus/rules_test.yml"))
+    promtool("test", "rules", str(DEPLOY.parent / "tests/prometheus/alerts.yml"))
 
 
 def test_every_target_is_up_and_each_output_is_as_prometheus_wants_it(
@@ -262,8 +271,9 @@ def test_prometheus_has_what_the_tuner_and_the_agent_measured(monitored: Monitor
     monitored.becomes(
         f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}}', lambda watts: watts == 400
     )
-    monitored.becomes('jouletune_studies{phase="holding"}', lambda studies: studies == 2)
-    trials = sum(len(monitored.played.trials(study)) for study in monitored.studies)
+    monitored.becomes('jouletune_studies{phase="holding"}', lambda studies: studies == 3)
+    studies = [study["id"] for study in monitored.played.call("GET", "/studies")]
+    trials = sum(len(monitored.played.trials(study)) for study in studies)
     monitored.becomes("sum(jouletune_trials)", lambda known: known == trials)
 
 
@@ -281,6 +291,11 @@ def test_every_query_of_the_dashboard_returns_data(monitored: Monitored) -> None
         return not without
 
     until(all_answered, lambda: f"these return nothing: {sorted(without)}")
+
+
+def test_a_limit_that_nothing_keeps_raises_an_alert(monitored: Monitored) -> None:
+    monitored.fires("JouletuneLimitNotMet")
+    monitored.becomes('jouletune_devices{health="limit not met"}', lambda devices: devices == 1.0)
 
 
 def test_a_device_that_another_program_sets_raises_an_alert(monitored: Monitored) -> None:
@@ -318,8 +333,8 @@ def test_an_agent_that_is_killed_raises_an_alert_and_one_that_is_back_ends_it(
     simulated, toy = sorted_ids(monitored.played)
     monitored.played.kill("agent")
     alert = monitored.fires("JouletuneAgentSilent")
-    assert alert["labels"]["device"] in (simulated, toy)
-    monitored.becomes('jouletune_devices{health="offline"}', lambda devices: devices == 2.0)
+    assert alert["labels"]["device"] in (simulated, toy, named(monitored.played, "orin"))
+    monitored.becomes('jouletune_devices{health="offline"}', lambda devices: devices == 3.0)
     monitored.played.start_agent("cpu", f"http://127.0.0.1:{monitored.toy}")
     monitored.becomes('jouletune_devices{health="offline"}', lambda devices: devices == 0.0)
 

@@ -31,6 +31,7 @@ from tuner.cli import (
     stop_all,
     study,
     token,
+    top,
     trial,
     tuner,
 )
@@ -65,6 +66,7 @@ app.add_typer(device.commands, name="device")
 app.add_typer(token.commands, name="token")
 app.add_typer(db.commands, name="db")
 app.command("events")(events.events)
+app.command("top")(top.top)
 app.command("audit")(events.audit)
 app.add_typer(notification.commands, name="notification")
 app.command("stop-all")(stop_all.stop_all)

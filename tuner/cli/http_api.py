@@ -30,6 +30,7 @@ from tuner.wire import (
     ConstraintChange,
     Decision,
     DeviceView,
+    FleetView,
     NewToken,
     Problem,
     RevisionView,
@@ -56,6 +57,7 @@ _REVISIONS = TypeAdapter(list[RevisionView])
 _TRIALS = TypeAdapter(list[TrialView])
 _SETTINGS = TypeAdapter(list[SettingView])
 _DEVICES = TypeAdapter(list[DeviceView])
+_FLEET = TypeAdapter(FleetView)
 _STOP = TypeAdapter(StopView)
 _EVENTS = TypeAdapter(list[Event])
 _ROWS = TypeAdapter(list[HistoryRow])
@@ -202,6 +204,10 @@ class HttpOperatorApi:
         """Let the studies go on as they were before everything was stopped."""
         query = {"who": change.who, "why": change.why}
         return self._ask(_STOP, "DELETE", "/v1/stop", query=query)
+
+    def fleet(self) -> FleetView:
+        """Return how every device stands, and what was saved."""
+        return self._ask(_FLEET, "GET", "/v1/fleet")
 
     def stop_state(self) -> StopView:
         """Return whether everything is stopped, and which devices are back."""

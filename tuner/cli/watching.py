@@ -22,8 +22,8 @@ LOOK_S = 10.0
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again when something changes.")]
 
 
-def looks(api: OperatorApi, watch: bool) -> Iterator[None]:
-    """Yield when the list is to be shown: once, or with `watch` for ever."""
+def looks(api: OperatorApi, watch: bool, *, clear: bool = True) -> Iterator[None]:
+    """Yield when the list is to be shown: once, or with `watch` for ever, on a cleared screen."""
     yield
     if not watch:
         return
@@ -35,7 +35,7 @@ def looks(api: OperatorApi, watch: bool) -> Iterator[None]:
         time.sleep(PACE_S)
         while not changes.empty():
             _raised(changes.get())
-        if screen.is_terminal:
+        if clear and screen.is_terminal:
             screen.clear()
         yield
 

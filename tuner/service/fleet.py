@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.core import ENERGY, Level, Phase, Study, called
+from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, called
 from tuner.service.operations import Operations
 from tuner.service.summaries import StudySummary, Summaries
-from tuner.wire import DeviceView, FleetRow, FleetView, Health, Savings
+from tuner.wire import FleetRow, FleetView, Health, Savings
 
 JOULES_PER_KWH = 3.6e6
 SEARCHING = (Phase.BASELINE, Phase.TUNING, Phase.CONFIRMING)
@@ -35,12 +35,15 @@ class FleetOverview:
 
     def view(self) -> FleetView:
         """Return how every device stands. Sums are of the studies that are known by now."""
-        studies = {study.id: study for study in self.operations.loop.store.studies.list()}
-        known = {study.id: self.summaries.of(study) for study in studies.values()}
-        stopped = self.operations.loop.store.stops.current() is not None
+        store = self.operations.loop.store
+        studies, standing = store.studies.list(), store.devices.standing()
+        known = {study.id: self.summaries.of(study) for study in studies}
+        owners = {device: s for s in studies if s.active for device in s.devices}
+        stopped = store.stops.current() is not None
         rows = tuple(
-            self._row(view, studies.get(view.study), known.get(view.study), stopped)
-            for view in self.operations.devices()
+            self._row(d, standing.get(d.id), owner, known.get(owner.id) if owner else None, stopped)
+            for d in store.devices.list()
+            for owner in (owners.get(d.id),)
         )
         return FleetView(
             rows=rows,
@@ -68,23 +71,31 @@ class FleetOverview:
         )
 
     def _row(
-        self, view: DeviceView, study: Study | None, known: StudySummary | None, stopped: bool
+        self,
+        device: Device,
+        applied: Applied | None,
+        study: Study | None,
+        known: StudySummary | None,
+        stopped: bool,
     ) -> FleetRow:
-        device = view.device
+        presence = self.operations.loop.presence
+        unable = presence.refusal(device.id)
+        online = presence.online(device, study)
+        level = applied.level if applied else Level.ORIGINAL
         energy = device.metric(called(ENERGY, device.quantities))
         return FleetRow(
             device=device.id,
             board=device.board,
             workload=device.workload,
-            health=health_of(view, study, known, stopped),
-            unable=view.unable,
+            health=_health(online, bool(unable), level, study, known, stopped),
+            unable=unable,
             shared=device.shared,
-            study=view.study,
+            study=study.id if study else "",
             phase=study.phase if study else None,
-            setting=view.applied.setting if view.applied else None,
+            setting=applied.setting if applied else None,
             default=device.space.default,
-            level=view.applied.level if view.applied else None,
-            last_seen=view.last_seen,
+            level=applied.level if applied else None,
+            last_seen=presence.last_seen(device),
             energy_origin=str(energy.origin) if energy else "",
             saving=known.saving if known else None,
             saved_j=known.saved_j if known else None,
@@ -92,21 +103,25 @@ class FleetOverview:
         )
 
 
-def health_of(
-    view: DeviceView, study: Study | None, known: StudySummary | None, stopped: bool
+def _health(
+    online: bool,
+    unable: bool,
+    level: Level,
+    study: Study | None,
+    known: StudySummary | None,
+    stopped: bool,
 ) -> Health:
     """Return in one word how a device stands: what is wrong comes first."""
-    if not view.online:
+    if not online:
         return Health.OFFLINE
     if stopped:
         return Health.STOPPED
     if study is not None and known is not None and known.unmet:
         return Health.LIMIT_NOT_MET
-    if study is not None and (study.phase is Phase.PAUSED or view.unable):
+    if study is not None and (study.phase is Phase.PAUSED or unable):
         return Health.PAUSED
     if study is not None and study.phase is Phase.PROPOSED:
         return Health.PROPOSED
-    level = view.applied.level if view.applied else Level.ORIGINAL
     if level is Level.HOLD:
         return Health.HOLDING
     trying = study is not None and study.phase in SEARCHING

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tuner.core import POWER, Delivery, Kind, Level, Phase, StoreError, Study, called, quantity_of
 from tuner.service.counts import MOST_DEVICES, Counts, HeldWindow
-from tuner.service.fleet import health_of
-from tuner.service.operations import Operations
-from tuner.service.summaries import StudySummary, Summaries
-from tuner.wire import DeviceView, Health
+from tuner.service.fleet import FleetOverview
+from tuner.service.summaries import StudySummary
+from tuner.wire import FleetRow, FleetView, Health
 
 Values = dict[tuple[str, ...], float]
 """A family's samples by the values of its labels."""
@@ -26,110 +24,80 @@ MOST_KNOBS = 32
 MS_PER_S = 1000.0
 
 
-@dataclass(frozen=True, slots=True)
-class FleetState:
-    """The fleet at one moment, as far as one look at the database tells."""
-
-    devices: Sequence[DeviceView]
-    studies: Sequence[Study]
-    stopped: bool
-    deliveries: Sequence[Delivery]
-    newest_event: int
-
-    @classmethod
-    def read(cls, operations: Operations) -> FleetState:
-        """Return how the fleet stands now. Raises StoreError."""
-        store = operations.loop.store
-        return cls(
-            devices=operations.devices(),
-            studies=store.studies.list(),
-            stopped=store.stops.current() is not None,
-            deliveries=store.deliveries.list(),
-            newest_event=store.events.newest(),
-        )
-
-
 class FleetCollector(Collector):
     """The fleet as metric families. Where the database does not answer it says only that."""
 
-    def __init__(
-        self, operations: Operations, counts: Counts, summaries: Summaries, version: str
-    ) -> None:
-        self._operations, self._counts, self._summaries = operations, counts, summaries
-        self._version = version
+    def __init__(self, fleet: FleetOverview, counts: Counts, version: str) -> None:
+        self._fleet, self._counts, self._version = fleet, counts, version
 
     def collect(self) -> Iterator[Metric]:
         """Yield what a scrape shows."""
         yield _gauge(
             "jouletune_build_info", "The tuner's release.", ("version",), {(self._version,): 1.0}
         )
+        store = self._fleet.operations.loop.store
         try:
-            state = FleetState.read(self._operations)
+            view, studies = self._fleet.view(), store.studies.list()
+            deliveries, newest = store.deliveries.list(), store.events.newest()
         except StoreError:
             yield _one("jouletune_database_up", "Whether the database answers.", 0.0)
             return
         yield _one("jouletune_database_up", "Whether the database answers.", 1.0)
-        self._counts.keep([view.device.id for view in state.devices])
-        known = {study.id: self._summaries.of(study) for study in state.studies}
-        shown = state.devices[:MOST_DEVICES]
+        self._counts.keep([row.device for row in view.rows])
+        shown = view.rows[:MOST_DEVICES]
         yield _one(
             "jouletune_devices_left_out",
             f"Devices without series of their own: there are more than {MOST_DEVICES}.",
-            float(len(state.devices) - len(shown)),
+            float(len(view.rows) - len(shown)),
         )
-        yield from _fleet(state, known)
+        yield from _devices(view)
         yield from _applied(shown)
         yield from _held(shown, self._counts.held_windows())
-        yield from _studies(state.studies, known)
-        yield from _notifications(state)
+        yield from _studies(studies, {s.id: self._fleet.summaries.of(s) for s in studies})
+        yield from _notifications(deliveries, newest)
 
 
-def _fleet(state: FleetState, summaries: Mapping[str, StudySummary | None]) -> Iterator[Metric]:
-    studies = {study.id: study for study in state.studies}
-    stand = Counter(
-        str(health_of(view, studies.get(view.study), summaries.get(view.study), state.stopped))
-        for view in state.devices
-    )
+def _devices(view: FleetView) -> Iterator[Metric]:
     yield _gauge(
         "jouletune_devices",
         "Devices by how they stand.",
         ("health",),
-        {(str(health),): float(stand[str(health)]) for health in Health},
+        {(str(health),): float(view.health.get(health, 0)) for health in Health},
     )
-    yield _one("jouletune_fleet_stopped", "Whether every device is stopped.", float(state.stopped))
+    yield _one("jouletune_fleet_stopped", "Whether every device is stopped.", float(view.stopped))
 
 
-def _applied(views: Sequence[DeviceView]) -> Iterator[Metric]:
-    online: Values = {}
-    heard: Values = {}
-    about: Values = {}
+def _applied(rows: Sequence[FleetRow]) -> Iterator[Metric]:
     knobs: Values = {}
     words: Values = {}
-    for view in views:
-        device = view.device
-        online[device.id,] = float(view.online)
-        heard[device.id,] = view.last_seen.timestamp()
-        if view.applied is None:
-            continue
-        level = str(view.applied.level)
-        about[device.id, device.board, device.workload, level, view.study] = 1.0
-        for knob, value in sorted(view.applied.setting.items())[:MOST_KNOBS]:
+    for row in rows:
+        for knob, value in sorted((row.setting or {}).items())[:MOST_KNOBS]:
             if isinstance(value, str):
-                words[device.id, knob, value] = 1.0
+                words[row.device, knob, value] = 1.0
             else:
-                knobs[device.id, knob] = float(value)
+                knobs[row.device, knob] = float(value)
     one = ("device",)
     yield _gauge(
-        "jouletune_device_online", "Whether a device was heard of within a lease.", one, online
+        "jouletune_device_online",
+        "Whether a device was heard of within a lease.",
+        one,
+        {(row.device,): float(row.health is not Health.OFFLINE) for row in rows},
     )
     yield _gauge(
-        "jouletune_device_last_heard_timestamp_seconds", "When it was heard of last.", one, heard
+        "jouletune_device_last_heard_timestamp_seconds",
+        "When it was heard of last.",
+        one,
+        {(row.device,): row.last_seen.timestamp() for row in rows},
     )
     yield _gauge(
         "jouletune_applied_info",
-        "What a device is, by what right it is set as it is, and which study has it.",
-        ("device", "board", "workload", "level", "study"),
-        about,
+        "What a device is, how it stands, by what right it is set as it is, and which study has it.",
+        ("device", "board", "workload", "health", "level", "study"),
+        {
+            (r.device, r.board, r.workload, str(r.health), str(r.level), r.study): 1.0
+            for r in rows
+            if r.level is not None
+        },
     )
     yield _gauge(
         "jouletune_applied_knob",
@@ -145,17 +113,16 @@ def _applied(views: Sequence[DeviceView]) -> Iterator[Metric]:
     )
 
 
-def _held(views: Sequence[DeviceView], windows: Mapping[str, HeldWindow]) -> Iterator[Metric]:
+def _held(rows: Sequence[FleetRow], windows: Mapping[str, HeldWindow]) -> Iterator[Metric]:
     """Yield what devices that hold showed in their last window."""
     latency: Values = {}
     power: Values = {}
     broken: Values = {}
-    for view in views:
-        seen = windows.get(view.device.id)
-        holds = view.applied is not None and view.applied.level is Level.HOLD
-        if seen is None or not holds or view.study != seen.study.id:
+    for row in rows:
+        seen, device = windows.get(row.device), row.device
+        if seen is None or row.level is not Level.HOLD or row.study != seen.study.id:
             continue
-        study, device = seen.study, view.device.id
+        study = seen.study
         for metric, estimate in seen.window.estimates.items():
             quantity = quantity_of(metric, study.quantities)
             if quantity.kind is Kind.TIME and quantity.unit == "ms":
@@ -216,6 +183,16 @@ def _studies(
         {(s.id,): float(known[s.id].unmet) for s in active if s.id in known},
     )
     yield _gauge(
+        "jouletune_study_saving_ratio",
+        "The share of its objective that the best of a study saves.",
+        ("study",),
+        {
+            (s.id,): saving.mean
+            for s in active
+            if s.id in known and (saving := known[s.id].saving) is not None
+        },
+    )
+    yield _gauge(
         "jouletune_trials",
         "Trials by state and by what today's limits say of them.",
         ("state", "verdict"),
@@ -240,15 +217,15 @@ def _studies(
     )
 
 
-def _notifications(state: FleetState) -> Iterator[Metric]:
+def _notifications(deliveries: Sequence[Delivery], newest: int) -> Iterator[Metric]:
     """Yield how far each destination of the configuration is behind."""
-    of = {(d.destination,): d for d in state.deliveries}
+    of = {(d.destination,): d for d in deliveries}
     one = ("destination",)
     yield _gauge(
         "jouletune_notification_events_behind",
         "Events that a destination has not been told of, or that were not looked at for it.",
         one,
-        {key: float(max(0, state.newest_event - d.event)) for key, d in of.items()},
+        {key: float(max(0, newest - d.event)) for key, d in of.items()},
     )
     yield _gauge(
         "jouletune_notification_failed_attempts",

@@ -18,9 +18,8 @@ from prometheus_client.registry import Collector
 
 from tuner.service.access_routes import FOR_VIEWERS
 from tuner.service.counts import Counts
+from tuner.service.fleet import FleetOverview
 from tuner.service.fleet_metrics import FleetCollector
-from tuner.service.operations import Operations
-from tuner.service.summaries import Summaries
 
 METRICS = "/metrics"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -54,15 +53,14 @@ class Metrics:
 
     def __init__(
         self,
-        operations: Operations,
+        fleet: FleetOverview,
         counts: Counts,
-        summaries: Summaries,
         version: str,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(Uncreated(counts.registry))
-        self._registry.register(FleetCollector(operations, counts, summaries, version))
+        self._registry.register(FleetCollector(fleet, counts, version))
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._text, self._until_s = b"", float("-inf")

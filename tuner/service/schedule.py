@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -12,6 +12,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from tuner import malloc
 from tuner.core import (
     ANYWHERE,
+    Context,
+    Estimate,
     Events,
     MetricSample,
     Observations,
@@ -19,6 +21,7 @@ from tuner.core import (
     Phase,
     Plan,
     Row,
+    Setting,
     Study,
     TuningError,
     baseline_context,
@@ -45,12 +48,36 @@ MOST_WINDOWS = 500
 """So many of a hold's latest windows are looked at."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """What a row of a plan should show while it is held: at the load `at`, or at that of the baseline."""
+
+    setting: Setting
+    expected: Estimate
+    at: Context
+    present: Context
+
+    def drift(self, metric: str, seen: Sequence[MetricSample]) -> str | None:
+        """Return how its windows of the same load have drifted, None where they have not."""
+        own = [w for w in seen if w.setting == setting_key(self.setting)]
+        like = [w for w in own if self._is_like(w.context)]
+        why = drift(metric, self.expected, like) if own else None
+        return None if why is None else f"{why} while {render_setting(self.setting)} was held"
+
+    def _is_like(self, load: Context) -> bool:
+        return is_at(load, self.at) if self.at else comparable(load, self.present)
+
+
 @dataclass(frozen=True)
 class Maintenance:
     """The periodic work, each piece callable on its own."""
 
     loop: Loop
     keep_days: int
+    _expected: dict[str, tuple[tuple[int, int], tuple[HeldRow, ...]]] = field(
+        default_factory=dict, repr=False
+    )
+    """What the rows of each held plan should show, by its revision and number of trials."""
 
     def reap(self) -> None:
         """End trials whose agents never came back."""
@@ -107,13 +134,20 @@ class Maintenance:
         seen = self.loop.store.observations.samples(study.id, metric, since, MOST_WINDOWS)
         if not seen:
             return None
-        past = Past(study=study, trials=tuple(self.loop.store.trials.list(study.id)))
-        for row in study.plan.rows:
-            held = [w for w in seen if w.setting == setting_key(row.setting)]
-            why = _row_drift(past, study.plan, row, held) if held else None
-            if why is not None:
-                return why
-        return None
+        drifts = (row.drift(metric, seen) for row in self._rows(study, study.plan))
+        return next((why for why in drifts if why is not None), None)
+
+    def _rows(self, study: Study, plan: Plan) -> tuple[HeldRow, ...]:
+        """Return what the rows of a held plan should show, worked out again once that may have changed."""
+        trials = self.loop.store.trials
+        key = (study.revision, trials.count(study.id))
+        known = self._expected.get(study.id)
+        if known is None or known[0] != key:
+            past = Past(study=study, trials=tuple(trials.list(study.id)))
+            rows = (_held_row(past, plan, row) for row in plan.rows)
+            known = key, tuple(row for row in rows if row is not None)
+            self._expected[study.id] = known
+        return known[1]
 
 
 def _shorten(kept: Observations | Events, before: datetime) -> int:
@@ -121,11 +155,10 @@ def _shorten(kept: Observations | Events, before: datetime) -> int:
     return 0 if oldest is None else kept.prune(min(before, oldest + PRUNED_AT_ONCE))
 
 
-def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[MetricSample]) -> str | None:
-    """Return how a row has drifted from what it should show: what it did while confirming.
+def _held_row(past: Past, plan: Plan, row: Row) -> HeldRow | None:
+    """Return what a row should show: what it did while confirming. None where that is not known.
 
-    The baseline from what it ever did; the tuning windows of any other setting were selected for looking
-    good. Only held windows of the same load are compared.
+    The baseline what it ever did; the tuning windows of any other setting were selected for looking good.
     """
     study, at = past.study, asked(past.study, plan, row)
     if study.rests(row.setting):
@@ -137,10 +170,7 @@ def _row_drift(past: Past, plan: Plan, row: Row, held: Sequence[MetricSample]) -
     expected = shown.get(study.objective.metric)
     if expected is None:
         return None
-    present = baseline_context(study, past.trials)
-    like = [w for w in held if (is_at(w.context, at) if at else comparable(w.context, present))]
-    why = drift(study.objective.metric, expected, like)
-    return None if why is None else f"{why} while {render_setting(row.setting)} was held"
+    return HeldRow(row.setting, expected, at, baseline_context(study, past.trials))
 
 
 def expect(loop: Loop) -> None:

@@ -15,7 +15,7 @@ from tuner.service.fleet import FleetOverview
 from tuner.service.sessions import Sessions
 from tuner.web.render import Pages
 from tuner.web.requests import read_form, require_role
-from tuner.wire import PROTOCOL, TOKEN_DAYS, TokenDraft
+from tuner.wire import PROTOCOL, TOKEN_DAYS, Health, TokenDraft
 
 SHOWN = ("botorch", "torch", "sqlalchemy", "fastapi", "uvicorn", "plotly")
 ROLES = (AccessRole.VIEWER, AccessRole.OPERATOR, AccessRole.ADMIN, AccessRole.ENROL)
@@ -70,12 +70,13 @@ def facts(fleet: FleetOverview, version: str) -> dict[str, str]:
     """Return what runs here, and whether it is well, by name."""
     store = fleet.operations.loop.store
     store.ping()
-    online = [view.online for view in fleet.operations.devices()]
+    view = fleet.view()
+    offline = view.health.get(Health.OFFLINE, 0)
     return {
         "jouletune": version,
         "wire protocol": str(PROTOCOL),
         "Python": f"{platform.python_version()} on {sys.platform}",
         **{name: installed(name) for name in SHOWN},
         "database": "answers",
-        "agents' devices": f"{sum(online)} of {len(online)} online",
+        "agents' devices": f"{len(view.rows) - offline} of {len(view.rows)} online",
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 TOP = Path(__file__).parents[3]
 RULES = (TOP / "deploy/prometheus/rules.yml").read_text()
-TESTS = (TOP / "deploy/prometheus/rules_test.yml").read_text()
+TESTS = (TOP / "tests/prometheus/alerts.yml").read_text()
 ALERTS = re.findall(r"- alert: (\w+)", RULES)
 
 
@@ -31,7 +31,7 @@ def test_every_alert_has_a_summary_and_a_place_in_the_docs_that_there_is() -> No
     page = (TOP / "docs/monitoring.md").read_text()
     headings = re.findall(r"^### (.*)$", page, re.MULTILINE)
     anchors = {heading.lower().replace(" ", "-") for heading in headings}
-    runbooks = re.findall(r"runbook: docs/monitoring.md#(\S+)", RULES)
+    runbooks = re.findall(r"runbook_url: docs/monitoring.md#(\S+)", RULES)
     assert len(runbooks) == RULES.count("summary: ") == len(ALERTS)
     assert set(runbooks) == anchors
 

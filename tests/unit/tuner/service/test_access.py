@@ -19,6 +19,7 @@ from tuner.service import gate
 from tuner.service.access import ENROL_FOR
 from tuner.service.api import create_app
 from tuner.service.counts import Counts
+from tuner.service.fleet import FleetOverview
 from tuner.service.metrics import Metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
@@ -71,7 +72,7 @@ class Tuner:
 
     def __post_init__(self) -> None:
         self.verbs = Operations(Loop(self.store, policies, self.time.now))
-        metrics = Metrics(self.verbs, Counts(), Summaries(self.verbs), "0")
+        metrics = Metrics(FleetOverview(self.verbs, Summaries(self.verbs)), Counts(), "0")
         app = create_app(self.verbs, ADMIN, frozenset({"testserver"}), "0", metrics=metrics)
         self.client = TestClient(app)
 

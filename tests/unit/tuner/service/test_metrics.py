@@ -20,6 +20,7 @@ from tuner.core import AccessRole, Delivery, Level, StoreError
 from tuner.service import fleet_metrics
 from tuner.service.api import create_app
 from tuner.service.counts import Counts
+from tuner.service.fleet import FleetOverview
 from tuner.service.metrics import CACHE_S, TEXT, Metrics
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
@@ -40,7 +41,8 @@ class Scraped:
         self.verbs = Operations(self.world.loop)
         monotonic = self.world.time.monotonic
         self.summaries = Summaries(self.verbs, monotonic)
-        self.metrics = Metrics(self.verbs, self.counts, self.summaries, "1.2.3", monotonic)
+        fleet = FleetOverview(self.verbs, self.summaries)
+        self.metrics = Metrics(fleet, self.counts, "1.2.3", monotonic)
         app = create_app(self.verbs, ADMIN, frozenset({"testserver"}), "0", metrics=self.metrics)
         self.client = TestClient(app)
 
@@ -105,6 +107,9 @@ def test_a_hold_is_told_with_its_setting_latency_power_and_savings(scraped: Scra
     told = scraped.told()
     assert sum(v for (name, _), v in told.items() if name == "jouletune_trials") == trials
     assert scraped.value("saved_joules", origin="measured") is not None
+    saving = scraped.value("study_saving_ratio", study="s1")
+    assert saving is not None
+    assert 0.0 < saving < 1.0
     assert scraped.value("studies_pending") == 0.0
 
 

@@ -1,0 +1,82 @@
+"""What the fleet's page says of studies is worked out beside requests, and renewed when they change."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import Time
+from tests.unit.tuner.cli.worlds import created, operations, slope, tune
+from tuner.core import Study
+from tuner.service import summaries
+from tuner.service.operations import Operations
+from tuner.service.summaries import FRESH_S, Summaries
+from tuner.wire import Change
+
+
+@pytest.fixture
+def verbs() -> Operations:
+    return operations()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summaries, "DUTY", 1.0)
+    monkeypatch.setattr(summaries, "DUTY_AGAIN", 1.0)
+
+
+def held(verbs: Operations) -> Study:
+    name = created(verbs)
+    tune(verbs, slope)
+    return verbs.loop.store.studies.get(name)
+
+
+def test_the_first_look_finds_nothing_and_the_next_what_was_worked_out(verbs: Operations) -> None:
+    study, known = held(verbs), Summaries(verbs)
+    assert known.of(study) is None
+    assert known.renew() == 1
+    summary = known.of(study)
+    assert summary is not None and summary.saving is not None
+    assert summary.saving.mean == pytest.approx(verbs.report(study.id).saving.mean)  # type: ignore[union-attr]
+    assert not summary.unmet
+    assert known.renew() == 0
+
+
+def test_what_changes_is_worked_out_again_and_nothing_else(verbs: Operations) -> None:
+    study, known = held(verbs), Summaries(verbs)
+    known.of(study)
+    known.renew()
+    verbs.pause(study.id, Change())
+    assert known.renew() == 1
+    assert known.renew() == 0
+
+
+def test_a_hold_is_looked_at_again_after_a_while(verbs: Operations) -> None:
+    time = Time()
+    study, known = held(verbs), Summaries(verbs, time.monotonic)
+    known.of(study)
+    known.renew()
+    time.sleep(FRESH_S + 1.0)
+    assert known.renew() == 0, "nobody asked"
+    known.of(study)
+    assert known.renew() == 1
+
+
+def test_a_deleted_study_is_forgotten(verbs: Operations) -> None:
+    study, known = held(verbs), Summaries(verbs)
+    known.of(study)
+    verbs.stop(study.id, Change())
+    verbs.delete(study.id, Change())
+    assert known.renew() == 1
+    assert known.renew() == 0
+
+
+def test_a_thread_renews_them_until_it_is_ended(verbs: Operations) -> None:
+    study, known = held(verbs), Summaries(verbs)
+    end = known.begin()
+    known.of(study)
+    for _ in range(1_000):
+        if known.of(study) is not None:
+            break
+        known._over.wait(0.01)
+    assert known.of(study) is not None
+    end()
