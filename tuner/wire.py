@@ -20,6 +20,7 @@ from tuner.core import (
     Context,
     Device,
     Estimate,
+    Explanation,
     Level,
     Limit,
     Measurement,
@@ -375,6 +376,18 @@ class TrialView(Message):
     throttled: tuple[str, ...] = ()
     why: str = ""
     reason: str = ""
+
+
+class ExplanationView(Message):
+    """What a study's policy believes by its trials; `explained` is false where it cannot say."""
+
+    study: str
+    policy: str
+    explained: bool
+    quantities: dict[str, Quantity] = Field(default_factory=dict)
+    metrics: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    explanation: Explanation
 
 
 class Violations(Message):

@@ -26,6 +26,7 @@ from itertools import takewhile
 
 from tuner.core import (
     Candidate,
+    Explanation,
     Past,
     Role,
     Setting,
@@ -60,6 +61,16 @@ class Polythrottle:
 
         return suggest(past)
 
+    def explain(self, past: Past) -> Explanation:
+        """Return what is believed of each knob, and what is not tried and why.
+
+        Raises:
+            MetricUnavailable: no trial measured a metric that the study aims at or limits.
+        """
+        from tuner.bo.explain import explain  # torch comes with the first suggestion only
+
+        return explain(past)
+
 
 class TwoPhase:
     """Searches the CPU clock by itself first, then the other knobs together at the clock found.
@@ -92,6 +103,16 @@ class TwoPhase:
             return Wait("the last trial of the CPU clock's own phase is still running")
         clock = _best_clock(turned, study, first)
         return suggest(past, within=lambda setting: setting[turned] == clock)
+
+    def explain(self, past: Past) -> Explanation:
+        """Return what is believed of each knob, and what is not tried and why.
+
+        Raises:
+            MetricUnavailable: no trial measured a metric that the study aims at or limits.
+        """
+        from tuner.bo.explain import explain  # torch comes with the first suggestion only
+
+        return explain(past)
 
 
 def _turns_only(knob: str, study: Study, setting: Setting) -> bool:

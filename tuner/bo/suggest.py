@@ -11,6 +11,7 @@ from tuner.bo.nearby import searched
 from tuner.bo.search import Search
 from tuner.core import (
     Done,
+    Limit,
     Past,
     Plan,
     Setting,
@@ -31,22 +32,14 @@ def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> S
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
     """
-    study, evidence, limits = past.study, past.evidence, past.limits
+    study, limits = past.study, past.limits
     if limits is None:
         return Wait("the baseline has not been measured yet")
     if past.left <= 0 and past.running:
         return Wait("the last trial is still running")
     if study.space.size == 1:
         return Done(Plan.single(study.baseline), "there is only one setting")
-
-    def look(grid: Grid) -> Search:
-        view = believe(study, evidence, limits, grid)
-        return Search(past, limits, grid, view, within)
-
-    if study.space.size <= MOST_ROWS:
-        search = look(enumerate_grid(study.space))
-    else:
-        search = searched(study, evidence, look)
+    search = search_of(past, limits, within)
     if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
     chosen = explore(search)
@@ -55,6 +48,21 @@ def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> S
     return (
         Wait("waiting for running trials") if past.running else _done(search, "little more to gain")
     )
+
+
+def search_of(
+    past: Past, limits: tuple[Limit, ...], within: Callable[[Setting], bool] | None = None
+) -> Search:
+    """Return where a search stands: over the whole space, or what of it is worth looking at."""
+    study, evidence = past.study, past.evidence
+
+    def look(grid: Grid) -> Search:
+        view = believe(study, evidence, limits, grid)
+        return Search(past, limits, grid, view, within)
+
+    if study.space.size <= MOST_ROWS:
+        return look(enumerate_grid(study.space))
+    return searched(study, evidence, look)
 
 
 def _done(search: Search, why: str) -> Done:

@@ -30,6 +30,7 @@ from tuner.wire import (
     ConstraintChange,
     Decision,
     DeviceView,
+    ExplanationView,
     FleetView,
     NewToken,
     Problem,
@@ -57,6 +58,7 @@ _REVISIONS = TypeAdapter(list[RevisionView])
 _TRIALS = TypeAdapter(list[TrialView])
 _SETTINGS = TypeAdapter(list[SettingView])
 _DEVICES = TypeAdapter(list[DeviceView])
+_EXPLANATION = TypeAdapter(ExplanationView)
 _FLEET = TypeAdapter(FleetView)
 _STOP = TypeAdapter(StopView)
 _EVENTS = TypeAdapter(list[Event])
@@ -186,6 +188,10 @@ class HttpOperatorApi:
     def report(self, study: str) -> StudyReport:
         """Return what a study gained and cost."""
         return self._ask(_REPORT, "GET", _path(study, "report"))
+
+    def explain(self, study: str) -> ExplanationView:
+        """Return what a study's policy believes by its trials."""
+        return self._ask(_EXPLANATION, "GET", _path(study, "explain"))
 
     def devices(self) -> Sequence[DeviceView]:
         """Return all devices."""

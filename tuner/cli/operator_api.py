@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ConstraintChange,
         Decision,
         DeviceView,
+        ExplanationView,
         NewToken,
         RevisionView,
         SettingView,
@@ -122,6 +123,10 @@ class OperatorApi(Protocol):
 
     def report(self, study: str) -> StudyReport:
         """Return what a study gained and cost."""
+        ...
+
+    def explain(self, study: str) -> ExplanationView:
+        """Return what a study's policy believes by its trials."""
         ...
 
     def devices(self) -> Sequence[DeviceView]:

@@ -304,6 +304,33 @@ def reject(
 
 
 @commands.command()
+def explain(
+    study: StudyId,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
+    db: Db = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what a study's policy believes each knob does, and what it does not try."""
+    from tuner.cli.operator_api import open_api
+    from tuner.cli.output import echo_json, echo_table
+    from tuner.presentation.texts import believed_rows
+
+    with open_api(tuner, token_file, db) as api:
+        told = api.explain(study)
+    if as_json:
+        echo_json(told)
+        return
+    typer.echo(f"{told.policy}: {told.explanation.text}")
+    if told.explained:
+        metrics = (f">{metric}" for metric in told.metrics)
+        echo_table(
+            "setting", *metrics, ">keeps every limit", "remark",
+            rows=believed_rows(told), nothing="nothing is believed before the baseline is measured",
+        )  # fmt: skip
+
+
+@commands.command()
 def delete(
     study: StudyId,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tuner.core import (
     CAPACITY,
+    BelievedSetting,
     Bill,
     Plan,
     Setting,
@@ -24,7 +25,7 @@ from tuner.presentation.figures import (
     when,
 )
 from tuner.study.moves import in_words
-from tuner.wire import SettingView, StudyReport, StudyView, TrialView
+from tuner.wire import ExplanationView, SettingView, StudyReport, StudyView, TrialView
 
 
 def asked_metrics(view: StudyView) -> list[str]:
@@ -132,6 +133,25 @@ def line(trial: TrialView, view: StudyView) -> str:
     if note := remark(trial):
         parts.append(note)
     return ", ".join(parts)
+
+
+def believed_rows(told: ExplanationView) -> Iterator[tuple[str, ...]]:
+    """Yield what is believed along each knob, then what looks better and is not tried."""
+    through = told.explanation.through
+    for along in told.explanation.slices:
+        for point in along.points:
+            value = f"{along.knob}={point.setting[along.knob]}"
+            here = " (others as here)" if point.setting == through else ""
+            yield _believed(value + here, point, told)
+    for point in told.explanation.refused:
+        yield _believed(render_setting(point.setting), point, told)
+
+
+def _believed(name: str, point: BelievedSetting, told: ExplanationView) -> tuple[str, ...]:
+    has, known = point.predicted, told.quantities
+    remark = point.refused or ("measured" if point.measured else "")
+    numbers = (figure(m, has[m].mean, has[m].sd, known) if m in has else "–" for m in told.metrics)
+    return (name, *numbers, percent(point.chance), remark)
 
 
 def billed(bill: Bill, *, won: bool) -> str:

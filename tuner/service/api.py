@@ -43,6 +43,7 @@ from tuner.wire import (
     ConstraintChange,
     ConstraintPreview,
     Decision,
+    ExplanationView,
     HoldOrder,
     HoldReport,
     Idle,
@@ -380,6 +381,11 @@ def _result_routes(operations: Operations) -> APIRouter:
     def pareto(study: str) -> Response:
         """List the settings that none other beats in objective and constraints at once."""
         return _many(operations.pareto(study))
+
+    @router.get("/explain", response_model=ExplanationView)
+    def explain(study: str) -> Response:
+        """Tell what the study's policy believes: what each knob does, and what is not tried."""
+        return _one(operations.explain(study))
 
     @router.get("/report", response_model=StudyReport)
     def report(study: str) -> Response:

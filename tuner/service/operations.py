@@ -52,6 +52,7 @@ from tuner.service.drafts import (
     signals_of,
     space_of,
 )
+from tuner.service.explanations import explained
 from tuner.service.previews import preview
 from tuner.service.views import (
     alternating,
@@ -71,6 +72,7 @@ from tuner.wire import (
     ConstraintPreview,
     Decision,
     DeviceView,
+    ExplanationView,
     Receipt,
     Reverted,
     RevisionView,
@@ -364,6 +366,10 @@ class Operations:
             failures=tuple(v for v in views if v.state not in ended),
         )
         return StudyLook(report=report, trials=tuple(views))
+
+    def explain(self, study: str) -> ExplanationView:
+        """Return what a study's policy believes by its trials. Raises NotFound."""
+        return explained(self.loop, study)
 
     def devices(self) -> list[DeviceView]:
         """Return all devices with what is applied to them and which study has them."""

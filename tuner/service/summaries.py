@@ -100,16 +100,24 @@ class Summaries:
 
     def renew(self) -> int:
         """Work out everything that has changed, and return how many that were."""
-        with self._lock:
-            stale = [study for study, known in self._known.items() if known.stale]
-            new = {study for study in stale if self._known[study].summary is None}
-        for study in sorted(stale, key=lambda study: study not in new):
+        count = 0
+        while (due := self._due()) is not None:
+            study, duty = due
             began = self._monotonic()
             self._renew(study)
-            duty = DUTY if study in new else DUTY_AGAIN
+            count += 1
             if self._over.wait((self._monotonic() - began) * (1.0 / duty - 1.0)):
                 break
-        return len(stale)
+        return count
+
+    def _due(self) -> tuple[str, float] | None:
+        """Return what is to be worked out next, one that nobody knows yet first, and how eagerly."""
+        with self._lock:
+            stale = [(study, known.summary) for study, known in self._known.items() if known.stale]
+        new = (study for study, summary in stale if summary is None)
+        if (first := next(new, None)) is not None:
+            return first, DUTY
+        return (stale[0][0], DUTY_AGAIN) if stale else None
 
     def _run(self) -> None:
         while not self._over.is_set():

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tuner.core import Estimate, Phase, Verdict, quantity_of
+from tuner.core import Estimate, KnobSlice, Phase, Prediction, Verdict, quantity_of
 from tuner.presentation.figures import change, shown
 from tuner.presentation.texts import asked_metrics
 from tuner.service.operations import StudyLook
-from tuner.wire import SettingView, StudyView, TrialView
+from tuner.wire import ExplanationView, SettingView, StudyView, TrialView
 
 Figure = dict[str, Any]
 
@@ -102,6 +102,61 @@ def course(look: StudyLook) -> Figure | None:
         "layout": {
             "xaxis": {"title": {"text": "trial"}},
             "yaxis": {"title": {"text": _axis(objective, view)}},
+        },
+    }  # fmt: skip
+
+
+def knob_slices(told: ExplanationView) -> list[tuple[str, Figure]]:
+    """Return, for each knob and metric, what is believed along the knob, with 95 % bands."""
+    found = []
+    for knob in told.explanation.slices:
+        for metric in told.metrics:
+            points = [p.predicted[metric] for p in knob.points if metric in p.predicted]
+            if len(points) == len(knob.points) > 1:
+                limits = [x.value for x in told.limits if x.metric == metric]
+                unit = quantity_of(metric, told.quantities).unit
+                axis = f"{metric} ({unit})" if unit and unit not in metric else metric
+                found.append((f"{knob.knob} and {metric}", _slice(knob, points, limits, axis)))
+    return found
+
+
+def _slice(
+    knob: KnobSlice, points: Sequence[Prediction], limits: Sequence[float], axis: str
+) -> Figure:
+    places = [str(v) if isinstance(v, bool | str) else v for v in knob.values]
+    measured = [n for n, p in enumerate(knob.points) if p.measured]
+    refused = [n for n, p in enumerate(knob.points) if p.refused]
+    mean = [p.mean for p in points]
+    band = {
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "line": {"width": 0},
+        "showlegend": False,
+        "x": places,
+    }
+    marked = [("measured", measured, "circle"), ("refused", refused, "x")]
+    return {
+        "data": [
+            {**band, "name": "band", "y": [p.mean - BOUND * p.sd for p in points]},
+            {**band, "name": "band", "y": [p.mean + BOUND * p.sd for p in points], "fill": "tonexty"},
+            {"name": "believed", "mode": "lines", "x": places, "y": mean},
+            *(
+                {
+                    "name": name, "mode": "markers", "marker": {"symbol": symbol, "size": 9},
+                    "x": [places[n] for n in at], "y": [mean[n] for n in at],
+                    "text": [_plain(knob.points[n].refused or "measured") for n in at],
+                    "hoverinfo": "text",
+                }
+                for name, at, symbol in marked
+                if at
+            ),
+        ],
+        "layout": {
+            "xaxis": {"title": {"text": _plain(knob.knob)}},
+            "yaxis": {"title": {"text": _plain(axis)}},
+            "shapes": [
+                {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y} for y in limits
+            ],
         },
     }  # fmt: skip
 

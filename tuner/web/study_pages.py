@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from tuner.presentation.texts import asked_metrics
 from tuner.service.operations import Operations
-from tuner.web.charts import against_limit, course
+from tuner.web.charts import against_limit, course, knob_slices
 from tuner.web.history_pages import side_by_side
 from tuner.web.looks import Looks
 from tuner.web.render import Pages
@@ -40,6 +40,12 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
             revisions=operations.revisions(study)[::-1],
             events=operations.events(study=study, last=20)[::-1],
         )  # fmt: skip
+
+    @router.get("/{study}/explain")
+    def explain(request: Request, study: str) -> Response:
+        """Show what the study's policy believes."""
+        view, told = operations.study(study), operations.explain(study)
+        return pages.page(request, "explain", view=view, told=told, charts=knob_slices(told))
 
     @router.get("/{study}/trials/{number}")
     def trial(request: Request, study: str, number: int) -> Response:

@@ -16,6 +16,7 @@ function colour(name) {
 
 const STYLES = {
   feasible: "--good", infeasible: "--bad", unsure: "--warn", censored: "--warn", trials: "--soft",
+  believed: "--strong", band: "--strong", measured: "--good", refused: "--bad",
   baseline: "--text", best: "--strong", "best so far": "--strong", "Pareto front": "--info",
 };
 

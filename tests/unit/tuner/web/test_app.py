@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
+from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
 from tuner.core import AccessRole, Phase, Study, Verdict
@@ -175,7 +176,14 @@ def test_a_session_outlives_the_tuner_and_a_forged_one_is_none(site: Site) -> No
     again = Site(site.verbs)
     good = browser.cookies["jouletune_session"]
     other = "0" if good[-1] != "0" else "1"
-    forged = (good.replace("viewer", "admin", 1), f"{good[:-1]}{other}", ":99999999999:", "x", "")
+    forged = (
+        good.replace("viewer", "admin", 1),
+        f"{good[:-1]}{other}",
+        ":99999999999:",
+        "x",
+        "",
+        f"viewer:{'9' * 6000}:a:b",
+    )
     for cookie in (good, *forged):
         headers = {"Cookie": f"jouletune_session={cookie}"}
         answer = again.browser().get("/", headers=headers, follow_redirects=False)
@@ -378,3 +386,19 @@ def test_assets_come_from_here_and_are_kept_for_good_by_their_content(site: Site
     for name in ("nothing.js", "../app.py", "%2e%2e%2fapp.py"):
         answer = browser.get(f"/assets/{name}", follow_redirects=False)
         assert answer.status_code in (303, 404), name
+
+
+def test_what_a_study_believes_is_shown_or_said_not_to_be_known(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = created(site.verbs)
+    tune(site.verbs, slope)
+    browser = site.signed_in("viewer")
+    page = f"/studies/{study}/explain"
+    assert "scripted does not say what it believes" in text_of(browser.get(page))
+    monkeypatch.setattr(site.verbs.loop, "policies", lambda _: Polythrottle())
+    told = browser.get(f"/v1{page}").json()
+    assert told["explained"] and len(told["explanation"]["slices"]) == 2
+    shown = browser.get(page)
+    assert "gpu.clock_mhz and energy_j" in text_of(shown)
+    assert browser.get("/v1/studies/none/explain").status_code == 404

@@ -1,0 +1,100 @@
+"""What is said to be believed: slices through the best, what is refused and why, and nothing invented."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from policies.polythrottle.policy import Polythrottle, TwoPhase
+from tests.builders import baseline, past, setting, surface, trial
+from tests.unit.tuner.bo.test_suggest import fine, go_on
+from tuner import guard
+from tuner.bo.explain import MOST_REFUSED, explain
+from tuner.bo.suggest import suggest
+from tuner.core import Explains, TrialState, Try, incumbent, setting_key
+
+LIMIT = ("latency_p99_ms <= 1.2x baseline",)
+
+
+def test_before_the_baseline_nothing_is_believed() -> None:
+    told = explain(past(fine(), []))
+    assert (told.slices, told.refused) == ((), ())
+    assert "baseline" in told.text
+
+
+def test_both_ways_to_search_explain_themselves() -> None:
+    assert isinstance(Polythrottle(), Explains) and isinstance(TwoPhase(), Explains)
+
+
+def test_it_is_pure_and_says_what_the_policy_would_do_next() -> None:
+    study = fine(constraints=LIMIT)
+    seen = past(study, go_on(study, baseline(study), 5))
+    before = deepcopy(seen.trials)
+    told = explain(seen)
+    assert told == explain(past(study, list(before)))
+    answer = suggest(seen)
+    assert isinstance(answer, Try)
+    assert all(f"{knob}={value}" in told.text for knob, value in answer.setting.items())
+    assert answer.why in told.text
+
+
+def test_each_knob_is_followed_through_the_best_setting() -> None:
+    study = fine(constraints=LIMIT)
+    seen = past(study, go_on(study, baseline(study), 6))
+    told = explain(seen)
+    best = incumbent(study, seen.evidence)
+    assert best is not None and told.through == best.setting
+    assert [s.knob for s in told.slices] == ["gpu.clock_mhz", "batch_size"]
+    for along in told.slices:
+        assert along.values == study.space.knob(along.knob).values
+        for value, point in zip(along.values, along.points, strict=True):
+            assert point.setting == {**told.through, along.knob: value}
+            assert set(point.predicted) == {"energy_j", "latency_p99_ms"}
+            assert 0.0 <= point.chance <= 1.0
+        assert [p.setting for p in along.points if p.measured].count(told.through) == 1
+
+
+def test_the_truth_lies_within_most_bands() -> None:
+    """Of a smooth surface after six trials 90 % of all values lie within two standard deviations."""
+    study = fine(constraints=LIMIT)
+    told = explain(past(study, go_on(study, baseline(study), 6)))
+    inside = []
+    for along in told.slices:
+        for point in along.points:
+            truth = surface(point.setting).estimates
+            for metric, predicted in point.predicted.items():
+                inside.append(abs(truth[metric].mean - predicted.mean) <= 2.0 * predicted.sd)
+    assert len(inside) > 50
+    assert sum(inside) >= 0.9 * len(inside)
+
+
+def test_what_is_refused_is_better_likely_to_break_a_limit_and_really_refused() -> None:
+    study = fine(constraints=("latency_p99_ms <= 1.05x baseline",))
+    seen = past(study, go_on(study, baseline(study), 5))
+    told = explain(seen)
+    assert 0 < len(told.refused) <= MOST_REFUSED
+    measured = {setting_key(c.setting) for c in seen.evidence.candidates}
+    for one in told.refused:
+        assert one.refused
+        risky = guard.risk(study, seen.evidence, one.predicted)
+        assert (
+            risky == one.refused or setting_key(one.setting) in measured or "slower" in one.refused
+        )
+
+
+def test_a_setting_that_failed_twice_says_so() -> None:
+    study = fine(constraints=LIMIT)
+    lost = setting(975)
+    failed = [trial(n, lost, state=TrialState.FAILED, reason="no") for n in (3, 4)]
+    told = explain(past(study, [*baseline(study), *failed]))
+    (along,) = [s for s in told.slices if s.knob == "gpu.clock_mhz"]
+    (point,) = [p for p in along.points if p.setting == lost]
+    assert point.refused == "it has failed too often"
+
+
+@pytest.mark.parametrize("spent", [0, 4])
+def test_a_study_whose_trials_are_used_would_try_nothing_more(spent: int) -> None:
+    study = fine(4, constraints=LIMIT)
+    told = explain(past(study, go_on(study, baseline(study), spent)))
+    assert ("nothing more" in told.text) == (spent == 4)

@@ -1,0 +1,127 @@
+"""What is believed of a study, slice by slice, from the same search that the next trial comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner import guard
+from tuner.bo.explore import explore
+from tuner.bo.search import Search
+from tuner.bo.suggest import search_of
+from tuner.core import (
+    BelievedSetting,
+    Explanation,
+    Knob,
+    KnobSlice,
+    Past,
+    Setting,
+    Study,
+    TrialState,
+    Verdict,
+    incumbent,
+    render_setting,
+    setting_key,
+)
+
+MOST_POINTS = 60
+"""Of a knob with more values every so many are shown."""
+MOST_REFUSED = 8
+MOST_LOOKED_AT = 500
+"""So many of the most promising settings are asked whether they are refused."""
+
+
+def explain(past: Past) -> Explanation:
+    """Return what is believed of each knob around the best setting, and what is not tried and why.
+
+    A pure function of study, trials and seed, as `tuner.bo.suggest.suggest` is.
+
+    Raises:
+        MetricUnavailable: no trial measured a metric that the study aims at or limits.
+    """
+    study = past.study
+    if past.limits is None:
+        return Explanation(text="the baseline has not been measured yet")
+    if study.space.size == 1:
+        return Explanation(text="there is only one setting")
+    search = search_of(past, past.limits)
+    through = _through(past)
+    chosen = explore(search) if past.left > 0 else None
+    text = (
+        f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
+        if chosen is not None
+        else "it would try nothing more: little more is to be gained"
+    )
+    knobs = [study.space.knob(name) for name in search.grid.names]
+    return Explanation(
+        text=text,
+        through=through,
+        slices=tuple(_slice(search, knob, through) for knob in knobs),
+        refused=tuple(_refused(search, through)),
+    )
+
+
+def _through(past: Past) -> Setting:
+    """Return what is held or proposed, else the best measured, else the baseline."""
+    study: Study = past.study
+    plan = study.held or study.proposed
+    if plan is not None:
+        return plan.chief(study.baseline)
+    best = incumbent(study, past.evidence)
+    return best.setting if best is not None else study.baseline
+
+
+def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
+    every = -(-len(knob.values) // MOST_POINTS)
+    kept = [v for n, v in enumerate(knob.values) if n % every == 0 or v == through[knob.name]]
+    rows = [(value, search.grid.row({**through, knob.name: value})) for value in kept]
+    known = [(value, row) for value, row in rows if row is not None]
+    return KnobSlice(
+        knob=knob.name,
+        values=tuple(value for value, _ in known),
+        points=tuple(_believed(search, row) for _, row in known),
+    )
+
+
+def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
+    """Yield the settings that are believed to be better than one, but would not be tried."""
+    value = search.view.belief.sign * search.view.belief.mean[:, 0]
+    beaten = search.grid.row(through)
+    found = 0
+    for row in value.argsort()[:MOST_LOOKED_AT].tolist():
+        if found == MOST_REFUSED or row == beaten:
+            return
+        believed = _believed(search, row)
+        if believed.refused:
+            found += 1
+            yield believed
+
+
+def _believed(search: Search, row: int) -> BelievedSetting:
+    predicted = search.view.predicted(row)
+    return BelievedSetting(
+        setting=search.grid.settings[row],
+        predicted=predicted,
+        chance=float(search.chance[row]),
+        refused=_why_not(search, row) or guard.risk(search.study, search.evidence, predicted) or "",
+        measured=row in search.view.measured,
+    )
+
+
+def _why_not(search: Search, row: int) -> str:
+    """Return why the search leaves a row alone, empty where it does not."""
+    if bool(search.allowed[row]):
+        return ""
+    measured = search.view.measured.get(row)
+    if measured is not None and measured.verdict is Verdict.INFEASIBLE:
+        return "it has been measured to break a limit"
+    if measured is not None:
+        return "it has been measured often enough"
+    key = setting_key(search.grid.settings[row])
+    states = {t.state for t in search.past.trials if setting_key(t.setting) == key}
+    if TrialState.FAILED in states:
+        return "it has failed too often"
+    if TrialState.CONTAMINATED in states:
+        return "its windows were contaminated too often"
+    if TrialState.RUNNING in states:
+        return "it is being measured"
+    return "it is slower still than a setting that was too slow"
