@@ -37,10 +37,13 @@ class AgentCollector(Collector):
         yield about
         is_open = _gauge("device_open", "Whether a device of the configuration answers.")
         restores = _counter("restores", "How often a device was put back to its original.")
+        altered = _gauge("device_altered", "Whether a device is not noted as at its original.")
         for device, agent in agents.items():
             is_open.add_metric((device,), float(agent is not None))
             restores.add_metric((device,), float(self._journal.restores[device]))
+            altered.add_metric((device,), float(self._journal.left(device)))
         yield is_open
+        yield altered
         yield restores
         yield from _counted(self._link)
         yield from _windows(opened)

@@ -51,6 +51,7 @@ def test_a_trial_is_counted_with_its_energy_and_its_restore(rig: Rig) -> None:
     assert joules == pytest.approx(agent.counts.joules[Origin.SIMULATED])
     assert seconds > 9.0
     assert told("restores_total") == 1.0
+    assert told("device_altered") == 0.0
     assert told("tuner_heard_timestamp_seconds") is not None
     assert told("lease_age_seconds") is None, "the trial is over"
 
@@ -89,6 +90,7 @@ def test_what_is_held_is_told_without_asking_the_device(rig: Rig) -> None:
 
     rig.device.read = no_touch  # type: ignore[method-assign,assignment]
     assert told("applied_info", level="hold", study="s1") == 1.0
+    assert told("device_altered") == 1.0
     for knob, value in HELD.items():
         assert told("applied_knob", knob=knob) == value
     assert told("limit_broken_windows") is not None
