@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,47 @@ class Attachment:
         return found
 
 
+UNIX = "unix:"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsAddress:
+    """Where figures are served: a socket file, or a port of loopback."""
+
+    path: Path | None = None
+    host: str = ""
+    port: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> MetricsAddress:
+        """Read `127.0.0.1:9464`, `[::1]:9464` or `unix:/run/…`.
+
+        Raises:
+            ConfigError: it is none of these, or not on this host.
+        """
+        hint = 'write it like "127.0.0.1:9464", or "unix:/run/jouletune-agent/metrics.sock"'
+        if text.startswith(UNIX):
+            path = Path(text.removeprefix(UNIX))
+            if not path.is_absolute():
+                raise ConfigError(f"metrics cannot be {text!r}: the path is not whole", hint=hint)
+            return cls(path=path)
+        host, _, port = text.rpartition(":")
+        try:
+            local = ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+            number = int(port)
+        except ValueError:
+            raise ConfigError(f"metrics cannot be {text!r}", hint=hint) from None
+        if not 0 <= number <= 65535:
+            raise ConfigError(f"metrics cannot be {text!r}: there is no such port", hint=hint)
+        if not local.is_loopback:
+            raise ConfigError(
+                f"metrics cannot be {text!r}: an agent opens no port beyond its host",
+                hint="use 127.0.0.1, and let a Prometheus or a proxy on this host ask; the tuner's "
+                "/metrics tells of all devices",
+            )
+        return cls(host=str(local), port=number)
+
+
 def filesystem_root() -> Path:
     """Return where devices are looked for: $JOULETUNE_ROOT, else the host's own files."""
     return Path(os.environ.get("JOULETUNE_ROOT", "/"))
@@ -48,11 +90,12 @@ class AgentConfig:
     `state_dir` is where journal, holds and unsent reports are kept, `root` the file system that
     devices are looked for in. `name` is the host's in the names of its devices; empty, its own. Of an
     https tuner `ca_file` has the authority (none: the system's), `client_cert` and `client_key` are what
-    the agent shows it. `metrics` is where it tells Prometheus of itself, `HOST:PORT` on loopback or
-    `unix:PATH`; empty: nowhere.
+    the agent shows it. `metrics` is where Prometheus finds its figures: `127.0.0.1:9464` or
+    `unix:/path`; empty, nowhere.
 
     Raises:
-        ConfigError: there is no device, the tuner's address is none, or the name does not fit a URL.
+        ConfigError: there is no device, the tuner's address is none, the name does not fit a URL, or
+            `metrics` is not on this host.
     """
 
     tuner: str = "http://127.0.0.1:8790"
@@ -78,6 +121,8 @@ class AgentConfig:
             raise ConfigError(
                 f"name cannot be {self.name!r}", hint="use letters, digits, '.', '_' and '-'"
             )
+        if self.metrics:
+            MetricsAddress.parse(self.metrics)
 
 
 FILE_KEYS: Mapping[str, type] = {

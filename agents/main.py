@@ -17,8 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agents.agent.loop import DeviceAgent, Surroundings
-from agents.agent.metrics import AgentCollector, DeviceState, expose
-from agents.config import AgentConfig, Attachment
+from agents.config import AgentConfig, Attachment, MetricsAddress
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock, uncollected
 from agents.target.measure import Measurer
@@ -53,9 +52,8 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
     with alone, connect(config.tuner, tls) as http, _stopping_on_signals(stop):
         host = Host.here(config.root, config.name)
         credentials = Credentials(config.state_dir, config.token_file, host.agent)
-        spool = Spool(config.state_dir / "spool")
         around = Surroundings(
-            link=TunerClient(http, credentials, spool),
+            link=TunerClient(http, credentials, Spool(config.state_dir / "spool")),
             journal=Journal(config.state_dir / "journal"),
             host=host,
             clock=HostClock(),
@@ -64,15 +62,13 @@ def serve(config: AgentConfig, stop: threading.Event | None = None) -> None:
             start=secrets.token_hex(4),
         )
         places = _open_all(config, around)
-        with ExitStack() as closing:
-            for place in places:
-                closing.callback(place.close)
-            if config.metrics:
-                told = AgentCollector(places, spool, version("jouletune"))
-                closing.callback(expose(config.metrics, told))
-            notify("READY=1")
-            with uncollected():
+        notify("READY=1")
+        try:
+            with uncollected(), _telling(config, places, around):
                 failed = _run(places, stop)
+        finally:
+            for place in places:
+                place.close()
     if failed:
         raise failed[0]
 
@@ -150,6 +146,11 @@ class DeviceWorker:
         self._agent: DeviceAgent | None = None
 
     @property
+    def agent(self) -> DeviceAgent | None:
+        """The device's loop, None while the device does not answer."""
+        return self._agent
+
+    @property
     def idle(self) -> bool:
         """Whether it only waits, for the device or for the tuner, so that a stop need not wait for it."""
         return self._agent is None or self._agent.waiting.is_set()
@@ -178,10 +179,6 @@ class DeviceWorker:
                 log.error("event=not_opened device=%s why=%r", self.id, str(error))
         if self._agent is not None:
             self._agent.run()
-
-    def state(self) -> DeviceState:
-        """Return how the device stands, for whoever watches; from any thread."""
-        return DeviceState(self.id, opened=False) if self._agent is None else self._agent.state()
 
     def put_back(self) -> None:
         """Bring the device back to its hold or its original setting."""
@@ -228,6 +225,37 @@ def _open_one(
     device = target.describe(id, around.host.agent, _versions(), around.now())
     rng = random.Random(f"{config.seed}/{id}")
     return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
+
+
+@contextmanager
+def _telling(
+    config: AgentConfig, places: Sequence[DeviceWorker], around: Surroundings
+) -> Iterator[None]:
+    """Serve figures for Prometheus within the block, where it is configured and can be done."""
+    if not config.metrics:
+        yield
+        return
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from agents.agent.metrics import AgentCollector
+    from agents.host.metrics_server import serving
+
+    registry = CollectorRegistry()
+    registry.register(
+        AgentCollector(
+            lambda: {place.id: place.agent for place in places},
+            around.link,
+            around.journal,
+            version("jouletune"),
+        )
+    )
+    address = MetricsAddress.parse(config.metrics)
+    with ExitStack() as told:
+        try:
+            told.enter_context(serving(address, lambda: generate_latest(registry)))
+        except ConfigError as error:  # no reason to leave devices alone
+            log.error("event=metrics_not_served why=%r", str(error))
+        yield
 
 
 def _run(places: Sequence[DeviceWorker], stop: threading.Event) -> list[TuningError]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tuner.core import Store
 
 __all__ = ["open_store", "shown"]
@@ -9,11 +11,14 @@ __all__ = ["open_store", "shown"]
 MEMORY = "memory://"
 
 
-def open_store(url: str, *, create: bool = True) -> Store:
+def open_store(
+    url: str, *, create: bool = True, timed: Callable[[str, float], None] = lambda *_: None
+) -> Store:
     """Open the memory behind a URL; a new or older database is brought up to date.
 
     `sqlite:///path` is a file, `postgresql://user:password@host/name` a server, `memory://` ends
-    with the process. With `create=False` a database without our tables is refused, not filled.
+    with the process. With `create=False` a database without our tables is refused, not filled. `timed`
+    is told of every transaction of a database: `read` or `write`, and its seconds.
     Libraries are imported here, so that `import db` stays cheap.
 
     Raises:
@@ -26,7 +31,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
         return MemoryStore()
     from db.sql.store import open_sql_store
 
-    return open_sql_store(url, create=create)
+    return open_sql_store(url, create=create, timed=timed)
 
 
 def shown(url: str) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tuner.destinations import Email, Webhook
     from tuner.service.courier import Courier
     from tuner.service.operations import Operations
+    from tuner.study.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +42,14 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def build_operations(store: Store, config: TunerConfig) -> Operations:
+def build_operations(
+    store: Store, config: TunerConfig, telemetry: Telemetry | None = None
+) -> Operations:
     """Return the operator's verbs over a store, as the tuner and `--db` commands use them."""
     from policies import load_policy
     from tuner.service.operations import Operations
     from tuner.study.loop import Loop
+    from tuner.study.telemetry import Telemetry
 
     loop = Loop(
         store=store,
@@ -54,6 +58,7 @@ def build_operations(store: Store, config: TunerConfig) -> Operations:
         lease_s=config.lease_s,
         abandon_s=config.abandon_s,
         hours=functools.partial(within_hours, config.tuning_hours),
+        telemetry=telemetry or Telemetry(),
     )
     return Operations(loop)
 
@@ -88,10 +93,11 @@ def serve(config: TunerConfig) -> None:
 
     from db import open_store, shown
     from tuner.service.api import create_app
+    from tuner.service.counts import Counts
     from tuner.service.fleet import EnergyPrice, FleetOverview
     from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
-    from tuner.service.metrics import registry
+    from tuner.service.metrics import Metrics
     from tuner.service.schedule import Maintenance, start
     from tuner.service.summaries import Summaries
     from tuner.service.watchdog import Watchdog
@@ -99,12 +105,14 @@ def serve(config: TunerConfig) -> None:
 
     config.check_reach()
     listener = bind(config)
-    store = open_store(config.db)
+    counts = Counts()
+    store = open_store(config.db, timed=counts.transaction)
     store.bus.listen()
     token = ensure_token(config.token_file)
-    operations = build_operations(store, config)
+    operations = build_operations(store, config, counts)
     price = EnergyPrice(config.price_per_kwh, config.currency, config.co2e_g_per_kwh)
     fleet = FleetOverview(operations, Summaries(operations), price)
+    metrics = Metrics(fleet, counts, version("jouletune"))
     secure = config.tls.spoken or config.behind_proxy
     app = create_app(
         operations,
@@ -115,7 +123,7 @@ def serve(config: TunerConfig) -> None:
         client_certs=config.client_ca is not None,
         pages=lambda sessions: create_pages(fleet, sessions, version("jouletune"), secure=secure),
         fleet=fleet,
-        exposed=registry(fleet, operations.loop, version("jouletune")),
+        metrics=metrics,
     )
     enders = [courier.begin() for courier in couriers(store, config)]
     enders.append(fleet.summaries.begin())
@@ -124,7 +132,7 @@ def serve(config: TunerConfig) -> None:
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http=limited_http(limits),
+            http=limited_http(limits, counts.dropped),
             ws="none",
             backlog=BACKLOG,
             limit_concurrency=limits.running,

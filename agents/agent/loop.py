@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
-from agents.agent.metrics import DeviceState
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.journal import LIFT, Journal
@@ -17,6 +18,7 @@ from agents.holding.plan_runner import PlanRunner
 from agents.holding.watch import Watch
 from agents.host.host import Host
 from agents.target.measure import CLOCK_STEP_S, Ask, Measurer
+from agents.target.window_counts import WindowCounts
 from agents.tuner_link.client import Backoff, TunerClient
 from agents.tuner_link.lease import LeaseKeeper
 from tuner.core import (
@@ -76,11 +78,34 @@ class Surroundings:
     start: str
 
 
+@dataclass
+class Standing:
+    """How a device's loop stands, for those who only look.
+
+    `applied` is what the loop last knew to be in force, `heard_at` when the tuner last answered it,
+    `lease` the one of the trial under way.
+    """
+
+    applied: Applied | None = None
+    heard_at: datetime | None = None
+    lease: LeaseKeeper | None = None
+
+    @contextmanager
+    def leased(self, lease: LeaseKeeper) -> Iterator[None]:
+        """Have a lease within the block."""
+        self.lease = lease
+        try:
+            yield
+        finally:
+            self.lease = None
+
+
 class DeviceAgent:
     """Works one device for the tuner; used by one thread.
 
     `attached` is what `agent revert` needs to open the device again. `waiting` is set while the loop
-    only waits for the tuner, so that a stop need not wait for it. `runner` follows the plan of a hold.
+    only waits for the tuner, so that a stop need not wait for it. `runner` follows the plan of a hold,
+    `standing` is for those who only look.
     """
 
     def __init__(
@@ -103,7 +128,7 @@ class DeviceAgent:
         self._reached = False
         self._begun = False
         self._wrong = ""
-        self._heard_at: float | None = None
+        self.standing = Standing()
         self._asked_at = around.clock.monotonic()
         self._holder = Holder(
             device.id,
@@ -127,20 +152,20 @@ class DeviceAgent:
             self.runner.observed,
         )
 
+    @property
+    def counts(self) -> WindowCounts:
+        """What its windows add up to."""
+        return self._bench.counts
+
+    @property
+    def broken_windows(self) -> int | None:
+        """In how many windows in a row its hold has broken a limit; None where nothing is held."""
+        hold = self._holder.current
+        return None if hold is None else hold.broken.get(hold.row, 0)
+
     def close(self) -> None:
         """Let go of the device; what is in force stays in force."""
         self._target.close()
-
-    def state(self) -> DeviceState:
-        """Return how the device stands, for whoever watches; from any thread."""
-        hold, heard = self._holder.current, self._heard_at
-        return DeviceState(
-            device=self.device.id,
-            opened=True,
-            altered=self._around.journal.get(self.device.id) is not None,
-            study=hold.order.study if hold is not None else "",
-            silence_s=None if heard is None else self._around.clock.monotonic() - heard,
-        )
 
     def run(self) -> None:
         """Work until stopped.
@@ -200,7 +225,6 @@ class DeviceAgent:
                 self._registered = True
                 log.info("event=registered device=%s", self.device.id)
             order = self._next(not_back)
-            self._heard_at = self._around.clock.monotonic()
             if not_back is not None:  # heard, but told nothing
                 self._trouble(not_back)
                 return
@@ -281,6 +305,7 @@ class DeviceAgent:
             wait_s=0.0 if not_back is not None else min(LONGEST_POLL_S, self._watch.due_in_s()),
             unable=unable,
         )
+        self.standing.applied = applied
         self.waiting.set()
         try:
             return self._around.link.next(self.device.id, poll)
@@ -349,8 +374,17 @@ class DeviceAgent:
             render_setting(order.setting),
         )
         renewal = Renewal(device=self.device.id, token=order.token, nonce=order.nonce)
-        with LeaseKeeper(self._around.link, renewal, order.lease_s) as lease:
-            with self._holder.set_aside(lend=True):
+        self.standing.applied = Applied(
+            device=self.device.id,
+            setting=order.setting,
+            level=Level.TRIAL,
+            at=self._around.now(),
+            study=order.study,
+            revision=order.revision,
+        )
+        monotonic = self._around.clock.monotonic
+        with LeaseKeeper(self._around.link, renewal, order.lease_s, monotonic) as lease:
+            with self.standing.leased(lease), self._holder.set_aside(lend=True):
                 outcome = self._measured(order, lease)
             try:
                 self.put_back()
@@ -434,6 +468,7 @@ class DeviceAgent:
         if self._wrong:
             log.info("event=recovered device=%s", self.device.id)
         self._reached, self._wrong = True, ""
+        self.standing.heard_at = self._around.now()
         self._backoff.worked()
 
     def _trouble(self, error: TuningError, *, final: bool = False) -> None:

@@ -1,160 +1,142 @@
-"""What an agent tells Prometheus of itself: on loopback or a socket, where its configuration asks for it.
+"""What Prometheus is told of an agent. A scrape touches no device: it shows what the loops know.
 
-What devices measure the tuner tells. Here is what only the agent knows, also while the tuner is away.
+Names and base units are those of https://prometheus.io/docs/practices/naming/. Every label's values are
+bounded by the agent's configuration.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import socketserver
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from http.server import ThreadingHTTPServer
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import MetricsHandler
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agents.tuner_link.spool import Spool
-from tuner.core import ConfigError
+from agents.agent.loop import DeviceAgent
+from agents.holding.journal import Journal
+from agents.tuner_link.client import TunerClient
 
-UNIX = "unix:"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceState:
-    """How one device of an agent stands.
-
-    `opened` is false while it does not answer, `altered` says that it is not at its original, `study`
-    whose hold is in force (empty: none's). `silence_s` is how long the tuner has not answered.
-    """
-
-    device: str
-    opened: bool
-    altered: bool = False
-    study: str = ""
-    silence_s: float | None = None
-
-
-class Worked(Protocol):
-    """A device that tells how it stands."""
-
-    def state(self) -> DeviceState:
-        """Return how it stands now."""
-        ...
+Agents = Callable[[], Mapping[str, DeviceAgent | None]]
+"""Every device of the configuration by its id; None where it was not opened so far."""
 
 
 class AgentCollector(Collector):
-    """Tells how the devices of an agent stand, and what waits for the tuner."""
+    """An agent's devices, its spool and its link as metric families."""
 
-    def __init__(self, devices: Sequence[Worked], spool: Spool, version: str) -> None:
-        self._devices, self._spool, self._version = devices, spool, version
+    def __init__(self, agents: Agents, link: TunerClient, journal: Journal, version: str) -> None:
+        self._agents, self._link, self._journal = agents, link, journal
+        self._version = version
 
     def collect(self) -> Iterator[Metric]:
-        """Yield everything."""
-        states = [device.state() for device in self._devices]
-        heard = [s for s in states if s.silence_s is not None]
-        waiting = self._spool.waiting()
-        yield _gauge(
-            "jouletune_agent_build_info",
-            "The version that runs.",
-            [((self._version,), 1.0)],
-            "version",
+        """Yield what a scrape shows."""
+        agents = self._agents()
+        opened = [agent for agent in agents.values() if agent is not None]
+        about = GaugeMetricFamily(
+            "jouletune_agent_build_info", "The agent's release.", labels=("version",)
         )
-        yield _gauge(
-            "jouletune_agent_device_open", "1 where the device answers.",
-            [((s.device,), float(s.opened)) for s in states], "device",
-        )  # fmt: skip
-        yield _gauge(
-            "jouletune_agent_device_altered", "1 where the device is not at its original setting.",
-            [((s.device,), float(s.altered)) for s in states if s.opened], "device",
-        )  # fmt: skip
-        yield _gauge(
-            "jouletune_agent_hold", "1 for the study whose hold is in force.",
-            [((s.device, s.study), 1.0) for s in states if s.study], "device", "study",
-        )  # fmt: skip
-        yield _gauge(
-            "jouletune_agent_tuner_silence_seconds", "Since the tuner has last answered for a device.",
-            [((s.device,), s.silence_s or 0.0) for s in heard], "device",
-        )  # fmt: skip
-        yield _gauge(
-            "jouletune_agent_spool_reports", "Reports that wait for the tuner.",
-            [((), float(len(waiting)))],
-        )  # fmt: skip
-        yield _gauge(
-            "jouletune_agent_spool_bytes", "What they take on the disk.",
-            [((), float(sum(map(_size, waiting))))],
-        )  # fmt: skip
+        about.add_metric((self._version,), 1.0)
+        yield about
+        is_open = _gauge("device_open", "Whether a device of the configuration answers.")
+        restores = _counter("restores", "How often a device was put back to its original.")
+        altered = _gauge("device_altered", "Whether a device is not noted as at its original.")
+        for device, agent in agents.items():
+            is_open.add_metric((device,), float(agent is not None))
+            restores.add_metric((device,), float(self._journal.restores[device]))
+            altered.add_metric((device,), float(self._journal.left(device)))
+        yield is_open
+        yield altered
+        yield restores
+        yield from _counted(self._link)
+        yield from _windows(opened)
+        yield from _link(opened)
+        yield from _applied(opened)
+        yield from _available(opened)
 
 
-class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
+def _counted(link: TunerClient) -> Iterator[Metric]:
+    """Yield what concerns all devices of the agent."""
+    spool = link.spool
+    count, total = spool.size()
+    for name, text, value in (
+        ("spool_reports", "Reports that wait for the tuner.", count),
+        ("spool_bytes", "Bytes of the reports that wait.", total),
+    ):
+        yield GaugeMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
+    for name, text, value in (
+        ("reports_dropped", "Windows that were dropped: the spool was full.", spool.dropped),
+        ("reports_refused", "Reports that the tuner will never take.", spool.refused),
+        ("requests", "Requests to the tuner.", link.asked),
+        ("requests_failed", "Requests that the tuner did not answer.", link.failed),
+    ):
+        yield CounterMetricFamily(f"jouletune_agent_{name}", text, value=float(value))
 
 
-def expose(address: str, collector: Collector) -> Callable[[], None]:
-    """Serve `/metrics` at `HOST:PORT` on loopback or at `unix:PATH`; return what ends it.
-
-    Raises:
-        ConfigError: the address is none, is not on loopback, or is taken.
-    """
-    registry = CollectorRegistry()
-    registry.register(collector)
-    ProcessCollector(registry=registry)
-    handler = MetricsHandler.factory(registry)
-    try:
-        server: socketserver.BaseServer
-        if address.startswith(UNIX):
-            path = Path(address.removeprefix(UNIX))
-            path.unlink(missing_ok=True)
-            server = _UnixServer(str(path), handler)
-            path.chmod(0o660)
-        else:
-            server = ThreadingHTTPServer(loopback(address), handler)
-    except OSError as error:
-        raise ConfigError(
-            f"metrics cannot be served at {address}: {error.strerror}",
-            hint="choose another port, or a path in a folder of the agent's",
-        ) from None
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-
-    def end() -> None:
-        server.shutdown()
-        server.server_close()
-        if address.startswith(UNIX):
-            Path(address.removeprefix(UNIX)).unlink(missing_ok=True)
-
-    return end
-
-
-def loopback(address: str) -> tuple[str, int]:
-    """Return a host on loopback and a port. Raises ConfigError."""
-    host, _, port = address.rpartition(":")
-    with suppress(ValueError):
-        if port.isdecimal() and int(port) <= 65535 and ipaddress.ip_address(host).is_loopback:
-            return host, int(port)
-    raise ConfigError(
-        f"metrics cannot be served at {address!r}: it has no TLS and no token",
-        hint='write a port on loopback, "127.0.0.1:9464", or a socket, "unix:/run/agent.sock"',
+def _windows(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+    """Yield what the windows of every device add up to."""
+    windows = _counter("windows", "Windows, by what came of them.", "result")
+    energy = _counter(
+        "energy_joules", "Energy that windows showed; between them nobody measures.", "origin"
     )
+    seconds = _counter("window_seconds", "Length of all windows.")
+    throttled = _counter("windows_throttled", "Windows in which the device was throttled.")
+    for agent in agents:
+        device, counts = agent.device.id, agent.counts
+        windows.add_metric((device, "measured"), float(counts.measured - counts.spoilt))
+        windows.add_metric((device, "spoilt"), float(counts.spoilt))
+        windows.add_metric((device, "failed"), float(counts.failed))
+        seconds.add_metric((device,), counts.seconds)
+        throttled.add_metric((device,), float(counts.throttled))
+        for origin, joules in counts.joules.items():
+            energy.add_metric((device, str(origin)), joules)
+    yield from (windows, energy, seconds, throttled)
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # it has arrived meanwhile, or waits in memory
-        return 0
+def _link(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+    """Yield how every device's loop gets on with the tuner."""
+    heard = _gauge("tuner_heard_timestamp_seconds", "When the tuner last answered a question.")
+    lease = _gauge("lease_age_seconds", "How long ago the lease of the trial was last renewed.")
+    for agent in agents:
+        key, standing = (agent.device.id,), agent.standing
+        if standing.heard_at is not None:
+            heard.add_metric(key, standing.heard_at.timestamp())
+        if (trial := standing.lease) is not None:
+            lease.add_metric(key, trial.age_s)
+    yield from (heard, lease)
 
 
-def _gauge(
-    name: str, about: str, values: Sequence[tuple[tuple[str, ...], float]], *labels: str
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, about, labels=labels)
-    for of, value in values:
-        family.add_metric(of, value)
-    return family
+def _applied(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+    """Yield what every device is set to, by what right, and how its hold keeps its limits."""
+    about = _gauge("applied_info", "By what right a device is set as it is.", "level", "study")
+    knobs = _gauge("applied_knob", "A knob, in the unit that its name ends with.", "knob")
+    words = _gauge("applied_knob_info", "A knob whose values are no numbers.", "knob", "value")
+    broken = _gauge("limit_broken_windows", "Windows in a row in which its hold broke a limit.")
+    for agent in agents:
+        device, applied = agent.device.id, agent.standing.applied
+        if (count := agent.broken_windows) is not None:
+            broken.add_metric((device,), float(count))
+        if applied is None:
+            continue
+        about.add_metric((device, str(applied.level), applied.study), 1.0)
+        for knob, value in applied.setting.items():
+            if isinstance(value, str):
+                words.add_metric((device, knob, value), 1.0)
+            else:
+                knobs.add_metric((device, knob), float(value))
+    yield from (about, knobs, words, broken)
+
+
+def _available(agents: Sequence[DeviceAgent]) -> Iterator[Metric]:
+    """Yield which sensors and controls there are, and which are not: `jouletune doctor` says why."""
+    found = _gauge("available", "1: a metric measured here; 0: what this host lacks.", "name")
+    for agent in agents:
+        names = {metric.name: 1.0 for metric in agent.device.metrics}
+        for name, there in {**dict.fromkeys(agent.device.cannot, 0.0), **names}.items():
+            found.add_metric((agent.device.id, name), there)
+    yield found
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"jouletune_agent_{name}", text, labels=("device", *labels))
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"jouletune_agent_{name}", text, labels=("device", *labels))

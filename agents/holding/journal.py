@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ class Journal:
     What a process has noted or read it also keeps in memory until it is restored: should the file
     vanish meanwhile, it is written again. After a restart only the disk counts. An empty file beside
     them, which needs no room on a full disk, says that every device stays as it was found. `refused`
-    says why the disk did not take what a change must write first.
+    says why the disk did not take what a change must write first; `restores` counts by device.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,6 +56,7 @@ class Journal:
         self._noted: dict[str, Entry] = {}
         self._restored: set[str] = set()
         self.refused = ""
+        self.restores: Counter[str] = Counter()
 
     @property
     def stays(self) -> bool:
@@ -192,6 +194,7 @@ class Journal:
                 f"{device} is not back at its original setting: {'; '.join(failures)}",
                 hint="mend that, then run `jouletune agent revert`",
             )
+        self.restores[device] += 1
         self._noted.pop(device, None)
         self._forget(device)
         return True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
+from agents.target.window_counts import WindowCounts
 from tuner.core import (
     Clock,
     Conflict,
@@ -97,6 +98,7 @@ class Measurer:
     """Measures one target, on the target's own time where it has one.
 
     `host_clock` and `now` are the host's; `usage` tells the host's cores and this process's CPU time.
+    `counts` is what its windows add up to.
     """
 
     target: Target
@@ -104,6 +106,7 @@ class Measurer:
     now: Now
     usage: Usage
     seed: str = ""
+    counts: WindowCounts = field(default_factory=WindowCounts)
 
     @property
     def clock(self) -> Clock:
@@ -147,6 +150,17 @@ class Measurer:
             MeasurementError: a meter failed, or does not give a demanded metric.
             ActuationError: what is in force cannot be told.
         """
+        try:
+            seen = self._window(setting, ask, check, rng, began)
+        except MeasurementError:
+            self.counts.fail()
+            raise
+        self.counts.add(seen.measurement, self.target.quantities, spoilt=bool(seen.spoilt))
+        return seen
+
+    def _window(
+        self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
+    ) -> MeasuredWindow:
         self._warm_up(ask, check)
         started_at, overhead_s = self.now(), self.clock.monotonic() - began
         window = TargetWindow(self.target, self.clock, self.usage, ask.context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -87,6 +88,7 @@ class TunerClient:
     """One tuner. Every call is one attempt; who calls backs off. Safe from many threads.
 
     An agent that has no token of its own, or one that the tuner does not know (any more), enrols first.
+    `asked` counts requests, `failed` those of them that the tuner did not answer.
 
     Every method raises LinkError (not reached, or it is not well), ProtocolMismatch, Unauthorised
     (not let in, or not enrolled) or what the tuner's refusal says.
@@ -96,6 +98,13 @@ class TunerClient:
         self._http = http
         self._credentials = credentials
         self._spool = spool
+        self._lock = threading.Lock()
+        self.asked = self.failed = 0
+
+    @property
+    def spool(self) -> Spool:
+        """The reports that wait."""
+        return self._spool
 
     def register(self, device: Device) -> float:
         """Introduce a device and return how long a lease lasts, in seconds."""
@@ -162,6 +171,24 @@ class TunerClient:
         log.info("event=enrolled agent=%s", message.agent)
 
     def _ask(
+        self,
+        token: str,
+        method: str,
+        path: str,
+        message: Message,
+        schema: TypeAdapter[Answer],
+        timeout_s: float,
+    ) -> Answer:
+        with self._lock:
+            self.asked += 1
+        try:
+            return self._answered(token, method, path, message, schema, timeout_s)
+        except LinkError:
+            with self._lock:
+                self.failed += 1
+            raise
+
+    def _answered(
         self,
         token: str,
         method: str,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 
 from agents.tuner_link.client import TunerClient
 from tuner.core import Conflict, NotFound, StaleToken, TuningError
@@ -19,10 +21,18 @@ class LeaseKeeper:
     device safe is enforced here, and the tuner gives the same trial to nobody else.
     """
 
-    def __init__(self, link: TunerClient, renewal: Renewal, lease_s: float) -> None:
+    def __init__(
+        self,
+        link: TunerClient,
+        renewal: Renewal,
+        lease_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._link = link
         self._renewal = renewal
         self._every_s = lease_s / 3.0
+        self._monotonic = monotonic
+        self._renewed_s = monotonic()
         self._done = threading.Event()
         self._lost: TuningError | None = None
         self._thread = threading.Thread(target=self._work, name="lease", daemon=True)
@@ -35,6 +45,11 @@ class LeaseKeeper:
         self._done.set()
         self._thread.join()
 
+    @property
+    def age_s(self) -> float:
+        """How long ago the tuner gave or renewed it, in seconds."""
+        return self._monotonic() - self._renewed_s
+
     def check(self) -> None:
         """Return quietly while the lease is in force. Raises StaleToken."""
         if self._lost is not None:
@@ -44,6 +59,7 @@ class LeaseKeeper:
         while not self._done.wait(self._every_s):
             try:
                 self._link.renew(self._renewal)
+                self._renewed_s = self._monotonic()
             except (NotFound, Conflict) as error:
                 self._lost = error
                 return

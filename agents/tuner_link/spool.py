@@ -43,7 +43,7 @@ class Spool:
 
     When it is full the oldest window of a hold makes room: a trial or the end of a hold is not lost.
     What the disk refuses waits in memory, and is written once the disk takes it; what it does not let
-    go counts no more.
+    go counts no more. `dropped` counts what had to make room, `refused` what the tuner will never take.
     """
 
     def __init__(self, folder: Path, most: int = MOST_WAITING) -> None:
@@ -54,6 +54,7 @@ class Spool:
         self._sending = threading.Lock()
         self._unwritten: dict[str, str] = {}
         self._gone: set[str] = set()
+        self.dropped = self.refused = 0
         found = self.waiting()
         self._next = int(found[-1].name.split("-")[0]) + 1 if found else 1
 
@@ -79,6 +80,15 @@ class Spool:
             written = {path.name for path in self._folder.glob("[0-9]*-*.json")}
             names = sorted({*written, *self._unwritten} - self._gone)
         return [self._folder / name for name in names]
+
+    def size(self) -> tuple[int, int]:
+        """Return how many reports wait, and their bytes."""
+        waiting, total = self.waiting(), 0
+        for path in waiting:
+            unwritten = self._unwritten.get(path.name)
+            with suppress(OSError):  # it may just have arrived
+                total += path.stat().st_size if unwritten is None else len(unwritten.encode())
+        return len(waiting), total
 
     def deliver(self, send: Callable[[Report], object]) -> int:
         """Send everything that waits, oldest first, and return how many arrived.
@@ -140,6 +150,7 @@ class Spool:
         windows = [path for path in waiting if path.name.endswith(f"-{WINDOW}.json")]
         lost = (windows or waiting)[0]
         log.warning("event=spool_full dropped=%s", lost.name)
+        self.dropped += 1
         self._drop(lost)
 
     def _refuse(self, path: Path, text: bytes, why: str) -> None:
@@ -151,6 +162,7 @@ class Spool:
         except StoreError as error:
             log.error("event=refusal_not_kept file=%s why=%r", path.name, str(error))
             return
+        self.refused += 1
         self._drop(path)
         for old in sorted(self._refused.glob("*.json"))[:-MOST_REFUSED]:
             with suppress(StoreError):

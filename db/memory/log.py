@@ -17,13 +17,15 @@ class MemoryObservations:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    def add(self, observation: Observation) -> None:
-        """Keep an observation; the same study, device and start once. Raises NotFound."""
+    def add(self, observation: Observation) -> bool:
+        """Keep an observation; False where it is kept already. Raises NotFound."""
         with self._tables.lock:
             self._tables.study(observation.study)
             key = observation.study, observation.device, observation.measurement.started_at
-            if key not in self._tables.observations:
-                self._tables.observations[key] = deepcopy(observation)
+            if key in self._tables.observations:
+                return False
+            self._tables.observations[key] = deepcopy(observation)
+            return True
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
         """Return the (last) observations of a study, oldest first."""

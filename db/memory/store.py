@@ -6,7 +6,6 @@ Values are copied on the way in and on the way out, as a database would.
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -196,12 +195,6 @@ class MemoryTrials:
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""
         return len(self._tables.trials.get(study, {}))
-
-    def states_now(self) -> Mapping[TrialState, int]:
-        """Return how many trials of all studies are in each state; none of those that are in none."""
-        with self._tables.lock:
-            trials = [t for known in self._tables.trials.values() for t in known.values()]
-            return Counter(trial.state for trial in trials)
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""

@@ -6,7 +6,7 @@ import fcntl
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,14 @@ PATIENCE = {
 """When libpq gives up a PostgreSQL server that is gone, in seconds (the last in ms): within half a minute.
 
 Source: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
+
+
+Timed = Callable[[str, float], None]
+"""Is told of every transaction: `read` or `write`, and how many seconds it took."""
+
+
+def untimed(_kind: str, _seconds: float) -> None:
+    """Keep nothing of how long a transaction took."""
 
 
 class Refused(StoreError):
@@ -127,9 +135,9 @@ def connect(url: URL) -> Engine:
 class Database:
     """Transactions on one database, each a session of its own; safe from many threads."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, timed: Timed = untimed) -> None:
         self.name = shown(url)
-        self._url = url
+        self._url, self._timed = url, timed
         self.engine = connect(url)
         if self.engine.dialect.name == "postgresql":
             from db.sql import patience
@@ -167,7 +175,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Open a transaction that sees one state of the database. Raises StoreError."""
-        with self.spoken(), Session(self._reads) as session, session.begin():
+        with self._timing("read"), self.spoken(), Session(self._reads) as session, session.begin():
             yield session
 
     @contextmanager
@@ -180,12 +188,25 @@ class Database:
             StoreError: the database does not answer.
         """
         try:
-            with self.spoken(), Session(self._writes) as session, session.begin():
+            with (
+                self._timing("write"),
+                self.spoken(),
+                Session(self._writes) as session,
+                session.begin(),
+            ):
                 yield session
         except TuningError:
             raise
         except ValueError as error:  # a driver that writes JSON itself does not wrap what fails
             raise _unkeepable(self.name, error) from error
+
+    @contextmanager
+    def _timing(self, kind: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._timed(kind, time.perf_counter() - began)
 
     @contextmanager
     def alone(self) -> Iterator[Connection]:

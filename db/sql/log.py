@@ -25,18 +25,21 @@ class SqlObservations:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, observation: Observation) -> None:
-        """Keep an observation; the same study, device and start once. Raises NotFound."""
+    def add(self, observation: Observation) -> bool:
+        """Keep an observation; False where it is kept already. Raises NotFound."""
         try:
             with self._database.write() as session:
                 if session.get(StudyRow, observation.study) is None:
                     raise refusals.no_study(observation.study)
-                if not _has(session, observation):
-                    session.add(observation_row(observation))
+                if _has(session, observation):
+                    return False
+                session.add(observation_row(observation))
         except Refused:
             with self._database.read() as session:
-                if not _has(session, observation):
-                    raise
+                if _has(session, observation):  # somebody kept the same one meanwhile
+                    return False
+            raise
+        return True
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
         """Return the (last) observations of a study, oldest first."""

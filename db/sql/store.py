@@ -9,7 +9,7 @@ from sqlalchemy import URL, text
 from db.schema import WriteCheckRow
 from db.sql.audit import SqlAudit
 from db.sql.bus import SqlBus
-from db.sql.database import Database, insert_into, read_url, shown
+from db.sql.database import Database, Timed, insert_into, read_url, shown, untimed
 from db.sql.deliveries import SqlDeliveries
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
@@ -58,8 +58,8 @@ class SqlStore:
         self.bus.let_go()
 
 
-def open_sql_store(text_url: str, *, create: bool) -> SqlStore:
-    """Open a database and bring its schema up to date.
+def open_sql_store(text_url: str, *, create: bool, timed: Timed = untimed) -> SqlStore:
+    """Open a database and bring its schema up to date; `timed` is told of every transaction.
 
     Raises:
         ConfigError: the URL names no database we speak, or its driver is not installed.
@@ -68,7 +68,7 @@ def open_sql_store(text_url: str, *, create: bool) -> SqlStore:
     url = read_url(text_url)
     if url.get_backend_name() == "sqlite":
         _find_file(url, create=create)
-    database = Database(url)
+    database = Database(url, timed)
     try:
         bring_up(database, create=create)
     except BaseException:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import Select, func, select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -148,12 +148,6 @@ class SqlTrials:
         """Return how many trials a study has; 0 for an unknown study."""
         with self._database.read() as session:
             return session.scalar(select(StudyRow.last_trial).where(StudyRow.id == study)) or 0
-
-    def states_now(self) -> Mapping[TrialState, int]:
-        """Return how many trials of all studies are in each state; none of those that are in none."""
-        asked = select(TrialRow.state, func.count()).group_by(TrialRow.state)
-        with self._database.read() as session:
-            return {TrialState(state): count for state, count in session.execute(asked)}
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""

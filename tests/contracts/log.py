@@ -72,8 +72,8 @@ class ObservationsContract:
         assert [type(v) for v in store.observations.list("s1")[0].setting.values()] == [bool, int]
 
     def test_the_same_window_is_kept_once(self, store: Store) -> None:
-        store.observations.add(observation())
-        store.observations.add(replace(observation(), at=START + timedelta(hours=1)))
+        assert store.observations.add(observation())
+        assert not store.observations.add(replace(observation(), at=START + timedelta(hours=1)))
         assert store.observations.list("s1") == (observation(),)
 
     def test_the_same_window_sent_at_once_is_kept_once(self, store: Store) -> None:

@@ -122,19 +122,6 @@ class TrialsContract:
         assert store.trials.running("s1") == ()
         assert store.trials.count("s1") == 3
 
-    def test_trials_are_counted_by_their_state(self, store: Store) -> None:
-        before = dict(store.trials.states_now())
-        store.studies.add(study(id="s2", devices=("other",)), "ann", "")
-        for name in ("s1", "s1", "s2"):
-            begin(store, name)
-        store.trials.end("s1", 1, completed(), LATER)
-        after = store.trials.states_now()
-        grown = {state: n - before.get(state, 0) for state, n in after.items()}
-        assert {state: n for state, n in grown.items() if n} == {
-            TrialState.RUNNING: 2,
-            TrialState.COMPLETED: 1,
-        }
-
     def test_unknown_studies_and_trials_are_not_found(self, store: Store) -> None:
         with pytest.raises(NotFound, match="'nobody'"):
             begin(store, "nobody")

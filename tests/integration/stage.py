@@ -51,6 +51,8 @@ class Stage:
     agent_token_file: Path | None = None
     """What the agent enrols with: the tuner's own token, or another."""
     toml: str = "lease_s = 3.0\n"
+    agent_toml: str = ""
+    """More of agent.toml, before the device that the agent is started with."""
     tuner: list[str] = field(default_factory=lambda: JOULETUNE)
     """What the tuner's process runs: the program as it is, or with something of it changed."""
     tls: ssl.SSLContext | None = None
@@ -99,7 +101,7 @@ class Stage:
         assert process.stdout is not None
         return int(process.stdout.readline())
 
-    def start_agent(self, device: str, workload: str = "", metrics: str = "") -> None:
+    def start_agent(self, device: str, workload: str = "") -> None:
         """Start an agent whose host has a /proc of its own, in which nobody else is ever busy."""
         root = self.folder / "root"
         (root / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
@@ -113,8 +115,7 @@ class Stage:
             f'tuner = "http://127.0.0.1:{self.agent_port or self.tuner_port}"\n'
             f'token_file = "{self.agent_token_file or self.token_file}"\n'
             f'state_dir = "{self.folder / "agent"}"\n'
-            f'root = "{root}"\nmetrics = "{metrics}"\n'
-            f'[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
+            f'root = "{root}"\n{self.agent_toml}[[device]]\nspec = "{device}"\nworkload = "{workload}"\n'
         )
         self.spawn("agent", [*JOULETUNE, "agent", "serve", "--config", str(config)])
 

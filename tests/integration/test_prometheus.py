@@ -1,176 +1,356 @@
-"""A real Prometheus scrapes a real tuner and a textfile, evaluates our rules and answers our dashboard."""
+"""A real Prometheus beside a real tuner, agent, actuator and node exporter."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
-import threading
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from agents.devices.fake import knobs as fake
 from tests.integration.stage import Stage, free_port, stage, until
-from tuner.cli.actuator import exposed
+from tests.integration.test_control_windows import BRISK
+from tests.unit.agents.actuator.site import GPU, LIMIT, Site
+from tuner.cli.app import main as jouletune
 
-TOP = Path(__file__).parents[2]
-RULES = TOP / "deploy/prometheus/rules.yml"
-DASHBOARD = TOP / "deploy/grafana/jouletune.json"
-PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
-AGENT_PORT = free_port()
-LIMIT = "latency_p99_ms <= 1.2x baseline"
-GPU = {
-    "uuid": "GPU-1",
-    "level": "original",
-    "paused": "",
-    "trouble": "",
-    "values": {"gpu.clock_mhz": 1410},
-}
-TEXTFILE = "".join(f"{line}\n" for line in exposed([GPU], [], 1))
-"""What `jouletune actuator metrics` writes for the node exporter."""
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PROGRAMS = ("prometheus", "promtool", "prometheus-node-exporter")
+TERMS = {"trials": 3, "window_s": 1.5, "max_window_s": 3.0}
 
 pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(None in (PROMTOOL, PROMETHEUS), reason="no prometheus: apt install it"),
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        any(shutil.which(program) is None for program in PROGRAMS),
+        reason="no Prometheus here: install prometheus and prometheus-node-exporter",
+    ),
 ]
 
 
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path, "lease_s = 1.0\nabandon_s = 2.0\n") as found:
-        found.start_tuner()
-        found.start_agent("simulated:orin", metrics=f"127.0.0.1:{AGENT_PORT}")
-        yield found
+@dataclass
+class Monitored:
+    """All processes, and a Prometheus that scrapes them every second by the rules that are shipped.
 
+    What the rules wait for is shortened: an alert that is due fires at once.
+    """
 
-@pytest.fixture
-def textfile(tmp_path: Path) -> Iterator[int]:
-    """Serve the actuator's file as the node exporter would; return the port."""
-    (tmp_path / "served").mkdir()
-    (tmp_path / "served/metrics").write_text(TEXTFILE)
-
-    class Handler(SimpleHTTPRequestHandler):
-        extensions_map = {"": "text/plain; version=0.0.4"}  # noqa: RUF012
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "served"))
-    )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
-
-
-class Prometheus:
-    """A server with our rules, whose long waits are shortened to a second."""
-
-    def __init__(self, played: Stage, textfile: int) -> None:
-        self.port, folder = free_port(), played.folder / "prometheus"
-        folder.mkdir()
-        token = played.call("POST", "/tokens", {"name": "prometheus", "role": "viewer"})["token"]
-        (folder / "token").write_text(token)
-        hurried = re.sub(r"for: \d+m", "for: 1s", RULES.read_text()).replace("[30m]", "[2m]")
-        (folder / "rules.yml").write_text(hurried)
-        (folder / "prometheus.yml").write_text(
-            f"""
-global: {{scrape_interval: 1s, evaluation_interval: 1s}}
-rule_files: [{folder}/rules.yml]
-scrape_configs:
-  - job_name: jouletune
-    authorization: {{credentials_file: {folder}/token}}
-    static_configs: [{{targets: ["127.0.0.1:{played.tuner_port}"]}}]
-  - job_name: jouletune-agent
-    static_configs: [{{targets: ["127.0.0.1:{AGENT_PORT}"]}}]
-  - job_name: node
-    static_configs: [{{targets: ["127.0.0.1:{textfile}"]}}]
-"""
-        )
-        assert PROMETHEUS is not None
-        options = {"config.file": folder / "prometheus.yml", "storage.tsdb.path": folder / "data"}
-        options["web.listen-address"] = f"127.0.0.1:{self.port}"  # type: ignore[assignment]
-        played.spawn("prometheus", [PROMETHEUS, *(f"--{k}={v}" for k, v in options.items())])
-        until(self.ready, lambda: f"Prometheus does not start: {played.log('prometheus')}")
-
-    def get(self, path: str, **query: str) -> Any:  # noqa: ANN401
-        answer = httpx.get(
-            f"http://127.0.0.1:{self.port}/api/v1/{path}", params=query, timeout=30.0
-        )
-        answer.raise_for_status()
-        return answer.json()["data"]
-
-    def ready(self) -> bool:
-        try:
-            return bool(self.get("status/runtimeinfo"))
-        except httpx.HTTPError:
-            return False
+    played: Stage
+    site: Site
+    port: int
+    agent_port: int
+    toy: int
+    studies: tuple[str, ...] = ()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        return list(self.get("query", query=expression)["result"])
+        """Return what an expression gives now."""
+        answer = self._ask("query", query=expression)
+        assert answer["data"]["resultType"] == "vector", expression
+        return list(answer["data"]["result"])
 
-    def fires(self, alert: str) -> bool:
-        alerts = self.get("alerts")["alerts"]
-        return any(a["labels"]["alertname"] == alert and a["state"] == "firing" for a in alerts)
+    def value(self, expression: str) -> float | None:
+        """Return the one value of an expression; None where there is none."""
+        found = self.query(expression)
+        assert len(found) < 2, found
+        return float(found[0]["value"][1]) if found else None
+
+    def becomes(self, expression: str, right: Callable[[float], bool]) -> None:
+        """Wait until the one value of an expression is right."""
+
+        def is_right() -> bool:
+            value = self.value(expression)
+            return value is not None and right(value)
+
+        until(is_right, lambda: f"{expression} is {self.query(expression)}")
+
+    def fires(self, alert: str) -> dict[str, Any]:
+        """Wait until an alert fires and return it."""
+        found: list[dict[str, Any]] = []
+
+        def firing() -> bool:
+            alerts = self._ask("alerts")["data"]["alerts"]
+            named = [a for a in alerts if a["labels"]["alertname"] == alert]
+            found[:] = [a for a in named if a["state"] == "firing"]
+            return bool(found)
+
+        until(firing, lambda: f"{alert} does not fire: {self._ask('alerts')['data']}")
+        return found[0]
+
+    def textfile(self) -> Path:
+        """Have the actuator's figures written, as the timer does, and return the file."""
+        file = self.played.folder / "textfile" / "jouletune.prom"
+        assert jouletune(["actuator", "metrics", str(file), "--config", str(self.site.config)]) == 0
+        return file
+
+    def _ask(self, what: str, **parameters: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{self.port}/api/v1/{what}"
+        answer = httpx.get(url, params=parameters, timeout=10.0)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
 
 
-@pytest.fixture
-def prometheus(played: Stage, textfile: int) -> Prometheus:
-    return Prometheus(played, textfile)
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+    """Have one study hold on a simulated A100, one on a toy that this machine serves."""
+    folder = tmp_path_factory.mktemp("monitored")
+    webhook = f'[[webhook]]\nname = "away"\nurl = "http://127.0.0.1:{free_port()}/"\n'
+    site = Site(tmp_path_factory.mktemp("actuator"))
+    with stage(folder, f"lease_s = 3.0\n{webhook}") as played:
+        played.tuner = BRISK
+        made = Monitored(played, site, free_port(), free_port(), toy=played.start_toy())
+        try:
+            site.serve()
+            played.start_tuner()
+            start_prometheus(made)
+            simulated = (f'[[device]]\nspec = "simulated:{name}"\n' for name in ("a100", "orin"))
+            played.agent_toml = f'metrics = "127.0.0.1:{made.agent_port}"\n{"".join(simulated)}'
+            played.start_agent("cpu", f"http://127.0.0.1:{made.toy}")
+            made.textfile()
+            until(lambda: len(played.call("GET", "/devices")) == 3, lambda: played.log("agent"))
+            a100, toy = sorted_ids(played)
+            made.studies = (
+                played.create(
+                    devices=[a100], constraints=["latency_p99_ms <= 2x baseline"], terms=TERMS
+                ),
+                played.create(
+                    devices=[toy],
+                    objective="latency_mean_ms",
+                    constraints=["latency_mean_ms <= 2x baseline"],
+                    terms=TERMS,
+                ),
+            )
+            hopeless = played.create(
+                devices=[named(played, "orin")],
+                constraints=["latency_p99_ms <= 0.001"],
+                terms=TERMS,
+            )
+            for study in (*made.studies, hopeless):
+                played.await_phase(study, "holding", 120.0)
+            yield made
+        finally:
+            for process in site.processes:
+                process.kill()
+                process.wait()
 
 
-def promtool(*command: str, given: str = "") -> None:
-    assert PROMTOOL is not None
-    ran = subprocess.run(
-        [PROMTOOL, *command], input=given, capture_output=True, text=True, timeout=60
+def sorted_ids(played: Stage) -> tuple[str, str]:
+    """Return the ids of the simulated device and of the CPU."""
+    return named(played, "a100"), named(played, "cpu")
+
+
+def named(played: Stage, part: str) -> str:
+    """Return the id of the one device with a word in its id."""
+    (found,) = [d for d in played.call("GET", "/devices") if part in d["device"]["id"]]
+    return str(found["device"]["id"])
+
+
+def start_prometheus(made: Monitored) -> None:
+    """Start Prometheus and a node exporter, configured by the examples that are shipped."""
+    folder, exporter = made.played.folder, free_port()
+    draft = {"name": "prometheus", "role": "viewer"}
+    token = made.played.call("POST", "/tokens", draft)["token"]
+    (folder / "viewer").write_text(token)
+    rules = (DEPLOY / "prometheus/rules.yml").read_text()
+    (folder / "rules.yml").write_text(re.sub(r"for: \w+", "for: 0s", rules))
+    config = (DEPLOY / "prometheus/scrape.yml").read_text()
+    for told, here in (
+        ("interval: 15s", "interval: 1s"),
+        ("/etc/prometheus/jouletune-rules.yml", str(folder / "rules.yml")),
+        ("/etc/prometheus/jouletune-token", str(folder / "viewer")),
+        ("127.0.0.1:8790", f"127.0.0.1:{made.played.tuner_port}"),
+        ("127.0.0.1:9464", f"127.0.0.1:{made.agent_port}"),
+        ("127.0.0.1:9100", f"127.0.0.1:{exporter}"),
+    ):
+        assert told in config
+        config = config.replace(told, here)
+    (folder / "prometheus.yml").write_text(config)
+    promtool("check", "config", str(folder / "prometheus.yml"))
+    (folder / "textfile").mkdir()
+    made.played.spawn(
+        "exporter",
+        [
+            "prometheus-node-exporter",
+            "--collector.disable-defaults",
+            "--collector.textfile",
+            f"--collector.textfile.directory={folder / 'textfile'}",
+            f"--web.listen-address=127.0.0.1:{exporter}",
+        ],
     )
-    assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}"
-    assert ran.stderr == "" or "SUCCESS" in ran.stderr, ran.stderr
+    made.played.spawn(
+        "prometheus",
+        [
+            "prometheus",
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'tsdb'}",
+            f"--web.listen-address=127.0.0.1:{made.port}",
+            "--log.level=warn",
+        ],
+    )
+
+    def ready() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{made.port}/-/ready").status_code == 200
+        return False
+
+    until(ready, lambda: f"no Prometheus: {made.played.log('prometheus')}")
 
 
-def expressions() -> list[str]:
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    return [target["expr"] for panel in panels for target in panel["targets"]]
+def promtool(*arguments: str, given: str = "") -> str:
+    """Run promtool and return what it says; it has to be content."""
+    done = subprocess.run(
+        ["promtool", *arguments], input=given, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
-def test_every_panel_has_data_and_silence_is_an_alert(
-    played: Stage, prometheus: Prometheus
+def scraped(monitored: Monitored) -> tuple[str, str]:
+    """Return what the tuner tells a viewer, and what the agent tells this host."""
+    token = (monitored.played.folder / "viewer").read_text()
+    tuner = httpx.get(
+        f"http://127.0.0.1:{monitored.played.tuner_port}/metrics",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    agent = httpx.get(f"http://127.0.0.1:{monitored.agent_port}/metrics")
+    return tuner.text, agent.text
+
+
+def queries() -> list[str]:
+    """Return every expression of the dashboard, its variables filled in."""
+    dashboard = json.loads((DEPLOY / "grafana/jouletune.json").read_text())
+    found = [t["expr"] for panel in dashboard["panels"] for t in panel.get("targets", ())]
+    return [e.replace("$device", ".*").replace("$__rate_interval", "1m") for e in found]
+
+
+def test_the_rules_are_sound_and_fire_when_they_should_and_not_before() -> None:
+    promtool("check", "rules", str(DEPLOY / "prometheus/rules.yml"))
+    promtool("test", "rules", str(DEPLOY.parent / "tests/prometheus/alerts.yml"))
+
+
+def test_every_target_is_up_and_each_output_is_as_prometheus_wants_it(
+    monitored: Monitored,
 ) -> None:
-    study = played.create(constraints=[LIMIT])
-    played.await_phase(study, "holding")
-    for expression in expressions():
-        until(
-            lambda expression=expression: bool(prometheus.query(expression)),  # type: ignore[misc]
-            f"no data for {expression}",
-        )
-    assert not prometheus.fires("JouletuneAgentSilent")
-    played.kill("agent")
-    until(lambda: prometheus.fires("JouletuneAgentSilent"), "silence is no alert", 120.0)
+    until(
+        lambda: [float(r["value"][1]) for r in monitored.query("up")] == [1.0] * 3,
+        lambda: f"not all are up: {monitored.query('up')}",
+    )
+    for output in (*scraped(monitored), monitored.textfile().read_text()):
+        assert "jouletune_" in output
+        assert promtool("check", "metrics", given=output) == ""
 
 
-def test_a_limit_that_nothing_keeps_is_an_alert(played: Stage, prometheus: Prometheus) -> None:
-    study = played.create(constraints=["latency_p99_ms <= 0.001"])
-    played.await_phase(study, "holding")
-    until(lambda: prometheus.fires("JouletuneLimitBroken"), "a broken limit is no alert", 120.0)
+def test_the_page_names_every_figure_and_no_other(monitored: Monitored) -> None:
+    outputs = [*scraped(monitored), monitored.textfile().read_text()]
+    told = {name for text in outputs for name in re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)}
+    page = (DEPLOY.parent / "docs/monitoring.md").read_text()
+    tables = "\n".join(line for line in page.splitlines() if line.startswith("| `jouletune_"))
+    assert told == set(re.findall(r"`(jouletune_\w+)", tables))
 
 
-def test_names_and_rules_are_as_prometheus_wants_them(played: Stage) -> None:
-    played.await_phase(played.create(constraints=[LIMIT]), "holding")
-    token = played.token_file.read_text().strip()
-    url = f"http://127.0.0.1:{played.tuner_port}/metrics"
-    told = httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=30.0)
-    assert httpx.get(url).status_code == 401
-    promtool("check", "metrics", given=told.text)
-    promtool("check", "metrics", given=TEXTFILE)
-    agent = httpx.get(f"http://127.0.0.1:{AGENT_PORT}/metrics", timeout=30.0).text
-    assert "jouletune_agent_hold{" in agent
-    promtool("check", "metrics", given=agent)
-    promtool("check", "rules", str(RULES))
-    promtool("test", "rules", str(TOP / "tests/prometheus/alerts.yml"))
+def test_prometheus_has_what_the_tuner_and_the_agent_measured(monitored: Monitored) -> None:
+    simulated, toy = sorted_ids(monitored.played)
+    of = f'{{device="{simulated}"}}'
+    monitored.becomes(f"jouletune_energy_joules_total{of}", lambda joules: joules > 0.0)
+    (energy,) = monitored.query(f"jouletune_energy_joules_total{of}")
+    assert energy["metric"]["origin"] == "simulated"
+    monitored.becomes(f"jouletune_agent_energy_joules_total{of}", lambda joules: joules > 0.0)
+    monitored.becomes(
+        f'jouletune_held_latency_seconds{{device="{toy}",metric="latency_mean"}}',
+        lambda seconds: 0.001 < seconds < 1.0,
+    )
+    monitored.becomes(
+        f'jouletune_applied_info{{device="{toy}",level="hold"}}', lambda one: one == 1
+    )
+    monitored.becomes(
+        f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}}', lambda watts: watts == 400
+    )
+    monitored.becomes('jouletune_studies{phase="holding"}', lambda studies: studies == 3)
+    studies = [study["id"] for study in monitored.played.call("GET", "/studies")]
+    trials = sum(len(monitored.played.trials(study)) for study in studies)
+    monitored.becomes("sum(jouletune_trials)", lambda known: known == trials)
+
+
+def test_every_query_of_the_dashboard_returns_data(monitored: Monitored) -> None:
+    def numbers(expression: str) -> list[float]:
+        found = [float(row["value"][1]) for row in monitored.query(expression)]
+        return [value for value in found if not math.isnan(value)]
+
+    asked = queries()
+    assert len(asked) > 30
+    without = set(asked)
+
+    def all_answered() -> bool:
+        without.difference_update([e for e in without if numbers(e)])
+        return not without
+
+    until(all_answered, lambda: f"these return nothing: {sorted(without)}")
+
+
+def test_a_limit_that_nothing_keeps_raises_an_alert(monitored: Monitored) -> None:
+    monitored.fires("JouletuneLimitNotMet")
+    monitored.becomes('jouletune_devices{health="limit not met"}', lambda devices: devices == 1.0)
+
+
+def test_a_device_that_another_program_sets_raises_an_alert(monitored: Monitored) -> None:
+    from agents.actuator.client import open_remote
+    from agents.host.host import HostClock
+
+    remote = open_remote(monitored.site.socket, GPU, HostClock())
+    remote.hold({LIMIT: 250}, "s", 1, 3600.0)
+    state = fake.load(monitored.site.hardware)
+    state["devices"][GPU]["values"][LIMIT] = 222
+    fake.save(monitored.site.hardware, state)
+    until(lambda: bool(remote.conflict()), "nobody sees it")
+    monitored.textfile()
+    alert = monitored.fires("JouletuneDeviceAlteredWithoutLease")
+    assert alert["labels"]["device"] == GPU
+    remote.close()
+
+
+def test_a_hold_that_breaks_its_limit_raises_an_alert_and_so_does_its_end(
+    monitored: Monitored,
+) -> None:
+    _, toy = sorted_ids(monitored.played)
+    ended = monitored.value('jouletune_events_total{kind="hold ended"}')
+    assert ended == 0.0
+    httpx.put(f"http://127.0.0.1:{monitored.toy}/pace", json={"times": 12.0})
+    monitored.fires("JouletuneHoldEnded")
+    monitored.becomes('jouletune_violations_total{level="hold"}', lambda windows: windows >= 3.0)
+    monitored.becomes(f'jouletune_restores_total{{device="{toy}"}}', lambda times: times >= 1.0)
+    httpx.put(f"http://127.0.0.1:{monitored.toy}/pace", json={"times": 1.0})
+
+
+def test_an_agent_that_is_killed_raises_an_alert_and_one_that_is_back_ends_it(
+    monitored: Monitored,
+) -> None:
+    simulated, toy = sorted_ids(monitored.played)
+    monitored.played.kill("agent")
+    alert = monitored.fires("JouletuneAgentSilent")
+    assert alert["labels"]["device"] in (simulated, toy, named(monitored.played, "orin"))
+    monitored.becomes('jouletune_devices{health="offline"}', lambda devices: devices == 3.0)
+    monitored.played.start_agent("cpu", f"http://127.0.0.1:{monitored.toy}")
+    monitored.becomes('jouletune_devices{health="offline"}', lambda devices: devices == 0.0)
+
+
+def test_counters_begin_anew_with_the_tuner_and_what_is_stored_goes_on(
+    monitored: Monitored,
+) -> None:
+    before = monitored.value("sum(jouletune_trials)")
+    ended = "sum(jouletune_trials_ended_total)"
+    counted = monitored.value(ended)
+    assert before is not None
+    assert counted is not None
+    monitored.played.kill("tuner")
+    monitored.fires("JouletuneTunerDown")
+    monitored.played.start_tuner()
+    monitored.becomes("sum(jouletune_trials)", lambda trials: trials >= before)
+    grown = monitored.value("sum(increase(jouletune_trials_ended_total[10m]))")
+    assert grown is not None
+    assert grown < 2.0 * counted, "a counter that begins anew must not pass for growth"

@@ -21,7 +21,11 @@ from tuner.core import AccessRole, Store, digest_of
 from tuner.service import gate, sessions
 from tuner.service.access import ADMIN as ADMIN_CALLER
 from tuner.service.api import create_app
+from tuner.service.counts import Counts
+from tuner.service.fleet import FleetOverview
+from tuner.service.metrics import Metrics
 from tuner.service.operations import Operations
+from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
 from tuner.wire import Enrolment, StudyDraft, TokenDraft
 
@@ -67,7 +71,9 @@ def schema(store: Store, tokens: dict[str, str]) -> schemathesis.schemas.BaseSch
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(gate, "REQUESTS_AT_ONCE", 1e9)
         patched.setattr(sessions, "FAILURES_AT_ONCE", 1e9)
-        app = create_app(verbs, ADMIN, frozenset({"localhost", "testserver"}), "0")
+        metrics = Metrics(FleetOverview(verbs, Summaries(verbs)), Counts(), "0")
+        hosts = frozenset({"localhost", "testserver"})
+        app = create_app(verbs, ADMIN, hosts, "0", metrics=metrics)
         return schemathesis.openapi.from_asgi(
             "/v1/openapi.json", app, headers={"Authorization": f"Bearer {ADMIN}"}
         )

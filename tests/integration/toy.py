@@ -1,7 +1,7 @@
 """A workload of a few lines that speaks the knob contract, as a process of its own.
 
 It serves an item after a fixed sleep that depends on its knob, so a trial takes real time but no CPU,
-and what it is set to outlives the agent, as hardware would.
+and what it is set to outlives the agent, as hardware would. `PUT /pace` makes every item take longer.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Toy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.setting = {"batch_size": 1}
         self.items = 0
+        self.times = 1.0
 
 
 class Handler(Spoken):
@@ -48,6 +49,9 @@ class Handler(Spoken):
 
     def do_PUT(self) -> None:
         wanted = json.loads(self.body())
+        if self.path == "/pace":
+            self.server.times = wanted["times"]
+            return self.answer(200, {})
         if wanted.get("batch_size") not in PAUSES_MS:
             problem = {"code": "out_of_range", "message": f"cannot be {wanted}"}
             return self.answer(422, {"error": problem})
@@ -56,7 +60,7 @@ class Handler(Spoken):
 
     def do_POST(self) -> None:
         self.body()
-        time.sleep(PAUSES_MS[self.server.setting["batch_size"]] / 1000.0)
+        time.sleep(self.server.times * PAUSES_MS[self.server.setting["batch_size"]] / 1000.0)
         self.server.items += 1
         self.answer(200, {"label": 1})
 

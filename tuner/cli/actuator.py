@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,6 +15,8 @@ import typer
 from tuner.cli.options import AsJson
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from agents.actuator.client import ActuatorClient
 
 commands = typer.Typer(help="Run the root process that sets hardware; restore; show its devices.")
@@ -119,6 +121,8 @@ def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Confi
 
     FILE is replaced as a whole; without an actuator it says only that there is none.
     """
+    from prometheus_client import generate_latest
+
     from tuner import files
     from tuner.core import TuningError
 
@@ -127,33 +131,43 @@ def metrics(file: Annotated[Path, typer.Argument(metavar="FILE")], config: Confi
     except TuningError as error:
         typer.echo(str(error), err=True)
         devices, missing, up = [], {}, 0
-    files.write(file, "".join(f"{line}\n" for line in exposed(devices, missing, up)), 0o644)
+    files.write(file, generate_latest(_exposed(devices, missing, up)).decode(), 0o644)
 
 
-def exposed(devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int) -> Iterator[str]:
-    """Yield lines of Prometheus' text format. A knob that is as it was found, and unreadable, has none."""
-    yield "# HELP jouletune_actuator_up 1 where the root service answers."
-    yield "# TYPE jouletune_actuator_up gauge"
-    yield f"jouletune_actuator_up {up}"
-    if not devices and not missing:
-        return
-    yield "# HELP jouletune_device_level 1 for the right by which a device is set as it is."
-    yield "# TYPE jouletune_device_level gauge"
-    for d in devices:
-        for level in LEVELS:
-            yield f'jouletune_device_level{{device="{d["uuid"]}",level="{level}"}} {d["level"] == level:d}'
-    yield "# HELP jouletune_device_wrong 1 where it is paused, missing, or not back at its original."
-    yield "# TYPE jouletune_device_wrong gauge"
-    for d in devices:
-        yield f'jouletune_device_wrong{{device="{d["uuid"]}"}} {bool(d["paused"] or d["trouble"]):d}'
-    for name in missing:
-        yield f'jouletune_device_wrong{{device="{name}"}} 1'
-    yield "# HELP jouletune_knob What is set, of knobs that are numbers."
-    yield "# TYPE jouletune_knob gauge"
-    for d in devices:
-        for knob, value in d["values"].items():
+def _exposed(
+    devices: Sequence[Mapping[str, Any]], missing: Iterable[str], up: int
+) -> CollectorRegistry:
+    """Return the figures. A knob that is as it was found, and unreadable, has none."""
+    from prometheus_client import CollectorRegistry, Gauge
+
+    found = CollectorRegistry()
+
+    def gauge(name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"jouletune_{name}", text, labels, registry=found)
+
+    gauge("actuator_up", "Whether the actuator answers.").set(up)
+    level = gauge("device_level", "By what right a device is set.", "device", "level")
+    wrong = gauge(
+        "device_wrong", "1 where it is paused, missing, or not back at its original.", "device"
+    )
+    unleased = gauge(
+        "device_altered_without_lease",
+        "1 where somebody else set a knob, or it is not back though nobody holds a lease.",
+        "device",
+    )
+    knobs = gauge("knob", "A knob, in the unit that its name ends with.", "device", "knob")
+    for device in devices:
+        uuid, not_back = device["uuid"], device["level"] == "original" and device["trouble"]
+        for name in LEVELS:
+            level.labels(uuid, name).set(device["level"] == name)
+        wrong.labels(uuid).set(bool(device["paused"] or device["trouble"]))
+        unleased.labels(uuid).set(bool(device["paused"] or not_back))
+        for knob, value in device["values"].items():
             if isinstance(value, int | float):
-                yield f'jouletune_knob{{device="{d["uuid"]}",knob="{knob}"}} {value:g}'
+                knobs.labels(uuid, knob).set(value)
+    for name in missing:
+        wrong.labels(name).set(1)
+    return found
 
 
 def _asked(

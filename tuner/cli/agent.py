@@ -57,8 +57,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Tell Prometheus of the agent: 127.0.0.1:9464, or unix:PATH.",
-            show_default=False,
+            help="Tell Prometheus: 127.0.0.1:9464, or unix:/path; on this host only.",
         ),
     ] = None,
 ) -> None:
@@ -66,14 +65,17 @@ def serve(
 
     Until SIGTERM or Ctrl-C; holds stay in force when it ends.
     """
-    import logging
-
     from agents.main import serve as serve_agent
+    from tuner.cli import logs
 
-    given = {"tuner": tuner, "token_file": token_file, "state_dir": state_dir, "seed": seed}
-    given["metrics"] = metrics
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    given = {
+        "tuner": tuner,
+        "token_file": token_file,
+        "state_dir": state_dir,
+        "seed": seed,
+        "metrics": metrics,
+    }
+    logs.begin("httpx")
     serve_agent(_configured(config, device or (), workload, given))
 
 

@@ -50,9 +50,9 @@ def serve(
     ] = None,
 ) -> None:
     """Serve agents and operators until SIGTERM or Ctrl-C."""
-    import logging
     from dataclasses import replace
 
+    from tuner.cli import logs
     from tuner.config import TunerConfig, load_tuner_config
     from tuner.main import serve as serve_tuner
 
@@ -65,8 +65,6 @@ def serve(
         "behind_proxy": behind_proxy,
     }
     base = TunerConfig() if config is None else load_tuner_config(config)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for chatty in ("alembic", "apscheduler"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logs.begin("alembic", "apscheduler")
     changes: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     serve_tuner(replace(base, **changes))  # type: ignore[arg-type]

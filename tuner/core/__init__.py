@@ -18,6 +18,7 @@ from tuner.core.bill import (
     GAP_S,
     Bill,
     draw_up,
+    window_energy,
 )
 from tuner.core.decisions import (
     Done,
@@ -371,6 +372,7 @@ __all__ = [
     "unlike",
     "weakest",
     "weigh",
+    "window_energy",
     "within_hours",
     "worst",
 ]

@@ -233,6 +233,17 @@ def _runs(revisions: Sequence[Revision]) -> list[datetime | None]:
     return runs
 
 
+def window_energy(
+    window: Measurement, declared: Quantities = UNDECLARED
+) -> tuple[float, Origin] | None:
+    """Return the joules of a window and their origin; None where no meter saw them."""
+    power = window.estimates.get(called(POWER, declared))
+    if power is not None:
+        return power.mean * window.seconds, power.origin
+    per_item = window.estimates.get(called(ENERGY, declared))
+    return None if per_item is None else (per_item.mean * window.load.completed, per_item.origin)
+
+
 def _energy_j(window: Measurement, power: str) -> float | None:
     found = window.estimates.get(power)
     return None if found is None else found.mean * (window.seconds + window.overhead_s)

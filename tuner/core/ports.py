@@ -197,10 +197,6 @@ class Trials(Protocol):
         """Return how many trials a study has; 0 for an unknown study."""
         ...
 
-    def states_now(self) -> Mapping[TrialState, int]:
-        """Return how many trials of all studies are in each state; none of those that are in none."""
-        ...
-
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
         ...
@@ -294,8 +290,8 @@ class Devices(Protocol):
 class Observations(Protocol):
     """Windows measured while holding."""
 
-    def add(self, observation: Observation) -> None:
-        """Keep an observation; the same study, device and start are kept once.
+    def add(self, observation: Observation) -> bool:
+        """Keep an observation; False where the same study, device and start is kept already.
 
         Raises:
             NotFound: there is no such study.

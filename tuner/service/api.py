@@ -8,7 +8,6 @@ from functools import partial
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -32,7 +31,7 @@ from tuner.service.feed import Feed
 from tuner.service.fleet import FleetOverview
 from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import API, Gate, problem, refused
-from tuner.service.metrics import METRICS, metrics_route
+from tuner.service.metrics import METRICS, Metrics, metrics_routes
 from tuner.service.operations import Operations
 from tuner.service.sessions import Sessions
 from tuner.service.summaries import Summaries
@@ -95,13 +94,14 @@ def create_app(
     *,
     client_certs: bool = False,
     fleet: FleetOverview | None = None,
+    metrics: Metrics | None = None,
     pages: Callable[[Sessions], ASGIApp] | None = None,
-    exposed: CollectorRegistry | None = None,
 ) -> FastAPI:
     """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
-    `pages` makes what is shown to browsers, outside `/v1/`; `exposed` is what Prometheus is told. With
-    `client_certs` an agent has to show a certificate that the server's TLS has checked.
+    `pages` makes what is shown to browsers, outside `/v1/`. With `client_certs` an agent has to show a
+    certificate that the server's TLS has checked. `metrics` is what Prometheus gets at `/metrics`;
+    without it there is no such route.
     Once `leaving` says that the server is about to end, whoever waits for news is answered.
     """
     waiting = Waiters(operations.loop.news, leaving)
@@ -146,21 +146,20 @@ def create_app(
     ):
         app.include_router(router, prefix="/v1", tags=[tag], dependencies=[FOR_VIEWERS])
     app.include_router(admin_routes(access), prefix="/v1", tags=["access"])
-    if exposed is not None:
-        app.include_router(metrics_route(exposed), dependencies=[FOR_VIEWERS])
+    if metrics is not None:
+        app.include_router(metrics_routes(metrics))
     return app
 
 
 class BesideApi:
-    """Passes whatever is not of the API on to the pages. Plain ASGI."""
+    """Passes whatever is not of the API, nor Prometheus', on to the pages. Plain ASGI."""
 
     def __init__(self, app: ASGIApp, pages: ASGIApp) -> None:
         self._app, self._pages = app, pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        path = scope.get("path", "")
-        api = scope["type"] != "http" or path == METRICS or f"{path}/".startswith(API)
+        api = scope["type"] != "http" or f"{scope['path']}/".startswith((API, f"{METRICS}/"))
         await (self._app if api else self._pages)(scope, receive, send)
 
 

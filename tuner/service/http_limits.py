@@ -79,11 +79,13 @@ class LimitedHttp(H11Protocol):
         self,
         limits: HttpLimits,
         unfinished: dict[LimitedHttp, None],
+        dropped: Callable[[], None],
         **server: Any,  # noqa: ANN401 - uvicorn's own
     ) -> None:
         super().__init__(**server)
         self._limits = limits
         self._unfinished = unfinished
+        self._dropped = dropped
         self._stage: Stage | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._received = 0
@@ -159,6 +161,7 @@ class LimitedHttp(H11Protocol):
     def _drop(self) -> None:
         self._forget()
         self.transport.abort()
+        self._dropped()
 
     def _late(self) -> None:
         if self._whom() is Stage.TAKING:
@@ -194,9 +197,14 @@ def _with_certificate(app: ASGIApp, subject: str) -> ASGIApp:
     return told
 
 
-def limited_http(limits: HttpLimits) -> type[asyncio.Protocol]:
-    """Return what uvicorn makes of every connection of one server (its `http=`)."""
-    return cast("type[asyncio.Protocol]", partial(LimitedHttp, limits, {}))
+def limited_http(
+    limits: HttpLimits, dropped: Callable[[], None] = lambda: None
+) -> type[asyncio.Protocol]:
+    """Return what uvicorn makes of every connection of one server (its `http=`).
+
+    `dropped` hears of each that is dropped for want of room, or because its caller takes no answer.
+    """
+    return cast("type[asyncio.Protocol]", partial(LimitedHttp, limits, {}, dropped))
 
 
 class LogLimit(logging.Filter):

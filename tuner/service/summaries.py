@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tuner.core import Estimate, NotFound, Notice, Study, TuningError
-from tuner.service.operations import Operations
-from tuner.wire import StudyReport
+from tuner.core import Estimate, NotFound, Notice, Study, TrialState, TuningError, Verdict
+from tuner.service.operations import Operations, StudyLook
 
 log = logging.getLogger(__name__)
 
@@ -27,24 +27,31 @@ DUTY, DUTY_AGAIN = 0.25, 0.01
 
 @dataclass(frozen=True, slots=True)
 class StudySummary:
-    """A study in short: the share it saves, and what holding has saved in J; None where unknown."""
+    """A study in short: the share it saves, what holding has saved and trials used in J; None: unknown.
+
+    `trials` counts them by state and by what today's limits say of them.
+    """
 
     saving: Estimate | None
     saved_j: float | None
     saved_stderr_j: float | None
+    explored_j: float | None
     origin: str
     unmet: bool
+    trials: Mapping[tuple[TrialState, Verdict | None], int]
 
     @classmethod
-    def of(cls, report: StudyReport) -> StudySummary:
-        """Return what a report says in short."""
-        bill = report.bill
+    def of(cls, look: StudyLook) -> StudySummary:
+        """Return what a look says in short."""
+        report, bill = look.report, look.report.bill
         return cls(
             saving=report.saving,
             saved_j=bill.saved_j,
             saved_stderr_j=bill.saved_stderr_j,
+            explored_j=bill.explored_j,
             origin=str(bill.origin) if bill.origin is not None else "",
             unmet=report.study.unmet is not None,
+            trials=Counter((trial.state, trial.verdict) for trial in look.trials),
         )
 
 
@@ -129,7 +136,7 @@ class Summaries:
                 return
             known.stale = False  # before the look: what changes meanwhile makes it stale again
         try:
-            summary = StudySummary.of(self._operations.report(study))
+            summary = StudySummary.of(self._operations.look(study))
         except NotFound:
             with self._lock:
                 self._known.pop(study, None)

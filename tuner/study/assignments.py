@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from tuner.core import (
     Lease,
     Level,
+    Limit,
     Mode,
     Past,
     Plan,
@@ -109,6 +110,14 @@ class Holds:
             known = hold(study, trials(), plan)
             self._known[study.id] = (study.revision, count), known
         return known
+
+    def limits(self, study: Study, revision: int, held: Setting) -> tuple[Limit, ...]:
+        """Return the limits that a setting is held by at a revision; none where no order is known."""
+        _, known = self._known.get(study.id, (None, None))
+        if known is None or known.revision != revision:
+            return ()
+        row = known.plan.row_of(held)
+        return () if row is None else known.limits[row]
 
 
 def outgrown(study: Study, trials: Sequence[Trial], held: Setting) -> bool:

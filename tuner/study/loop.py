@@ -46,10 +46,10 @@ from tuner.core import (
     setting_key,
 )
 from tuner.study import advice, assignments, canary, control, lifecycle, moves
-from tuner.study.meter import LoopMeter, UnmeteredLoop
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
+from tuner.study.telemetry import Telemetry
 from tuner.wire import (
     Assignment,
     HoldOrder,
@@ -114,7 +114,7 @@ class Loop:
     abandon_s: float = 900.0
     hours: Callable[[datetime], bool] = lambda _: True
     monotonic: Callable[[], float] = time.monotonic
-    meter: LoopMeter = field(default_factory=UnmeteredLoop)
+    telemetry: Telemetry = field(default_factory=Telemetry)
     _silence: Silence = field(init=False)
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
@@ -224,6 +224,7 @@ class Loop:
         if self._applied.get(applied.device) != state:
             self.store.devices.apply(replace(applied, at=self.now()))
             self._applied[applied.device] = state
+            self.telemetry.applied(applied)
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
@@ -268,13 +269,13 @@ class Loop:
                     late=late,
                 )
             )
+            if message.outcome.measurement is not None:
+                self.telemetry.measured(study, message.device, message.outcome.measurement)
             if late:
                 text = f"trial {message.trial} attempt {message.attempt} reported late; kept"
                 self.note("late report", text, message.study, message.device)
                 return Receipt(result="late")
             self.store.leases.release(message.device, message.token)
-            ended = message.outcome
-            self.meter.reported(study, message.device, ended.state, ended.measurement)
             closed = self._close(self.store.studies.get(message.study), trial)
             return Receipt(result="closed" if closed else "kept")
 
@@ -306,6 +307,8 @@ class Loop:
                     study.id, message.setting, Phase.TUNING, why, self.now()
                 )
             self._end(known, study, message.outcome)
+            if message.outcome.measurement is not None:
+                self.telemetry.measured(study, message.device, message.outcome.measurement)
             return Receipt(result="closed")
 
     def observe(self, message: HoldReport) -> Receipt:
@@ -314,16 +317,17 @@ class Loop:
             study = self.store.studies.get(message.study)
             _require(message.device, study)
             if message.measurement is not None:
-                self.store.observations.add(
-                    Observation(
-                        study=study.id,
-                        device=message.device,
-                        setting=message.setting,
-                        measurement=message.measurement,
-                        at=self.now(),
-                    )
+                observation = Observation(
+                    study=study.id,
+                    device=message.device,
+                    setting=message.setting,
+                    measurement=message.measurement,
+                    at=self.now(),
                 )
-                self.meter.reported(study, message.device, None, message.measurement)
+                if self.store.observations.add(observation):
+                    limits = self._holds.limits(study, message.revision, message.setting)
+                    self.telemetry.measured(study, message.device, message.measurement)
+                    self.telemetry.held(study, message.device, message.measurement, limits)
             old = study.phase not in HELD or study.revision != message.revision
             if not message.ended:
                 if not old and study.phase is Phase.CANARY:
@@ -445,6 +449,7 @@ class Loop:
         self.store.events.add(
             Event(at=self.now(), kind=kind, text=text, study=study, device=device)
         )
+        self.telemetry.noted(kind)
 
     def _running(self, study: Study, trial: Trial, device: str, poll: Poll) -> Orders | None:
         """Give the running trial to a device that asks, or say what it waits for."""
@@ -538,7 +543,8 @@ class Loop:
         began = self.monotonic()
         try:
             step = lifecycle.next_step(past, self.policies(study.policy))
-            self.meter.suggested(self.monotonic() - began)
+            if study.phase is Phase.TUNING:
+                self.telemetry.suggested(study.policy, self.monotonic() - began)
             return step
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
             log.exception("policy %s failed in study %s", study.policy, study.id)
@@ -567,6 +573,7 @@ class Loop:
 
     def _end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
         ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
+        self.telemetry.ended(outcome)
         self.publish(study)
         if outcome.state is not TrialState.COMPLETED:
             text = f"trial {trial.number}: {outcome.reason or 'no reason given'}"

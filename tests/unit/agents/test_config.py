@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.config import AgentConfig, Attachment, load_agent_config
+from agents.config import AgentConfig, Attachment, MetricsAddress, load_agent_config
 from tuner.core import ConfigError
 
 WHOLE = """
@@ -88,3 +88,35 @@ def test_devices_on_the_command_line(text: str, workload: str, expected: Attachm
 def test_half_a_device_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="cannot read the device"):
         Attachment.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9464", MetricsAddress(host="127.0.0.1", port=9464)),
+        ("localhost:9464", MetricsAddress(host="127.0.0.1", port=9464)),
+        ("[::1]:9464", MetricsAddress(host="::1", port=9464)),
+        ("unix:/run/x/metrics.sock", MetricsAddress(path=Path("/run/x/metrics.sock"))),
+    ],
+)
+def test_figures_are_told_on_this_host(text: str, address: MetricsAddress) -> None:
+    assert MetricsAddress.parse(text) == address
+    assert AgentConfig(devices=(Attachment("cpu"),), metrics=text).metrics == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("0.0.0.0:9464", "beyond its host"),
+        ("[::]:9464", "beyond its host"),
+        ("192.168.1.5:9464", "beyond its host"),
+        ("example.org:9464", "cannot be"),
+        ("127.0.0.1", "cannot be"),
+        ("127.0.0.1:http", "cannot be"),
+        ("127.0.0.1:99999", "no such port"),
+        ("unix:metrics.sock", "not whole"),
+    ],
+)
+def test_figures_are_told_to_nobody_else(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        AgentConfig(devices=(Attachment("cpu"),), metrics=text)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import platform
+import socket
 import subprocess
 import sys
 import threading
@@ -8,13 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from agents.agent.loop import DeviceAgent
 from agents.config import AgentConfig, Attachment
 from agents.devices import catalogue
-from agents.main import device_ids, open_target, refuse_shared, serve
+from agents.main import _telling, device_ids, open_target, refuse_shared, serve
 from agents.target.side import Side
+from tests.fakes import Rig
 from tests.unit.agents.left_behind import hold
 from tuner.core import (
     ConfigError,
@@ -248,3 +251,16 @@ def test_several_devices_are_opened_as_one_and_closed_where_one_fails(tmp_path: 
     target.close()
     with pytest.raises(ConfigError, match="simulated time"):
         open_target(Attachment("simulated:a100+cpu"), "d", 0, tmp_path, Path("/"))
+
+
+def test_a_port_of_figures_that_is_taken_is_logged_and_keeps_no_device_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    around = Rig(tmp_path).agent()._around
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        with _telling(AgentConfig(devices=(A100,), metrics=where), [], around):
+            assert "event=metrics_not_served" in caplog.text
+            assert where in caplog.text
+    with _telling(AgentConfig(devices=(A100,), metrics=where), [], around):
+        assert "jouletune_agent_build_info" in httpx.get(f"http://{where}/metrics").text

@@ -11,7 +11,7 @@ import pytest
 from db import open_store
 from tests.builders import device
 from tests.contracts.killed_writer import ROOT
-from tuner.core import ConfigError, StoreError
+from tuner.core import ConfigError, NotFound, StoreError
 
 
 def test_importing_the_memory_imports_no_database() -> None:
@@ -111,3 +111,18 @@ def test_a_store_answers_again_after_it_was_closed(tmp_path: Path) -> None:
     store.ping()
     assert store.devices.list() == (device(),)
     store.close()
+
+
+def test_every_transaction_is_told_with_its_time(tmp_path: Path) -> None:
+    told: list[tuple[str, float]] = []
+    store = open_store(
+        f"sqlite:///{tmp_path / 'tuner.sqlite'}", timed=lambda kind, s: told.append((kind, s))
+    )
+    told.clear()
+    store.devices.put(device("gpu"))
+    store.devices.get("gpu")
+    with pytest.raises(NotFound):
+        store.devices.get("nobody")
+    store.close()
+    assert [kind for kind, _ in told] == ["write", "read", "read"]
+    assert all(0.0 < seconds < 60.0 for _, seconds in told)

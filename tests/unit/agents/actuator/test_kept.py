@@ -31,7 +31,7 @@ def test_a_device_that_answers_later_is_put_back_then(
     assert f"{GPU}: the device is missing" in capsys.readouterr().out
     file = site.folder / "jouletune.prom"
     assert jouletune(["actuator", "metrics", str(file), "--config", str(site.config)]) == 0
-    assert f'jouletune_device_wrong{{device="{GPU}"}} 1' in file.read_text()
+    assert f'jouletune_device_wrong{{device="{GPU}"}} 1.0' in file.read_text()
     away.rename(site.hardware)
     site.until(lambda: site.shows(GPU))
     assert site.values == FACTORY

@@ -206,16 +206,18 @@ def test_prometheus_is_told_what_is_set(site: Site) -> None:
     command = ["actuator", "metrics", str(file), "--config", str(site.config)]
     assert jouletune(command) == 0
     told = file.read_text().splitlines()
-    assert "jouletune_actuator_up 1" in told
-    assert f'jouletune_device_level{{device="{GPU}",level="trial"}} 1' in told
-    assert f'jouletune_device_level{{device="{GPU}",level="hold"}} 0' in told
-    assert f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}} 250' in told
-    assert f'jouletune_device_wrong{{device="{GPU}"}} 0' in told
+    assert "jouletune_actuator_up 1.0" in told
+    assert f'jouletune_device_level{{device="{GPU}",level="trial"}} 1.0' in told
+    assert f'jouletune_device_level{{device="{GPU}",level="hold"}} 0.0' in told
+    assert f'jouletune_knob{{device="{GPU}",knob="{LIMIT}"}} 250.0' in told
+    assert f'jouletune_device_wrong{{device="{GPU}"}} 0.0' in told
+    assert f'jouletune_device_altered_without_lease{{device="{GPU}"}} 0.0' in told
     remote.close()
     process.kill()
     process.wait()
     assert jouletune(command) == 0
-    assert file.read_text().splitlines()[1:] == ["jouletune_actuator_up 0"]
+    samples = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    assert samples == ["jouletune_actuator_up 0.0"]
 
 
 def test_without_an_actuator_the_console_says_so(

@@ -1,98 +1,129 @@
-"""What an agent tells of itself, and where it may be asked."""
+"""What an agent tells Prometheus: as its loop knows it, without a touch of the device."""
 
 from __future__ import annotations
 
-import http.client
-import socket
 from pathlib import Path
 
-import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import CollectorRegistry
 
-from agents.agent.metrics import AgentCollector, DeviceState, expose
-from agents.tuner_link.spool import Spool
-from tuner.core import ConfigError
-from tuner.wire import Reverted
+from agents.agent.loop import DeviceAgent
+from agents.agent.metrics import AgentCollector
+from agents.tuner_link.client import TunerClient
+from tests.fakes import Rig
+from tests.unit.agents.agent.orders import HELD, cut, hold, trial
+from tuner.core import ActuationError, Origin
 
-STATES = (
-    DeviceState("a", opened=True, altered=True, study="s1", silence_s=2.5),
-    DeviceState("b", opened=False),
-)
-
-
-class Fixed:
-    def __init__(self, state: DeviceState) -> None:
-        self._state = state
-
-    def state(self) -> DeviceState:
-        return self._state
+DEVICE = "fake@host"
 
 
 @pytest.fixture
-def collector(tmp_path: Path) -> AgentCollector:
-    spool = Spool(tmp_path / "spool")
-    spool.put(Reverted(device="a", why="to see"))
-    return AgentCollector([Fixed(state) for state in STATES], spool, "1.2.3")
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
 
 
-def told(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    families = text_string_to_metric_families(text)
-    return {(s.name, frozenset(s.labels.items())): s.value for f in families for s in f.samples}
+class Told:
+    """An agent's figures, asked by name."""
+
+    def __init__(
+        self, rig: Rig, agent: DeviceAgent | None, link: TunerClient | None = None
+    ) -> None:
+        self.registry = CollectorRegistry()
+        agents = {DEVICE: agent}
+        self.registry.register(AgentCollector(lambda: agents, link or rig.link, rig.journal, "1"))
+
+    def __call__(self, sample: str, /, device: str = DEVICE, **labels: str) -> float | None:
+        """Return a sample of the device; of the whole agent where that is empty."""
+        named = {"device": device, **labels} if device else labels
+        return self.registry.get_sample_value(f"jouletune_agent_{sample}", named)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def test_a_trial_is_counted_with_its_energy_and_its_restore(rig: Rig) -> None:
+    agent = rig.agent()
+    told = Told(rig, agent)
+    rig.tuner.orders = [trial()]
+    agent.step()
+    assert told("windows_total", result="measured") == 1.0
+    joules = told("energy_joules_total", origin="simulated")
+    seconds = told("window_seconds_total")
+    assert joules is not None
+    assert seconds is not None
+    assert joules == pytest.approx(agent.counts.joules[Origin.SIMULATED])
+    assert seconds > 9.0
+    assert told("restores_total") == 1.0
+    assert told("device_altered") == 0.0
+    assert told("tuner_heard_timestamp_seconds") is not None
+    assert told("lease_age_seconds") is None, "the trial is over"
 
 
-def test_devices_holds_and_what_waits_are_told_on_loopback(collector: AgentCollector) -> None:
-    port = free_port()
-    end = expose(f"127.0.0.1:{port}", collector)
-    samples = told(httpx.get(f"http://127.0.0.1:{port}/metrics").text)
-    end()
-    a, b = frozenset({("device", "a")}), frozenset({("device", "b")})
-    assert samples["jouletune_agent_device_open", a] == 1.0
-    assert samples["jouletune_agent_device_open", b] == 0.0
-    assert samples["jouletune_agent_device_altered", a] == 1.0
-    assert ("jouletune_agent_device_altered", b) not in samples
-    assert samples["jouletune_agent_hold", a | {("study", "s1")}] == 1.0
-    assert samples["jouletune_agent_tuner_silence_seconds", a] == 2.5
-    assert samples["jouletune_agent_spool_reports", frozenset()] == 1.0
-    assert samples["jouletune_agent_spool_bytes", frozenset()] > 20.0
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"http://127.0.0.1:{port}/metrics")
+def test_a_lease_ages_while_its_trial_runs(rig: Rig) -> None:
+    agent = rig.agent()
+    told = Told(rig, agent)
+    ages: list[float | None] = []
+    levels: list[float | None] = []
+    shows = rig.shows
+
+    def looked(began: float, now: float) -> object:
+        ages.append(told("lease_age_seconds"))
+        levels.append(told("applied_info", level="trial", study="s1"))
+        return shows(began, now)
+
+    rig.shows = looked  # type: ignore[assignment]
+    rig.tuner.orders = [trial()]
+    agent.step()
+    assert levels
+    assert set(levels) == {1.0}
+    known = [age for age in ages if age is not None]
+    assert len(known) == len(ages)
+    assert known[-1] > known[0]
 
 
-def test_a_socket_is_only_its_groups_and_gone_at_the_end(
-    collector: AgentCollector, tmp_path: Path
-) -> None:
-    path = tmp_path / "m.sock"
-    end = expose(f"unix:{path}", collector)
-    assert path.stat().st_mode & 0o777 == 0o660
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.connect(str(path))
-        asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        answer = http.client.HTTPResponse(asked)
-        answer.begin()
-        assert b"jouletune_agent_spool_reports 1.0" in answer.read()
-    end()
-    assert not path.exists()
+def test_what_is_held_is_told_without_asking_the_device(rig: Rig) -> None:
+    agent = rig.agent()
+    told = Told(rig, agent)
+    rig.tuner.orders = [hold(), hold()]
+    agent.step()
+    agent.step()
+
+    def no_touch() -> dict[str, object]:
+        raise ActuationError("a scrape touched the device")
+
+    rig.device.read = no_touch  # type: ignore[method-assign,assignment]
+    assert told("applied_info", level="hold", study="s1") == 1.0
+    assert told("device_altered") == 1.0
+    for knob, value in HELD.items():
+        assert told("applied_knob", knob=knob) == value
+    assert told("limit_broken_windows") is not None
 
 
-@pytest.mark.parametrize(
-    "address", ["0.0.0.0:9464", "192.0.2.1:9464", "9464", "127.0.0.1:99999", "localhost", ""]
-)
-def test_nowhere_else_it_is_told(collector: AgentCollector, address: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be served") as refused:
-        expose(address, collector)
-    assert "127.0.0.1" in refused.value.hint
+def test_a_tuner_that_is_away_is_told_by_failed_requests_and_reports_that_wait(rig: Rig) -> None:
+    agent = rig.agent()
+    told = Told(rig, agent, agent._around.link)
+    assert told("spool_reports", device="") == 0.0
+    rig.tuner.orders = [trial()]
+    agent.step()
+    heard, asked = told("tuner_heard_timestamp_seconds"), told("requests_total", device="")
+    assert heard is not None
+    assert asked is not None
+    assert told("requests_failed_total", device="") == 0.0
+    rig.tuner.broken = cut
+    agent.step()
+    assert told("spool_reports", device="") == 1.0
+    total = told("spool_bytes", device="")
+    assert total is not None
+    assert total > 100.0
+    assert told("requests_total", device="") == asked + 1.0
+    assert told("requests_failed_total", device="") == 1.0
+    assert told("tuner_heard_timestamp_seconds") == heard
 
 
-def test_a_port_that_is_taken_is_said(collector: AgentCollector) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(ConfigError, match="cannot be served"):
-            expose(f"127.0.0.1:{taken.getsockname()[1]}", collector)
+def test_a_device_that_does_not_answer_is_told_as_not_open(rig: Rig) -> None:
+    told = Told(rig, None)
+    assert told("device_open") == 0.0
+    assert told("windows_total", result="measured") is None
+
+
+def test_what_this_host_lacks_is_told_beside_what_it_measures(rig: Rig) -> None:
+    told = Told(rig, rig.agent())
+    assert told("available", name="energy_j") == 1.0
+    assert told("available", name="fan_rpm") == 0.0

@@ -122,6 +122,7 @@ def test_what_the_tuner_refuses_is_set_aside_with_the_reason(
     refusal = json.loads(kept.read_text())
     assert refusal["why"] == str(error)
     assert TrialReport.model_validate_json(refusal["report"]) == report(1)
+    assert (spool.refused, spool.dropped) == (1, 0)
 
 
 def test_a_damaged_report_does_not_stop_the_rest(tmp_path: Path) -> None:
@@ -140,6 +141,20 @@ def test_a_full_spool_loses_the_oldest_window_first(tmp_path: Path) -> None:
         spool.put(message)
     spool.deliver(far.send)
     assert far.taken == [report(1), window(4, ended="expired"), report(5)]
+    assert (spool.refused, spool.dropped) == (0, 2)
+
+
+def test_what_waits_is_counted_with_its_bytes_written_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path)
+    assert spool.size() == (0, 0)
+    spool.put(report(1))
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", failing(errno.ENOSPC))
+        spool.put(report(2))
+    sizes = [len(report(number).model_dump_json().encode()) for number in (1, 2)]
+    assert spool.size() == (2, sum(sizes))
 
 
 def test_many_threads_lose_and_double_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,11 @@ from tuner.core import AccessRole, StoreError, digest_of
 from tuner.service import gate
 from tuner.service.access import ENROL_FOR
 from tuner.service.api import create_app
+from tuner.service.counts import Counts
+from tuner.service.fleet import FleetOverview
+from tuner.service.metrics import Metrics
 from tuner.service.operations import Operations
+from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
 from tuner.wire import (
     ORDER,
@@ -68,7 +72,8 @@ class Tuner:
 
     def __post_init__(self) -> None:
         self.verbs = Operations(Loop(self.store, policies, self.time.now))
-        app = create_app(self.verbs, ADMIN, frozenset({"testserver"}), "0")
+        metrics = Metrics(FleetOverview(self.verbs, Summaries(self.verbs)), Counts(), "0")
+        app = create_app(self.verbs, ADMIN, frozenset({"testserver"}), "0", metrics=metrics)
         self.client = TestClient(app)
 
     def ask(self, token: str, method: str, path: str, body: Message | None = None) -> Any:  # noqa: ANN401

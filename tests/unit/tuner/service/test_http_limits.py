@@ -45,10 +45,11 @@ class Door:
     """A server in a thread, and callers on sockets."""
 
     def __init__(self, limits: HttpLimits) -> None:
+        self.dropped: list[None] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
             app,
-            http=limited_http(limits),
+            http=limited_http(limits, lambda: self.dropped.append(None)),
             ws="none",
             lifespan="off",
             log_level="warning",
@@ -185,6 +186,7 @@ def test_the_oldest_of_those_who_ask_nothing_makes_room(door: Door) -> None:
     until(lambda: door.connections == LIMITS.unfinished, "they do not come in")
     assert answer(door.call(WHOLE)) == (200, b"0")
     assert silent[0].recv(1) == b"", "the oldest is dropped"
+    assert len(door.dropped) == 1
     silent[-1].sendall(WHOLE[8:])
     assert answer(silent[-1]) == (200, b"0")
 

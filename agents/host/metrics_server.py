@@ -1,0 +1,112 @@
+"""Figures for Prometheus on loopback or a Unix socket: nothing of an agent listens beyond its host."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from agents.config import MetricsAddress
+from tuner.core import ConfigError
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 5.0
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?")
+"""The Host headers that are answered: a page of elsewhere could have its own name lead to loopback."""
+
+
+class MetricsServer(HTTPServer):
+    """Answers one request after the other, each within `PATIENCE_S`, in one thread."""
+
+    def __init__(self, address: MetricsAddress, text: Callable[[], bytes]) -> None:
+        self.text = text
+        self._path = address.path
+        if address.path is not None:
+            self.address_family = socket.AF_UNIX
+            if address.path.is_socket():  # left by a crash
+                address.path.unlink()
+            super().__init__(str(address.path), MetricsRequest)  # type: ignore[arg-type]
+            return
+        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        super().__init__((address.host, address.port), MetricsRequest)
+
+    def server_bind(self) -> None:
+        """Bind the socket. HTTPServer would look its name up."""
+        if self._path is None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        if self._path is not None:
+            os.chmod(self._path, 0o660)  # noqa: PTH101 - as it was bound
+        self.server_name, self.server_port = "localhost", 0
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        """Accept a connection that has so long to ask and to take its answer."""
+        connection, _ = self.socket.accept()
+        connection.settimeout(PATIENCE_S)
+        return connection, ("local", 0)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log what went wrong with one request; the next is answered all the same."""
+        log.warning("event=metrics_not_told", exc_info=True)
+
+
+class MetricsRequest(BaseHTTPRequestHandler):
+    """One request for the figures."""
+
+    server: MetricsServer
+    server_version = "jouletune"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer `/metrics`."""
+        host = self.headers.get("Host", "")
+        if self.server.address_family != socket.AF_UNIX and not LOCAL.fullmatch(host):
+            self._answer(400, b"asked by another name than this host's on loopback\n")
+        elif self.path != "/metrics":
+            self._answer(404, b"there is only /metrics\n")
+        else:
+            self._answer(200, self.server.text())
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", TEXT)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing of what is asked every few seconds."""
+
+
+@contextmanager
+def serving(address: MetricsAddress, text: Callable[[], bytes]) -> Iterator[MetricsServer]:
+    """Serve figures within the block.
+
+    Raises:
+        ConfigError: the port or the file is taken, or not ours to make.
+    """
+    try:
+        server = MetricsServer(address, text)
+    except OSError as error:
+        where = address.path or f"{address.host}:{address.port}"
+        raise ConfigError(
+            f"cannot serve metrics at {where}: {error.strerror}",
+            hint="choose another in agent.toml",
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        if address.path is not None:
+            address.path.unlink(missing_ok=True)

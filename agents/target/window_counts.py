@@ -1,0 +1,44 @@
+"""What the windows of one target add up to since its agent was started."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+from tuner.core import Measurement, Origin, Quantities, window_energy
+
+
+class WindowCounts:
+    """Windows measured, and the joules that they showed. Safe from many threads.
+
+    `spoilt` windows were measured, and do not count as evidence; `failed` ones show nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.measured = self.spoilt = self.failed = self.throttled = 0
+        self.seconds = 0.0
+        self._joules: defaultdict[Origin, float] = defaultdict(float)
+
+    @property
+    def joules(self) -> dict[Origin, float]:
+        """The joules so far, by their origin."""
+        with self._lock:
+            return dict(self._joules)
+
+    def add(self, window: Measurement, declared: Quantities, *, spoilt: bool) -> None:
+        """Count a window."""
+        shown = window_energy(window, declared)
+        with self._lock:
+            self.measured += 1
+            self.spoilt += spoilt
+            self.throttled += bool(window.throttled)
+            self.seconds += window.seconds
+            if shown is not None:
+                joules, origin = shown
+                self._joules[origin] += joules
+
+    def fail(self) -> None:
+        """Count a window that a meter did not finish."""
+        with self._lock:
+            self.failed += 1

@@ -1,0 +1,94 @@
+"""Figures served on a host: to whom, and what a bad caller can do."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agents.config import MetricsAddress
+from agents.host.metrics_server import MetricsServer, serving
+from tuner.core import ConfigError
+
+
+def text() -> bytes:
+    return b"up 1\n"
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    with serving(MetricsAddress.parse("127.0.0.1:0"), text) as made:
+        yield made
+
+
+def url(server: MetricsServer) -> str:
+    return f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+
+
+def test_figures_are_told_on_loopback_and_nothing_else_is(server: MetricsServer) -> None:
+    answer = httpx.get(f"{url(server)}/metrics")
+    assert (answer.status_code, answer.content) == (200, b"up 1\n")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert httpx.get(f"{url(server)}/").status_code == 404
+    assert httpx.post(f"{url(server)}/metrics").status_code == 501
+
+
+def test_a_page_whose_name_leads_to_loopback_gets_nothing(server: MetricsServer) -> None:
+    for host in ("evil.example.org", "localhost.evil.example.org", ""):
+        assert httpx.get(f"{url(server)}/metrics", headers={"Host": host}).status_code == 400
+
+
+def test_who_says_nothing_or_garbage_keeps_nobody_out_for_long(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agents.host.metrics_server.PATIENCE_S", 0.2)
+    where = server.socket.getsockname()
+    with socket.create_connection(where), socket.create_connection(where) as garbage:
+        garbage.sendall(b"\x00\xff\r\n\r\n")
+        assert httpx.get(f"{url(server)}/metrics", timeout=10.0).status_code == 200
+
+
+def test_figures_that_fail_once_are_told_the_next_time() -> None:
+    answers: list[bytes] = [b"", b"up 1\n"]
+
+    def failing() -> bytes:
+        answer = answers.pop(0)
+        if not answer:
+            raise OSError("odd")
+        return answer
+
+    with serving(MetricsAddress.parse("127.0.0.1:0"), failing) as made:
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{url(made)}/metrics")
+        assert httpx.get(f"{url(made)}/metrics").status_code == 200
+
+
+def test_a_socket_is_the_groups_and_goes_with_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    with serving(MetricsAddress.parse(f"unix:{path}"), text):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        transport = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=transport) as client:
+            assert client.get("http://agent/metrics").content == b"up 1\n"
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="cannot serve metrics"):
+        serving(MetricsAddress.parse(f"unix:{path}"), text).__enter__()
+    assert path.read_text() == "mine"
+
+
+def test_a_port_that_is_taken_is_said(server: MetricsServer) -> None:
+    port = server.socket.getsockname()[1]
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+        serving(MetricsAddress.parse(f"127.0.0.1:{port}"), text).__enter__()

@@ -1,0 +1,70 @@
+"""The log of a service: lines for a person, objects for the journal of systemd."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TextIO
+
+PLAIN = "%(asctime)s %(levelname)s %(message)s"
+FIELD = re.compile(r"(?:(\w+)=)?%[-+ #0]*[\d.]*([a-zA-Z%])")
+EVENT = re.compile(r"event=(\w+)")
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line. What a message names (`device=%s`) is a key of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as its line."""
+        line: dict[str, object] = {**_named(record)}
+        line["at"] = datetime.fromtimestamp(record.created, UTC).isoformat()
+        line["severity"] = record.levelname.lower()
+        line["logger"] = record.name
+        line["message"] = record.getMessage()
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def _named(record: logging.LogRecord) -> Mapping[str, object]:
+    """Return what a message names, and its event."""
+    template = str(record.msg)
+    found: dict[str, object] = {}
+    if event := EVENT.match(template):
+        found["event"] = event[1]
+    if isinstance(record.args, tuple):
+        names = [match[1] for match in FIELD.finditer(template) if match[2] != "%"]
+        pairs = zip(names, record.args, strict=False)
+        found.update((name, value) for name, value in pairs if name)
+    return found
+
+
+def begin(
+    *quiet: str, environment: Mapping[str, str] = os.environ, stream: TextIO | None = None
+) -> None:
+    """Begin to log to stderr; of the loggers named `quiet` only warnings.
+
+    As JSON where stderr is the journal's: systemd says which file that is in $JOURNAL_STREAM
+    (systemd.exec(5)), so that what a service starts with another stderr keeps its plain lines.
+    """
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    journal = is_journal(stream, environment.get("JOURNAL_STREAM", ""))
+    handler.setFormatter(JsonLines() if journal else logging.Formatter(PLAIN))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for chatty in quiet:
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def is_journal(stream: TextIO, told: str) -> bool:
+    """Return whether a stream is the file that $JOURNAL_STREAM names: device and inode."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # none of the system's
+        return False
+    return told == f"{found.st_dev}:{found.st_ino}"
