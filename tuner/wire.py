@@ -473,7 +473,8 @@ class DeviceView(Message):
     """A device as operators see it: what it is, what can be set and measured, what is applied.
 
     `online` is false once its agent has said nothing for longer than a lease: what is `applied` is
-    then only what was last heard. `unable` says why it takes no orders (empty: it does).
+    then only what was last heard. `unable` says why it takes no orders (empty: it does). `context` is
+    the load that its agent told of at `context_at`, since this tuner was started.
     """
 
     device: Device
@@ -482,6 +483,8 @@ class DeviceView(Message):
     last_seen: datetime
     online: bool
     unable: str = ""
+    context: dict[str, float] = {}
+    context_at: datetime | None = None
 
 
 class Health(StrEnum):

@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 
 PACE_S = 1.0
 """The least time between two answers that change nothing, whatever the tuner does."""
+FOLLOWED_POLL_S = 10.0
+"""How old what the tuner knows of a load may be while a plan of several rows is followed by it."""
 FOLLOWER_S = 5.0
 """How long a stop waits for a change of a hold that is under way; the hold knows what it was to be."""
 LOOK_S = 0.5
@@ -302,7 +304,7 @@ class DeviceAgent:
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
             context={**self._watch.context, **self.runner.context},
-            wait_s=0.0 if not_back is not None else min(LONGEST_POLL_S, self._watch.due_in_s()),
+            wait_s=0.0 if not_back is not None else self._wait_s(hold),
             unable=unable,
         )
         self.standing.applied = applied
@@ -311,6 +313,11 @@ class DeviceAgent:
             return self._around.link.next(self.device.id, poll)
         finally:
             self.waiting.clear()
+
+    def _wait_s(self, hold: Hold | None) -> float:
+        """Return how long the tuner may keep a question, so that it knows what goes on meanwhile."""
+        rows = len(hold.order.plan.rows) if hold is not None else 1
+        return min(LONGEST_POLL_S if rows == 1 else FOLLOWED_POLL_S, self._watch.due_in_s())
 
     def _applied(self, hold: Hold | None) -> Applied:
         return Applied(

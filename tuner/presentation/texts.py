@@ -109,13 +109,17 @@ def plan_rows(plan: Plan, baseline: Setting) -> Iterator[str]:
     if len(plan.rows) == 1:
         yield change(plan.rows[0].setting, baseline)
         return
-    lower = 0.0
-    for row in plan.rows:
-        span = f"{lower:g} to {row.below:g}" if row is not plan.rows[-1] else f"from {lower:g} on"
-        if lower == 0.0:
-            span = f"below {row.below:g}"
+    for span, row in zip(row_spans(plan), plan.rows, strict=True):
         yield f"{plan.by} {span}: {change(row.setting, baseline)}"
+
+
+def row_spans(plan: Plan) -> Iterator[str]:
+    """Yield from where to where of a plan's quantity each of its rows goes."""
+    lower = 0.0
+    for row in plan.rows[:-1]:
+        yield f"{lower:g} to {row.below:g}" if lower else f"below {row.below:g}"
         lower = row.below
+    yield f"from {lower:g} on"
 
 
 def line(trial: TrialView, view: StudyView) -> str:

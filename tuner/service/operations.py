@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ConfigDict, TypeAdapter
@@ -371,14 +371,17 @@ class Operations:
         """Return what a study's policy believes by its trials. Raises NotFound."""
         return explained(self.loop, study)
 
-    def devices(self) -> list[DeviceView]:
-        """Return all devices with what is applied to them and which study has them."""
+    def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
+        """Return all devices, or some, with what is applied to them and which study has them."""
         standing = self.loop.store.devices.standing()
         active = [study for study in self.loop.store.studies.list() if study.active]
         owners = {device: study for study in active for device in study.devices}
         views = []
         for device in self.loop.store.devices.list():
+            if only is not None and device.id not in only:
+                continue
             owner = owners.get(device.id)
+            context, context_at = self.loop.presence.load(device.id) or ({}, None)
             views.append(
                 DeviceView(
                     device=device,
@@ -387,6 +390,8 @@ class Operations:
                     last_seen=self.loop.presence.last_seen(device),
                     online=self.loop.presence.online(device, owner),
                     unable=self.loop.presence.refusal(device.id),
+                    context=dict(context),
+                    context_at=context_at,
                 )
             )
         return views

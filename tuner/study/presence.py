@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from tuner.core import Conflict, Device, Devices, Now, Study
+from tuner.core import Conflict, Context, Device, Devices, Now, Study
 from tuner.wire import LONGEST_POLL_S, Poll
 
 MOST_MET = 8
@@ -37,6 +37,7 @@ class Presence:
         self._away: set[str] = set()
         self._unstored: set[str] = set()
         self._unable: dict[str, str] = {}
+        self._loads: dict[str, tuple[Context, datetime]] = {}
         self._lock = threading.Lock()
 
     def meet(self, device: str, poll: Poll) -> str:
@@ -61,7 +62,12 @@ class Presence:
         self.note_contact(device)
         before = self._unable.get(device, "")
         self._unable[device] = poll.unable
+        self._loads[device] = poll.context, self._now()
         return "" if poll.unable == before else poll.unable or "it takes orders again"
+
+    def load(self, device: str) -> tuple[Context, datetime] | None:
+        """Return the load that a device's agent last told of, and when; None where it did not so far."""
+        return self._loads.get(device)
 
     def refusal(self, device: str) -> str:
         """Return why a device takes no order; empty where it does."""
@@ -137,6 +143,7 @@ class Presence:
             self._last_heard.pop(device, None)
             self._due.pop(device, None)
             self._expected.pop(device, None)
+            self._loads.pop(device, None)
             self._away.discard(device)
             self._unstored.discard(device)
             self._agents.pop(device, None)

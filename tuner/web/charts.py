@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.core import Estimate, KnobSlice, Phase, Prediction, Verdict, quantity_of
+from tuner.core import Estimate, KnobSlice, Phase, Plan, Prediction, Verdict, quantity_of
 from tuner.presentation.figures import change, shown
 from tuner.presentation.texts import asked_metrics
 from tuner.service.operations import StudyLook
@@ -118,6 +118,49 @@ def knob_slices(told: ExplanationView) -> list[tuple[str, Figure]]:
                 axis = f"{metric} ({unit})" if unit and unit not in metric else metric
                 found.append((f"{knob.knob} and {metric}", _slice(knob, points, limits, axis)))
     return found
+
+
+def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Figure:
+    """Return each number that a plan sets, by its quantity, in shares of its most; and the loads of now.
+
+    `loads` are of the devices that tell theirs, by name.
+    """
+    lows = [0.0, *(row.below for row in plan.rows[:-1])]
+    end = 1.25 * max(lows[-1], *loads.values(), 1.0)
+    names = [k for k, v in plan.rows[0].setting.items() if _number(v) is not None]
+    data: list[Figure] = []
+    for name in names:
+        values = [_number(row.setting.get(name)) or 0.0 for row in plan.rows]
+        most = max(values)
+        if most <= 0.0 or len(set(values)) == 1:
+            continue
+        told = [f"{_plain(name)} {value:g}" for value in (*values, values[-1])]
+        data.append(
+            {
+                "name": _plain(name), "mode": "lines", "x": [*lows, end], "text": told,
+                "y": [100.0 * value / most for value in (*values, values[-1])],
+                "hoverinfo": "text", "line": {"shape": "hv", "width": 2},
+            }
+        )  # fmt: skip
+    data += [
+        {
+            "name": "now", "mode": "markers+text", "x": [value], "y": [0.0], "hoverinfo": "text",
+            "text": [f"{_plain(device)}: {value:.3g} now"], "textposition": "top center",
+            "marker": {"symbol": "triangle-up", "size": 14}, "showlegend": False,
+        }
+        for device, value in loads.items()
+    ]  # fmt: skip
+    return {
+        "data": data,
+        "layout": {
+            "xaxis": {"title": {"text": _plain(plan.by)}, "range": [0.0, end]},
+            "yaxis": {"title": {"text": "% of the most"}, "range": [-5.0, 105.0]},
+        },
+    }
+
+
+def _number(value: object) -> float | None:
+    return None if isinstance(value, bool | str) or value is None else float(value)  # type: ignore[arg-type]
 
 
 def _slice(

@@ -17,7 +17,7 @@ function colour(name) {
 const STYLES = {
   feasible: "--good", infeasible: "--bad", unsure: "--warn", censored: "--warn", trials: "--soft",
   believed: "--strong", band: "--strong", measured: "--good", refused: "--bad",
-  baseline: "--text", best: "--strong", "best so far": "--strong", "Pareto front": "--info",
+  baseline: "--text", best: "--strong", "best so far": "--strong", now: "--strong", "Pareto front": "--info",
 };
 
 function draw(chart) {
@@ -81,6 +81,7 @@ function takeOver(page) {
 }
 
 let waiting = null;
+let later = null;
 let earliest = 0;
 
 async function renew() {
@@ -100,7 +101,10 @@ async function renew() {
   }
   const took = performance.now() - began;
   earliest = performance.now() + Math.max(2000, AT_MOST_SHARE * took);
-  if (again || document.querySelector("[data-soon]")) soon();
+  const growing = document.querySelector("[data-soon]");
+  clearTimeout(later);
+  if (growing) later = setTimeout(soon, 1000 * growing.dataset.soon);
+  if (again) soon();
 }
 
 function soon() {

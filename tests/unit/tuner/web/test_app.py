@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 
 import httpx2
@@ -15,7 +16,7 @@ from starlette.testclient import TestClient
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
-from tuner.core import AccessRole, Phase, Study, Verdict
+from tuner.core import AccessRole, Level, Phase, Study, Verdict
 from tuner.service.api import create_app
 from tuner.service.fleet import EnergyPrice, FleetOverview
 from tuner.service.operations import Operations
@@ -235,6 +236,26 @@ def test_every_page_shows_a_study_in_each_of_its_phases(site: Site) -> None:
             assert answer.status_code == 200, (page, answer.text)
             assert "{{" not in answer.text and "None" not in text_of(answer), page
         assert reached in text_of(browser.get(f"/studies/{study}"))
+
+
+def test_a_plan_by_load_is_shown_with_the_load_of_now_and_what_is_in_force(site: Site) -> None:
+    study = created(site.verbs, "by-load")
+    tune(site.verbs, slope)
+    browser = site.signed_in("viewer")
+    assert "No device has told its requests_in_system yet" in text_of(
+        browser.get(f"/studies/{study}")
+    )
+    held = stored(site, study)
+    assert held.plan is not None
+    now = replace(applied("sim", Level.HOLD, held.plan.rows[0].setting), study=study)
+    site.verbs.loop.order(
+        "sim", Poll(agent="host/1", applied=now, context={"requests_in_system": 1.25})
+    )
+    page = text_of(browser.get(f"/studies/{study}"))
+    assert "sim: requests_in_system 1.25, told" in page
+    assert "below 3 gpu.clock_mhz=600 sim from 3 on the baseline –" in page
+    (view,) = browser.get("/v1/devices").json()
+    assert view["context"] == {"requests_in_system": 1.25}
 
 
 def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(site: Site) -> None:
