@@ -102,8 +102,10 @@ def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
         until: datetime | None = None,
         verdict: Verdict | None = None,
         state: TrialState | None = None,
+        last: Annotated[int | None, Query(ge=1, le=10_000)] = None,
+        skip: Annotated[int, Query(ge=0)] = 0,
     ) -> Response:
-        """List trials across studies."""
+        """List trials across studies, by start; with `last` the latest, latest first, but for `skip`."""
         question = HistoryQuestion(
             device=device,
             workload=workload,
@@ -113,6 +115,7 @@ def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
             verdict=verdict,
             state=state,
         )
-        return Response(ROWS.dump_json(operations.history(question)), media_type="application/json")
+        rows = operations.history(question, last, skip)
+        return Response(ROWS.dump_json(rows), media_type="application/json")
 
     return router

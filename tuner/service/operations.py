@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ConfigDict, TypeAdapter
 
-from db.history import HistoryQuestion, HistoryRow, history, pareto
+from db.history import HistoryQuestion, HistoryRow, history, pareto, recent
 from tuner.core import (
     ENERGY,
     PLANNED,
@@ -320,8 +320,15 @@ class Operations:
         """Return the settings that none other beats in every metric asked for. Raises NotFound."""
         return [candidate_view(c) for c in pareto(self.loop.store, study)]
 
-    def history(self, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
-        """Return the trials a question asks for, across studies. Raises NotFound."""
+    def history(
+        self, question: HistoryQuestion, last: int | None = None, skip: int = 0
+    ) -> tuple[HistoryRow, ...]:
+        """Return the trials a question asks for, across studies, by start.
+
+        With `last` so many of the latest, latest first, after `skip` of them. Raises NotFound.
+        """
+        if last is not None:
+            return recent(self.loop.store, question, last, skip)
         return history(self.loop.store, question)
 
     def report(self, study: str) -> StudyReport:

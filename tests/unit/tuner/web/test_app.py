@@ -274,6 +274,17 @@ def test_the_fleet_tells_how_devices_stand_and_what_was_saved_as_the_api_does(si
     assert "No device fits" in text_of(browser.get("/?find=elsewhere"))
 
 
+def test_a_page_of_the_history_is_the_same_over_the_api(site: Site) -> None:
+    created(site.verbs)
+    tune(site.verbs, slope)
+    browser = site.signed_in("viewer")
+    numbers = [row["number"] for row in browser.get("/v1/history").json()]
+    page = [row["number"] for row in browser.get("/v1/history?last=3&skip=1").json()]
+    assert len(page) == 3
+    assert page == numbers[::-1][1:4]
+    assert '/v1/history?&amp;last=50&amp;skip=0"' in browser.get("/history").text
+
+
 def test_constraints_are_changed_after_a_look_at_what_that_does(site: Site) -> None:
     study = created(site.verbs)
     tune(site.verbs, slope)
