@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import toml
-from tuner.core import ConfigError
+from tuner.core import FOREIGN_SHARE, ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,12 @@ class AgentConfig:
     devices are looked for in. `name` is the host's in the names of its devices; empty, its own. Of an
     https tuner `ca_file` has the authority (none: the system's), `client_cert` and `client_key` are what
     the agent shows it. `metrics` is where Prometheus finds its figures: `127.0.0.1:9464` or
-    `unix:/path`; empty, nowhere.
+    `unix:/path`; empty, nowhere. Windows in which others used more than `foreign_share` of the machine
+    are measured again.
 
     Raises:
-        ConfigError: there is no device, the tuner's address is none, the name does not fit a URL, or
-            `metrics` is not on this host.
+        ConfigError: there is no device, the tuner's address is none, the name does not fit a URL,
+            `metrics` is not on this host, or the share is none.
     """
 
     tuner: str = "http://127.0.0.1:8790"
@@ -109,6 +110,7 @@ class AgentConfig:
     client_cert: Path | None = None
     client_key: Path | None = None
     metrics: str = ""
+    foreign_share: float = FOREIGN_SHARE
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -123,9 +125,14 @@ class AgentConfig:
             )
         if self.metrics:
             MetricsAddress.parse(self.metrics)
+        if not 0.0 < self.foreign_share <= 1.0:
+            raise ConfigError(
+                f"foreign_share cannot be {self.foreign_share:g}",
+                hint="it is a share of the machine, above 0 and at most 1",
+            )
 
 
-FILE_KEYS: Mapping[str, type] = {
+FILE_KEYS: Mapping[str, Any] = {
     "tuner": str,
     "token_file": str,
     "state_dir": str,
@@ -137,6 +144,7 @@ FILE_KEYS: Mapping[str, type] = {
     "client_cert": str,
     "client_key": str,
     "metrics": str,
+    "foreign_share": toml.NUMBER,
 }
 DEVICE_KEYS: Mapping[str, type] = {"spec": str, "workload": str}
 PATHS = ("token_file", "state_dir", "root", "ca_file", "client_cert", "client_key")

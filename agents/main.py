@@ -221,6 +221,7 @@ def _open_one(
         now=around.now,
         usage=Usage(around.host.cores, time.process_time),
         seed=str(config.seed),
+        foreign_share=config.foreign_share,
     )
     device = target.describe(id, around.host.agent, _versions(), around.now())
     rng = random.Random(f"{config.seed}/{id}")

@@ -48,8 +48,11 @@ class Watch:
         self._due_at = clock.monotonic()
 
     def due_in_s(self) -> float:
-        """Return how long nothing need be done, in seconds; for ever where nothing is held."""
-        if self._holder.current is None:
+        """Return how long nothing need be done, in seconds; for ever where nothing is held.
+
+        Nor is anything done where a window is a program run to its end: nobody asked for more of them.
+        """
+        if self._holder.current is None or self._bench.runs is not None:
             return math.inf
         return max(0.0, self._due_at - self._clock.monotonic())
 

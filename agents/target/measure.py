@@ -6,10 +6,12 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from agents.target.side import MeasuresRuns
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
 from agents.target.window_counts import WindowCounts
 from tuner.core import (
+    FOREIGN_SHARE,
     Clock,
     Conflict,
     Context,
@@ -39,8 +41,6 @@ LEAST_ITEMS = 50
 """No window is cut short on fewer items than this: our choice, a few batches of any size."""
 WARM_UP_SHARE = 0.1
 LONGEST_WARM_UP_S = 5.0
-FOREIGN_SHARE = 0.15
-"""A window in which others used more of the machine than this is contaminated: our choice."""
 REDOS = 2
 """How often a contaminated window is measured again within its trial."""
 SLICE_S = 0.5
@@ -98,7 +98,8 @@ class Measurer:
     """Measures one target, on the target's own time where it has one.
 
     `host_clock` and `now` are the host's; `usage` tells the host's cores and this process's CPU time.
-    `counts` is what its windows add up to.
+    `counts` is what its windows add up to. A window in which others used more than `foreign_share` of the
+    machine is contaminated.
     """
 
     target: Target
@@ -107,6 +108,7 @@ class Measurer:
     usage: Usage
     seed: str = ""
     counts: WindowCounts = field(default_factory=WindowCounts)
+    foreign_share: float = FOREIGN_SHARE
 
     @property
     def clock(self) -> Clock:
@@ -161,11 +163,15 @@ class Measurer:
     def _window(
         self, setting: Setting, ask: Ask, check: Check, rng: random.Random, began: float
     ) -> MeasuredWindow:
-        self._warm_up(ask, check)
+        if self.runs is None:
+            self._warm_up(ask, check)
         started_at, overhead_s = self.now(), self.clock.monotonic() - began
         window = TargetWindow(self.target, self.clock, self.usage, ask.context)
         try:
-            broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+            if self.runs is None:
+                broke = self._fill(window, ask, check, rng.uniform(1.0 - JITTER, 1.0 + JITTER))
+            else:
+                broke = self._fill_by_runs(window, self.runs, ask, check)
             changed = self._changed(setting)
             window.stop()
         except BaseException:
@@ -215,12 +221,32 @@ class Measurer:
                 limit = clearly_broken(estimates, ask.limits)
                 if limit is not None:
                     return limit
-            if window.seconds >= length / 2.0 and window.foreign() > FOREIGN_SHARE:
+            if window.seconds >= length / 2.0 and window.foreign() > self.foreign_share:
                 return None  # spoilt already: no reason to measure it to its end
             full = window.seconds >= length * (1.0 - 1e-6)
             longest = window.seconds >= ask.max_window_s * (1.0 - 1e-6)
             if longest or (full and not _too_little(ask, estimates, items, self.target.quantities)):
                 return None
+
+    @property
+    def runs(self) -> int | None:
+        """How many runs of a program a window is; None where it goes by time."""
+        workload = self.target.workload
+        meter = workload.meter if workload is not None else None
+        return meter.runs if isinstance(meter, MeasuresRuns) else None
+
+    def _fill_by_runs(
+        self, window: TargetWindow, runs: int, ask: Ask, check: Check
+    ) -> Limit | None:
+        """Read after each run until there were enough; return the limit that cut it short, if one did."""
+        for _ in range(runs):
+            while not window.wait(SLICE_S):
+                check()
+            window.read()
+            limit = clearly_broken(window.estimates(), ask.limits)
+            if limit is not None:
+                return limit
+        return None
 
     def _changed(self, setting: Setting) -> str:
         now = self.target.read()
@@ -231,10 +257,10 @@ class Measurer:
         return "; ".join(conflicts) or f"another process changed it: {', '.join(wrong)}"
 
     def _foreign(self, measurement: Measurement, ask: Ask) -> str:
-        if measurement.foreign > FOREIGN_SHARE:
+        if measurement.foreign > self.foreign_share:
             return (
                 f"other processes used {100 * measurement.foreign:.3g} % of the host's cores or of the "
-                f"device (limit {100 * FOREIGN_SHARE:.0f} %); window discarded"
+                f"device (limit {100 * self.foreign_share:.0f} %); window discarded"
             )
         context, expected = measurement.context, ask.expected
         name = unlike(context, expected)

@@ -145,6 +145,22 @@ class OffersLoad(Protocol):
 
 
 @runtime_checkable
+class MeasuresRuns(Protocol):
+    """A meter whose windows are so many whole runs of a program: each a batch, and none to warm up by."""
+
+    runs: int
+
+
+@runtime_checkable
+class WaitsForRuns(Protocol):
+    """An open window whose batches end by themselves."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long for the end of a batch; return whether it has come. Raises MeasurementError."""
+        ...
+
+
+@runtime_checkable
 class Closing(Protocol):
     """An actuator or a meter that holds something open."""
 
@@ -165,7 +181,7 @@ class Side:
     measured here; empty: nobody is known to. `signals` is what a plan can go by.
 
     What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
-    `FollowsPlans`, `OffersLoad`, `Closing`.
+    `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `Closing`.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and totals. What is per item the agent derives from the totals of all

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.target.side import OffersLoad
+from agents.target.side import OffersLoad, WaitsForRuns
 from agents.target.target import Target, lists
 from tuner.core import (
     ANYWHERE,
@@ -103,6 +103,10 @@ class TargetWindow:
     def seconds(self) -> float:
         """How long the window is, up to the last reading, on the device's clock."""
         return self._marks[-1][SECONDS]
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long for the end of a batch, where they end by themselves; return whether it came."""
+        return all(w.wait(seconds) for w in self._windows if isinstance(w, WaitsForRuns))
 
     @property
     def offered(self) -> bool:

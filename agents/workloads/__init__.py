@@ -12,6 +12,7 @@ from tuner.core import Clock, InvalidInput
 GROUP = "jouletune.workloads"
 WORKLOADS = MappingProxyType(
     {
+        "command": "agents.workloads.command:attach",
         "http": "agents.workloads.served:attach",
         "llama_cpp": "agents.workloads.llama_cpp:attach",
         "ray": "agents.workloads.ray:attach",
@@ -28,7 +29,8 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
     """Open `reference` (started here, ended by `close`), or what runs already.
 
     That is `http://127.0.0.1:PORT`, or a Ray Serve deployment `ray:http://127.0.0.1:8265/APP/NAME`, or
-    any service that a file on this host describes, `service:/PATH/FILE.toml`.
+    any service that a file on this host describes, `service:/PATH/FILE.toml`; or a program that runs to
+    an end, `command:/PATH/FILE.toml`.
     `reference:MODEL` serves another model: resnet50, mobilenet, bert or gpt2.
     `seed` fixes the reference model and the load's arrivals, `state_dir` is where a started server
     logs, `clock` the time that requests are measured in.
@@ -47,7 +49,8 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
         raise InvalidInput(
             f"there is no workload {spec!r}",
             hint="choose reference, text, http://127.0.0.1:PORT of a running server, "
-            "service:/PATH/FILE.toml of any that such a file describes, llama_cpp:http://127.0.0.1:PORT "
+            "service:/PATH/FILE.toml of any that such a file describes, command:/PATH/FILE.toml of a "
+            "program that runs to an end, llama_cpp:http://127.0.0.1:PORT "
             f"or ray:http://127.0.0.1:8265/APPLICATION/DEPLOYMENT{more}",
         )
     side: Side = opener(spec, seed=seed, state_dir=state_dir, clock=clock)

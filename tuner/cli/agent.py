@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import AsJson
+from tuner.cli.options import AsJson, ForeignShare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,6 +60,7 @@ def serve(
             help="Tell Prometheus: 127.0.0.1:9464, or unix:/path; on this host only.",
         ),
     ] = None,
+    foreign_share: ForeignShare = None,
 ) -> None:
     """Work the devices of this host.
 
@@ -74,6 +75,7 @@ def serve(
         "state_dir": state_dir,
         "seed": seed,
         "metrics": metrics,
+        "foreign_share": foreign_share,
     }
     logs.begin("httpx")
     serve_agent(_configured(config, device or (), workload, given))

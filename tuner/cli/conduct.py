@@ -62,7 +62,7 @@ def conduct(
     """
     found: list[Result] = []
     specs = list(dict.fromkeys(job.spec for job in record.jobs))
-    with stand(state_dir, record.db, specs, record.seed) as at_work:
+    with stand(state_dir, record.db, specs, record.seed, record.foreign_share) as at_work:
         for number, job in enumerate(record.jobs, 1):
             work = _Work(record, state_dir, at_work, display, job, who)
             title = f"study {number} of {len(record.jobs)}" if len(record.jobs) > 1 else "study"

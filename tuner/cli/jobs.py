@@ -36,6 +36,7 @@ class Wishes:
     seed: int | None = None
     safety: Safety | None = None
     energy_share: float | None = None
+    foreign_share: float | None = None
 
 
 def asked_jobs(wishes: Wishes) -> list[RunJob]:

@@ -78,6 +78,18 @@ EnergyShare = Annotated[
     ),
 ]
 
+ForeignShare = Annotated[
+    float | None,
+    typer.Option(
+        "--foreign-share",
+        metavar="X",
+        min=0.01,
+        max=1.0,
+        show_default=False,
+        help="Windows in which other programs used more of this machine are measured again (0.15).",
+    ),
+]
+
 SafetyName = Literal["strict", "balanced", "advise", "off"]
 """`tuner.core.Safety`, spelt out: the vocabulary is not loaded for a help text."""
 RunSafetyName = Literal["strict", "balanced", "off"]

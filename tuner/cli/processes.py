@@ -115,7 +115,9 @@ class Stand:
 
 
 @contextmanager
-def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator[Stand]:
+def stand(
+    state_dir: Path, db: str, specs: Sequence[str], seed: int, foreign_share: float | None = None
+) -> Iterator[Stand]:
     """Start tuner and agent, wait until every device is registered, and end both afterwards.
 
     `devices` of what comes out is by spec. However it ends, the devices are put back as found.
@@ -136,6 +138,7 @@ def stand(state_dir: Path, db: str, specs: Sequence[str], seed: int) -> Iterator
     tuner += ["--token-file", str(token_file), "--port-file", str(port_file)]
     agent = ["agent", "serve", "--token-file", str(token_file)]
     agent += ["--state-dir", str(state_dir / AGENT), "--seed", str(seed)]
+    agent += [] if foreign_share is None else ["--foreign-share", str(foreign_share)]
     agent += [part for spec in specs for part in ("--device", spec)]
     try:
         log = children.start("tuner", tuner, environ).log

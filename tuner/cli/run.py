@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import STATE_DIR, AsJson, EnergyShare, RunSafetyName, without_password
+from tuner.cli.options import (
+    STATE_DIR,
+    AsJson,
+    EnergyShare,
+    ForeignShare,
+    RunSafetyName,
+    without_password,
+)
 
 if TYPE_CHECKING:
     from tuner.cli.jobs import Wishes
@@ -37,10 +44,39 @@ def run(
             metavar="NAME",
             help="What runs on the device: reference, reference:resnet50|mobilenet|bert|gpt2, "
             "http://127.0.0.1:PORT, ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
-            "text, or llama_cpp:http://127.0.0.1:PORT.",
+            "command:/PATH/FILE.toml, text, or llama_cpp:http://127.0.0.1:PORT.",
             show_default=False,
         ),
     ] = "",
+    command: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help='A program that runs to an end, tuned by whole runs: "train --batch {batch}". No shell '
+            "reads it. More can be said in a file: --workload command:/PATH/FILE.toml.",
+            show_default=False,
+        ),
+    ] = "",
+    knob: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=V,V",
+            help="A knob of --command, like batch=8,16,32: the first is the baseline, or the one after "
+            "@ (8,16,32@16); repeatable.",
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:less|more]",
+            help="A number that --command prints in its last line of JSON, like accuracy:more; "
+            "repeatable.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(help="So many runs of --command a window (4).", show_default=False),
+    ] = None,
     policy: Annotated[
         str, typer.Option(help="The search policy (polythrottle).", show_default=False)
     ] = "",
@@ -78,6 +114,7 @@ def run(
         typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
     ] = None,
     energy_share: EnergyShare = None,
+    foreign_share: ForeignShare = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
     ] = None,
@@ -96,8 +133,18 @@ def run(
     """
     from tuner import files
     from tuner.cli.jobs import Wishes
+    from tuner.cli.programs import Program, write_program
     from tuner.core import ConfigError, Safety
 
+    if not command and (knob or metric or runs is not None):
+        raise ConfigError(
+            "--knob, --metric and --runs are of a program", hint="give --command, too"
+        )
+    if command and (workload or resume):
+        raise ConfigError("--command is a workload of its own", hint="leave out the other")
+    if command:
+        program = Program(command, knob or (), metric or (), runs)
+        device, workload = device or "cpu", write_program(program, state_dir)
     wishes = Wishes(
         device=device,
         workload=workload,
@@ -109,6 +156,7 @@ def run(
         seed=seed,
         safety=None if safety is None else Safety(safety),
         energy_share=energy_share,
+        foreign_share=foreign_share,
     )
     if resume and (db or wishes != Wishes()):
         raise ConfigError(
@@ -126,7 +174,9 @@ def _asked(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
     from tuner.cli.runfile import RunRecord
 
     url = db or f"sqlite:///{state_dir / 'jouletune.sqlite'}"
-    return RunRecord(db=url, seed=wishes.seed or 0, jobs=asked_jobs(wishes))
+    return RunRecord(
+        db=url, seed=wishes.seed or 0, foreign_share=wishes.foreign_share, jobs=asked_jobs(wishes)
+    )
 
 
 def _begun(asked: RunRecord, state_dir: Path) -> RunRecord:

@@ -50,6 +50,7 @@ class RunRecord(BaseModel):
     version: int = VERSION
     db: str
     seed: int = 0
+    foreign_share: float | None = None
     jobs: list[RunJob]
 
     @property

@@ -103,6 +103,7 @@ from tuner.core.knobs import (
     setting_key,
 )
 from tuner.core.measurements import (
+    FOREIGN_SHARE,
     PRIOR_WINDOWS,
     Z95,
     Estimate,
@@ -208,6 +209,7 @@ from tuner.errors import (
 )
 
 __all__ = [
+    "FOREIGN_SHARE",
     "ACTIVE",
     "ALL_DAY",
     "ANYWHERE",

@@ -248,6 +248,8 @@ def student_t95(freedom: int) -> float:
     return z + first / v + second / v**2 + third / v**3
 
 
+FOREIGN_SHARE = 0.15
+"""The share of the machine that others may use in a window where nobody says otherwise: our choice."""
 LEAST_BATCHES = 3
 """A standard error from fewer batches would be a guess."""
 

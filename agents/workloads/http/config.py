@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.host.local_http import local_url
+from agents.host.tables import argv, demand, http_method, inner, url_path
 from agents.load.generator import LoadShape
 from agents.workloads.http.knob_config import KnobCalls, knob_calls
 from agents.workloads.http.metric_config import (
@@ -19,7 +20,6 @@ from agents.workloads.http.metric_config import (
     exported_metrics,
     histogram_of,
 )
-from agents.workloads.http.tables import argv, demand, http_method, inner, url_path
 from tuner import toml
 from tuner.core import ConfigError, InvalidInput, Role, Space
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from agents.host.knob_table import knob_table
+from agents.host.tables import checked, http_method, url_path
 from agents.workloads.http.metric_config import ExportedRatio, ratio_of
-from agents.workloads.http.tables import checked, http_method, url_path
 from agents.workloads.http.template import TABLE, VALUE, LoadTable, filled, places_in
-from tuner import toml
-from tuner.core import ConfigError, Cost, InvalidInput, Knob, Part, Role, Value
+from tuner.core import ConfigError, Knob, Value
 
-KNOB_KEYS: dict[str, Any] = {"name": str, "values": list, "role": str}
-KNOB_KEYS |= {"seconds": toml.NUMBER, "restart": bool}
-KNOB_KEYS |= dict.fromkeys(("set", "write", "read", "table", "effect"), dict)
+HOW_KEYS = dict.fromkeys(("set", "write", "read", "table", "effect"), dict)
 SET_KEYS = {"method": str, "path": str, "json": object}
 WRITE_KEYS: dict[str, Any] = {"file": str, "json": object, "text": str, "at": dict}
 READ_KEYS = {"path": str, "json": str}
@@ -87,9 +84,7 @@ class KnobCalls:
 
 def knob_calls(where: str, table: object) -> KnobCalls:
     """Return what a table `[[knob]]` says. Raises ConfigError."""
-    default = table.get("default") if isinstance(table, dict) else None
-    kinds = {**KNOB_KEYS, "default": bool if isinstance(default, bool) else object}
-    known = checked(where, table, kinds, "name", "values", "default")
+    knob, known = knob_table(where, table, HOW_KEYS)
     if ("set" in known) is ("write" in known):
         raise ConfigError(
             f"{where}: {known['name']} needs a set or a write, one of them",
@@ -100,14 +95,6 @@ def knob_calls(where: str, table: object) -> KnobCalls:
             f"{where}: {known['name']} has no read, and what cannot be read back is not set",
             hint='add read = { path = "/config", json = "workers" }',
         )
-    try:
-        cost = Cost(float(known.get("seconds", 0.0)), known.get("restart", False))
-        values, role = _values(where, known["values"]), _role(where, known.get("role"))
-        knob = Knob(known["name"], values, known["default"], Part.WORKLOAD, cost, role)
-    except ConfigError:
-        raise
-    except InvalidInput as error:
-        raise ConfigError(f"{where}: {error.message}") from None
     return KnobCalls(
         knob,
         _set_call(f"{where}: set", known["set"]) if "set" in known else None,
@@ -174,20 +161,6 @@ def _demand_place(where: str, template: object, place: str) -> None:
         raise ConfigError(
             f'{where}: the {key} of {where.rpartition(": ")[2]} has no "{place}" in it'
         )
-
-
-def _values(where: str, values: list[Any]) -> tuple[Value, ...]:
-    for value in values:
-        if not isinstance(value, bool | int | float | str):
-            raise ConfigError(f"{where}: {value!r} cannot be a knob's value")
-    return tuple(values)
-
-
-def _role(where: str, role: str | None) -> Role:
-    if role is not None and role not in list(Role):
-        near = get_close_matches(role, list(Role), 1) or list(Role)
-        raise ConfigError(f"{where}: there is no role {role!r}", hint=f"known: {', '.join(near)}")
-    return Role.UNKNOWN if role is None else Role(role)
 
 
 def _dumped(content: Any) -> str:  # noqa: ANN401

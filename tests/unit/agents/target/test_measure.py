@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,14 @@ def test_a_share_just_above_its_limit_is_told_apart_from_it(rig: Rig) -> None:
     outcome = attempt(rig, ask())
     assert "other processes used 15.4 % of" in outcome.reason
     assert "(limit 15 %)" in outcome.reason
+
+
+def test_an_operator_may_tolerate_more_of_others(rig: Rig) -> None:
+    rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 1.6 * (n - b)}
+    bench = replace(rig.bench, foreign_share=0.35)
+    assert bench.trial(SLOW, ask(), quietly, "trial 1").state is TrialState.COMPLETED
+    bench = replace(rig.bench, foreign_share=0.25)
+    assert "(limit 25 %)" in bench.trial(SLOW, ask(), quietly, "trial 1").reason
 
 
 def test_a_limit_broken_by_others_is_no_evidence_and_not_tried_again(rig: Rig) -> None:

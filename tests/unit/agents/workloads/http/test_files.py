@@ -255,5 +255,5 @@ def test_a_knob_in_a_file_needs_a_command(pool: Pool) -> None:
 def test_a_command_is_words_and_never_a_shells_line(pool: Pool) -> None:
     with pytest.raises(ConfigError, match="command must be a list"):
         opened(pool, changes={json.dumps(script(pool)): '"systemctl restart pool"'})
-    with pytest.raises(ConfigError, match="command must be a list of words"):
+    with pytest.raises(ConfigError, match="a command is a list of words"):
         opened(pool, changes={json.dumps(script(pool)): "[]"})

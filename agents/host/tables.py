@@ -1,4 +1,4 @@
-"""The tables of a service's file: what each must have, and what a path, a method or an argv can be."""
+"""The tables of files that operators write on this host: what each must have, what an argv can be."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def argv(where: str, words: list[Any]) -> tuple[str, ...]:
     """Return a command's words; no shell ever reads them. Raises ConfigError."""
     if not words or not all(isinstance(word, str) and word for word in words):
         raise ConfigError(
-            f"{where}: command must be a list of words, not {words!r}",
+            f"{where}: a command is a list of words, not {words!r}",
             hint='write it like command = ["systemctl", "restart", "vllm"]',
         )
     return tuple(words)

@@ -1,0 +1,67 @@
+"""Opens the program that a file describes, as a workload: its knobs and the meter of its runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agents.target.side import Side
+from agents.workloads.command.config import CommandConfig, load_command_config
+from agents.workloads.command.runs import RunMeter
+from tuner.core import Clock, InvalidInput, Metric, Scope, Setting, Space
+
+
+class RunKnobs:
+    """Knobs that every run is started with; between runs nothing is altered, so nothing is put back."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._setting = dict(space.default)
+
+    def read(self) -> Setting:
+        """Return what the next run is started with."""
+        return dict(self._setting)
+
+    def apply(self, setting: Setting) -> None:
+        """Have the next runs started so; knobs that are not named stay.
+
+        Raises:
+            UnknownKnob, OutOfRange: there is no such knob or value.
+        """
+        for name, value in setting.items():
+            self._space.knob(name).index(value)
+        self._setting |= setting
+
+
+def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
+    """Open the program that `command:/PATH/FILE.toml` describes; nothing is run until it is measured.
+
+    Raises:
+        ConfigError: the file cannot be read, or says what cannot be.
+        InvalidInput: there is no absolute path in the spec.
+    """
+    file = Path(spec.partition(":")[2])
+    if not file.is_absolute():
+        raise InvalidInput(f"{spec!r} names no absolute path", hint="write command:/PATH/FILE.toml")
+    config = load_command_config(file)
+    space = Space(config.knobs)
+    knobs = RunKnobs(space)
+    return Side(
+        name=config.name,
+        kind="command",
+        board=config.run[0],
+        version=config.version,
+        space=space,
+        metrics=_metrics(config),
+        actuator=knobs,
+        meter=RunMeter(config, knobs.read, clock),
+        source=f"{config.runs} whole runs of {config.name} a window",
+    )
+
+
+def _metrics(config: CommandConfig) -> tuple[Metric, ...]:
+    return (
+        Metric("latency_ms", scope=Scope.PROCESS),
+        Metric("throughput_per_s", scope=Scope.PROCESS),
+        Metric("cpu_time_ms", scope=Scope.PROCESS),
+        *(Metric(one.name, scope=Scope.PROCESS, quantity=one.quantity) for one in config.metrics),
+    )

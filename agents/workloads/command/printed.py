@@ -1,0 +1,73 @@
+"""What a program has printed: numbers by the key of its last line in JSON, or by a pattern."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import IO, Any
+
+from tuner.core import MeasurementError
+
+TAIL_BYTES = 1 << 20
+"""So much of the end of what a program prints is looked at."""
+LAST_WORDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Where a number stands: at a key (`loss.final` goes in), or in a pattern's group, the last one."""
+
+    key: str = ""
+    pattern: re.Pattern[str] | None = None
+
+
+def tail(output: IO[bytes]) -> str:
+    """Return the end of what was printed to a file."""
+    size = output.seek(0, 2)
+    output.seek(max(0, size - TAIL_BYTES))
+    return output.read().decode(errors="replace")
+
+
+def last_words(text: str) -> str:
+    """Return the end of a text, for a message."""
+    return text.strip()[-LAST_WORDS:] or "it printed nothing"
+
+
+def number(printed: Printed, text: str) -> float:
+    """Return a number from what a program has printed. Raises MeasurementError."""
+    found, place = _by_pattern(printed.pattern, text) if printed.pattern else _by_key(printed, text)
+    try:
+        value = math.nan if isinstance(found, bool) or found is None else float(found)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise MeasurementError(
+            f"the program printed no number {place}: {last_words(text)}",
+            hint="correct the file's json or pattern, or have the program print it",
+        )
+    return value
+
+
+def _by_pattern(pattern: re.Pattern[str], text: str) -> tuple[Any, str]:
+    found = pattern.findall(text)
+    return (found[-1] if found else None), f"where {pattern.pattern!r} says"
+
+
+def _by_key(printed: Printed, text: str) -> tuple[Any, str]:
+    place = f"at {printed.key!r} of its last line in JSON"
+    found: Any = _last_object(text)
+    for step in printed.key.split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found, place
+
+
+def _last_object(text: str) -> object:
+    for line in reversed(text.splitlines()):
+        if line.lstrip().startswith("{"):
+            try:
+                return json.loads(line)
+            except ValueError:
+                continue
+    return None

@@ -1,0 +1,279 @@
+"""A program that is run to its end: what its runs show, and that none of them outlives a window."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from agents.host.host import HostClock
+from agents.target.side import Side
+from agents.target.window import RATIOS
+from agents.workloads import open_workload
+from agents.workloads.command.runs import RunWindow
+from tests.contracts.actuator import SettableContract
+from tuner.core import ConfigError, InvalidInput, MeasurementError, OutOfRange, quantity_of
+
+FILE = """
+name = "train"
+run = [{python}, "{folder}/train.py", "--batch={{batch}}", "{{left}} alone"]
+folder = "{folder}"
+runs = 3
+{more}
+
+[env]
+THREADS = "{{threads}}"
+
+[items]
+json = "rows"
+
+[[knob]]
+name = "batch"
+values = [8, 16, 32]
+default = 16
+role = "batch"
+
+[[knob]]
+name = "threads"
+values = [1, 2]
+default = 1
+
+[[metric]]
+name = "accuracy"
+json = "scores.accuracy"
+better = "more"
+
+[[metric]]
+name = "loss"
+pattern = 'loss=([0-9.]+)'
+"""
+GOOD = """
+import json, os, sys
+batch = int(sys.argv[1].removeprefix("--batch="))
+assert sys.argv[2] == "{left} alone", sys.argv
+print("loss=9.0")
+print("loss=0.25")
+print(json.dumps({"rows": 100, "scores": {"accuracy": 0.5 + batch / 1000}}))
+print("{ not JSON")
+print(os.environ["THREADS"], os.getcwd(), file=sys.stderr)
+"""
+LINGERS = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+with open("pids.new", "w") as file:
+    file.write(f"{os.getpid()} {child.pid}")
+os.rename("pids.new", "pids")
+time.sleep(600)
+"""
+Opened = Callable[..., Side]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    sides: list[Side] = []
+
+    def open_it(
+        program: str = GOOD, more: str = "", changes: Mapping[str, str] | None = None
+    ) -> Side:
+        (tmp_path / "train.py").write_text(program)
+        text = FILE.format(python=f'"{sys.executable}"', folder=tmp_path, more=more)
+        for old, new in (changes or {}).items():
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / "train.toml").write_text(text)
+        spec = f"command:{tmp_path}/train.toml"
+        sides.append(open_workload(spec, seed=0, state_dir=tmp_path, clock=HostClock()))
+        return sides[-1]
+
+    yield open_it
+    for side in sides:
+        side.close()
+
+
+def whole(side: Side) -> RunWindow:
+    """Run a whole window, as the agent's loop does."""
+    window = side.meter.start()
+    assert isinstance(window, RunWindow)
+    for _ in range(3):
+        while not window.wait(1.0):
+            pass
+        window.read()
+    return window
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return status != "Z"
+
+
+def gone(pids: list[int]) -> bool:
+    end = time.monotonic() + 60.0
+    while any(map(alive, pids)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(map(alive, pids))
+
+
+def lingering(folder: Path) -> list[int]:
+    end = time.monotonic() + 60.0
+    while not (folder / "pids").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    return [int(word) for word in (folder / "pids").read_text().split()]
+
+
+class TestRunKnobs(SettableContract):
+    @pytest.fixture
+    def side(self, opened: Opened) -> Side:
+        return opened()
+
+
+def test_a_window_is_whole_runs_and_shows_all_that_is_listed(opened: Opened) -> None:
+    side = opened()
+    side.actuator.apply({"batch": 32})
+    shown = whole(side).stop()
+    assert shown.totals["items"] == 300.0
+    assert shown.totals["cpu_s"] > 0.0
+    assert shown.estimates["accuracy"].mean == pytest.approx(0.532)
+    assert shown.estimates["accuracy"].stderr == pytest.approx(0.0, abs=1e-12)
+    assert shown.estimates["loss"].mean == pytest.approx(0.25)
+    assert shown.estimates["latency_ms"].n == 3
+    assert shown.estimates["latency_ms"].mean > 1.0
+    for metric in side.metrics:
+        total = RATIOS[metric.quantity].total if metric.quantity in RATIOS else ""
+        assert metric.name in shown.estimates or total in shown.totals
+    better = quantity_of("accuracy", {m.name: m.quantity for m in side.metrics}).better
+    assert str(better) == "more"
+
+
+def test_a_run_cut_off_counts_for_nothing(opened: Opened, tmp_path: Path) -> None:
+    side = opened(LINGERS)
+    window = side.meter.start()
+    pids = lingering(tmp_path)
+    shown = window.stop()
+    assert shown.totals["items"] == 0.0 and not shown.estimates
+    assert gone(pids)
+    assert window.stop() == shown and window.read() == shown
+
+
+def test_closing_the_side_ends_what_runs(opened: Opened, tmp_path: Path) -> None:
+    side = opened(LINGERS)
+    side.meter.start()
+    pids = lingering(tmp_path)
+    side.close()
+    assert gone(pids)
+
+
+def test_what_a_run_leaves_running_ends_with_it(opened: Opened, tmp_path: Path) -> None:
+    side = opened(
+        LINGERS.replace("time.sleep(600)\n", "", 1).replace("\ntime.sleep(600)", "") + GOOD
+    )
+    whole(side)
+    assert gone(lingering(tmp_path)[1:])
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("import sys; print('no data here'); sys.exit(3)", "ended with 3: no data here"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with -9: it printed nothing"),
+        ("print('loss=0.25')", "no number at 'rows' of its last line in JSON: loss=0.25"),
+        ("print('{\"rows\": true}')", "no number at 'rows'"),
+        ('print(\'{"rows": 1, "scores": 2}\')', "no number at 'scores.accuracy'"),
+        (GOOD.replace("loss=", "lost="), "no number where 'loss=([0-9.]+)' says"),
+        (GOOD.replace("100", "-100"), "says that it worked on -100 items"),
+    ],
+)
+def test_a_run_that_fails_is_no_measurement(opened: Opened, program: str, says: str) -> None:
+    window = opened(program).meter.start()
+    assert isinstance(window, RunWindow)
+    while not window.wait(1.0):
+        pass
+    with pytest.raises(MeasurementError) as failed:
+        window.read()
+    assert says in failed.value.message
+    window.stop()
+
+
+def test_a_run_that_takes_too_long_is_ended(opened: Opened, tmp_path: Path) -> None:
+    window = opened(LINGERS, more="timeout_s = 1.5").meter.start()
+    assert isinstance(window, RunWindow)
+    pids = lingering(tmp_path)
+    with pytest.raises(MeasurementError, match=r"did not end within 1\.5 s"):
+        while True:
+            window.wait(0.5)
+    assert gone(pids)
+
+
+def test_a_program_that_is_not_there_is_told_by_name(opened: Opened) -> None:
+    side = opened(changes={f'"{sys.executable}"': '"no-such-program"'})
+    window = side.meter.start()
+    assert isinstance(window, RunWindow)
+    while not window.wait(1.0):
+        pass
+    with pytest.raises(MeasurementError, match="cannot run no-such-program"):
+        window.read()
+
+
+def test_a_run_ends_with_whoever_asked_for_it(opened: Opened, tmp_path: Path) -> None:
+    opened(LINGERS)
+    code = (
+        "import sys, time; from pathlib import Path; from agents.workloads import open_workload;"
+        "from agents.host.host import HostClock;"
+        f"s = open_workload('command:{tmp_path}/train.toml', seed=0, state_dir=Path('.'),"
+        "clock=HostClock()); s.meter.start(); time.sleep(600)"
+    )
+    owner = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
+    pids = lingering(tmp_path)
+    os.kill(owner, signal.SIGKILL)
+    os.waitpid(owner, 0)
+    assert gone(pids)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"--batch={batch}"', '"--batch"', "{batch} is neither in run nor in env"),
+        ("runs = 3", "runs = 2", "runs must be at least 3, not 2"),
+        ("runs = 3", "timeout_s = 0", "timeout_s must be above 0"),
+        ('name = "train"', "", "has no name"),
+        ('folder = "', 'folder = "/nowhere', "folder must be the absolute path of a folder"),
+        ('json = "rows"', "count = 0", "say a count of at least 1"),
+        ('json = "scores.accuracy"', "", "needs a json or a pattern"),
+        ('better = "more"', 'better = "higher"', "better cannot be 'higher'"),
+        ("loss=([0-9.]+)", "loss=(", "pattern is none"),
+        ("loss=([0-9.]+)", "loss=[0-9.]+", "pattern must have one group"),
+        ('name = "accuracy"', 'name = "energy_j"', "there is a metric energy_j already"),
+        ('name = "accuracy"', 'name = "latency_p99_ms"', "what latency_p99_ms means is known"),
+        ('name = "loss"', 'name = "Loss"', "name cannot be 'Loss'"),
+        ("default = 16", "default = 17", "default 17 is not in its list"),
+        ('role = "batch"', 'role = "bach"', "there is no role 'bach'"),
+        ("THREADS =", '"A-B" =', "env: A-B"),
+        ("runs = 3", "run_s = 3", "unknown key 'run_s'"),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_by_its_place(
+    opened: Opened, old: str, new: str, says: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        opened(changes={old: new})
+    assert says in refused.value.message and "train.toml" in refused.value.message
+
+
+def test_a_path_from_anywhere_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no absolute path"):
+        open_workload("command:train.toml", seed=0, state_dir=tmp_path, clock=HostClock())
+
+
+def test_a_value_that_is_not_listed_is_refused(opened: Opened) -> None:
+    side = opened()
+    with pytest.raises(OutOfRange):
+        side.actuator.apply({"batch": 64, "threads": 2})
+    assert side.actuator.read() == side.space.default
