@@ -1,0 +1,75 @@
+"""`jouletune run --command`: a program that runs to its end, tuned on this machine as users start it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_run import Folder
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import json, sys
+batch = int(sys.argv[1])
+left = 6_000_000 // batch
+while left:
+    left -= 1
+print(json.dumps({"accuracy": 0.9 - batch / 1000}))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    found = Folder(tmp_path)
+    yield found
+    found.close()
+
+
+def test_a_program_is_tuned_within_its_limit(folder: Folder) -> None:
+    command = f"{sys.executable} train.py {{batch}}"
+    study = folder.run(
+        "--command", command, "--knob", "batch=1,2,4,8,16@2", "--metric", "accuracy:more",
+        "--constraint", "accuracy >= 0.7", "--runs", "3", "--trials", "4", "--foreign-share", "1",
+    )  # fmt: skip
+    assert study["baseline"]["setting"] == {"batch": 2}
+    assert study["best"]["setting"]["batch"] > 2, json.dumps(study)
+    assert study["saving_percent"] > 20.0
+    code, out, err = folder.ask("trial", "list", study["study"]["id"], "--json")
+    assert code == 0, err
+    tried = json.loads(out)
+    assert {t["setting"]["batch"] for t in tried} <= {1, 2, 4, 8, 16}
+    done = [t for t in tried if t["state"] == "completed"]
+    assert all(t["metrics"]["accuracy"]["mean"] == pytest.approx(0.9 - t["setting"]["batch"] / 1000)
+               for t in done)  # fmt: skip
+    assert not folder.processes()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--command", "train 'x"), "--command cannot be read"),
+        (("--command", " "), "--command names no program"),
+        (("--command", "train", "--knob", "batch=1,2"), "{batch} is neither in run nor in env"),
+        (("--command", "train {batch}", "--knob", "batch"), "names no knob with its values"),
+        (("--command", "train {batch}", "--knob", "batch=1,2@3"), "is not among its values"),
+        (("--command", "train {batch}", "--knob", "batch=1,1"), "lists a value twice"),
+        (("--command", "train", "--metric", "loss:lower"), "better cannot be 'lower'"),
+        (("--command", "train", "--runs", "2"), "runs must be at least 3"),
+        (("--command", "train", "--workload", "text"), "a workload of its own"),
+        (("--knob", "batch=1,2"), "are of a program; give --command, too"),
+        (("--command", "train", "--foreign-share", "2"), "--foreign-share"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once_and_leaves_nothing(
+    folder: Folder, options: tuple[str, ...], says: str
+) -> None:
+    code, out, err = folder.ask("run", *options)
+    assert (code, out) == (2, "")
+    assert says in " ".join(err.split()), err
+    assert not list(folder.path.rglob("program.*"))
