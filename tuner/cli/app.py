@@ -34,6 +34,7 @@ from tuner.cli import (
     top,
     trial,
     tuner,
+    workload,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ app.command("top")(top.top)
 app.command("audit")(events.audit)
 app.add_typer(notification.commands, name="notification")
 app.command("stop-all")(stop_all.stop_all)
+app.add_typer(workload.commands, name="workload")
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")
 app.add_typer(speculation.commands, name="speculation")

@@ -1,0 +1,127 @@
+"""Tries everything of a workload once, as a trial would, and puts back what it found."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from agents.host.symptoms import Symptom
+from agents.target.side import LiveSignal, MeasuresRuns, Side
+from agents.target.target import Target
+from agents.target.window import TargetWindow, Usage
+from tuner.core import Clock, Knob, Setting, TuningError, Value
+
+READS = 5
+WAIT_S = 0.5
+
+
+def rehearse(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
+    """Yield how each knob, the meter and each signal did; a window is `seconds` long, or whole runs.
+
+    What was in force is put back, also where the rest fails.
+
+    Raises:
+        ActuationError: it could not be put back.
+    """
+    try:
+        original = side.actuator.read()
+    except TuningError as error:
+        yield _failed("what is in force", error)
+        return
+    try:
+        for knob in side.space.knobs:
+            yield _knob(side, knob, original, clock)
+    finally:
+        side.actuator.apply(original)
+    yield from _window(side, clock, seconds)
+    for signal in side.signals:
+        yield _signal(signal)
+    for name, why in side.cannot.items():
+        yield Symptom(name, False, why)
+
+
+def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
+    """Set a knob to another value and back."""
+    value = _other(side, knob, original)
+    if value is None:
+        return Symptom(knob.name, True, f"{original[knob.name]}, and nothing else beside the rest")
+    began = clock.monotonic()
+    try:
+        side.actuator.apply({**original, knob.name: value})
+        now = side.actuator.read()[knob.name]
+        took_s = clock.monotonic() - began
+        side.actuator.apply(original)
+    except TuningError as error:
+        with suppress(TuningError):  # the caller puts back, and says where that fails
+            side.actuator.apply(original)
+        return _failed(knob.name, error)
+    seen = f"{original[knob.name]} → {value} in {took_s:.2g} s, and back"
+    if now != value:
+        return Symptom(knob.name, False, f"it was set to {value}, but {now} is read back")
+    return Symptom(knob.name, True, seen)
+
+
+def _other(side: Side, knob: Knob, original: Setting) -> Value | None:
+    """Return the first value that is allowed beside all others as they are."""
+    for value in knob.values:
+        if value != original[knob.name]:
+            with suppress(TuningError):
+                side.space.check({**original, knob.name: value})
+                return value
+    return None
+
+
+def _window(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
+    target = Target((), side)
+    usage = Usage(os.cpu_count() or 1, time.process_time)
+    try:
+        window = TargetWindow(target, clock, usage)
+    except TuningError as error:
+        yield _failed("the meter", error)
+        return
+    try:
+        parts = side.meter.runs if isinstance(side.meter, MeasuresRuns) else READS
+        for _ in range(parts):
+            if not isinstance(side.meter, MeasuresRuns):
+                clock.sleep(seconds / READS)
+            while not window.wait(WAIT_S):
+                continue
+            window.read()
+        window.stop()
+    except TuningError as error:
+        window.discard()
+        yield _failed("the meter", error)
+        return
+    load = window.load()
+    did = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
+    yield Symptom("the meter", load.completed > 0 and not load.failed, did,
+                  "" if load.completed else "have it work meanwhile, or add a [load]")  # fmt: skip
+    estimates = window.estimates()
+    for metric in side.metrics:
+        found = estimates.get(metric.name)
+        if found is None:
+            yield Symptom(
+                metric.name,
+                False,
+                "not shown",
+                "see that there is work, or ask for a longer --window",
+            )
+        else:
+            yield Symptom(
+                metric.name, True, f"{found.mean:.4g} ± {found.stderr:.2g} {metric.quantity.unit}"
+            )
+
+
+def _signal(signal: LiveSignal) -> Symptom:
+    try:
+        sample = signal.read()
+    except TuningError as error:
+        return _failed(signal.signal.name, error)
+    now = "it is counted" if sample.present is None else f"{sample.present:.4g} now"
+    return Symptom(signal.signal.name, True, now)
+
+
+def _failed(about: str, error: TuningError) -> Symptom:
+    return Symptom(about, False, error.message, error.hint or "")

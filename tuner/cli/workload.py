@@ -1,0 +1,80 @@
+"""`jouletune workload`: try a workload before an agent serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from agents.host.symptoms import Symptom
+
+commands = typer.Typer(help="Try a workload before an agent serves it.")
+
+
+@commands.callback()
+def group() -> None:
+    """Try a workload before an agent serves it."""
+
+
+@commands.command()
+def check(
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="The file of a service or a program; or any workload, as `agent serve` takes it.",
+        ),
+    ],
+    window: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.5, help="How long to measure a service.")
+    ] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Set every knob once and put it back, and measure once: what works, line by line.
+
+    Exits with 1 where something does not. A service is disturbed as by a trial; a program is run.
+    """
+    import tempfile
+
+    from agents.host.host import HostClock
+    from agents.target.rehearsal import rehearse
+    from agents.workloads import open_workload
+    from tuner.cli.output import echo_json, echo_table
+
+    with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
+        clock = HostClock()
+        side = open_workload(spec_of(workload), seed=0, state_dir=Path(folder), clock=clock)
+        try:
+            found = list(rehearse(side, clock, window))
+        finally:
+            side.close()
+    if as_json:
+        echo_json({"workload": side.name, "findings": list(_documents(found))})
+    else:
+        echo_table(
+            "", "what", "seen", "next step",
+            rows=(("yes" if f.well else "no", f.about, f.seen, f.cure) for f in found),
+            nothing="it has no knobs and shows nothing",
+        )  # fmt: skip
+    if not all(f.well for f in found):
+        raise typer.Exit(1)
+
+
+def spec_of(workload: str) -> str:
+    """Return a workload's spec; of a file, that of what it describes. Raises ConfigError."""
+    from tuner import toml
+
+    if not workload.endswith(".toml") or workload.startswith(("service:", "command:")):
+        return workload
+    file = Path(workload).absolute()
+    return f"{'command' if 'run' in toml.parsed(file) else 'service'}:{file}"
+
+
+def _documents(found: list[Symptom]) -> Iterator[dict[str, object]]:
+    for f in found:
+        yield {"about": f.about, "there": f.well, "seen": f.seen, "hint": f.cure}
