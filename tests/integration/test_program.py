@@ -73,3 +73,33 @@ def test_what_cannot_be_is_refused_at_once_and_leaves_nothing(
     assert (code, out) == (2, "")
     assert says in " ".join(err.split()), err
     assert not list(folder.path.rglob("program.*"))
+
+
+def test_a_file_is_tried_before_an_agent_serves_it(folder: Folder) -> None:
+    text = f"""
+name = "train"
+run = ["{sys.executable}", "{folder.path}/train.py", "{{batch}}"]
+runs = 3
+[[knob]]
+name = "batch"
+values = [8, 16]
+default = 8
+[[metric]]
+name = "accuracy"
+json = "KEY"
+"""
+    file = folder.path / "train.toml"
+    file.write_text(text.replace("KEY", "accuracy"))
+    code, out, err = folder.ask("workload", "check", "train.toml", "--json")
+    assert code == 0, err
+    found = {f["about"]: f for f in json.loads(out)["findings"]}
+    assert found["batch"]["seen"].startswith("8 → 16")
+    assert found["the meter"]["seen"].startswith("3 items and 0 failures")
+    assert found["accuracy"]["there"] and found["cpu_time_ms"]["there"]
+    file.write_text(text.replace("KEY", "accurate"))
+    code, out, err = folder.ask("workload", "check", f"command:{file}")
+    assert code == 1
+    assert "printed no number at 'accurate'" in " ".join(out.split())
+    code, out, err = folder.ask("workload", "check", "nowhere.toml")
+    assert (code, out) == (2, "")
+    assert "cannot read" in err

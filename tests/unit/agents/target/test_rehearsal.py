@@ -1,0 +1,87 @@
+"""Trying a workload once: what works is told, what does not by its reason, and all goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agents.host.host import HostClock
+from agents.host.symptoms import Symptom
+from agents.target.rehearsal import rehearse
+from agents.target.side import Side
+from tests.fakes import Rig
+from tuner.core import ActuationError, MeasurementError, Setting
+
+
+class Deaf:
+    """Takes every setting and heeds none of them."""
+
+    def __init__(self, inner: Side) -> None:
+        self._now = inner.actuator.read()
+
+    def read(self) -> Setting:
+        return self._now
+
+    def apply(self, setting: Setting) -> None:
+        return
+
+
+class Stuck(Deaf):
+    """Refuses whatever is not as it stands."""
+
+    def __init__(self, inner: Side) -> None:
+        super().__init__(inner)
+        self.asked: list[Setting] = []
+
+    def apply(self, setting: Setting) -> None:
+        self.asked.append(setting)
+        if setting != self._now:
+            raise ActuationError("the service answers 500", hint="see its log")
+
+
+def refusing() -> object:
+    raise MeasurementError("the service tells no histogram")
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Side:
+    rig = Rig(tmp_path)
+    found = rig.target.workload
+    assert found is not None
+    return found
+
+
+def told(side: Side) -> dict[str, Symptom]:
+    return {s.about: s for s in rehearse(side, HostClock(), 0.05)}
+
+
+def test_what_works_is_told_and_put_back(side: Side) -> None:
+    before = side.actuator.read()
+    found = told(replace(side, cannot={"energy_j": "no meter"}))
+    assert side.actuator.read() == before
+    assert found["batch_size"].well and "and back" in found["batch_size"].seen
+    assert (found["energy_j"].well, found["energy_j"].seen) == (False, "no meter")
+
+
+@pytest.mark.parametrize(
+    ("actuator", "says"),
+    [(Deaf, "is read back"), (Stuck, "the service answers 500")],
+)
+def test_a_knob_that_is_not_set_is_told_by_its_reason(
+    side: Side, actuator: Callable[[Side], Deaf], says: str
+) -> None:
+    standing = actuator(side)
+    found = told(replace(side, actuator=standing))
+    assert not found["batch_size"].well
+    assert says in found["batch_size"].seen
+    if isinstance(standing, Stuck):
+        assert found["batch_size"].cure == "see its log"
+        assert standing.asked[-1] == side.actuator.read()
+
+
+def test_a_meter_that_does_not_answer_is_told(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side.meter, "start", refusing)
+    assert told(side)["the meter"].seen == "the service tells no histogram"
