@@ -19,7 +19,7 @@ from pathlib import Path
 from agents.agent.loop import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment, MetricsAddress
 from agents.holding.journal import Journal
-from agents.host.host import Host, HostClock, uncollected
+from agents.host.host import Host, HostClock
 from agents.target.measure import Measurer
 from agents.target.side import Side
 from agents.target.target import Target
@@ -29,6 +29,7 @@ from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tuner import files
 from tuner.core import ConfigError, InvalidInput, TuningError
+from tuner.garbage import uncollected
 from tuner.notify import notify
 from tuner.tls import ClientTls
 

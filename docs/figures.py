@@ -302,7 +302,10 @@ def pages(told: Told) -> list[str]:
     asked = list(told[0]["p95_s"])
     rows = [[f"`{path}`", *(cell for o in told for cell in _page_times(o, path))] for path in asked]
     heads = ["page", *(h for o in told for h in (f"{o['database']}, p95", "first"))]
-    watched = ", ".join(f"{o['viewer_core']:.1%} of a core ({o['database']})" for o in told)
+    watched = ", ".join(
+        f"{o['viewer_core']:.1%} of a core, beside {o['idle_core']:.1%} without ({o['database']})"
+        for o in told
+    )
     of = told[0]
     return [
         f"{of['devices']:,} devices, {of['studies']:,} studies, {of['trials']:,} trials:",

@@ -48,6 +48,7 @@ ONLY_READ = {
     "agent serve": "serves until it is ended",
     "agent revert": "works on the host's own state folder",
     "actuator": "root's, on the host's own hardware",
+    "workload check": "runs what a file of the host's describes",
     "packrat measure": "takes minutes",
     "speculation proxy": "serves until it is ended",
     "bench": "takes minutes, or measured tables",

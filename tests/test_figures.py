@@ -172,6 +172,7 @@ RESULTS["pages"] = [
         "trials": 100_000,
         "first_s": {"/": 0.4},
         "p95_s": {"/": 0.2},
+        "idle_core": 0.05,
         "viewer_core": 0.015,
     }
     for name in ("SQLite", "PostgreSQL")

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 from tuner import files, malloc
 from tuner.config import TunerConfig
 from tuner.core import ConfigError, StoreError, within_hours
+from tuner.garbage import leave_alone_too, uncollected
 
 if TYPE_CHECKING:
-    from tuner.core import Store
+    from tuner.core import Policy, Store
     from tuner.destinations import Email, Webhook
     from tuner.service.courier import Courier
     from tuner.service.operations import Operations
@@ -51,9 +52,14 @@ def build_operations(
     from tuner.study.loop import Loop
     from tuner.study.telemetry import Telemetry
 
+    def loaded(name: str) -> Policy:
+        policy = load_policy(name)
+        leave_alone_too()
+        return policy
+
     loop = Loop(
         store=store,
-        policies=functools.cache(load_policy),
+        policies=functools.cache(loaded),
         now=utc_now,
         lease_s=config.lease_s,
         abandon_s=config.abandon_s,
@@ -160,7 +166,8 @@ def serve(config: TunerConfig) -> None:
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, signal.SIG_IGN)
     try:
-        server.run(sockets=[listener])
+        with uncollected():
+            server.run(sockets=[listener])
     finally:
         for end in enders:
             end()

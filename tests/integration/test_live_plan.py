@@ -25,13 +25,14 @@ from agents.devices.catalogue import open_device
 from agents.holding.holder import Holder
 from agents.holding.journal import Journal
 from agents.holding.plan_runner import PlanRunner
-from agents.host.host import Host, HostClock, uncollected
+from agents.host.host import Host, HostClock
 from agents.load.generator import CUT_OFF, REQUESTS, UNSENT, HttpCaller, LoadRun, LoadShape, Tally
 from agents.target.target import Target
 from agents.workloads import open_workload
 from tests.integration.reference import Running
 from tests.unit.agents.holding.orders import order
 from tuner.core import Plan, Row, Setting, quantile_estimate, render_setting
+from tuner.garbage import uncollected
 
 CORES = len(os.sched_getaffinity(0))
 SHARES = (0.1, 0.8, 0.1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.test_run import Folder
+from tests.integration.test_run import REPOSITORY, Folder
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +21,20 @@ left = 6_000_000 // batch
 while left:
     left -= 1
 print(json.dumps({"accuracy": 0.9 - batch / 1000}))
+"""
+
+TRAINING = """
+import argparse, json, os
+p = argparse.ArgumentParser()
+p.add_argument("--batch", type=int)
+batch = p.parse_args().batch
+left = 8_000_000 // batch
+while left:
+    left -= 1
+assert os.environ["OMP_NUM_THREADS"] in ("1", "2")
+print("loss=1.5")
+print("loss=0.25")
+print(json.dumps({"images": 1000, "accuracy": 0.95}))
 """
 
 
@@ -73,6 +88,25 @@ def test_what_cannot_be_is_refused_at_once_and_leaves_nothing(
     assert (code, out) == (2, "")
     assert says in " ".join(err.split()), err
     assert not list(folder.path.rglob("program.*"))
+
+
+def test_the_page_followed_word_by_word_leads_there(folder: Folder) -> None:
+    page = (REPOSITORY / "docs" / "workloads.md").read_text()
+    section = page[page.index("## A program that runs to an end") :]
+    text = section[section.index("```toml\n") + 8 :]
+    text = text[: text.index("```")].replace("/srv/train", str(folder.path))
+    (folder.path / "train.toml").write_text(text)
+    (folder.path / "train.py").write_text(TRAINING)
+    code, out, err = folder.ask("workload", "check", "train.toml")
+    assert code == 0, out + err
+    command = shlex.split(next(x for x in section.splitlines() if "run --device cpu" in x))
+    place = command.index("command:/etc/jouletune/train.toml")
+    command[place] = f"command:{folder.path}/train.toml"
+    study = folder.run(*command[2:], "--trials", "4", "--foreign-share", "1")
+    assert study["study"]["constraints"] == ["accuracy >= 0.9"]
+    best = study["best"]["metrics"]
+    assert best["accuracy"]["mean"] >= 0.9
+    assert best["loss"]["mean"] == pytest.approx(0.25)
 
 
 def test_a_file_is_tried_before_an_agent_serves_it(folder: Folder) -> None:

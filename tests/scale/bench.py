@@ -63,8 +63,8 @@ def at_95(times: list[float]) -> float:
     return sorted(times)[int(0.95 * (len(times) - 1))]
 
 
-def viewer_share(played: Stage, client: httpx.Client, seconds: float) -> float:
-    """Return the share of a core that a live page of all devices takes, by the script's own rule."""
+def shares(played: Stage, client: httpx.Client, seconds: float) -> tuple[float, float]:
+    """Return the share of a core without a viewer, and what one more takes by the script's own rule."""
     tuner = psutil.Process(played.processes["tuner"].pid)
 
     def used() -> float:
@@ -72,11 +72,14 @@ def viewer_share(played: Stage, client: httpx.Client, seconds: float) -> float:
         return float(spent.user + spent.system)
 
     time.sleep(SETTLE_S)
+    before = used()
+    time.sleep(seconds)
+    idle = (used() - before) / seconds
     before, until = used(), time.monotonic() + seconds
     while time.monotonic() < until:
         took = asked(client, "/")
         time.sleep(max(2.0, 50.0 * took))
-    return (used() - before) / seconds
+    return idle, max(0.0, (used() - before) / seconds - idle)
 
 
 def measured(kind: str, url: str, folder: Path) -> dict[str, object]:
@@ -94,11 +97,13 @@ def measured(kind: str, url: str, folder: Path) -> dict[str, object]:
         for _ in range(TURNS):
             for path, taken in times.items():
                 taken.append(asked(client, path))
+        idle, viewer = shares(played, client, 60.0)
         return {
             "database": kind,
             "first_s": first,
             "p95_s": {path: at_95(taken) for path, taken in times.items()},
-            "viewer_core": viewer_share(played, client, 30.0),
+            "idle_core": idle,
+            "viewer_core": viewer,
         }
 
 

@@ -29,7 +29,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agents.host.host import uncollected
 from agents.host.http_answers import (
     HANDLERS,
     as_object,
@@ -55,6 +54,7 @@ from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
 from tuner import malloc
 from tuner.core import InvalidInput, Knob, OutOfRange, Setting, TuningError, Value
+from tuner.garbage import uncollected
 
 LOG = logging.getLogger(__name__)
 

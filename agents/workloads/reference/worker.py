@@ -20,10 +20,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agents.host.host import uncollected
 from agents.workloads.reference.catalogue import model
 from agents.workloads.reference.memory import own_bytes
 from tuner import malloc
+from tuner.garbage import uncollected
 
 if TYPE_CHECKING:
     from agents.workloads.reference.engine import Engine

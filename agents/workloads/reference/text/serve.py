@@ -27,7 +27,6 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from agents.host.host import uncollected
 from agents.host.http_answers import HANDLERS
 from agents.host.serving import (
     LOOPBACK,
@@ -45,6 +44,7 @@ from agents.workloads.reference.text.recipe import TrainingRecipe, default_cache
 from agents.workloads.reference.text.training import ShownProgress
 from tuner import malloc
 from tuner.core import TuningError
+from tuner.garbage import uncollected
 
 
 def _cpu_s() -> float:

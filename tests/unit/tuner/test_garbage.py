@@ -1,4 +1,4 @@
-"""What the agent asks of its machine and its process."""
+"""What was loaded is left alone by the garbage collector, and nothing that comes later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from agents.host.host import uncollected
+from tuner.garbage import leave_alone_too, uncollected
 
 
 class Node:
@@ -35,4 +35,15 @@ def test_what_was_there_before_is_left_alone_and_what_comes_later_is_collected()
 def test_a_failure_inside_gives_everything_back() -> None:
     with pytest.raises(KeyError), uncollected():
         raise KeyError("of the test")
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_is_loaded_within_is_left_alone_too_where_it_is_said() -> None:
+    leave_alone_too()
+    assert gc.get_freeze_count() == 0
+    with uncollected():
+        before = gc.get_freeze_count()
+        loaded = [Node() for _ in range(1000)]
+        leave_alone_too()
+        assert gc.get_freeze_count() >= before + len(loaded)
     assert gc.get_freeze_count() == 0
