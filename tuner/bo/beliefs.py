@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.calibration import calibrated
@@ -12,6 +14,7 @@ from tuner.bo.encoding import Grid
 from tuner.bo.margin import doubt, tightened
 from tuner.bo.physics import BaselineFacts, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import hypotheses
+from tuner.bo.spread import learnt_spread
 from tuner.bo.surrogate import RowReading, Scale, posterior
 from tuner.core import (
     POWER,
@@ -61,7 +64,7 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
     """
     measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
     metrics = list(dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]))
-    scales = {m: _scale(study, evidence, m, measured.values()) for m in metrics}
+    scales = {m: _scale(study, evidence, m, measured, grid) for m in metrics}
     readings = [
         _reading(place, row, candidate, metric, scales[metric])
         for place, metric in enumerate(metrics)
@@ -117,15 +120,29 @@ def _number(value: Value) -> float | None:
     return None if isinstance(value, bool | str) else float(value)
 
 
-def _scale(study: Study, evidence: Evidence, metric: str, candidates: Iterable[Candidate]) -> Scale:
-    values = [c.estimates[metric].mean for c in candidates if metric in c.estimates]
+def _scale(
+    study: Study, evidence: Evidence, metric: str, measured: Mapping[int, Candidate], grid: Grid
+) -> Scale:
+    values = [c.estimates[metric].mean for c in measured.values() if metric in c.estimates]
     if not values:
         raise MetricUnavailable(
             f"no trial of study {study.id} has measured {metric}",
             hint="constrain a metric that the device or the workload has",
         )
-    reference = evidence.baseline.get(metric)
-    return Scale.of(reference.mean if reference else values[0], values)
+    known = evidence.baseline.get(metric)
+    reference = known.mean if known else values[0]
+    if quantity_of(metric, study.quantities).kind is not Kind.OTHER or not reference:
+        return Scale.of(reference, values)
+    home = grid.row(study.baseline)
+    shown = {r: c.estimates[metric] for r, c in measured.items() if metric in c.estimates}
+    away = {row: estimate for row, estimate in shown.items() if row != home}
+    spread = learnt_spread(
+        grid,
+        torch.tensor(list(away), dtype=torch.long),
+        torch.tensor([e.mean / reference - 1.0 for e in away.values()], dtype=torch.float64),
+        torch.tensor([e.stderr / abs(reference) for e in away.values()], dtype=torch.float64),
+    )
+    return Scale(reference, False, spread * abs(reference))
 
 
 def _reading(metric: int, row: int, candidate: Candidate, name: str, scale: Scale) -> RowReading:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
+from tuner.bo.kernels import matern
 from tuner.bo.prior import Hypothesis
 from tuner.core import Estimate, Prediction
 
@@ -155,23 +156,18 @@ class _Seen:
         """Return level, residual, roughness and noise between the readings."""
         length, amplitude = size
         same = (self.row[:, None] == self.row[None]).double()
-        smooth = amplitude**2 * _matern(self.apart / length)
+        smooth = amplitude**2 * matern(self.apart / length)
         return self.alike * (LEVEL**2 + smooth + roughness**2 * same) + self.noise.diag()
 
     def across(self, size: tuple[float, float], roughness: float) -> Tensor:
         """Return level, residual and roughness between the readings and every row and metric."""
         length, amplitude = size
         apart = torch.cdist(self.points[self.row], self.points)
-        block = LEVEL**2 + amplitude**2 * _matern(apart / length)
+        block = LEVEL**2 + amplitude**2 * matern(apart / length)
         block[torch.arange(len(self.row)), self.row] += roughness**2
         return torch.cat(
             [block * (self.metric == m).double()[:, None] for m in range(self.metrics)], 1
         )
-
-
-def _matern(distance: Tensor) -> Tensor:
-    scaled = math.sqrt(5.0) * distance
-    return (1.0 + scaled + scaled.square() / 3.0) * (-scaled).exp()
 
 
 def _factor(covariance: Tensor) -> Tensor:
