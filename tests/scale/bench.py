@@ -78,7 +78,7 @@ def shares(played: Stage, client: httpx.Client, seconds: float) -> tuple[float, 
     before, until = used(), time.monotonic() + seconds
     while time.monotonic() < until:
         took = asked(client, "/")
-        time.sleep(max(2.0, 50.0 * took))
+        time.sleep(max(2.0, 100.0 * took))
     return idle, max(0.0, (used() - before) / seconds - idle)
 
 

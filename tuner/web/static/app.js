@@ -1,7 +1,7 @@
 // Keeps a page up to date: after an event, the parts marked data-live are taken from the page as it is now.
 "use strict";
 
-const AT_MOST_SHARE = 50; // a page that took 40 ms to make is asked for again after 2 s at the earliest
+const AT_MOST_SHARE = 100; // a page that took 40 ms to make is asked for again after 4 s at the earliest
 
 function localTimes(root) {
   const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
