@@ -192,6 +192,7 @@ def test_history_is_narrowed(ask: Ask, study: str) -> None:
     assert len(parsed(ask("history", "--json"))) == 8
     assert parsed(ask("history", "--verdict", "infeasible", "--json")) == []
     assert parsed(ask("history", "--until", "2020-01-01", "--json")) == []
+    assert parsed(ask("history", "--until", "100w", "--json")) == []
     rows = parsed(ask("history", "--device", "sim", "--study", study, "--state", "completed",
                       "--since", "2020-01-01", "--workload", "inference", "--json"))  # fmt: skip
     assert len(rows) == 8
@@ -223,6 +224,7 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
         (["history", "--state", "happy"], "--state"),
         (["history", "--verdict", "good"], "--verdict"),
         (["history", "--since", "yesterday"], "--since"),
+        (["history", "--until", "2 days"], "write 2d, 36h, 2026-11-01 or 2026-11-01T12:00"),
         (["history", "--format", "parquet"], "--output"),
         (["history", "--output", "x.txt"], "--format"),
         (["history", "--format", "csv", "--output", "none/x.csv"], "none/x.csv"),
