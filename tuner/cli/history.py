@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from tuner.cli.moments import Since, Until, moment
-from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+from tuner.cli.options import AsJson, Db, Limit, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +46,7 @@ def history(
     state: Annotated[
         str, typer.Option(metavar="STATE", help="completed, failed, aborted, contaminated, …")
     ] = "",
+    limit: Limit = None,
     format: Annotated[Format, typer.Option(help="How to write it.")] = Format.TABLE,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
@@ -80,7 +81,7 @@ def history(
     }
     wanted = question({name: text for name, text in asked.items() if text}, datetime.now(UTC))
     with open_api(tuner, token_file, db) as api:
-        rows = api.history(wanted)
+        rows = api.history(wanted) if limit is None else api.history(wanted, limit)[::-1]
     _write(rows, chosen, output)
 
 

@@ -64,6 +64,12 @@ Db = Annotated[
     ),
 ]
 StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", metavar="N", min=1, max=10_000, show_default=False, help="Only the latest N."
+    ),
+]
 Why = Annotated[
     str, typer.Option("--why", metavar="TEXT", help="The reason, kept with the revision.")
 ]

@@ -199,6 +199,14 @@ def test_history_is_narrowed(ask: Ask, study: str) -> None:
     assert study in ask("history")[1]
 
 
+def test_only_the_latest_are_shown_oldest_of_them_first(ask: Ask, study: str) -> None:
+    for command in (["history"], ["trial", "list", study]):
+        everything = parsed(ask(*command, "--json"))
+        assert parsed(ask(*command, "--limit", "3", "--json")) == everything[-3:]
+        assert parsed(ask(*command, "--limit", "99", "--json")) == everything
+        assert ask(*command, "--limit", "0")[0] == 2
+
+
 def test_a_csv_without_a_row_says_that_nothing_fits(ask: Ask) -> None:
     code, out, err = ask("history", "--device", "nobody", "--format", "csv")
     assert (code, len(out.splitlines())) == (0, 1)
