@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from tuner.cli.moments import Since, Until, moment
-from tuner.cli.options import AsJson, Db, Limit, TokenFile, TunerUrl
+from tuner.cli.options import AsJson, Db, Limit, OfStudy, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Format(StrEnum):
 def history(
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
     workload: Annotated[str, typer.Option(metavar="NAME", help="Only this workload.")] = "",
-    study: Annotated[str, typer.Option(metavar="ID", help="Only this study.")] = "",
+    study: OfStudy = "",
     since: Since = "",
     until: Until = "",
     verdict: Annotated[

@@ -179,6 +179,32 @@ def test_a_study_is_paused_resumed_stopped_and_deleted(ask: Ask, study: str) -> 
     assert parsed(ask("study", "list", "--json")) == []
 
 
+def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) -> None:
+    short = study[:5]
+    for command in (
+        ["study", "show", short],
+        ["study", "explain", short],
+        ["trial", "list", short],
+        ["best", short],
+        ["best", short, "--pareto"],
+        ["constraint", "list", short],
+        ["history", "--study", short],
+        ["events", "--study", short],
+    ):
+        whole = [study if word == short else word for word in command]
+        assert parsed(ask(*command, "--json")) == parsed(ask(*whole, "--json"))
+    for command, said in (
+        (["study", "pause"], "is paused"),
+        (["study", "resume"], "is holding again"),
+        (["constraint", "clear"], ": constraints removed"),
+        (["study", "stop"], "is stopped"),
+        (["study", "delete", "--yes"], "and its 8 trials are deleted"),
+    ):
+        code, out, _ = ask(*command, short)
+        assert code == 0
+        assert f"study {study}" in out and said in out
+
+
 def test_deleting_is_never_silent(ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ask("study", "stop", study)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
