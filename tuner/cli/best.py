@@ -47,7 +47,7 @@ def best(
                 ]
                 for f in found
             ),
-            nothing=f"study {study} has measured nothing yet",
+            nothing=f"study {view.id} has measured nothing yet",
         )  # fmt: skip
     else:
         typer.echo(described(found[0], view))

@@ -74,7 +74,7 @@ def _replace(api: OperatorApi, study: str, texts: Sequence[str], why: str, as_js
         kept = joined(view.constraints, "")
         changed = f"constraints changed to {kept}" if kept else "constraints removed"
         typer.echo(
-            f"study {study}: {changed}; {DOING.get(view.phase, f'the study is {view.phase}')}"
+            f"study {view.id}: {changed}; {DOING.get(view.phase, f'the study is {view.phase}')}"
         )
 
 
@@ -111,5 +111,5 @@ def list_(
             (str(r.revision), when(r.at), r.who, joined(r.constraints), r.why)
             for r in changes
         ),
-        nothing=f"study {study} has no revisions",
+        nothing=f"study {view.id} has no revisions",
     )  # fmt: skip

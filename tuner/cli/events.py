@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+from tuner.cli.options import AsJson, Db, OfStudy, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
     from tuner.core import Event
@@ -16,7 +16,7 @@ Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="So many of
 
 
 def events(
-    study: Annotated[str, typer.Option(metavar="ID", help="Only this study.")] = "",
+    study: OfStudy = "",
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
     last: Last = 20,
     follow: Annotated[

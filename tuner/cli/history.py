@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tuner.cli.options import AsJson, Db, TokenFile, TunerUrl
+from tuner.cli.moments import Since, Until, moment
+from tuner.cli.options import AsJson, Db, Limit, OfStudy, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,17 +37,16 @@ class Format(StrEnum):
 def history(
     device: Annotated[str, typer.Option(metavar="ID", help="Only this device.")] = "",
     workload: Annotated[str, typer.Option(metavar="NAME", help="Only this workload.")] = "",
-    study: Annotated[str, typer.Option(metavar="ID", help="Only this study.")] = "",
-    since: Annotated[
-        str, typer.Option(metavar="TIME", help="From then on, ISO 8601: 2025-06-01T12:00.")
-    ] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Before that time.")] = "",
+    study: OfStudy = "",
+    since: Since = "",
+    until: Until = "",
     verdict: Annotated[
         str, typer.Option(metavar="VERDICT", help="feasible, infeasible or unsure.")
     ] = "",
     state: Annotated[
         str, typer.Option(metavar="STATE", help="completed, failed, aborted, contaminated, …")
     ] = "",
+    limit: Limit = None,
     format: Annotated[Format, typer.Option(help="How to write it.")] = Format.TABLE,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to, instead of stdout.")
@@ -79,13 +79,13 @@ def history(
         "verdict": verdict,
         "state": state,
     }
-    wanted = question({name: text for name, text in asked.items() if text})
+    wanted = question({name: text for name, text in asked.items() if text}, datetime.now(UTC))
     with open_api(tuner, token_file, db) as api:
-        rows = api.history(wanted)
+        rows = api.history(wanted) if limit is None else api.history(wanted, limit)[::-1]
     _write(rows, chosen, output)
 
 
-def question(asked: Mapping[str, str]) -> HistoryQuestion:
+def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
     """Return the filters as a question. Raises InvalidInput for a word or a time that is none."""
     from db.history import HistoryQuestion
     from tuner.core import TrialState, Verdict
@@ -94,8 +94,8 @@ def question(asked: Mapping[str, str]) -> HistoryQuestion:
         device=asked.get("device"),
         workload=asked.get("workload"),
         study=asked.get("study"),
-        since=_time("since", asked.get("since")),
-        until=_time("until", asked.get("until")),
+        since=moment("since", asked.get("since", ""), now),
+        until=moment("until", asked.get("until", ""), now),
         verdict=_word("verdict", Verdict, asked.get("verdict")),
         state=_word("state", TrialState, asked.get("state")),
     )
@@ -111,20 +111,6 @@ def _word(option: str, words: type[Word], text: str | None) -> Word | None:
     except ValueError:
         listed = ", ".join(words)
         raise InvalidInput(f"--{option} cannot be {text!r}", hint=f"choose {listed}") from None
-
-
-def _time(option: str, text: str | None) -> datetime | None:
-    """Return a time; without a zone it is the machine's own."""
-    from tuner.core import InvalidInput
-
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise InvalidInput(
-            f"--{option} cannot be {text!r}", hint="write it like 2025-06-01 or 2025-06-01T12:00"
-        ) from None
 
 
 def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> None:

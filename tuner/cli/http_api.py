@@ -236,9 +236,9 @@ class HttpOperatorApi:
         self.events(last=1)  # a tuner that is not there, or not for us, is said at once
         return followed(self._client, query, partial(_refusal, self._url), after)
 
-    def history(self, question: HistoryQuestion) -> Sequence[HistoryRow]:
-        """Return the trials a question asks for, across studies."""
-        asked = {f.name: getattr(question, f.name) for f in fields(question)}
+    def history(self, question: HistoryQuestion, last: int | None = None) -> Sequence[HistoryRow]:
+        """Return the trials a question asks for, across studies; or so many, the latest first."""
+        asked = {f.name: getattr(question, f.name) for f in fields(question)} | {"last": last}
         query = {name: _text(value) for name, value in asked.items() if value is not None}
         return self._ask(_ROWS, "GET", "/v1/history", query=query)
 

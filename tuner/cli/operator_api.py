@@ -149,8 +149,8 @@ class OperatorApi(Protocol):
         """Return whether everything is stopped, and which devices are back."""
         ...
 
-    def history(self, question: HistoryQuestion) -> Sequence[HistoryRow]:
-        """Return the trials a question asks for, across studies."""
+    def history(self, question: HistoryQuestion, last: int | None = None) -> Sequence[HistoryRow]:
+        """Return the trials a question asks for, across studies; or so many, the latest first."""
         ...
 
     def events(

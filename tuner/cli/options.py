@@ -63,7 +63,17 @@ Db = Annotated[
         show_default=False,
     ),
 ]
-StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id.")]
+StudyId = Annotated[str, typer.Argument(metavar="STUDY", help="The study's id, or its beginning.")]
+OfStudy = Annotated[
+    str,
+    typer.Option("--study", metavar="ID", help="Only this study; the beginning of its id will do."),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", metavar="N", min=1, max=10_000, show_default=False, help="Only the latest N."
+    ),
+]
 Why = Annotated[
     str, typer.Option("--why", metavar="TEXT", help="The reason, kept with the revision.")
 ]

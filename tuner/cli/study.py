@@ -218,7 +218,7 @@ def pause(
 
     with open_api(tuner, token_file, db) as api:
         view = api.pause(study, Change(who=getpass.getuser(), why=why))
-    _say(view, as_json, f"study {study} is paused; go on with `jouletune study resume {study}`")
+    _say(view, as_json, f"study {view.id} is paused; go on with `jouletune study resume {view.id}`")
 
 
 @commands.command()
@@ -236,7 +236,7 @@ def resume(
 
     with open_api(tuner, token_file, db) as api:
         view = api.resume(study, Change(who=getpass.getuser(), why=why))
-    _say(view, as_json, f"study {study} is {view.phase} again")
+    _say(view, as_json, f"study {view.id} is {view.phase} again")
 
 
 @commands.command()
@@ -257,7 +257,7 @@ def stop(
 
     with open_api(tuner, token_file, db) as api:
         view = api.stop(study, Change(who=getpass.getuser(), why=why))
-    _say(view, as_json, f"study {study} is stopped; its history stays")
+    _say(view, as_json, f"study {view.id} is stopped; its history stays")
 
 
 @commands.command()
@@ -278,7 +278,7 @@ def approve(
     with open_api(tuner, token_file, db) as api:
         view = api.approve(study, Decision(who=getpass.getuser(), why=why, revision=revision))
     held = plan_in_words(view.plan) if view.plan else "nothing"
-    _say(view, as_json, f"study {study} is {view.phase}: {held}")
+    _say(view, as_json, f"study {view.id} is {view.phase}: {held}")
 
 
 @commands.command()
@@ -300,7 +300,7 @@ def reject(
 
     with open_api(tuner, token_file, db) as api:
         view = api.reject(study, Decision(who=getpass.getuser(), why=why, revision=revision))
-    _say(view, as_json, f"study {study} is stopped, nothing is held; its history stays")
+    _say(view, as_json, f"study {view.id} is stopped, nothing is held; its history stays")
 
 
 @commands.command()
@@ -346,9 +346,9 @@ def delete(
         view = api.study(study)
         if not yes:
             count = sum(view.trials.values())
-            typer.confirm(f"delete study {study} and its {count} trials?", abort=True, err=True)
-        api.delete(study, Change(who=getpass.getuser()))
-    typer.echo(f"study {study} and its {sum(view.trials.values())} trials are deleted")
+            typer.confirm(f"delete study {view.id} and its {count} trials?", abort=True, err=True)
+        api.delete(view.id, Change(who=getpass.getuser()))
+    typer.echo(f"study {view.id} and its {sum(view.trials.values())} trials are deleted")
 
 
 def _metric(view: StudyView) -> str:

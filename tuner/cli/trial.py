@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tuner.cli.options import AsJson, Db, StudyId, TokenFile, TunerUrl
+from tuner.cli.options import AsJson, Db, Limit, StudyId, TokenFile, TunerUrl
 from tuner.cli.watching import Watch, looks
 
 if TYPE_CHECKING:
@@ -24,19 +24,20 @@ def nouns() -> None:
 @commands.command("list")
 def list_(
     study: StudyId,
+    limit: Limit = None,
     watch: Watch = False,
     tuner: TunerUrl = "",
     token_file: TokenFile = None,
     db: Db = "",
     as_json: AsJson = False,
 ) -> None:
-    """List every trial of a study, with its verdict under today's constraints."""
+    """List the trials of a study, with their verdicts under today's constraints."""
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
 
     with open_api(tuner, token_file, db) as api:
         for _ in looks(api, watch):
-            view, trials = api.study(study), api.trials(study)
+            view, trials = api.study(study), api.trials(study)[-(limit or 0) :]
             if as_json:
                 echo_json(trials)
             else:

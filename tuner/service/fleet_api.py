@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
 
 from db.history import HistoryQuestion
 from tuner.core import TrialState, Verdict
@@ -90,7 +91,8 @@ def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
         With `plain` none has a name, so that a browser hears all of them by one listener.
         """
         known = after if last_event_id is None else last_event_id
-        entries = feed.follow(EventFilter(study, device), known)
+        whole = await run_in_threadpool(operations.full_id, study) if study else study
+        entries = feed.follow(EventFilter(whole, device), known)
         return EventStream(unnamed(entries) if plain else entries, headers=UNBUFFERED)
 
     @router.get("/history")

@@ -53,6 +53,7 @@ from tuner.service.drafts import (
     space_of,
 )
 from tuner.service.explanations import explained
+from tuner.service.prefixes import begun_with
 from tuner.service.previews import preview
 from tuner.service.views import (
     alternating,
@@ -100,7 +101,11 @@ class StudyLook:
 
 @dataclass(frozen=True)
 class Operations:
-    """What operators do, over one loop and its store. A refused wish changes nothing."""
+    """What operators do, over one loop and its store. A refused wish changes nothing.
+
+    Whoever names a study may give the beginning of its id, where no other begins so; only `delete` wants
+    all of it.
+    """
 
     loop: Loop
 
@@ -154,13 +159,25 @@ class Operations:
 
     def study(self, study: str) -> StudyView:
         """Return one study as it stands. Raises NotFound."""
-        return self._view(self.loop.store.studies.get(study))
+        return self._view(self._found(study))
+
+    def full_id(self, study: str) -> str:
+        """Return the id of the study that begins so, or what was given where none does.
+
+        Raises:
+            InvalidInput: several do.
+        """
+        try:
+            return self._found(study).id
+        except NotFound:
+            return study
 
     def pause(self, study: str, change: Change) -> StudyView:
         """Stop trying; the devices go back to their original settings until it is resumed.
 
         Pausing it twice changes nothing.
         """
+        study = self.full_id(study)
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
             if found.phase is Phase.PAUSED:
@@ -185,6 +202,7 @@ class Operations:
 
     def resume(self, study: str, change: Change) -> StudyView:
         """Go on in the phase a paused study was in; what is counted by phase counts anew."""
+        study = self.full_id(study)
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
             why = change.why or f"resumed by {change.who}"
@@ -202,6 +220,7 @@ class Operations:
 
         Ending it twice changes nothing.
         """
+        study = self.full_id(study)
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
             if found.phase is Phase.STOPPED:
@@ -214,11 +233,13 @@ class Operations:
 
     def approve(self, study: str, decision: Decision) -> StudyView:
         """Hold what a study proposes; see `tuner.service.proposals`."""
+        study = self.full_id(study)
         proposals.approve(self.loop, study, decision)
         return self.study(study)
 
     def reject(self, study: str, decision: Decision) -> StudyView:
         """End a study whose proposal is not wanted; see `tuner.service.proposals`."""
+        study = self.full_id(study)
         proposals.reject(self.loop, study, decision)
         return self.study(study)
 
@@ -239,6 +260,7 @@ class Operations:
             InvalidInput and its kin: one cannot be read or measured, or two contradict each other.
             IllegalTransition: it is stopped.
         """
+        study = self.full_id(study)
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
             then = self._under(found, change)
@@ -260,9 +282,9 @@ class Operations:
         Raises:
             NotFound, InvalidInput and its kin, IllegalTransition: as `set_constraints` does.
         """
-        found = self.loop.store.studies.get(study)
+        found = self._found(study)
         then = self._under(found, change)
-        trials = self.loop.store.trials.list(study)
+        trials = self.loop.store.trials.list(found.id)
         more = 0 if _goes_on(found, then) else then.terms.trials - trials_spent(trials)
         return preview(found, then, trials, max(0, more))
 
@@ -296,13 +318,13 @@ class Operations:
                 phase=r.study.phase,
                 constraints=tuple(str(c) for c in r.study.constraints),
             )
-            for r in self.loop.store.studies.revisions(study)
+            for r in self.loop.store.studies.revisions(self.full_id(study))
         ]
 
     def trials(self, study: str) -> list[TrialView]:
         """Return every trial of a study with its verdict as of now. Raises NotFound."""
-        found = self.loop.store.studies.get(study)
-        trials = self.loop.store.trials.list(study)
+        found = self._found(study)
+        trials = self.loop.store.trials.list(found.id)
         past = Past(study=found, trials=tuple(trials))
         return [trial_view(past, trial) for trial in trials]
 
@@ -311,14 +333,14 @@ class Operations:
         view = self.study(study)
         if view.best is None:
             raise NotFound(
-                f"study {study} has no feasible setting yet",
+                f"study {view.id} has no feasible setting yet",
                 hint="see what was tried with `trial list`",
             )
         return view.best
 
     def pareto(self, study: str) -> list[SettingView]:
         """Return the settings that none other beats in every metric asked for. Raises NotFound."""
-        return [candidate_view(c) for c in pareto(self.loop.store, study)]
+        return [candidate_view(c) for c in pareto(self.loop.store, self.full_id(study))]
 
     def history(
         self, question: HistoryQuestion, last: int | None = None, skip: int = 0
@@ -327,6 +349,8 @@ class Operations:
 
         With `last` so many of the latest, latest first, after `skip` of them. Raises NotFound.
         """
+        if question.study is not None:
+            question = replace(question, study=self.full_id(question.study))
         if last is not None:
             return recent(self.loop.store, question, last, skip)
         return history(self.loop.store, question)
@@ -337,8 +361,8 @@ class Operations:
 
     def look(self, study: str) -> StudyLook:
         """Return what a study gained and cost, with every trial of it. Raises NotFound."""
-        found = self.loop.store.studies.get(study)
-        trials = self.loop.store.trials.list(study)
+        found = self._found(study)
+        trials = self.loop.store.trials.list(found.id)
         past = Past(study=found, trials=tuple(trials))
         best = chosen(found, past.evidence)
         baseline = setting_view(past.evidence, found.baseline)
@@ -365,7 +389,7 @@ class Operations:
                 present.metrics,
                 shown.metrics if shown and winner else {},
                 self._held_samples(found, trials),
-                self.loop.store.studies.revisions(study),
+                self.loop.store.studies.revisions(found.id),
                 found.quantities,
                 BaselineCourse.of(found, trials),
             ).ascribed(found.terms.energy_share or 1.0),
@@ -376,7 +400,7 @@ class Operations:
 
     def explain(self, study: str) -> ExplanationView:
         """Return what a study's policy believes by its trials. Raises NotFound."""
-        return explained(self.loop, study)
+        return explained(self.loop, self.full_id(study))
 
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
         """Return all devices, or some, with what is applied to them and which study has them."""
@@ -441,6 +465,7 @@ class Operations:
         after: int | None = None,
     ) -> list[Event]:
         """Return the (last) events, oldest first; with `after` the first that came later than that."""
+        study = self.full_id(study) if study else study
         if after is not None:
             return list(self.loop.store.events.after(after, last, study, device))
         return list(self.loop.store.events.list(study, device, last))
@@ -449,6 +474,7 @@ class Operations:
         self, study: str | None = None, device: str | None = None, after: int | None = None
     ) -> Iterator[Event]:
         """Yield events as they are stored, by this process or another: from now on, or after one."""
+        study = self.full_id(study) if study else study
         store, new = self.loop.store, threading.Event()
         end = store.bus.subscribe(lambda _: new.set())
         store.bus.listen()
@@ -462,6 +488,9 @@ class Operations:
                 new.clear()
         finally:
             end()
+
+    def _found(self, study: str) -> Study:
+        return begun_with(self.loop.store.studies, study)
 
     def _device(self, name: str) -> Device:
         try:

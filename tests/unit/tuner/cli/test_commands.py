@@ -179,6 +179,32 @@ def test_a_study_is_paused_resumed_stopped_and_deleted(ask: Ask, study: str) -> 
     assert parsed(ask("study", "list", "--json")) == []
 
 
+def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) -> None:
+    short = study[:5]
+    for command in (
+        ["study", "show", short],
+        ["study", "explain", short],
+        ["trial", "list", short],
+        ["best", short],
+        ["best", short, "--pareto"],
+        ["constraint", "list", short],
+        ["history", "--study", short],
+        ["events", "--study", short],
+    ):
+        whole = [study if word == short else word for word in command]
+        assert parsed(ask(*command, "--json")) == parsed(ask(*whole, "--json"))
+    for command, said in (
+        (["study", "pause"], "is paused"),
+        (["study", "resume"], "is holding again"),
+        (["constraint", "clear"], ": constraints removed"),
+        (["study", "stop"], "is stopped"),
+        (["study", "delete", "--yes"], "and its 8 trials are deleted"),
+    ):
+        code, out, _ = ask(*command, short)
+        assert code == 0
+        assert f"study {study}" in out and said in out
+
+
 def test_deleting_is_never_silent(ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ask("study", "stop", study)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
@@ -192,10 +218,19 @@ def test_history_is_narrowed(ask: Ask, study: str) -> None:
     assert len(parsed(ask("history", "--json"))) == 8
     assert parsed(ask("history", "--verdict", "infeasible", "--json")) == []
     assert parsed(ask("history", "--until", "2020-01-01", "--json")) == []
+    assert parsed(ask("history", "--until", "100w", "--json")) == []
     rows = parsed(ask("history", "--device", "sim", "--study", study, "--state", "completed",
                       "--since", "2020-01-01", "--workload", "inference", "--json"))  # fmt: skip
     assert len(rows) == 8
     assert study in ask("history")[1]
+
+
+def test_only_the_latest_are_shown_oldest_of_them_first(ask: Ask, study: str) -> None:
+    for command in (["history"], ["trial", "list", study]):
+        everything = parsed(ask(*command, "--json"))
+        assert parsed(ask(*command, "--limit", "3", "--json")) == everything[-3:]
+        assert parsed(ask(*command, "--limit", "99", "--json")) == everything
+        assert ask(*command, "--limit", "0")[0] == 2
 
 
 def test_a_csv_without_a_row_says_that_nothing_fits(ask: Ask) -> None:
@@ -223,6 +258,7 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
         (["history", "--state", "happy"], "--state"),
         (["history", "--verdict", "good"], "--verdict"),
         (["history", "--since", "yesterday"], "--since"),
+        (["history", "--until", "2 days"], "write 2d, 36h, 2026-11-01 or 2026-11-01T12:00"),
         (["history", "--format", "parquet"], "--output"),
         (["history", "--output", "x.txt"], "--format"),
         (["history", "--format", "csv", "--output", "none/x.csv"], "none/x.csv"),

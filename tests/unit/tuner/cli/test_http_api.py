@@ -79,6 +79,7 @@ QUESTIONS: list[Callable[[OperatorApi, str], object]] = [
     lambda api, study: list(api.events(study, last=3)),
     lambda api, study: list(api.history(HistoryQuestion(study=study, verdict=Verdict.FEASIBLE))),
     lambda api, _: list(api.history(HistoryQuestion(since=START, state=TrialState.FAILED))),
+    lambda api, study: list(api.history(HistoryQuestion(study=study), 3)),
 ]
 
 

@@ -282,6 +282,17 @@ def test_fields_of_a_newer_peer_are_ignored(client: TestClient) -> None:
     assert client.put("/v1/devices/sim", content=body).status_code == 200
 
 
+def test_the_beginning_of_an_id_names_a_study_but_not_to_delete_it(
+    client: TestClient, study: StudyView
+) -> None:
+    short = f"/v1/studies/{study.id[:4]}"
+    assert client.get(short).json()["id"] == study.id
+    assert client.get("/v1/history", params={"study": study.id[:4]}).status_code == 200
+    assert client.post(f"{short}/stop", json={}).json()["phase"] == "stopped"
+    assert problem(client.delete(short)) == (404, "not_found")
+    assert client.delete(f"/v1/studies/{study.id}").status_code == 204
+
+
 def test_an_operator_pauses_resumes_stops_and_deletes(client: TestClient, study: StudyView) -> None:
     path = f"/v1/studies/{study.id}"
     order = poll(client)

@@ -1,0 +1,43 @@
+"""A study is found by its id, or by as much of it as no other study begins with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from db.memory.store import MemoryStore
+from tests.builders import device, study
+from tuner.core import InvalidInput, NotFound
+from tuner.service.prefixes import begun_with
+
+
+def stored(*names: str) -> MemoryStore:
+    store = MemoryStore()
+    for number, name in enumerate(names):
+        store.devices.put(device(f"d{number}"))
+        store.studies.add(replace(study(), id=name, devices=(f"d{number}",)), "ann", "")
+    return store
+
+
+def test_the_beginning_of_an_id_is_enough_where_one_study_has_it() -> None:
+    store = stored("3fa1", "3fb2", "4c00")
+    for name in ("4", "4c0", "4c00"):
+        assert begun_with(store.studies, name).id == "4c00"
+    with pytest.raises(NotFound, match="no study '5'"):
+        begun_with(store.studies, "5")
+    with pytest.raises(NotFound):
+        begun_with(store.studies, "")
+
+
+def test_a_whole_id_wins_over_those_that_go_on() -> None:
+    assert begun_with(stored("3fa1", "3f").studies, "3f").id == "3f"
+
+
+def test_of_several_all_are_named() -> None:
+    with pytest.raises(InvalidInput) as told:
+        begun_with(stored("3fa1", "3fb2", "4c00").studies, "3f")
+    assert told.value.message == "2 studies begin with '3f': 3fa1 (tuning), 3fb2 (tuning)"
+    assert told.value.hint == "give more of the id"
+    with pytest.raises(InvalidInput, match="and 3 more"):
+        begun_with(stored(*(f"a{n:02}" for n in range(11))).studies, "a")

@@ -1,0 +1,29 @@
+"""Studies by the beginning of their id, as people type it."""
+
+from __future__ import annotations
+
+from tuner.core import InvalidInput, NotFound, Studies, Study
+
+MOST_LISTED = 8
+
+
+def begun_with(studies: Studies, name: str) -> Study:
+    """Return the study with this id, or else the only one whose id begins so.
+
+    Raises:
+        NotFound: there is none.
+        InvalidInput: several begin so.
+    """
+    try:
+        return studies.get(name)
+    except NotFound:
+        found = [study for study in studies.list() if name and study.id.startswith(name)]
+        if not found:
+            raise
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"{study.id} ({study.phase})" for study in found[:MOST_LISTED])
+    more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
+    raise InvalidInput(
+        f"{len(found)} studies begin with {name!r}: {listed}{more}", hint="give more of the id"
+    )
