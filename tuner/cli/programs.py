@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,8 @@ from pathlib import Path
 from tuner import files
 from tuner.core import InvalidInput, Value
 
-NAME = "program.toml"
+NAME = "program-{}.toml"
+"""By what it says: of two runs in one folder, neither finds the other's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def write_program(program: Program, state_dir: Path) -> str:
 
     text = program.text()
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = state_dir.resolve() / NAME
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    file = state_dir.resolve() / NAME.format(digest)
     trial = file.with_suffix(".new")
     files.write(trial, text, 0o600)
     try:
