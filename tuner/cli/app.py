@@ -50,7 +50,7 @@ USAGE_ERROR = cast(
 app = typer.Typer(
     name="jouletune",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -34,6 +35,21 @@ def test_help_loads_nothing_heavy() -> None:
     assert "doctor" in "".join(help_text)
     assert not set(HEAVY) & set(loaded.split())
     assert loaded.endswith("False"), "even the vocabulary waits for its first use"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("jouletune st", {"study", "stop-all"}), ("jouletune study pa", {"pause"}),
+     ("jouletune run --comm", {"--command"})],
+)  # fmt: skip
+def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -> None:
+    asked = {"_JOULETUNE_COMPLETE": "complete_bash", "COMP_WORDS": typed}
+    asked["COMP_CWORD"] = str(len(typed.split()) - 1)
+    done = subprocess.run(
+        [sys.executable, "-c", "from tuner.cli.app import main; main()"],
+        env={**os.environ, **asked}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert set(done.stdout.split()) == offered, done.stderr
 
 
 @pytest.mark.parametrize(
