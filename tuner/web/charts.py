@@ -22,6 +22,8 @@ SYMBOLS = {
 }
 BESIDE = ("latency_p99_ms", "latency_ms", "throughput_per_s", "power_w")
 """What the objective is drawn against where no constraint says what: the first that was measured."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+"""What tells the knobs of a plan apart, whatever colours one sees."""
 BOUND = 1.96
 """Bars are 95 % intervals."""
 
@@ -139,7 +141,8 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Figure:
             {
                 "name": _plain(name), "mode": "lines", "x": [*lows, end], "text": told,
                 "y": [100.0 * value / most for value in (*values, values[-1])],
-                "hoverinfo": "text", "line": {"shape": "hv", "width": 2},
+                "hoverinfo": "text",
+                "line": {"shape": "hv", "width": 2, "dash": DASHES[len(data) % len(DASHES)]},
             }
         )  # fmt: skip
     data += [
