@@ -156,17 +156,17 @@ def serve(config: TunerConfig) -> None:
     for chatty in ("asyncio", "uvicorn.error"):
         logging.getLogger(chatty).addFilter(LogLimit())
     port = listener.getsockname()[1]
-    if config.port_file is not None:
-        files.write(config.port_file, f"{port}\n", 0o644)
-    log.info(
-        "trials are kept in %s, the admin's token is in %s", shown(config.db), config.token_file
-    )
-    _tell_reach(config, port)
-    # uvicorn heeds both and raises them once more at its end: ignored, so that the store is closed.
-    for ending in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(ending, signal.SIG_IGN)
     try:
         with uncollected():
+            if config.port_file is not None:
+                files.write(config.port_file, f"{port}\n", 0o644)
+            log.info("trials are kept in %s", shown(config.db))
+            log.info("the admin's token is in %s", config.token_file)
+            _tell_reach(config, port)
+            # uvicorn heeds both and raises them once more at its end: ignored, so that the store is
+            # closed.
+            for ending in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(ending, signal.SIG_IGN)
             server.run(sockets=[listener])
     finally:
         for end in enders:

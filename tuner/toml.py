@@ -20,17 +20,13 @@ def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: the file cannot be read or parsed, or a key or a value does not fit; the message
             names the file, the key, and the nearest key there is.
     """
-    return checked(str(path), parsed(path), kinds)
-
-
-def parsed(path: Path) -> dict[str, Any]:
-    """Return a file's table, whatever its keys. Raises ConfigError."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    return checked(str(path), table, kinds)
 
 
 def checked(

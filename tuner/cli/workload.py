@@ -66,13 +66,17 @@ def check(
 
 
 def spec_of(workload: str) -> str:
-    """Return a workload's spec; of a file, that of what it describes. Raises ConfigError."""
-    from tuner import toml
+    """Return a workload's spec; of a file, that of what it describes."""
+    import tomllib
 
     if not workload.endswith(".toml") or workload.startswith(("service:", "command:")):
         return workload
     file = Path(workload).absolute()
-    return f"{'command' if 'run' in toml.parsed(file) else 'service'}:{file}"
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        table = {}  # Whoever opens it says what is wrong with it.
+    return f"{'command' if 'run' in table else 'service'}:{file}"
 
 
 def _documents(found: list[Symptom]) -> Iterator[dict[str, object]]:
