@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from tuner.bench import score
-from tuner.bench.replay import TUNERS, Task, TaskResult
+from tuner.bench.replay import Task, TaskResult, seed_of
 from tuner.bench.runs import Failure, Job, Result
 from tuner.bench.surfaces import FLAT, WORTH_TUNING, SurfaceProblem
+from tuner.bench.tuners import TUNERS, Tuner, policy_of
 from tuner.core import InvalidInput
 
 
@@ -25,12 +26,12 @@ def require(package: str, what: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestTerms:
-    """What is compared, and how.
+    """What is compared, and how. `variants` are tuners beside those that everybody knows by name.
 
     Raises:
-        InvalidInput: an unknown tuner or one whose package is missing, something named twice or not
-            at all, a count below one, a slack below 1 (the baseline itself would break the limit),
-            or a noise that is no share.
+        InvalidInput: an unknown tuner, one whose package is missing or that cannot be made, something
+            named twice or not at all, a count below one, a slack below 1 (the baseline itself would
+            break the limit), or a noise that is no share.
     """
 
     tuners: tuple[str, ...]
@@ -39,16 +40,23 @@ class ContestTerms:
     noise: float
     seeds: int
     own_baseline: bool = False
+    variants: Mapping[str, Tuner] = field(default_factory=dict)
+
+    @property
+    def known(self) -> Mapping[str, Tuner]:
+        """Every tuner there is to choose from, by name."""
+        return {**TUNERS, **self.variants}
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.tuners if name not in TUNERS]
+        unknown = [name for name in self.tuners if name not in self.known]
         if unknown:
             raise InvalidInput(
                 f"there is no tuner {', '.join(map(repr, unknown))}",
-                hint=f"choose among {', '.join(TUNERS)}",
+                hint=f"choose among {', '.join(self.known)}",
             )
-        for tuner in self.tuners:
-            require(TUNERS[tuner].needs, f"the tuner {tuner}")
+        for name in self.tuners:
+            require(self.known[name].needs, f"the tuner {name}")
+            policy_of(self.known[name])
         for name, listed in (
             ("tuners", self.tuners),
             ("budgets", self.budgets),
@@ -76,9 +84,43 @@ class Standings:
     rows: tuple[score.ScoreRow, ...]
     by_source: tuple[score.SourceRow, ...]
     pairs: tuple[score.Pair, ...]
+    pairs_by_source: tuple[score.SourcePair, ...]
     controls: tuple[score.Control, ...]
     seconds_above_limit: tuple[score.Seconds, ...]
     failures: tuple[Failure, ...]
+
+
+def narrowed(
+    problems: Sequence[SurfaceProblem],
+    terms: ContestTerms,
+    sources: Sequence[str] = (),
+    per_source: int | None = None,
+) -> list[SurfaceProblem]:
+    """Return the surfaces of some sources only, and so many of each: always the same ones.
+
+    A source's surfaces are drawn by their names among those worth tuning at the tightest limit.
+
+    Raises:
+        InvalidInput: there is no such source.
+    """
+    there = list(dict.fromkeys(problem.source for problem in problems))
+    unknown = [source for source in sources if source not in there]
+    if unknown:
+        raise InvalidInput(
+            f"there is no source {', '.join(map(repr, unknown))}",
+            hint=f"choose among {', '.join(there)}",
+        )
+    own = [p for p in problems if not sources or p.source in sources]
+    if per_source is None:
+        return own
+    worth = [p for p in own if p.saving(min(terms.slacks)) >= WORTH_TUNING]
+    worth.sort(key=lambda problem: seed_of(problem.source, problem.surface.name))
+    chosen = {
+        (p.source, p.surface.name)
+        for source in there
+        for p in [p for p in worth if p.source == source][:per_source]
+    }
+    return [p for p in own if (p.source, p.surface.name) in chosen]
 
 
 def jobs_of(problems: Sequence[SurfaceProblem], terms: ContestTerms) -> list[Job]:
@@ -112,6 +154,7 @@ def standings(jobs: Sequence[Job], results: Sequence[Result], terms: ContestTerm
         rows=tuple(score.rows(outcomes)),
         by_source=tuple(score.by_source(outcomes)),
         pairs=tuple(score.pairs(outcomes)),
+        pairs_by_source=tuple(score.pairs_by_source(outcomes)),
         controls=tuple(score.controls(flat, terms.noise)),
         seconds_above_limit=tuple(score.seconds_above_limit(outcomes)),
         failures=tuple(r for r in results if isinstance(r, Failure)),
@@ -129,4 +172,5 @@ def _task(
         budgets=terms.budgets,
         noise=terms.noise,
         own_baseline=terms.own_baseline,
+        variant=terms.known[tuner],
     )
