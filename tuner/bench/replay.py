@@ -88,9 +88,9 @@ class Checkpoint:
     `captured` is the share of the best saving that the deployed setting gives, 0 where it is `wrong`:
     above a limit, by the share `excess` of it. `windows_above` is how many of the windows were above
     one, `violations` their share, `overshoot` by how much of the limit the worst one is. `seconds` is
-    the median processor time of a suggestion in a process of one thread, `above_s` how long the trials' windows were above the limit,
-    `above_aborting_s` how long had each been cut at the first look that shows the limit clearly
-    broken.
+    the median processor time of a suggestion in a process of one thread, `above_s` how long the trials'
+    windows were above the limit, `above_aborting_s` how long had each been cut at the first look that
+    shows the limit clearly broken.
     """
 
     budget: int
