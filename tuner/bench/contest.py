@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from tuner.bench import score
+from tuner.bench.leave_one_out import Generalisation, generalisations
 from tuner.bench.replay import Task, TaskResult, seed_of
 from tuner.bench.runs import Failure, Job, Result
 from tuner.bench.surfaces import FLAT, WORTH_TUNING, SurfaceProblem
@@ -26,7 +27,11 @@ def require(package: str, what: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestTerms:
-    """What is compared, and how. `variants` are tuners beside those that everybody knows by name.
+    """What is compared, and how.
+
+    `variants` are tuners beside those that everybody knows by name. With `leave_one_out` one of them or
+    of ours is chosen on all sources but one and scored on that one; `most_above` is how many windows
+    above a limit per study it may have for that.
 
     Raises:
         InvalidInput: an unknown tuner, one whose package is missing or that cannot be made, something
@@ -41,11 +46,18 @@ class ContestTerms:
     seeds: int
     own_baseline: bool = False
     variants: Mapping[str, Tuner] = field(default_factory=dict)
+    leave_one_out: bool = False
+    most_above: float = 0.75
 
     @property
     def known(self) -> Mapping[str, Tuner]:
         """Every tuner there is to choose from, by name."""
         return {**TUNERS, **self.variants}
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """What a choice is among: the variants, and ours at the levels of safety asked for."""
+        return tuple(n for n in self.tuners if n in self.variants or n.startswith(score.OURS))
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.tuners if name not in self.known]
@@ -73,6 +85,13 @@ class ContestTerms:
                 "--slack must be at least 1: below it the baseline breaks the limit itself",
                 hint="1.1 allows a tenth more than the baseline has",
             )
+        if self.leave_one_out and len(self.candidates) < 2:
+            raise InvalidInput(
+                "--leave-one-out has nothing to choose among",
+                hint="name variants with --variants FILE.toml, or --tuners ours,ours-strict",
+            )
+        if not self.most_above >= 0.0:
+            raise InvalidInput("--most-above cannot be below 0")
         if not 0.0 <= self.noise < 1.0:
             raise InvalidInput(f"--noise cannot be {self.noise}", hint="0.02 is 2 %")
 
@@ -87,6 +106,7 @@ class Standings:
     pairs_by_source: tuple[score.SourcePair, ...]
     controls: tuple[score.Control, ...]
     seconds_above_limit: tuple[score.Seconds, ...]
+    generalisations: tuple[Generalisation, ...]
     failures: tuple[Failure, ...]
 
 
@@ -128,7 +148,12 @@ def jobs_of(problems: Sequence[SurfaceProblem], terms: ContestTerms) -> list[Job
 
     All tuners on the surfaces worth tuning; ours also on the flat ones, to the end of the confirming
     phase, since that is where a saving is claimed. What saves between 1 % and 3 % is in neither.
+
+    Raises:
+        InvalidInput: a source is to be left out and there is only one.
     """
+    if terms.leave_one_out and len({problem.source for problem in problems}) < 2:
+        raise InvalidInput("--leave-one-out needs two sources at least")
     chosen = [
         (tuner, problem, slack, saving < FLAT)
         for slack in terms.slacks
@@ -157,6 +182,11 @@ def standings(jobs: Sequence[Job], results: Sequence[Result], terms: ContestTerm
         pairs_by_source=tuple(score.pairs_by_source(outcomes)),
         controls=tuple(score.controls(flat, terms.noise)),
         seconds_above_limit=tuple(score.seconds_above_limit(outcomes)),
+        generalisations=tuple(
+            generalisations(outcomes, terms.candidates, terms.most_above)
+            if terms.leave_one_out
+            else ()
+        ),
         failures=tuple(r for r in results if isinstance(r, Failure)),
     )
 

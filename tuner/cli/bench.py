@@ -11,7 +11,10 @@ from tuner.cli import bench_contest as contest
 from tuner.cli.bench_contest import (
     EVERY_TUNER,
     Budgets,
+    Choosing,
     Jobs,
+    LeaveOneOut,
+    MostAbove,
     Noise,
     Output,
     OwnBaseline,
@@ -21,6 +24,8 @@ from tuner.cli.bench_contest import (
     Slack,
     Sources,
     Tuners,
+    Variants,
+    Without,
 )
 from tuner.cli.options import AsJson
 
@@ -46,6 +51,10 @@ def surfaces(
     sources: Sources = "",
     per_source: PerSource = None,
     own_baseline: OwnBaseline = False,
+    variants: Variants = None,
+    without: Without = "",
+    leave_one_out: LeaveOneOut = False,
+    most_above: MostAbove = 0.75,
     plot: Plot = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -59,7 +68,10 @@ def surfaces(
     from tuner.bench.contest import narrowed
     from tuner.bench.surfaces import load_problems, remarks
 
-    terms = contest.terms_of(tuners, budgets, slack, noise, seeds, own_baseline)
+    choosing = Choosing(
+        variants=variants, without=without, leave_one_out=leave_one_out, most_above=most_above
+    )
+    terms = contest.terms_of(tuners, budgets, slack, noise, seeds, own_baseline, choosing)
     telling = contest.telling(jobs, plot, output, as_json)
     problems = narrowed(load_problems(folder), terms, contest.names("sources", sources), per_source)
     for remark in remarks(folder):
@@ -82,6 +94,10 @@ def made_up(
     sources: Sources = "",
     per_source: PerSource = None,
     own_baseline: OwnBaseline = False,
+    variants: Variants = None,
+    without: Without = "",
+    leave_one_out: LeaveOneOut = False,
+    most_above: MostAbove = 0.75,
     plot: Plot = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -95,7 +111,10 @@ def made_up(
     from tuner.bench.contest import narrowed
     from tuner.bench.made_up.kinds import made_up as generated
 
-    terms = contest.terms_of(tuners, budgets, slack, noise, seeds, own_baseline)
+    choosing = Choosing(
+        variants=variants, without=without, leave_one_out=leave_one_out, most_above=most_above
+    )
+    terms = contest.terms_of(tuners, budgets, slack, noise, seeds, own_baseline, choosing)
     telling = contest.telling(jobs, plot, output, as_json)
     made = generated(seed, surfaces)
     problems = narrowed(made, terms, contest.names("sources", sources), per_source)

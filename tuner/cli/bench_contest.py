@@ -48,6 +48,27 @@ Output = Annotated[
     Path | None, typer.Option(metavar="FILE.json", help="Write the JSON there, too.")
 ]
 
+Variants = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        help="Compare variants of a policy, too: a table each, with its safety, without, options.",
+    ),
+]
+Without = Annotated[
+    str, typer.Option(metavar="RULES", help="Compare ours without each of these rules, too.")
+]
+LeaveOneOut = Annotated[
+    bool,
+    typer.Option(
+        "--leave-one-out",
+        help="Choose among the variants and ours on all sources but one, and score it there.",
+    ),
+]
+MostAbove = Annotated[
+    float, typer.Option(help="Windows above a limit per study that a choice may have.")
+]
+
 EVERY_TUNER = "ours,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain"
 
 Item = TypeVar("Item")
@@ -63,19 +84,41 @@ class Telling:
     as_json: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choosing:
+    """Which variants are compared beside the tuners named, and whether one of them is chosen."""
+
+    variants: Path | None
+    without: str
+    leave_one_out: bool
+    most_above: float
+
+
 def terms_of(
-    tuners: str, budgets: str, slack: str, noise: float, seeds: int, own_baseline: bool
+    tuners: str,
+    budgets: str,
+    slack: str,
+    noise: float,
+    seeds: int,
+    own_baseline: bool,
+    choosing: Choosing,
 ) -> ContestTerms:
     """Return what is compared, from the options' words. Raises InvalidInput."""
     from tuner.bench.contest import ContestTerms
+    from tuner.bench.variants import load_variants, without_each
 
+    named = {} if choosing.variants is None else load_variants(choosing.variants)
+    variants = {**named, **without_each(names("without", choosing.without))}
     return ContestTerms(
-        tuners=names("tuners", tuners),
+        tuners=(*names("tuners", tuners), *variants),
         budgets=tuple(sorted(_listed("budgets", budgets, int))),
         slacks=_listed("slack", slack, float),
         noise=noise,
         seeds=seeds,
         own_baseline=own_baseline,
+        variants=variants,
+        leave_one_out=choosing.leave_one_out,
+        most_above=choosing.most_above,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from tuner.bench.contest import Standings
+from tuner.bench.leave_one_out import Generalisation
 from tuner.bench.score import Control, Pair, ScoreRow, Seconds, SourcePair, SourceRow
 from tuner.presentation.figures import percent
 
@@ -32,6 +33,8 @@ def markdown(found: Standings) -> str:
             parts += (
                 ["Captured more than each rival, by source:", _apart_table(apart)] if apart else []
             )
+        for chosen in (g for g in found.generalisations if g.slack == slack):
+            parts += [_choice(chosen), _choices_table(chosen)]
     if found.controls:
         parts += ["Flat surfaces, after confirming:", _controls_table(found.controls)]
     return "\n\n".join(parts) or "no surface is worth tuning here"
@@ -128,6 +131,34 @@ def _by_source(rows: Sequence[OfSource]) -> list[OfSource]:
     """Return the rows source by source, each in its order."""
     sources = list(dict.fromkeys(row.source for row in rows))
     return sorted(rows, key=lambda row: sources.index(row.source))
+
+
+def _choice(found: Generalisation) -> str:
+    return (
+        f"Chosen on all sources: {found.chosen}, among {', '.join(found.candidates)}; "
+        "chosen without the source that is scored:"
+    )
+
+
+def _choices_table(found: Generalisation) -> str:
+    """Return a row per source left out, then their mean beside the figure in-sample."""
+    at = _at(found.budgets)
+    lost = [
+        _doubtful(d, e, "+") for d, e in zip(found.difference, found.difference_stderr, strict=True)
+    ]
+    lines = [
+        [one.source, one.chosen, _counts(one.captured), _counts(one.windows_above)]
+        for one in found.sources
+    ]
+    lines += [
+        ["mean of them", "–", _counts(found.left_out), _counts(found.left_out_windows_above)],
+        ["in-sample", found.chosen, _counts(found.in_sample),
+         _counts(found.in_sample_windows_above)],
+        ["in-sample captures more by", "–", " / ".join(lost), "–"],
+    ]  # fmt: skip
+    return _table(
+        ["source left out", "chosen", f"captured {at}", f"windows above per study {at}"], lines
+    )
 
 
 def _controls_table(controls: Sequence[Control]) -> str:
