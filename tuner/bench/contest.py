@@ -98,8 +98,13 @@ class ContestTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
-    """What a comparison showed; `failures` are studies that broke down and are in no figure."""
+    """What a comparison showed, of how many seeds a surface and with which noise.
 
+    `failures` are studies that broke down and are in no figure.
+    """
+
+    seeds: int
+    noise: float
     rows: tuple[score.ScoreRow, ...]
     by_source: tuple[score.SourceRow, ...]
     pairs: tuple[score.Pair, ...]
@@ -176,6 +181,8 @@ def standings(jobs: Sequence[Job], results: Sequence[Result], terms: ContestTerm
     outcomes = [r for job, r in ended if isinstance(r, TaskResult) and not job.to_the_end]
     flat = [r for job, r in ended if isinstance(r, TaskResult) and job.to_the_end]
     return Standings(
+        seeds=terms.seeds,
+        noise=terms.noise,
         rows=tuple(score.rows(outcomes)),
         by_source=tuple(score.by_source(outcomes)),
         pairs=tuple(score.pairs(outcomes)),

@@ -45,8 +45,8 @@ def test_json_has_the_rows_on_stdout_and_nothing_else(
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert set(found) == {
-        "rows", "by_source", "pairs", "pairs_by_source", "controls", "seconds_above_limit",
-        "generalisations", "failures",
+        "seeds", "noise", "rows", "by_source", "pairs", "pairs_by_source", "controls",
+        "seconds_above_limit", "generalisations", "failures",
     }  # fmt: skip
     asked = [(t, s, b) for t in ("sobol", "hillclimb") for s in (1.1, 1.25) for b in (2, 4)]
     assert [(r["tuner"], r["slack"], r["budget"]) for r in found["rows"]] == asked
