@@ -327,7 +327,8 @@ def _page_times(o: Told, path: str) -> tuple[str, str]:
 
 def surfaces(told: Told) -> list[str]:
     """Return how tuners did on surfaces of known truth: together, in pairs, by source, left out."""
-    lines = [f"{told['seeds']} seeds a surface, {100.0 * told['noise']:g} % noise a window."]
+    each = f"{told['seeds']} studies" if told["seeds"] > 1 else "one study"
+    lines = [f"On each surface {each}, {100.0 * told['noise']:g} % noise a window."]
     for slack in unique(row["slack"] for row in told["rows"]):
 
         def own(kind: str, at: float = slack) -> list[Told]:
@@ -343,11 +344,14 @@ def surfaces(told: Told) -> list[str]:
             ]
             lines += _duels(own("pairs"))
         if len({row["source"] for row in own("by_source")}) > 1:
-            lines += ["", "By source, captured (windows above the limit per study):", ""]
-            lines += _by_source(own("by_source"))
+            lines += ["", *_by_source(own("by_source"))]
         for choice in own("generalisations"):
             lines += ["", *_left_out(choice)]
     return lines
+
+
+JUDGED_AT = 8
+"""After so many trials, or the next budget there is, windows above a limit are told by source."""
 
 
 def _standings(rows: Sequence[Told]) -> list[str]:
@@ -360,7 +364,7 @@ def _standings(rows: Sequence[Told]) -> list[str]:
                 f"`{tuner}`",
                 *(doubtful(row["captured"], row["captured_stderr"]) for row in own),
                 _each(own, "windows_above"),
-                " / ".join(f"{100.0 * row['overshoot']:.1f}" for row in own),
+                " / ".join(beyond(row["overshoot"]) for row in own),
                 " / ".join(f"{100.0 * row['wrong_deployments']:.1f}" for row in own),
                 f"{own[-1]['seconds_per_suggestion']:.2f}",
             ]
@@ -368,7 +372,7 @@ def _standings(rows: Sequence[Told]) -> list[str]:
     at = "@" + "/".join(map(str, budgets))
     heads = (
         "tuner", *(f"@{b}" for b in budgets), f"windows above per study {at}",
-        f"% worst overshoot of a study {at}", f"% deployed above {at}", "s per suggestion",
+        f"worst overshoot of a study {at}", f"% deployed above {at}", "s per suggestion",
     )  # fmt: skip
     return table(heads, cells)
 
@@ -394,6 +398,8 @@ def _duels(pairs: Sequence[Told]) -> list[str]:
 
 def _by_source(rows: Sequence[Told]) -> list[str]:
     tuners = unique(row["tuner"] for row in rows)
+    budgets = unique(row["budget"] for row in rows)
+    at = next((b for b in budgets if b >= JUDGED_AT), budgets[-1])
     cells = []
     for source in unique(row["source"] for row in rows):
         own = [row for row in rows if row["source"] == source]
@@ -402,11 +408,18 @@ def _by_source(rows: Sequence[Told]) -> list[str]:
             [
                 source,
                 str(own[0]["surfaces"]),
-                *(f"{_each(r, 'captured')} ({_each(r, 'windows_above', 1)})" for r in of.values()),
+                *(
+                    f"{_each(r, 'captured')} ({r[budgets.index(at)]['windows_above']:.1f})"
+                    for r in of.values()
+                ),
             ]
         )
-    at = "@" + "/".join(map(str, unique(row["budget"] for row in rows)))
-    return table(("source", "surfaces", *(f"`{t}` {at}" for t in tuners)), cells)
+    shown = "/".join(map(str, budgets))
+    return [
+        f"By source, captured @{shown} (windows above the limit per study @{at}):",
+        "",
+        *table(("source", "surfaces", *(f"`{t}`" for t in tuners)), cells),
+    ]
 
 
 def _left_out(choice: Told) -> list[str]:
@@ -438,6 +451,11 @@ def _each(rows: Sequence[Told], key: str, digits: int = 2) -> str:
 
 def _figures(values: Iterable[float], digits: int = 2) -> str:
     return " / ".join(f"{value:.{digits}f}" for value in values)
+
+
+def beyond(overshoot: float) -> str:
+    """Return an overshoot in percent, as a factor of the limit from twice on."""
+    return f"×{1.0 + overshoot:.1f}" if overshoot >= 1.0 else f"{100.0 * overshoot:.1f} %"
 
 
 def doubtful(value: float, stderr: float | None, sign: str = "") -> str:

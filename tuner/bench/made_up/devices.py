@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from random import Random
 
-from tuner.bench.made_up.draft import Draft, Silicon, ladder, number
+from tuner.bench.made_up.formula import Silicon, SurfaceFormula, ladder, number
 from tuner.core import Setting, Value
 
 WARPS = (1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 160, 192)
 """Batch sizes, also those that fill no tile."""
 
 
-def tiles(rng: Random) -> Draft:
+def tiles(rng: Random) -> SurfaceFormula:
     """Return a kernel whose batch is padded to tiles and run in waves over the processors.
 
     A batch just past a wave takes a whole wave more; one that is no multiple of eight leaves the fast
@@ -43,7 +43,7 @@ def tiles(rng: Random) -> Draft:
         latency = step_ms * math.ceil(2000 / batch) if of_pass else step_ms
         return {"energy_j": power * step_ms / batch / 1e3, "latency_ms": latency, "power_w": power}
 
-    return Draft(
+    return SurfaceFormula(
         ladders={"batch_size": batches, "gpu_clock_mhz": clocks},
         default={"batch_size": batches[(len(batches) - 1) // 2], "gpu_clock_mhz": clocks[-1]},
         truth=truth,
@@ -54,7 +54,7 @@ MODES = {"quiet": (1.35, 0.01), "balanced": (1.0, 0.03), "full": (0.8, 0.08)}
 """Fan: thermal resistance and power of its own, as shares."""
 
 
-def throttling(rng: Random) -> Draft:
+def throttling(rng: Random) -> SurfaceFormula:
     """Return a device that heats up: above its temperature the firmware swings between two clocks.
 
     What is asked for beyond what can be cooled is slower than the last clock that can, and leaks more.
@@ -100,10 +100,10 @@ def throttling(rng: Random) -> Draft:
     default: dict[str, Value] = {"gpu_clock_mhz": clocks[-1]}
     if len(modes) > 1:
         ladders["power_mode"], default["power_mode"] = modes, "full"
-    return Draft(ladders=ladders, default=default, truth=truth)
+    return SurfaceFormula(ladders=ladders, default=default, truth=truth)
 
 
-def roofline(rng: Random) -> Draft:
+def roofline(rng: Random) -> SurfaceFormula:
     """Return a kernel bound by compute or memory on a device with clocks and a power limit.
 
     It runs at the lower of the clock asked for and the highest one whose power the limit allows; which
@@ -143,10 +143,12 @@ def roofline(rng: Random) -> Draft:
         return {"energy_j": drawn * latency / 1e3, "latency_ms": latency, "power_w": drawn}
 
     ladders = {"gpu_clock_mhz": clocks, "memory_clock_mhz": memories, "power_limit_w": limits}
-    return Draft(ladders=ladders, default={k: v[-1] for k, v in ladders.items()}, truth=truth)
+    return SurfaceFormula(
+        ladders=ladders, default={k: v[-1] for k, v in ladders.items()}, truth=truth
+    )
 
 
-def fine_ladder(rng: Random) -> Draft:
+def fine_ladder(rng: Random) -> SurfaceFormula:
     """Return a device of a newer generation: a clock in many small steps, and a wide flat optimum.
 
     Its boost clocks lie past what voltage is good for; the highest ones are never reached under load.
@@ -167,6 +169,6 @@ def fine_ladder(rng: Random) -> Draft:
         latency = latency_ms * time
         return {"energy_j": power * latency / 1e3, "latency_ms": latency, "power_w": power}
 
-    return Draft(
+    return SurfaceFormula(
         ladders={"gpu_clock_mhz": clocks}, default={"gpu_clock_mhz": clocks[-1]}, truth=truth
     )

@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from random import Random
 
-from tuner.bench.made_up.draft import Draft, Silicon, ladder, number
+from tuner.bench.made_up.formula import Silicon, SurfaceFormula, ladder, number
 from tuner.core import Setting, Value
 
 WINDOW_S = 10.0
 """An overloaded queue grows for as long as a window lasts."""
 
 
-def queue(rng: Random) -> Draft:
+def queue(rng: Random) -> SurfaceFormula:
     """Return a pool of workers that answers requests arriving at a rate: M/M/c, with a cliff.
 
     Latency is the 99th percentile of service and waiting (Erlang's C); workers without work spin for a
@@ -46,7 +46,7 @@ def queue(rng: Random) -> Draft:
         "threads": tuple(range(1, most + 1)) if most <= 16 else tuple(range(2, most + 1, 2)),
         "cpu_clock_mhz": clocks,
     }
-    return Draft(
+    return SurfaceFormula(
         ladders=ladders,
         default={"threads": most, "cpu_clock_mhz": clocks[-1]},
         truth=truth,
@@ -68,7 +68,7 @@ def _waiting_p99_s(rate: float, held_s: float, workers: int) -> float:
     return max(0.0, math.log(100.0 * waits)) * held_s / (workers - offered)
 
 
-def sockets(rng: Random) -> Draft:
+def sockets(rng: Random) -> SurfaceFormula:
     """Return a parallel program on a server of several sockets, its threads packed socket by socket.
 
     Each socket opened brings its bandwidth, wakes its uncore and makes memory remote; past the cores
@@ -113,7 +113,7 @@ def sockets(rng: Random) -> Draft:
     default: dict[str, Value] = {"threads": total}
     if len(policies) > 1:
         ladders["memory_policy"], default["memory_policy"] = policies, policies[0]
-    return Draft(ladders=ladders, default=default, truth=truth)
+    return SurfaceFormula(ladders=ladders, default=default, truth=truth)
 
 
 SWITCHES = {
@@ -131,7 +131,7 @@ UNDONE = ("turbo", "smt", "prefetch", "numa_balancing", "mitigations")
 """Turned off they lose time or win it: the sign of time is drawn, mostly as the range says."""
 
 
-def switches(rng: Random) -> Draft:
+def switches(rng: Random) -> SurfaceFormula:
     """Return a service with five to seven switches, most of no effect, some only together."""
     names = rng.sample(list(SWITCHES), rng.randint(5, 7))
     told = {n: _effects(rng, n) for n in names}
@@ -158,7 +158,7 @@ def switches(rng: Random) -> Draft:
     default: dict[str, Value] = {n: SWITCHES[n][0] for n in names}
     if workers:
         ladders["workers"], default["workers"] = workers, workers[-1]
-    return Draft(ladders=ladders, default=default, truth=truth)
+    return SurfaceFormula(ladders=ladders, default=default, truth=truth)
 
 
 def _effects(rng: Random, name: str) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from random import Random
 from agents.devices.replay.names import roles_of
 from agents.devices.replay.table import Surface
 from tuner.bench.made_up.devices import fine_ladder, roofline, throttling, tiles
-from tuner.bench.made_up.draft import Draft
+from tuner.bench.made_up.formula import SurfaceFormula
 from tuner.bench.made_up.hosts import queue, sockets, switches
 from tuner.bench.made_up.serving import runtime, serving
 from tuner.bench.surfaces import WORTH_TUNING, SurfaceProblem
@@ -53,9 +53,9 @@ def misnamed(names: Sequence[str], rng: Random) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceKind:
-    """Drafts to draw from, by turns; what their knobs are called; by what standard errors are off."""
+    """Formulas to draw from, by turns; what their knobs are called; by what standard errors are off."""
 
-    drafts: tuple[Callable[[Random], Draft], ...]
+    formulas: tuple[Callable[[Random], SurfaceFormula], ...]
     rename: Rename = kept
     told: float = 1.0
 
@@ -91,14 +91,14 @@ def _problem(seed: int, name: str, turn: int) -> SurfaceProblem:
     """Return a surface of a kind that has something to save. Raises TuningError where none has."""
     kind = KINDS[name]
     rng = Random(f"{seed}/{name}/{turn}")
-    draw = kind.drafts[turn % len(kind.drafts)]
+    draw = kind.formulas[turn % len(kind.formulas)]
     for _ in range(MOST_DRAWS):
-        draft = draw(rng)
+        formula = draw(rng)
         made = _tabled(
-            draft, kind.rename(list(draft.ladders), rng), f"{name}-{turn}", draw.__name__
+            formula, kind.rename(list(formula.ladders), rng), f"{name}-{turn}", draw.__name__
         )
         problem = SurfaceProblem(
-            name, made, floors=_floors(draft), noise={ACCURACY: ACCURACY_NOISE}, told=kind.told
+            name, made, floors=_floors(formula), noise={ACCURACY: ACCURACY_NOISE}, told=kind.told
         )
         if problem.saving(TIGHT) >= WORTH_TUNING:
             return problem
@@ -108,28 +108,32 @@ def _problem(seed: int, name: str, turn: int) -> SurfaceProblem:
     )
 
 
-def _floors(draft: Draft) -> tuple[Constraint, ...]:
-    if draft.least_accuracy is None:
+def _floors(formula: SurfaceFormula) -> tuple[Constraint, ...]:
+    if formula.least_accuracy is None:
         return ()
-    return (Constraint(ACCURACY, ">=", draft.least_accuracy, relative=True),)
+    return (Constraint(ACCURACY, ">=", formula.least_accuracy, relative=True),)
 
 
-def _tabled(draft: Draft, called: Mapping[str, str], name: str, workload: str) -> Surface:
-    """Return the table of a draft: every setting's true metrics, under the names the tuner sees."""
+def _tabled(
+    formula: SurfaceFormula, called: Mapping[str, str], name: str, workload: str
+) -> Surface:
+    """Return the table of a formula: every setting's true metrics, under the names the tuner sees."""
     roles = roles_of(called.values())
     knobs = tuple(
         Knob(
             called[knob],
             values,
-            draft.default[knob],
+            formula.default[knob],
             Part.DEVICE if roles[called[knob]].slows else Part.WORKLOAD,
             role=roles[called[knob]],
         )
-        for knob, values in draft.ladders.items()
+        for knob, values in formula.ladders.items()
     )
     space = Space(knobs)
     values = {
-        setting_key(setting): dict(draft.truth({own: setting[new] for own, new in called.items()}))
+        setting_key(setting): dict(
+            formula.truth({own: setting[new] for own, new in called.items()})
+        )
         for setting in space.grid()
     }
     return Surface(
@@ -138,7 +142,7 @@ def _tabled(draft: Draft, called: Mapping[str, str], name: str, workload: str) -
         workload=workload,
         space=space,
         metrics=tuple(values[setting_key(space.default)]),
-        objective=draft.objective,
+        objective=formula.objective,
         constrained="latency_ms",
         values=values,
         digest=hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:12],

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from random import Random
 
-from tuner.bench.made_up.draft import Draft, Silicon, ladder, number
+from tuner.bench.made_up.formula import Silicon, SurfaceFormula, ladder, number
 from tuner.core import Setting, Value
 
 CEILINGS = (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
 
 
-def serving(rng: Random) -> Draft:
+def serving(rng: Random) -> SurfaceFormula:
     """Return a language model served under a ceiling on requests under way.
 
     Latency is between two tokens and grows with the ceiling while energy per token falls, up to the
@@ -56,7 +56,7 @@ def serving(rng: Random) -> Draft:
     }
     if with_clock:
         ladders["gpu_clock_mhz"], default["gpu_clock_mhz"] = clocks, clocks[-1]
-    return Draft(ladders=ladders, default=default, truth=truth)
+    return SurfaceFormula(ladders=ladders, default=default, truth=truth)
 
 
 TYPES = {
@@ -78,7 +78,7 @@ BACKENDS = {
 SCHEDULERS = ("fifo", "shortest", "priority", "fair")
 
 
-def runtime(rng: Random) -> Draft:
+def runtime(rng: Random) -> SurfaceFormula:
     """Return an inference runtime: type, backend, graphs, scheduler and batch, and an accuracy to keep.
 
     Types below two bytes may cost too much accuracy; some backends lack a type and convert; graphs
@@ -126,7 +126,7 @@ def runtime(rng: Random) -> Draft:
     }
     default: dict[str, Value] = {name: values[0] for name, values in ladders.items()}
     default["batch_size"] = batches[(len(batches) - 1) // 2]
-    return Draft(
+    return SurfaceFormula(
         ladders=ladders,
         default=default,
         truth=truth,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from random import Random
 
 import pytest
 
+from agents.devices.replay.names import roles_of
 from tuner.bench.contest import ContestTerms, jobs_of, narrowed, standings
-from tuner.bench.made_up.kinds import ACCURACY, KINDS, made_up
+from tuner.bench.made_up.kinds import ACCURACY, KINDS, made_up, misnamed
 from tuner.bench.replay import Task, TaskResult, replay
 from tuner.bench.surfaces import WORTH_TUNING, SurfaceProblem
-from tuner.core import Limit, Role, Setting, Value, setting_key
+from tuner.core import Limit, Role, Setting, setting_key
 
 EVERY = made_up(3, 2 * len(KINDS))
 
@@ -103,13 +105,14 @@ def test_names_tell_nothing_or_the_wrong_thing() -> None:
     for problem in of("nameless"):
         assert {k.role for k in problem.surface.space.knobs} == {Role.UNKNOWN}
     for problem in of("misnamed"):
-        draft = KINDS["misnamed"].drafts
-        assert problem.surface.workload in {d.__name__ for d in draft}
-        assert any(k.role is not Role.UNKNOWN for k in problem.surface.space.knobs)
-        ladders: dict[str, tuple[Value, ...]] = {
-            k.name: k.values for k in problem.surface.space.knobs
-        }
-        assert "batch_size" not in ladders or max(map(float, ladders["batch_size"])) != 192
+        assert Role.UNKNOWN not in {k.role for k in problem.surface.space.knobs}
+    true = ("threads", "cpu_clock_mhz")
+    for seed in range(20):
+        said = roles_of(misnamed(true, Random(seed)).values())
+        assert all(
+            wrong is not right
+            for wrong, right in zip(said.values(), roles_of(true).values(), strict=True)
+        )
 
 
 def test_wrong_standard_errors_are_told_to_everybody() -> None:

@@ -14,7 +14,7 @@ Truth = Callable[[Setting], Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class SurfaceFormula:
     """The knobs' ladders, the vendor's defaults, and what every setting truly shows.
 
     `least_accuracy` is the share of the baseline's accuracy that has to be kept, None without one.
