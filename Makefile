@@ -4,11 +4,11 @@ BIN := $(VENV)/bin
 FL ?= .venv-fl
 SURFACES ?= $(or $(JOULETUNE_SURFACES),../shared/data/surfaces)
 TRACE ?= $(or $(JOULETUNE_TRACES),../shared/data/traces)/azure_llm_conv.csv
-TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain
+TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain,ceiling
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-devices bench-boards bench-service bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check chaos bench bench-made-up bench-devices bench-boards bench-service bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -25,10 +25,16 @@ check: lint types layers
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q tests/chaos
 
-# Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look.
+# Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look. To
+# have it on the page: python docs/figures.py surfaces build/bench/surfaces.json
 bench: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/jouletune bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
+
+# The same on made-up surfaces, by formulas that no tuner knows: python docs/figures.py made-up build/bench/made-up.json
+bench-made-up: $(VENV)/.installed-dev
+	mkdir -p build/bench
+	$(BIN)/jouletune bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
 
 # The API on the oldest web stack that pyproject.toml allows; that uses what was deprecated since.
 test-lowest: $(VENV)/.installed-dev
@@ -103,9 +109,10 @@ bench-federated: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m agents.federated.bench build/bench/federated.json --plots docs/images
 	$(BIN)/python docs/figures.py federated build/bench/federated.json
 
-# Lines of code, without blank ones, comments and docstrings; the tests apart.
+# Lines of code, without blank ones, comments and docstrings; the tests apart. Then the numbers, other than
+# 0, 1 and 2, that are written into the optimiser and the guard: each is a choice that needs a reason.
 lines:
-	@python3 -m tests.lines_of_code
+	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
 
 # The site, in build/site; fails where a link or an anchor leads nowhere.
 docs: build/docs/.installed

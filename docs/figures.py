@@ -1,4 +1,4 @@
-"""Write a bench's figures into docs/figures.md: `figures.py NAME RESULT.json [PAGE.md]`.
+"""Write a bench's figures into the page that has its section: `figures.py NAME RESULT.json [PAGE.md]`.
 
 A bench owns what lies between its two markers, `<!-- figures: NAME -->` and `<!-- end: NAME -->`; all else
 on the page stays. The machine, the date and the commit are added here.
@@ -17,14 +17,19 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-PAGE = Path(__file__).with_name("figures.md")
+DOCS = Path(__file__).parent
+PAGE = DOCS / "figures.md"
 Told = Any
+Name = TypeVar("Name", str, int, float)
 
 
-def main(name: str, result: Path, page: Path = PAGE) -> None:
+def main(name: str, result: Path, page: Path | None = None) -> None:
     """Replace the section of a bench by what its result says. Exits where there is no such section."""
+    page = page or next(
+        (p for p in sorted(DOCS.glob("*.md")) if f"<!-- figures: {name} -->" in p.read_text()), PAGE
+    )
     section = re.compile(rf"(<!-- figures: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
     text = page.read_text(encoding="utf-8")
     if name not in SECTIONS or not section.search(text):
@@ -47,7 +52,7 @@ def commit() -> str:
     """Return the commit that was measured, and whether something was changed since."""
     told = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"],
-        capture_output=True, text=True, check=False, cwd=PAGE.parent,
+        capture_output=True, text=True, check=False, cwd=DOCS,
     )  # fmt: skip
     return f"commit {told.stdout.strip()}" if told.returncode == 0 else "an unknown commit"
 
@@ -269,7 +274,7 @@ def packing(batch: Told) -> str:
     return f"{batch['speedup']:.2f} ± {batch['speedup_stderr']:.2f}: {chosen}"
 
 
-def unique(names: Iterable[str]) -> list[str]:
+def unique(names: Iterable[Name]) -> list[Name]:
     """Return the names once each, in their order."""
     return list(dict.fromkeys(names))
 
@@ -320,6 +325,144 @@ def _page_times(o: Told, path: str) -> tuple[str, str]:
     return f"{1e3 * o['p95_s'][path]:.0f} ms", f"{1e3 * o['first_s'][path]:.0f} ms"
 
 
+def surfaces(told: Told) -> list[str]:
+    """Return how tuners did on surfaces of known truth: together, in pairs, by source, left out."""
+    each = f"{told['seeds']} studies" if told["seeds"] > 1 else "one study"
+    lines = [f"On each surface {each}, {100.0 * told['noise']:g} % noise a window."]
+    for slack in unique(row["slack"] for row in told["rows"]):
+
+        def own(kind: str, at: float = slack) -> list[Told]:
+            return [row for row in told[kind] if row["slack"] == at]
+
+        lines += ["", f"**Limit {slack:g} × baseline**, {own('rows')[0]['surfaces']} surfaces:", ""]
+        lines += _standings(own("rows"))
+        if own("pairs"):
+            lines += [
+                "",
+                "Captured more by `ours`, the sources alike, then the surfaces alike:",
+                "",
+            ]
+            lines += _duels(own("pairs"))
+        if len({row["source"] for row in own("by_source")}) > 1:
+            lines += ["", *_by_source(own("by_source"))]
+        for choice in own("generalisations"):
+            lines += ["", *_left_out(choice)]
+    return lines
+
+
+JUDGED_AT = 8
+"""After so many trials, or the next budget there is, windows above a limit are told by source."""
+
+
+def _standings(rows: Sequence[Told]) -> list[str]:
+    budgets = unique(row["budget"] for row in rows)
+    cells = []
+    for tuner in unique(row["tuner"] for row in rows):
+        own = [row for row in rows if row["tuner"] == tuner]
+        cells.append(
+            [
+                f"`{tuner}`",
+                *(doubtful(row["captured"], row["captured_stderr"]) for row in own),
+                _each(own, "windows_above"),
+                " / ".join(beyond(row["overshoot"]) for row in own),
+                " / ".join(f"{100.0 * row['wrong_deployments']:.1f}" for row in own),
+                f"{own[-1]['seconds_per_suggestion']:.2f}",
+            ]
+        )
+    at = "@" + "/".join(map(str, budgets))
+    heads = (
+        "tuner", *(f"@{b}" for b in budgets), f"windows above per study {at}",
+        f"worst overshoot of a study {at}", f"% deployed above {at}", "s per suggestion",
+    )  # fmt: skip
+    return table(heads, cells)
+
+
+def _duels(pairs: Sequence[Told]) -> list[str]:
+    budgets = unique(pair["budget"] for pair in pairs)
+    cells = []
+    for rival in unique(pair["rival"] for pair in pairs):
+        own = [pair for pair in pairs if pair["rival"] == rival]
+        ratios = ("–" if p["windows_ratio"] is None else f"{p['windows_ratio']:.2f}" for p in own)
+        cells.append(
+            [
+                f"`{rival}`",
+                *(doubtful(p["difference"], p["difference_stderr"], "+") for p in own),
+                *(doubtful(p["pooled"], p["pooled_stderr"], "+") for p in own),
+                " / ".join(ratios),
+            ]
+        )
+    heads = ("than", *(f"@{b}" for b in budgets), *(f"pooled @{b}" for b in budgets),
+             "windows above, ours to theirs")  # fmt: skip
+    return table(heads, cells)
+
+
+def _by_source(rows: Sequence[Told]) -> list[str]:
+    tuners = unique(row["tuner"] for row in rows)
+    budgets = unique(row["budget"] for row in rows)
+    at = next((b for b in budgets if b >= JUDGED_AT), budgets[-1])
+    cells = []
+    for source in unique(row["source"] for row in rows):
+        own = [row for row in rows if row["source"] == source]
+        of = {t: [row for row in own if row["tuner"] == t] for t in tuners}
+        cells.append(
+            [
+                source,
+                str(own[0]["surfaces"]),
+                *(
+                    f"{_each(r, 'captured')} ({r[budgets.index(at)]['windows_above']:.1f})"
+                    for r in of.values()
+                ),
+            ]
+        )
+    shown = "/".join(map(str, budgets))
+    return [
+        f"By source, captured @{shown} (windows above the limit per study @{at}):",
+        "",
+        *table(("source", "surfaces", *(f"`{t}`" for t in tuners)), cells),
+    ]
+
+
+def _left_out(choice: Told) -> list[str]:
+    """Return what was chosen without each source and is worth there, beside the choice on all."""
+    cells = [
+        [
+            one["source"],
+            f"`{one['chosen']}`",
+            _figures(one["captured"]),
+            _figures(one["windows_above"]),
+        ]
+        for one in choice["sources"]
+    ]
+    lost = zip(choice["difference"], choice["difference_stderr"], strict=True)
+    cells += [
+        ["mean", "–", _figures(choice["left_out"]), _figures(choice["left_out_windows_above"])],
+        ["in-sample", f"`{choice['chosen']}`", _figures(choice["in_sample"]),
+         _figures(choice["in_sample_windows_above"])],
+        ["more in-sample", "–", " / ".join(doubtful(d, e, "+") for d, e in lost), "–"],
+    ]  # fmt: skip
+    at = "@" + "/".join(map(str, choice["budgets"]))
+    heads = ("source left out", "chosen without it", f"captured there {at}", f"windows above {at}")
+    return [f"Chosen among {', '.join(choice['candidates'])}:", "", *table(heads, cells)]
+
+
+def _each(rows: Sequence[Told], key: str, digits: int = 2) -> str:
+    return _figures([row[key] for row in rows], digits)
+
+
+def _figures(values: Iterable[float], digits: int = 2) -> str:
+    return " / ".join(f"{value:.{digits}f}" for value in values)
+
+
+def beyond(overshoot: float) -> str:
+    """Return an overshoot in percent, as a factor of the limit from twice on."""
+    return f"×{1.0 + overshoot:.1f}" if overshoot >= 1.0 else f"{100.0 * overshoot:.1f} %"
+
+
+def doubtful(value: float, stderr: float | None, sign: str = "") -> str:
+    """Return a share and its standard error where there is one."""
+    return f"{value:{sign}.2f}" if stderr is None else f"{value:{sign}.2f} ± {stderr:.2f}"
+
+
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
     "devices": devices,
@@ -327,10 +470,12 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "host-alone": devices,
     "allocators": allocators,
     "federated": federated,
+    "made-up": surfaces,
     "packrat": packrat,
     "pages": pages,
     "service": service,
     "speculation": speculation,
+    "surfaces": surfaces,
 }
 
 

@@ -1,4 +1,4 @@
-"""docs/figures.md is written by the benches, each its own section."""
+"""Pages of figures are written by the benches, each its own section."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.tuner.bench.test_score import look, outcome
+from tuner.bench.contest import ContestTerms, jobs_of, standings
+from tuner.bench.made_up.kinds import made_up
+from tuner.cli.output import json_text
 
 TOP = Path(__file__).parents[1]
 SCRIPT = TOP / "docs/figures.py"
@@ -26,7 +31,40 @@ GAIN = {
 FAT = {"instances": 1, "threads": 2, "batch": 2}
 THIN = {"instances": 2, "threads": 1, "batch": 1}
 GAINED = {"speedup": 1.25, "stderr": 0.04}
+
+
+def standing() -> Any:  # noqa: ANN401
+    """Return what the benchmark writes of two tuners that always do the same on two surfaces."""
+    terms = ContestTerms(
+        tuners=("ours", "ours-strict"),
+        budgets=(5, 8),
+        slacks=(1.1,),
+        noise=0.02,
+        seeds=1,
+        leave_one_out=True,
+    )
+    captured = {"ours": (0.75, 0.875), "ours-strict": (0.5, 0.625)}
+    jobs = jobs_of(made_up(0, 2), terms)
+    results = [
+        outcome(
+            job.task.tuner,
+            job.task.problem.source,
+            job.task.problem.surface.name,
+            job.task.seed,
+            *(
+                look(share, budget=budget, windows_above=1)
+                for budget, share in zip((5, 8), captured[job.task.tuner], strict=True)
+            ),
+        )
+        for job in jobs
+    ]
+    return json.loads(json_text(standings(jobs, results, terms)))
+
+
+STANDING = standing()
 RESULTS: dict[str, Any] = {
+    "surfaces": STANDING,
+    "made-up": STANDING,
     "allocators": {"gains": [GAIN, {**GAIN, "batch": 2, "speedup": 1.6}]},
     "packrat": {
         "speedup_mean": 1.1,
@@ -177,7 +215,10 @@ RESULTS["pages"] = [
     }
     for name in ("SQLite", "PostgreSQL")
 ]
+SURFACES = "| `ours` | 0.75 | 0.88 | 1.00 / 1.00 | 0.0 % / 0.0 % | 0.0 / 0.0 | 0.10 |"
 SHOWN = {
+    "surfaces": SURFACES,
+    "made-up": SURFACES,
     "pages": "| `/` | 200 ms | 400 ms | 200 ms | 400 ms |",
     "service": "| abc1234 | 2,000 | 0.114 | 50 | 28 kB | 1.0 and 6 ms | 0.30 s of 100 | 2% |",
     "devices": DEVICES,
@@ -211,6 +252,28 @@ def test_a_bench_replaces_its_own_section_and_nothing_else(tmp_path: Path, name:
     assert page.read_text() == text
 
 
+def test_the_optimisers_tables_tell_pairs_sources_and_what_was_left_out(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- figures: surfaces -->\n<!-- end: surfaces -->\n")
+    assert written(page, "surfaces", STANDING).returncode == 0
+    text = page.read_text()
+    assert "| `ours-strict` | +0.25 | +0.25 | +0.25 ± 0.00 | +0.25 ± 0.00 | 1.00 / 1.00 |" in text
+    assert "| queue | 1 | 0.75 / 0.88 (1.0) | 0.50 / 0.62 (1.0) |" in text
+    assert "| sockets | `ours` | 0.75 / 0.88 | 1.00 / 1.00 |" in text
+
+
+def test_without_a_page_the_one_that_has_the_section_is_written(tmp_path: Path) -> None:
+    script = tmp_path / "figures.py"
+    script.write_text(SCRIPT.read_text())
+    (tmp_path / "figures.md").write_text("nothing here\n")
+    page = tmp_path / "other.md"
+    page.write_text("<!-- figures: surfaces -->\n<!-- end: surfaces -->\n")
+    told = tmp_path / "told.json"
+    told.write_text(json.dumps(STANDING))
+    subprocess.run([sys.executable, script, "surfaces", told], check=True, timeout=120)
+    assert SURFACES in page.read_text()
+
+
 def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing here\n")
@@ -219,7 +282,7 @@ def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path)
     assert page.read_text() == "nothing here\n"
 
 
-PAGES = ("figures.md", "services.md", "web.md")
+PAGES = ("figures.md", "figures-optimiser.md", "services.md", "web.md")
 
 
 def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from statistics import median
 
-from policies import load_policy
 from tuner.bench.surfaces import SurfaceProblem
+from tuner.bench.tuners import TUNERS, Tuner, policy_of
 from tuner.core import (
     Constraint,
     Done,
@@ -22,7 +21,6 @@ from tuner.core import (
     Past,
     Phase,
     Policy,
-    Safety,
     Setting,
     SettingKey,
     Study,
@@ -34,6 +32,7 @@ from tuner.core import (
     Wait,
     saving,
     setting_key,
+    student_t95,
     weigh,
 )
 from tuner.core import Outcome as TrialOutcome
@@ -46,37 +45,19 @@ START = datetime(2000, 1, 1, tzinfo=UTC)
 WINDOW_S = 10.0
 LOOK_S = 0.5
 """How often an agent looks whether a running window has clearly broken a limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tuner:
-    """A policy by its name, its safety level, and a package it needs beside."""
-
-    policy: str
-    safety: Safety = Safety.BALANCED
-    needs: str = ""
-
-
-TUNERS: Mapping[str, Tuner] = {
-    "ours": Tuner("polythrottle"),
-    "ours-strict": Tuner("polythrottle", Safety.STRICT),
-    "ours-off": Tuner("polythrottle", Safety.OFF),
-    "sobol": Tuner("sobol"),
-    "hillclimb": Tuner("hillclimb"),
-    "optuna-tpe": Tuner("optuna-tpe", needs="optuna"),
-    "optuna-gp": Tuner("optuna-gp", needs="optuna"),
-    "botorch-plain": Tuner("botorch-plain"),
-}
-"""What can be compared. The first three are one policy at its three levels of safety."""
+PARTS = 10
+"""A window's standard error is that of so many parts of it: an estimate, as in production."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One study to be replayed.
 
-    `noise` is the relative standard deviation of a window's result, lognormal. The limit is absolute,
-    `slack` times the true baseline, unless `own_baseline`: then the study works it out from two noisy
-    windows of its own, as one in production does, and is scored against the true one all the same.
+    `noise` is the relative standard deviation of a window's result, lognormal; no tuner is told it, all
+    see the standard error that the window's own parts show. The limit is absolute, `slack` times the
+    true baseline, unless `own_baseline`: then the study works it out from two noisy windows of its own,
+    as one in production does, and is scored against the true one all the same. `variant` is who goes by
+    the name, None for the one of that name in `TUNERS`.
     """
 
     tuner: str
@@ -86,6 +67,12 @@ class Task:
     budgets: tuple[int, ...]
     noise: float = 0.02
     own_baseline: bool = False
+    variant: Tuner | None = None
+
+    @property
+    def who(self) -> Tuner:
+        """The tuner itself."""
+        return self.variant or TUNERS[self.tuner]
 
     def __str__(self) -> str:
         return (
@@ -99,21 +86,27 @@ class Checkpoint:
     """Where a study stands when its trials would end at `budget`, by the true table.
 
     `captured` is the share of the best saving that the deployed setting gives, 0 where it is `wrong`:
-    above the limit. `violations` is the share of the settings tried that are above it, `overshoot`
-    by how much of the limit the worst one is. `seconds` is the median processor time of a suggestion
-    in a process of one thread, `above_s` how long the trials' windows were above the limit,
-    `above_aborting_s` how long had each been cut at the first look that shows the limit clearly
-    broken.
+    above a limit, by the share `excess` of it. `windows_above` is how many of the windows were above
+    one, `violations` their share, `overshoot` by how much of the limit the worst one is. `seconds` is
+    the median processor time of a suggestion in a process of one thread, `above_s` how long the trials'
+    windows were above the limit, `above_aborting_s` how long had each been cut at the first look that
+    shows the limit clearly broken.
     """
 
     budget: int
     captured: float
-    wrong: bool
+    excess: float
+    windows_above: int
     violations: float
     overshoot: float
     seconds: float
     above_s: float
     above_aborting_s: float
+
+    @property
+    def wrong(self) -> bool:
+        """Whether what is deployed is above a limit."""
+        return self.excess > 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,21 +185,19 @@ class _Bench:
     repeats: dict[SettingKey, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        task, surface = self.task, self.task.problem.surface
-        limit = task.problem.limit(task.slack)
-        tuner = TUNERS[task.tuner]
-        self.policy = load_policy(tuner.policy)
+        task, surface, tuner = self.task, self.task.problem.surface, self.task.who
+        self.policy = policy_of(tuner)
         self.study = Study(
             id=f"{task.problem.source}/{surface.name}",
             devices=("replayed",),
             workload=surface.workload,
             space=surface.space,
             objective=task.problem.aim,
-            quantities=surface.quantities,
-            constraints=(
-                Constraint(limit.metric, "<=", task.slack, relative=True)
-                if task.own_baseline
-                else Constraint(limit.metric, "<=", limit.value),
+            quantities=task.problem.quantities,
+            constraints=task.problem.constraints(task.slack)
+            if task.own_baseline
+            else tuple(
+                Constraint(x.metric, x.op, x.value) for x in task.problem.limits(task.slack)
             ),
             policy=tuner.policy,
             seed=seed_of(task.problem.source, surface.name, task.seed),
@@ -217,6 +208,8 @@ class _Bench:
         for _ in range(2 if task.own_baseline else 1):
             self._measure(self.study.baseline, Phase.BASELINE)
         self.limits = weigh(self.study, self.trials).limits or ()
+        if tuner.readings:
+            self._read_everything(tuner.readings)
 
     @property
     def tried(self) -> list[Setting]:
@@ -236,16 +229,28 @@ class _Bench:
         else:
             self.deployed = self._deployment(suggestion)
 
+    def _read_everything(self, times: int) -> None:
+        """Read every setting so often, and let the policy say at once what to deploy."""
+        for setting in self.study.space.grid():
+            for _ in range(times):
+                self._measure(setting, Phase.TUNING)
+        began = time.process_time()
+        self.deployed = self._final(len(self.tried))
+        self.seconds.append(time.process_time() - began)
+
     def look(self, budget: int) -> Checkpoint:
         """Score what would be deployed if the trials ended here, and what was tried."""
         task, problem = self.task, self.task.problem
         deployed = self.deployed if self.deployed is not None else self._final(budget)
-        excesses = [problem.excess(setting, task.slack) for setting in self.tried]
-        above = [t for t in self.trials if t.phase is Phase.TUNING and self._above(t.setting)]
+        # What is read before the search is nobody's choice.
+        tuning = [] if task.who.readings else [t for t in self.trials if t.phase is Phase.TUNING]
+        excesses = [problem.excess(trial.setting, task.slack) for trial in tuning]
+        above = [t for t, excess in zip(tuning, excesses, strict=True) if excess > 0.0]
         return Checkpoint(
             budget=budget,
             captured=problem.captured(deployed, task.slack),
-            wrong=self._above(deployed),
+            excess=problem.excess(deployed, task.slack),
+            windows_above=len(above),
             violations=len(above) / len(excesses) if excesses else 0.0,
             overshoot=max(excesses, default=0.0),
             seconds=median(self.seconds),
@@ -318,13 +323,9 @@ class _Bench:
         surface, started = self.task.problem.surface, self._now()
         row, key = surface.row(setting), setting_key(setting)
         self.repeats[key] = repeat = self.repeats.get(key, -1) + 1
-        factors = self._noise(key, repeat)
+        factors, spreads = self._noise(key, repeat)
         estimates = {
-            metric: Estimate.of_mean(
-                value * factors[metric],
-                value * factors[metric] * self.task.noise,
-                origin=Origin.REPLAYED,
-            )
+            metric: _shown(value * factors[metric], value * factors[metric] * spreads[metric])
             for metric, value in row.items()
         }
         window = Measurement(estimates=estimates, started_at=started, seconds=WINDOW_S)
@@ -334,11 +335,12 @@ class _Bench:
         outcome = TrialOutcome(state=TrialState.COMPLETED, measurement=window)
         self.trials.append(trial.ended(outcome, started + timedelta(seconds=WINDOW_S)))
 
-    def _noise(self, key: SettingKey, repeat: int) -> dict[str, float]:
-        """Return what a window's true metrics are multiplied by, independent of each other.
+    def _noise(self, key: SettingKey, repeat: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what a window's true metrics are multiplied by, and the relative error it shows of each.
 
         The same for every tuner by source, surface, seed, row of the table and repeat; a repeat is a
-        fresh draw.
+        fresh draw. The error shown is that of a window's parts, so it is uncertain itself (the root of a
+        chi-square over its freedom), and wrong where the problem tells it wrongly.
         """
         import numpy as np  # not before the process has bound itself to one thread
 
@@ -349,7 +351,12 @@ class _Bench:
         metrics = dict.fromkeys([surface.objective, surface.constrained, *surface.metrics])
         rng = np.random.default_rng([source, task.seed, number, repeat])
         draws = rng.standard_normal(len(metrics))
-        return {m: math.exp(task.noise * z) for m, z in zip(metrics, draws, strict=True)}
+        parts = np.sqrt(rng.chisquare(PARTS - 1, len(metrics)) / (PARTS - 1))
+        true = {metric: task.noise * task.problem.noise.get(metric, 1.0) for metric in metrics}
+        told = {
+            m: task.problem.told * true[m] * float(p) for m, p in zip(metrics, parts, strict=True)
+        }
+        return {m: math.exp(true[m] * z) for m, z in zip(metrics, draws, strict=True)}, told
 
     def _seconds_until_abort(self, trial: Trial) -> float:
         """Return how long a window lasts when it is cut once a limit is clearly broken.
@@ -357,11 +364,18 @@ class _Bench:
         The running mean is taken to stand at the window's own result from the start; its standard
         error falls with the root of the time to the window's own.
         """
-        metric = self.limits[0].metric
-        found = trial.shown[metric]
         for look in range(1, int(WINDOW_S / LOOK_S)):
-            doubt = found.stderr * math.sqrt(WINDOW_S / (look * LOOK_S))
-            running = Estimate.of_mean(found.mean, doubt, found.n)
-            if clearly_broken({metric: running}, self.limits) is not None:
+            longer = math.sqrt(WINDOW_S / (look * LOOK_S))
+            running = {
+                name: Estimate.of_mean(shown.mean, shown.stderr * longer, shown.n)
+                for name, shown in trial.shown.items()
+            }
+            if clearly_broken(running, self.limits) is not None:
                 return look * LOOK_S
         return WINDOW_S
+
+
+def _shown(mean: float, stderr: float) -> Estimate:
+    """Return what a window of so many parts shows, with the bounds of Student's t."""
+    reach = student_t95(PARTS - 1) * stderr
+    return Estimate(mean, stderr, PARTS, mean - reach, mean + reach, Origin.REPLAYED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 from typing import Any
@@ -16,6 +16,8 @@ OURS = "ours"
 Seen = tuple[TaskResult, Checkpoint]
 Sample = tuple[str, str, float]
 """Source, surface, and a number from one seed."""
+Key = tuple[str, str, int]
+"""Source, surface and seed: one study."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,9 @@ class ScoreRow:
     """How one tuner did at one slack and budget, over all sources.
 
     `captured_stderr` is the standard error of `captured` from the spread of the surfaces' means within
-    each source, the sources taken as they are; None where a source has but one number.
+    each source, the sources taken as they are; None where a source has but one number. `windows_above`
+    is how many windows of a study were above a limit, `violations` their share. `overshoot` is the mean
+    of the studies' worst, `worst_overshoot` the worst of all.
     """
 
     tuner: str
@@ -31,8 +35,10 @@ class ScoreRow:
     budget: int
     captured: float
     captured_stderr: float | None
+    windows_above: float
     violations: float
     overshoot: float
+    worst_overshoot: float
     wrong_deployments: float
     seconds_per_suggestion: float
     surfaces: int
@@ -49,8 +55,9 @@ class SourceRow(ScoreRow):
 class Pair:
     """Ours against a rival on the same surfaces and seeds, the same noise.
 
-    `difference` is captured by ours less captured by the rival; `violations_ratio` is ours to the
-    rival's, None where the rival has none.
+    `difference` is captured by ours less captured by the rival, the sources alike; `pooled` is the same
+    with the surfaces alike, whatever their source. Each with its standard error over surfaces.
+    `windows_ratio` is ours to the rival's windows above a limit, None where the rival has none.
     """
 
     rival: str
@@ -58,8 +65,18 @@ class Pair:
     budget: int
     difference: float
     difference_stderr: float | None
-    violations_ratio: float | None
+    pooled: float
+    pooled_stderr: float | None
+    windows_ratio: float | None
+    surfaces: int
     studies: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePair(Pair):
+    """The same on the surfaces of one source."""
+
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,31 +128,47 @@ def by_source(outcomes: Sequence[TaskResult]) -> list[SourceRow]:
 
 def pairs(outcomes: Sequence[TaskResult]) -> list[Pair]:
     """Return ours against each rival wherever both ran; nothing where ours did not run."""
-    groups = {(g[0][0].tuner, g[0][0].slack, g[0][1].budget): g for g in _groups(outcomes)}
+    return [Pair(**_pair(theirs, ours)) for theirs, ours in _duels(outcomes)]
+
+
+def pairs_by_source(outcomes: Sequence[TaskResult]) -> list[SourcePair]:
+    """Return ours against each rival on each source wherever both ran."""
     found = []
-    for (rival, slack, budget), theirs in groups.items():
-        ours = {_study(outcome): look for outcome, look in groups.get((OURS, slack, budget), ())}
-        both = [seen for seen in theirs if _study(seen[0]) in ours]
-        if rival == OURS or not both:
-            continue
-        found.append(_pair(both, ours))
+    for theirs, ours in _duels(outcomes):
+        for source in dict.fromkeys(outcome.source for outcome, _ in theirs):
+            part = [seen for seen in theirs if seen[0].source == source]
+            found.append(SourcePair(source=source, **_pair(part, ours)))
     return found
 
 
-def _pair(theirs: Sequence[Seen], ours: Mapping[tuple[str, str, int], Checkpoint]) -> Pair:
+def _duels(outcomes: Sequence[TaskResult]) -> Iterator[tuple[list[Seen], Mapping[Key, Checkpoint]]]:
+    """Yield what each rival showed at each slack and budget, where ours ran too, and what ours did."""
+    groups = {(g[0][0].tuner, g[0][0].slack, g[0][1].budget): g for g in _groups(outcomes)}
+    for (rival, slack, budget), theirs in groups.items():
+        ours = {_study(outcome): look for outcome, look in groups.get((OURS, slack, budget), ())}
+        both = [seen for seen in theirs if _study(seen[0]) in ours]
+        if rival != OURS and both:
+            yield both, ours
+
+
+def _pair(theirs: Sequence[Seen], ours: Mapping[Key, Checkpoint]) -> dict[str, Any]:
     gains = _samples(theirs, lambda o, c: ours[_study(o)].captured - c.captured)
-    our_share = mean(_samples(theirs, lambda o, _: ours[_study(o)].violations))
-    their_share = mean(_samples(theirs, lambda _, c: c.violations))
+    our_windows = mean(_samples(theirs, lambda o, _: float(ours[_study(o)].windows_above)))
+    their_windows = mean(_samples(theirs, lambda _, c: float(c.windows_above)))
+    alike = [("", f"{source} {surface}", gain) for source, surface, gain in gains]
     outcome, look = theirs[0]
-    return Pair(
-        rival=outcome.tuner,
-        slack=outcome.slack,
-        budget=look.budget,
-        difference=mean(gains),
-        difference_stderr=stderr(gains),
-        violations_ratio=our_share / their_share if their_share else None,
-        studies=len(theirs),
-    )
+    return {
+        "rival": outcome.tuner,
+        "slack": outcome.slack,
+        "budget": look.budget,
+        "difference": mean(gains),
+        "difference_stderr": stderr(gains),
+        "pooled": mean(alike),
+        "pooled_stderr": stderr(alike),
+        "windows_ratio": our_windows / their_windows if their_windows else None,
+        "surfaces": len({(o.source, o.surface) for o, _ in theirs}),
+        "studies": len(theirs),
+    }
 
 
 def seconds_above_limit(outcomes: Sequence[TaskResult]) -> list[Seconds]:
@@ -216,7 +249,7 @@ def _samples(
     return [(o.source, o.surface, value(o, look)) for o, look in group]
 
 
-def _study(outcome: TaskResult) -> tuple[str, str, int]:
+def _study(outcome: TaskResult) -> Key:
     return outcome.source, outcome.surface, outcome.seed
 
 
@@ -229,8 +262,10 @@ def _figures(group: Sequence[Seen]) -> dict[str, Any]:
         "budget": look.budget,
         "captured": mean(captured),
         "captured_stderr": stderr(captured),
+        "windows_above": mean(_samples(group, lambda _, c: float(c.windows_above))),
         "violations": mean(_samples(group, lambda _, c: c.violations)),
         "overshoot": mean(_samples(group, lambda _, c: c.overshoot)),
+        "worst_overshoot": max(c.overshoot for _, c in group),
         "wrong_deployments": mean(_samples(group, lambda _, c: float(c.wrong))),
         "seconds_per_suggestion": mean(_samples(group, lambda _, c: c.seconds)),
         "surfaces": len({(o.source, o.surface) for o, _ in group}),

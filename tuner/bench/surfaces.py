@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.devices.replay.table import ROLES_FILE, Surface, blurred, load_surfaces, presumed
-from tuner.core import ConfigError, InvalidInput, Limit, Objective, Setting, setting_key
+from tuner.core import (
+    Better,
+    ConfigError,
+    Constraint,
+    Estimate,
+    InvalidInput,
+    Limit,
+    Objective,
+    Quantities,
+    Quantity,
+    Setting,
+    limits,
+    setting_key,
+)
 
 WORTH_TUNING = 0.03
 """Surfaces whose best setting saves less than this are left out of the comparison."""
@@ -18,39 +32,53 @@ FLAT = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SurfaceProblem:
-    """One surface of one source: least `objective` while `constrained` stays under a limit.
+    """One surface of one source: least `objective` while every limit is kept.
 
-    Every value here is the table's own, free of noise.
+    What the table calls `constrained` has the limit that a slack is for; `floors` are further
+    constraints, relative to the baseline. Every value here is the table's own, free of noise. `noise`
+    says by metric how noisy a window is beside the rest, 1 where it says nothing; `told` is by what the
+    standard errors that a tuner is told are too large or too small.
     """
 
     source: str
     surface: Surface
+    floors: tuple[Constraint, ...] = ()
+    noise: Mapping[str, float] = field(default_factory=dict)
+    told: float = 1.0
 
     @property
     def aim(self) -> Objective:
         """What a study of it makes least."""
         return Objective(self.surface.objective)
 
+    @property
+    def quantities(self) -> Quantities:
+        """What its metrics mean. More is better of what has a floor."""
+        floors = {c.metric: Quantity("1", Better.MORE, signed=True) for c in self.floors}
+        return {**self.surface.quantities, **floors}
+
     def objective(self, setting: Setting) -> float:
         """Return what is to be made least."""
-        return self.surface.values[setting_key(setting)][self.surface.objective]
+        return self._row(setting)[self.surface.objective]
 
-    def constrained(self, setting: Setting) -> float:
-        """Return what has a limit."""
-        return self.surface.values[setting_key(setting)][self.surface.constrained]
+    def constraints(self, slack: float) -> tuple[Constraint, ...]:
+        """Return what has to be kept, relative to the baseline."""
+        return (Constraint(self.surface.constrained, "<=", slack, relative=True), *self.floors)
 
-    def limit(self, slack: float) -> Limit:
-        """Return the limit: `slack` times what the baseline truly shows."""
-        return Limit(self.surface.constrained, "<=", self._bound(slack))
+    def limits(self, slack: float) -> tuple[Limit, ...]:
+        """Return the limits that the true baseline sets."""
+        true = {name: Estimate(value) for name, value in self._row(self._baseline).items()}
+        return limits(self.constraints(slack), true) or ()
 
     def excess(self, setting: Setting, slack: float) -> float:
-        """Return by which share of the limit a setting truly lies above it; 0 where it does not."""
-        return max(0.0, self.constrained(setting) / self._bound(slack) - 1.0)
+        """Return by which share of a limit a setting truly lies beyond it; 0 where it keeps all."""
+        return _excess(self._row(setting), self.limits(slack))
 
     def oracle(self, slack: float) -> float:
-        """Return the least objective of all settings that truly keep the limit."""
-        settings = self.surface.space.only
-        return min(self.objective(s) for s in settings if self.excess(s, slack) == 0.0)
+        """Return the least objective of all settings that truly keep the limits."""
+        in_force, objective = self.limits(slack), self.surface.objective
+        rows = self.surface.values.values()
+        return min(row[objective] for row in rows if _excess(row, in_force) == 0.0)
 
     def saving(self, slack: float) -> float:
         """Return the share of the baseline's objective that the best setting saves."""
@@ -58,20 +86,29 @@ class SurfaceProblem:
 
     def share_saved(self, objective: float) -> float:
         """Return by which share an objective lies under the baseline's."""
-        return 1.0 - objective / self.objective(self.surface.space.default)
+        return 1.0 - objective / self.objective(self._baseline)
 
     def captured(self, setting: Setting, slack: float) -> float:
         """Return the share of the best saving that a setting truly gives, within -1 … 1.
 
-        0 for a setting truly above the limit, and where nothing can be saved.
+        0 for a setting truly beyond a limit, and where nothing can be saved.
         """
         possible = self.saving(slack)
         if possible <= 0.0 or self.excess(setting, slack) > 0.0:
             return 0.0
         return max(-1.0, min(1.0, self.share_saved(self.objective(setting)) / possible))
 
-    def _bound(self, slack: float) -> float:
-        return slack * self.constrained(self.surface.space.default)
+    @property
+    def _baseline(self) -> Setting:
+        return self.surface.space.default
+
+    def _row(self, setting: Setting) -> Mapping[str, float]:
+        return self.surface.values[setting_key(setting)]
+
+
+def _excess(row: Mapping[str, float], in_force: Sequence[Limit]) -> float:
+    """Return by which share of a limit a row lies beyond it, 0 where it keeps all."""
+    return max(0.0, *(x.sign * (row[x.metric] / x.value - 1.0) for x in in_force))
 
 
 def load_problems(folder: Path) -> tuple[SurfaceProblem, ...]:

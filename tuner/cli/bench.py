@@ -1,27 +1,35 @@
-"""`jouletune bench surfaces`: judge tuners on surfaces whose true values are known."""
+"""`jouletune bench`: judge tuners on surfaces whose true values are known, measured or made up."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
+from tuner.cli import bench_contest as contest
+from tuner.cli.bench_contest import (
+    EVERY_TUNER,
+    Budgets,
+    Choosing,
+    Jobs,
+    LeaveOneOut,
+    MostAbove,
+    Noise,
+    Output,
+    OwnBaseline,
+    PerSource,
+    Plot,
+    Seeds,
+    Slack,
+    Sources,
+    Tuners,
+    Variants,
+    Without,
+)
 from tuner.cli.options import AsJson
 
-if TYPE_CHECKING:
-    from tuner.bench.contest import ContestTerms, Standings
-    from tuner.bench.runs import Job, Result
-
-LINES = 20
-"""How many lines tell the progress where there is no terminal."""
-
 commands = typer.Typer(help="Judge tuners where the truth is known.")
-
-Item = TypeVar("Item")
 
 
 @commands.callback()
@@ -34,30 +42,21 @@ def surfaces(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Measured surfaces: CSV files, surfaces.toml.")
     ],
-    tuners: Annotated[
-        str, typer.Option(metavar="NAMES", help="Which to compare; also ours-strict, ours-off.")
-    ] = "ours,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain",
-    budgets: Annotated[
-        str, typer.Option(metavar="COUNTS", help="After how many trials to look.")
-    ] = "5,8,12,20",
-    slack: Annotated[
-        str, typer.Option(metavar="FACTORS", help="Limits, as multiples of the true baseline.")
-    ] = "1.1,1.25",
-    noise: Annotated[float, typer.Option(help="Relative noise of one window.")] = 0.02,
-    seeds: Annotated[int, typer.Option(help="Studies per surface, each with its own noise.")] = 5,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to share the studies.")] = 2,
-    own_baseline: Annotated[
-        bool,
-        typer.Option(
-            "--own-baseline", help="Take the limit from the study's own two noisy baseline windows."
-        ),
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw the figures, too.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Write the JSON there, too.")
-    ] = None,
+    tuners: Tuners = EVERY_TUNER,
+    budgets: Budgets = "5,8,12,20",
+    slack: Slack = "1.1,1.25",
+    noise: Noise = 0.02,
+    seeds: Seeds = 5,
+    jobs: Jobs = 2,
+    sources: Sources = "",
+    per_source: PerSource = None,
+    own_baseline: OwnBaseline = False,
+    variants: Variants = None,
+    without: Without = "",
+    leave_one_out: LeaveOneOut = False,
+    most_above: MostAbove = 0.75,
+    plot: Plot = None,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay measured surfaces through the real policies and score them by the true table.
@@ -66,127 +65,57 @@ def surfaces(
     budget. Captured is the share of the best possible saving; 0 where what is deployed breaks the
     limit.
     """
-    from tuner.bench.contest import ContestTerms, standings
-    from tuner.bench.runs import run_all
-
-    terms = ContestTerms(
-        tuners=_listed("tuners", tuners, str),
-        budgets=tuple(sorted(_listed("budgets", budgets, int))),
-        slacks=_listed("slack", slack, float),
-        noise=noise,
-        seeds=seeds,
-        own_baseline=own_baseline,
-    )
-    _check_files(plot, output)
-    todo = _studies(folder, terms)
-    with _progress(len(todo)) as done:
-        found = standings(todo, run_all(todo, jobs, done), terms)
-    _tell(found, plot, output, as_json)
-    if found.failures:
-        typer.echo(f"error: {len(found.failures)} of {len(todo)} studies broke down", err=True)
-        raise typer.Exit(1)
-
-
-def _studies(folder: Path, terms: ContestTerms) -> list[Job]:
-    """Return the studies of a comparison; what the folder has and is left out is told on stderr."""
-    from tuner.bench.contest import jobs_of
+    from tuner.bench.contest import narrowed
     from tuner.bench.surfaces import load_problems, remarks
 
-    problems = load_problems(folder)
+    choosing = Choosing(
+        variants=variants, without=without, leave_one_out=leave_one_out, most_above=most_above
+    )
+    terms = contest.terms_of(tuners, budgets, slack, noise, seeds, own_baseline, choosing)
+    telling = contest.telling(jobs, plot, output, as_json)
+    problems = narrowed(load_problems(folder), terms, contest.names("sources", sources), per_source)
     for remark in remarks(folder):
         typer.echo(remark, err=True)
-    return jobs_of(problems, terms)
+    contest.compete(problems, terms, telling)
 
 
-def _tell(found: Standings, plot: Path | None, output: Path | None, as_json: bool) -> None:
-    """Print the standings, and write the files asked for. Raises StoreError where one cannot be."""
-    from tuner.bench.plot import draw
-    from tuner.cli.output import echo_json, json_text
-    from tuner.cli.standings import markdown
+@commands.command("made-up")
+def made_up(
+    tuners: Tuners = EVERY_TUNER,
+    seed: Annotated[int, typer.Option(help="Which surfaces are made up.")] = 0,
+    surfaces: Annotated[
+        int, typer.Option(min=1, help="How many, dealt to the kinds in turn.")
+    ] = 39,
+    budgets: Budgets = "5,8,12,20",
+    slack: Slack = "1.1,1.25",
+    noise: Noise = 0.02,
+    seeds: Seeds = 5,
+    jobs: Jobs = 2,
+    sources: Sources = "",
+    per_source: PerSource = None,
+    own_baseline: OwnBaseline = False,
+    variants: Variants = None,
+    without: Without = "",
+    leave_one_out: LeaveOneOut = False,
+    most_above: MostAbove = 0.75,
+    plot: Plot = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge tuners on made-up surfaces, by formulas that no tuner knows: nothing of it is measured.
 
-    if as_json:
-        echo_json(found)
-    else:
-        typer.echo(markdown(found))
-    if output is not None:
-        _write(output, lambda path: path.write_text(json_text(found) + "\n", encoding="utf-8"))
-    if plot is not None:
-        _write(plot, lambda path: draw(found.rows, path))
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file at the end of all studies. Raises StoreError where that cannot be."""
-    from tuner.core import StoreError
-
-    try:
-        write(path)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror}",
-            hint="the figures are printed above; name another file",
-        ) from None
-
-
-def _check_files(plot: Path | None, output: Path | None) -> None:
-    """Return quietly where both can be written, before any study has run. Raises InvalidInput."""
-    from tuner.bench.contest import require
-    from tuner.core import InvalidInput
-
-    if plot is not None:
-        require("matplotlib", "--plot")
-    for option, path, ending in (("plot", plot, ".png"), ("output", output, ".json")):
-        if path is None:
-            continue
-        folder = path.absolute().parent
-        if path.suffix != ending or path.is_dir() or not os.access(folder, os.W_OK):
-            raise InvalidInput(
-                f"cannot write --{option} {path}",
-                hint=f"name a {ending} file in a folder that exists and that you may write",
-            )
-
-
-def _listed(option: str, text: str, kind: Callable[[str], Item]) -> tuple[Item, ...]:
-    """Return the items of a comma-separated option."""
-    from tuner.core import InvalidInput
-
-    try:
-        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise InvalidInput(
-            f"cannot read --{option} {text!r}", hint="write numbers separated by commas"
-        ) from None
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[Result], None]]:
-    """Show on stderr how far the studies are: a bar on a terminal, now and then a line elsewhere.
-
-    A study that broke down gets a line of its own.
+    Queues that collapse, sockets, tiles, throttling, rooflines, fine ladders, serving, runtime knobs
+    with an accuracy to keep, switches; knobs with no or wrong names; wrong standard errors. Each kind
+    is a source of its own.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
+    from tuner.bench.contest import narrowed
+    from tuner.bench.made_up.kinds import made_up as generated
+
+    choosing = Choosing(
+        variants=variants, without=without, leave_one_out=leave_one_out, most_above=most_above
     )
-
-    from tuner.bench.runs import Failure
-    from tuner.cli.output import console
-
-    columns = (TextColumn("studies"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    screen = console(stderr=True)
-    with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
-        bar = progress.add_task("studies", total=total)
-        ended = 0
-
-        def done(result: Result) -> None:
-            nonlocal ended
-            ended += 1
-            if isinstance(result, Failure):
-                screen.print(f"{result.task} broke down: {result.error}", soft_wrap=True)
-            progress.advance(bar)
-            if not screen.is_terminal and ended * LINES // total > (ended - 1) * LINES // total:
-                screen.print(f"{ended} of {total} studies")
-
-        yield done
+    terms = contest.terms_of(tuners, budgets, slack, noise, seeds, own_baseline, choosing)
+    telling = contest.telling(jobs, plot, output, as_json)
+    made = generated(seed, surfaces)
+    problems = narrowed(made, terms, contest.names("sources", sources), per_source)
+    contest.compete(problems, terms, telling)

@@ -16,7 +16,7 @@ from tuner.core import Limit
 class Deadly(SurfaceProblem):
     """A problem that takes its process down."""
 
-    def limit(self, slack: float) -> Limit:
+    def limits(self, slack: float) -> tuple[Limit, ...]:
         os._exit(3)
 
 

@@ -33,7 +33,7 @@ def test_the_roles_file_says_in_which_order_resources_count(tmp_path: Path) -> N
 
 def test_limit_and_oracle_follow_the_slack(tmp_path: Path) -> None:
     problem = steep(tmp_path)
-    assert str(problem.limit(1.25)) == "latency_ms <= 1250.0"
+    assert [str(x) for x in problem.limits(1.25)] == ["latency_ms <= 1250.0"]
     assert problem.oracle(1.1) == 8.0
     assert problem.oracle(1.25) == 6.0
     assert problem.saving(1.1) == pytest.approx(0.2)
@@ -73,7 +73,7 @@ def test_what_is_made_least_and_what_is_limited_is_the_roles_files_to_say(tmp_pa
     )
     problem = load_problems(tmp_path)[0]
     assert problem.aim.metric == "cost"
-    assert problem.limit(1.25) == Limit("wait_s", "<=", 1.25)
+    assert problem.limits(1.25) == (Limit("wait_s", "<=", 1.25),)
     assert [k.name for k in problem.surface.space.knobs] == ["gpu_clock_mhz", "batch_size"]
 
 

@@ -16,8 +16,8 @@ from tuner.bench.runs import Failure, Job
 from tuner.cli import app
 
 ROW = {
-    "tuner", "slack", "budget", "captured", "captured_stderr", "violations", "overshoot",
-    "wrong_deployments", "seconds_per_suggestion", "surfaces",
+    "tuner", "slack", "budget", "captured", "captured_stderr", "windows_above", "violations",
+    "overshoot", "worst_overshoot", "wrong_deployments", "seconds_per_suggestion", "surfaces",
 }  # fmt: skip
 QUICK = ("--tuners", "sobol,hillclimb", "--seeds", "2", "--budgets", "2,4", "--jobs", "1")
 
@@ -45,7 +45,8 @@ def test_json_has_the_rows_on_stdout_and_nothing_else(
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert set(found) == {
-        "rows", "by_source", "pairs", "controls", "seconds_above_limit", "failures",
+        "seeds", "noise", "rows", "by_source", "pairs", "pairs_by_source", "controls",
+        "seconds_above_limit", "generalisations", "failures",
     }  # fmt: skip
     asked = [(t, s, b) for t in ("sobol", "hillclimb") for s in (1.1, 1.25) for b in (2, 4)]
     assert [(r["tuner"], r["slack"], r["budget"]) for r in found["rows"]] == asked
@@ -83,6 +84,69 @@ def test_tables_are_markdown_and_the_files_are_written(
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+def test_made_up_surfaces_are_told_by_kind_and_are_the_same_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(*options: str) -> dict[str, Any]:
+        quick = ("--tuners", "ours,sobol", "--seeds", "1", "--budgets", "2", "--slack", "1.1")
+        assert app.main(["bench", "made-up", *quick, "--surfaces", "26", *options, "--json"]) == 0
+        return without_seconds(capsys.readouterr().out)
+
+    few = ("--sources", "queue,runtime", "--surfaces-per-source", "1")
+    found = told(*few)
+    assert found == told(*few)
+    assert found["failures"] == []
+    assert {(r["source"], r["surfaces"]) for r in found["by_source"]} == {
+        ("queue", 1),
+        ("runtime", 1),
+    }
+    assert {p["source"] for p in found["pairs_by_source"]} == {"queue", "runtime"}
+    other = told(*few, "--seed", "1")
+    assert [r["captured"] for r in other["rows"]] != [r["captured"] for r in found["rows"]]
+
+
+def test_a_choice_is_scored_where_it_was_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variants = tmp_path / "variants.toml"
+    variants.write_text('[spread]\npolicy = "sobol"\n[climb]\npolicy = "hillclimb"\n')
+    small = (
+        "--surfaces",
+        "4",
+        "--seeds",
+        "1",
+        "--budgets",
+        "2,4",
+        "--slack",
+        "1.25",
+        "--jobs",
+        "1",
+    )
+    chosen = ("--tuners", "optuna-tpe", "--variants", str(variants), "--leave-one-out")
+    output = tmp_path / "found.json"
+    assert app.main(["bench", "made-up", *small, *chosen, "--output", str(output)]) == 0
+    out = capsys.readouterr().out
+    assert "| source left out | chosen | captured @2/4 |" in out
+    assert "| in-sample captures more by |" in out
+    (found,) = json.loads(output.read_text())["generalisations"]
+    assert found["candidates"] == ["spread", "climb"]
+    assert [s["source"] for s in found["sources"]] == ["queue", "sockets", "tiles", "throttling"]
+    assert len(found["difference"]) == len(found["in_sample"]) == 2
+
+
+def test_a_ceiling_knows_every_setting_and_breaks_no_limit_for_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--tuners", "ours,ceiling", "--seeds", "1", "--budgets", "1,2", "--slack", "1.1")
+    assert bench(folder, *options, "--jobs", "1", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    ceilings = [r for r in found["rows"] if r["tuner"] == "ceiling"]
+    assert [r["budget"] for r in ceilings] == [1, 2]
+    assert len({r["captured"] for r in ceilings}) == 1
+    assert ceilings[0]["captured"] > 0.0
+    assert {r["windows_above"] for r in ceilings} == {0.0}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -103,6 +167,12 @@ def test_tables_are_markdown_and_the_files_are_written(
         (("--plot", "a.jpeg"), "--plot"),
         (("--output", "nowhere/a.json"), "--output"),
         (("--jobs", "0"), "jobs"),
+        (("--sources", "tiny,huge"), "no source 'huge'"),
+        (("--tuners", "sobol", "--leave-one-out"), "--leave-one-out has nothing to choose among"),
+        (("--tuners", "ours,ours-strict", "--leave-one-out"), "two sources at least"),
+        (("--most-above", "-1"), "--most-above"),
+        (("--without", "luck"), "no rule luck"),
+        (("--variants", "nowhere.toml"), "cannot read nowhere.toml"),
     ],
 )
 def test_bad_options_are_one_line_before_anything_runs(
