@@ -58,11 +58,11 @@ class KnobDriver(Protocol):
     def read(self) -> Mapping[str, Value | None]:
         """Return each knob's value in force; None where the hardware does not tell it."""
 
-    def write(self, knob: str, value: Value) -> None:
-        """Set a knob to a supported value, or to one that `read` told before."""
+    def write(self, knob: str, value: Value | None) -> None:
+        """Set a knob to a supported value, or to one that `read` told before.
 
-    def reset(self, knob: str) -> None:
-        """Put a knob to the driver's own default: unlock clocks, default power limit."""
+        None is the driver's own default: clocks unlocked, the default power limit.
+        """
 
 
 class DriverProcess:
@@ -105,12 +105,12 @@ class DriverProcess:
         """Let go of the children that are gone."""
         self._left = [line for line in self._left if not _ended(line)]
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401 - JSON
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
 
         `describe`: the devices, each with its uuid, board, knobs and ranges;
         `read`: what a device's knobs stand at, and its driver's epoch;
-        `write`, `reset`: nothing, once it is done.
+        `write`: nothing, once it is done.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
         problem, answer = "ended", dict[str, Any]()
@@ -203,7 +203,7 @@ def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any
     driver = drivers[uuid]
     if verb == "read":
         return [driver.read(), driver.epoch]
-    return driver.reset(*details) if verb == "reset" else driver.write(*details)
+    return driver.write(*details)
 
 
 def _described(driver: KnobDriver) -> dict[str, Any]:

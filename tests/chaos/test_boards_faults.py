@@ -40,7 +40,7 @@ class BoardHand(DriverProcess):
         self._drivers = {d.uuid: d for d in theatre.drivers(None)}
         self._faults, self._kind = faults, kind
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         with failing(self._faults, self._kind):
             return _told(self._drivers, verb, uuid, *details)
 

@@ -41,10 +41,6 @@ class MemoryLock(FileKnob):
         if self.read() != value:
             raise ActuationError(f"the memory's clock is {self.read()} MHz, not {value}")
 
-    def reset(self) -> None:
-        """Leave the clock to the firmware."""
-        self.write(None)
-
     @property
     def switch(self) -> FileKnob:
         """Whether it is locked."""

@@ -83,24 +83,22 @@ class NvidiaKnobs:
         limit = {} if mw is None else {LIMIT: mw / 1000.0 if mw % 1000 else mw // 1000}
         return {**dict.fromkeys(LOCKS), **limit}
 
-    def write(self, knob: str, value: Value) -> None:
+    def write(self, knob: str, value: Value | None) -> None:
         """Set a knob; a lock is requested here, and only the clock under load shows it in force.
 
-        Whether the value is offered is not asked: what was found must go back, whatever is offered now.
+        None unlocks a clock, or sets the default power limit. Whether the value is offered is not
+        asked: what was found must go back, whatever is offered now.
         """
         if knob == LIMIT:
-            self._call(pynvml.nvmlDeviceSetPowerManagementLimit, round(float(value) * 1000.0))
+            default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit
+            mw = self._call(default) if value is None else round(float(value) * 1000.0)
+            self._call(pynvml.nvmlDeviceSetPowerManagementLimit, mw)
+        elif value is None:
+            self._call(getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
         else:
             mhz = round(float(value))
             floor = self._offered.get(knob, (mhz,))[0] if knob == CLOCK else mhz
             self._call(getattr(pynvml, f"nvmlDeviceSet{LOCKS[knob]}"), floor, mhz)
-
-    def reset(self, knob: str) -> None:
-        """Unlock a clock, or set the default power limit."""
-        if knob == LIMIT:
-            self.write(knob, self._call(pynvml.nvmlDeviceGetPowerManagementDefaultLimit) / 1000.0)
-        else:
-            self._call(getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
 
     def _call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return what an NVML function of a device answers. Raises Unsupported."""

@@ -53,7 +53,7 @@ class Breakable(DirectHand):
 
     broken: Exception | None = None
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         if self.broken and verb == "read":
             raise self.broken
         return await super().ask(verb, uuid, *details)

@@ -66,7 +66,7 @@ class TestOneKnobOverFiles:
 
     def test_a_reset_throttles_nobody(self, tmp_path: Path) -> None:
         clock = knob(tmp_path, "1000")
-        clock.reset()
+        clock.write(None)
         assert clock.read() == 3
 
     def test_a_file_that_says_no_number_is_an_error_not_a_value(self, tmp_path: Path) -> None:
