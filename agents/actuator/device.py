@@ -145,12 +145,13 @@ class ManagedDevice:
             "trouble": self.restorer.trouble or self.restorer.unknown,
         }
 
-    async def acquire(self, peer: Peer, lease_s: float) -> None:
-        """Give the device to this connection for a trial."""
+    async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
+        """Give the device to this connection for a trial, and log what its agent calls that."""
         if not 0.0 < lease_s <= self.config.lease_s:
             raise errors.InvalidInput(f"lease_s is over 0 and at most {self.config.lease_s:g}")
         self._take(peer)
         self.trial_until = self.now() + lease_s
+        log.info("event=trial device=%s trial=%r", self.uuid, trial)
 
     async def apply(self, peer: Peer, setting: Wanted) -> dict[str, Any]:
         """Write a setting under the trial's lease; a failure falls back to the level below."""

@@ -176,7 +176,7 @@ class ActuatorService:
         """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
         if verb == "capabilities":
             return {
-                "protocol": 2,
+                "protocol": 3,
                 "lease_s": self.config.lease_s,
                 "agent_grace_s": self.config.agent_grace_s,
                 "devices": [device.describe() for device in self.devices.values()],
