@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.device import Peer
-from agents.actuator.driver import DriverProcess, Value, _told
+from agents.actuator.driver import DriverProcess, Value, _answered
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import ActuatorService
@@ -30,7 +30,7 @@ class DirectHand(DriverProcess):
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         if verb == "write":
             self.puts.append((str(details[0]), details[1]))
-        return _told(self._drivers, verb, uuid, *details)
+        return _answered(self._drivers, verb, uuid, *details)
 
 
 async def actuator_of(

@@ -35,7 +35,7 @@ class Peer(NamedTuple):
 class ManagedDevice:
     """One device: what may be done to it, what is done, and for whom.
 
-    The verbs are those of the wire, which `requests` checks; `ask` is the way to them. `heard` is when
+    The verbs are those of the wire, which `requests` checks; `ask` is the way to them. `heard_at` is when
     its agent last said anything. What has a time ends at most `tick_s` late, the driver's own time
     apart. Whatever goes wrong here ends this device's trial and hold, and nothing of another's.
     """
@@ -44,7 +44,7 @@ class ManagedDevice:
     allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     owner: Peer | None = None
-    heard: float = 0.0
+    heard_at: float = 0.0
     trial_until: float | None = None
     held: Wanted | None = None
     held_until: float = 0.0
@@ -82,7 +82,7 @@ class ManagedDevice:
             if self.owner and self.owner != peer and verb not in ("read", "restore"):
                 raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
             if self.owner == peer:
-                self.heard = self.now()
+                self.heard_at = self.now()
             return await getattr(self, verb)(peer, **fields) or {"level": self.level}
 
     @asynccontextmanager
@@ -113,7 +113,7 @@ class ManagedDevice:
         """Take note that a connection is gone: its trial ends at once, its hold after the grace."""
         async with self._alone():
             if self.owner == peer:
-                self.owner, self.heard = None, self.now()
+                self.owner, self.heard_at = None, self.now()
                 if self.trial_until is not None:
                     await self._fall()
 
@@ -211,7 +211,7 @@ class ManagedDevice:
             raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
         if self.level == "original":
             self._whether_back()
-        self.owner, self.heard = peer, self.now()
+        self.owner, self.heard_at = peer, self.now()
 
     def _whether_back(self) -> None:
         """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
@@ -245,7 +245,7 @@ class ManagedDevice:
             await self._fall()
         if self.held is not None and now >= self.held_until:
             await self._end("its time is over")
-        if self.held is not None and now >= self.heard + self.config.agent_grace_s:
+        if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent is gone")
         try:
             self.restorer.keep()

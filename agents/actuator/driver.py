@@ -97,7 +97,7 @@ class DriverProcess:
             os.close(self._handle)
         self._left.append(line)
         with suppress(OSError):
-            while await _heard(line, LAST_WAIT_S):
+            while await _received(line, LAST_WAIT_S):
                 pass  # it answers late
         self._part()
 
@@ -117,7 +117,7 @@ class DriverProcess:
         try:
             line = self._line or self._start()
             line.send(json.dumps([verb, uuid, *details]).encode())
-            answer = json.loads(await _heard(line, seconds) or b"{}")
+            answer = json.loads(await _received(line, seconds) or b"{}")
         except (OSError, ValueError) as error:
             late = isinstance(error, TimeoutError)
             problem = f"did not answer within {seconds:g} s" if late else f"ended: {error}"
@@ -152,7 +152,7 @@ class DriverProcess:
         return ours
 
 
-async def _heard(line: socket.socket, seconds: float) -> bytes:
+async def _received(line: socket.socket, seconds: float) -> bytes:
     """Return the next message, empty at the end. Raises TimeoutError, OSError."""
     async with asyncio.timeout(seconds):
         return await asyncio.get_running_loop().sock_recv(line, MESSAGE)
@@ -186,7 +186,7 @@ def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) ->
     drivers = {driver.uuid: driver for driver in discover()}
     while message := line.recv(MESSAGE):
         try:
-            answer = {"ok": True, "is": _told(drivers, *json.loads(message))}
+            answer = {"ok": True, "is": _answered(drivers, *json.loads(message))}
         except TuningError as error:
             answer = refusal(error)
         except Exception as error:
@@ -195,7 +195,7 @@ def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) ->
         line.send(json.dumps(answer).encode())
 
 
-def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any) -> Any:  # noqa: ANN401
+def _answered(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any) -> Any:  # noqa: ANN401
     if verb == "describe":
         return [about for driver in drivers.values() if (about := _described(driver))]
     if uuid not in drivers:

@@ -69,7 +69,7 @@ class Restorer:
             ours = sorted(named & self.about["ranges"].keys())
             self.record = Record(self.uuid, self.boot, knobs={k: KnobState(None) for k in ours})
             done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
-            why = f"{_said(error)}; what it stood at before is not known, {done}"
+            why = f"{_in_words(error)}; what it stood at before is not known, {done}"
             self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
@@ -155,7 +155,7 @@ class Restorer:
         except Forgotten:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
-            failures.append(_said(error))
+            failures.append(_in_words(error))
         said, self.trouble = self.trouble, "; ".join(failures)
         if failures:
             if said != self.trouble:
@@ -183,7 +183,7 @@ class Restorer:
                     self.record.knobs[knob].pending = True  # what it shows from now on is our doing
                     await self.driver.ask("write", self.uuid, knob, target)
             except Exception as error:  # noqa: BLE001 - the other knobs go back all the same
-                failures.append(f"{knob}: {_said(error)}")
+                failures.append(f"{knob}: {_in_words(error)}")
         return failures or await self._differing(targets)
 
     async def _differing(self, targets: Wanted) -> list[str]:
@@ -249,6 +249,6 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
     return sorted(targets.items(), key=narrows)
 
 
-def _said(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     """Return an error in words; one that nobody foresaw with its kind."""
     return str(error) if isinstance(error, TuningError) else repr(error)

@@ -33,7 +33,7 @@ class FileKnob:
 
     def read(self) -> Value | None:
         """Return what the files say."""
-        shown = [scaled(int(t), self.unit) if self.unit else t for t in map(told, self.files)]
+        shown = [scaled(int(t), self.unit) if self.unit else t for t in map(content, self.files)]
         return shown[0] if len({*shown}) == 1 else " ".join(map(str, shown))
 
     def write(self, value: Value | None) -> None:
@@ -79,7 +79,7 @@ class FileKnobs:
         self.offered[knob].write(value)
 
 
-def told(file: Path) -> str:
+def content(file: Path) -> str:
     """Return what a file says, without the NUL of a device tree. Raises ActuationError."""
     try:
         return file.read_text().strip("\0\n ")
@@ -90,7 +90,7 @@ def told(file: Path) -> str:
 def words(*files: Path) -> set[str]:
     """Return the words in files; none where one of them does not answer."""
     with suppress(ActuationError):
-        return {word for file in files for word in told(file).split()}
+        return {word for file in files for word in content(file).split()}
     return set()
 
 

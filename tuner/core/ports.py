@@ -458,7 +458,7 @@ class Bus(Protocol):
         """Tell every subscriber, in this process at once, in others soon; never raises."""
         ...
 
-    def subscribe(self, heard: Callable[[Notice], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[Notice], None]) -> Callable[[], None]:
         """Have `heard` called with every notice, from any thread; return what ends that."""
         ...
 

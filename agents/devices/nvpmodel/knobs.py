@@ -56,9 +56,9 @@ class PowerModes:
             )
         if value not in self._modes:
             raise ActuationError(f"there is no power mode {value!r}", hint=", ".join(self._modes))
-        said = self._asked("-m", self._modes[str(value)][0])
+        answer = self._asked("-m", self._modes[str(value)][0])
         if self.read()[knob] != value:
-            raise ActuationError(f"the mode {value} was not set: {said.strip()[-200:]}")
+            raise ActuationError(f"the mode {value} was not set: {answer.strip()[-200:]}")
 
     def _asked(self, *arguments: str) -> str:
         try:
