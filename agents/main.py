@@ -252,9 +252,9 @@ def _telling(
         )
     )
     address = MetricsAddress.parse(config.metrics)
-    with ExitStack() as told:
+    with ExitStack() as open_server:
         try:
-            told.enter_context(serving(address, lambda: generate_latest(registry)))
+            open_server.enter_context(serving(address, lambda: generate_latest(registry)))
         except ConfigError as error:  # no reason to leave devices alone
             log.error("event=metrics_not_served why=%r", str(error))
         yield

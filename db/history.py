@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from tuner.core import (
     Better,
@@ -20,6 +21,7 @@ from tuner.core import (
     Store,
     Study,
     Trial,
+    Trials,
     TrialState,
     Verdict,
     quantity_of,
@@ -109,7 +111,7 @@ def recent(
     among = store.studies.list() if named is None else (store.studies.get(named),)
     studies = {s.id: s for s in among if _of(s, question)}
     pasts: dict[str, Past] = {}
-    of = past_of or (lambda study: judging(study, store.trials.list(study.id)))
+    of = past_of or partial(judging, store.trials)
     narrowed = named or question.device or question.workload
     page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
     found = store.trials.latest(
@@ -129,9 +131,9 @@ def recent(
     return tuple(rows if question.verdict is None else rows[skip : skip + last])
 
 
-def judging(study: Study, trials: Sequence[Trial]) -> Past:
+def judging(trials: Trials, study: Study) -> Past:
     """Return what is needed of a study's past to judge its trials: those of its baseline."""
-    return Past(study=study, trials=tuple(t for t in trials if t.tries(study.baseline)))
+    return Past(study=study, trials=tuple(trials.tried(study.id, study.baseline)))
 
 
 def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.device import Peer
-from agents.actuator.driver import DriverProcess, Value, _told
+from agents.actuator.driver import DriverProcess, Value, _answered
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import ActuatorService
@@ -27,10 +27,10 @@ class DirectHand(DriverProcess):
         self._drivers = {d.uuid: d for d in fake.discover(str(hardware))}
         self.puts: list[tuple[str, Value | None]] = []
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
-        if verb in ("write", "reset"):
-            self.puts.append((str(details[0]), details[1] if verb == "write" else None))
-        return _told(self._drivers, verb, uuid, *details)
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
+        if verb == "write":
+            self.puts.append((str(details[0]), details[1]))
+        return _answered(self._drivers, verb, uuid, *details)
 
 
 async def actuator_of(
@@ -46,8 +46,21 @@ async def actuator_of(
     Devices that were `found` already are not looked for again.
     """
     made = ActuatorService(config, hand, originals, boot, now, NO_GROUP)
-    made.adopt(made.new(found) if found else await made.find())
+    if found:
+        made.finder = Found(found)
+    made.adopt(await made.find())
     return made
+
+
+class Found(DriverProcess):
+    """Tells of devices that were found already."""
+
+    def __init__(self, about: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(lambda: (), 1.0)
+        self._about = about
+
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
+        return self._about
 
 
 class Once(list[int]):
@@ -88,7 +101,7 @@ class Direct:
         fields = VERBS[verb]
 
         def ask(peer: Peer, *values: object) -> dict[str, Any]:
-            asked = dict(zip(fields, values, strict=True))
+            asked = dict(zip(fields, values, strict=False))  # a trial's name may be left out
             return asyncio.run(self.inner.ask(peer, verb, asked))
 
         return ask

@@ -8,7 +8,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -35,7 +36,10 @@ PATIENCE_S = 60.0
 """The longest wait for an answer: the actuator's own deadlines, several of them."""
 LONGEST_TRIAL_S = 3600.0
 """A trial that nobody has touched for so long is renewed no more: its agent's loop is stuck."""
-
+TRIALS_HAVE_NAMES = 3
+"""The first protocol of the actuator that takes a trial's name."""
+TRIAL: ContextVar[str] = ContextVar("trial", default="")
+"""What the trial that a thread is at is called, empty where it is at none."""
 
 NOT_GRANTED = "not granted to agents in actuator.toml, or refused when it was set: see its log"
 Choose = Callable[[str, Sequence[Value], Value], Sequence[Value]]
@@ -120,6 +124,16 @@ class ActuatorClient:
         )
 
 
+@contextmanager
+def named(trial: str) -> Iterator[None]:
+    """Have the actuator log what this thread sets within the block under a trial's name."""
+    before = TRIAL.set(trial)
+    try:
+        yield
+    finally:
+        TRIAL.reset(before)
+
+
 @dataclass(frozen=True, slots=True)
 class HeldSetting:
     """What the actuator was told to hold, and until when on the host's clock."""
@@ -155,6 +169,7 @@ class RemoteKnobs:
         self.space = Space(tuple(_knobs(about, found, choose, roles)))
         self._as_found = {k: v for k, v in found.items() if v not in self.space.knob(k).values}
         self._line = line
+        self._takes_names = times["protocol"] >= TRIALS_HAVE_NAMES
         self._lease_s = float(times["lease_s"])
         self._beat_s = min(self._lease_s, float(times["agent_grace_s"])) / 3.0
         self._clock = clock
@@ -185,7 +200,8 @@ class RemoteKnobs:
         if not setting:
             return
         with self._lock:
-            self._line.ask("acquire", device=self.uuid, lease_s=self._lease_s)
+            trial = {"trial": TRIAL.get()} if self._takes_names else {}
+            self._line.ask("acquire", device=self.uuid, lease_s=self._lease_s, **trial)
             self._trial_from = self._clock.monotonic()
             self._wrong = ""
             try:

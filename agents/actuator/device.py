@@ -3,14 +3,12 @@
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agents.actuator.driver import DriverProcess, Value
-from agents.actuator.grants import ActuatorConfig
-from agents.actuator.journal import RestoreJournal
+from agents.actuator.driver import Value
 from agents.actuator.restoring import Forgotten, Restorer, Wanted
 from tuner import errors
 
@@ -37,31 +35,24 @@ class Peer(NamedTuple):
 class ManagedDevice:
     """One device: what may be done to it, what is done, and for whom.
 
-    The verbs are those of the wire; `ask` is the way to them. `heard` is when its agent last said
-    anything. What has a time ends at most `tick_s` late, the driver's own time apart. Whatever goes
-    wrong here ends this device's trial and hold, and nothing of another's.
+    The verbs are those of the wire, which `requests` checks; `ask` is the way to them. `heard_at` is when
+    its agent last said anything. What has a time ends at most `tick_s` late, the driver's own time
+    apart. Whatever goes wrong here ends this device's trial and hold, and nothing of another's.
     """
 
-    about: Mapping[str, Any]
-    config: ActuatorConfig
-    driver: DriverProcess
-    originals: RestoreJournal
-    boot: str
-    now: Callable[[], float]
+    restorer: Restorer
     allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     owner: Peer | None = None
-    heard: float = 0.0
+    heard_at: float = 0.0
     trial_until: float | None = None
     held: Wanted | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
 
     def __post_init__(self) -> None:
-        self.uuid: str = self.about["uuid"]
-        self.terms = self.config.granted(self.uuid)
-        shared = (self.originals, self.boot, self.now)
-        self.restorer = Restorer(self.about, self.terms, self.driver, *shared)
+        self.uuid, self.config = self.restorer.uuid, self.restorer.config
+        self.now, self.driver = self.restorer.now, self.restorer.driver
 
     @property
     def level(self) -> str:
@@ -71,7 +62,12 @@ class ManagedDevice:
 
     def grant(self) -> None:
         """Grant what the configuration says. Raises ConfigError where it does not fit the device."""
-        self.allowed = self.terms.values(self.uuid, self.about["ranges"], self.about["knobs"])
+        self.allowed = self.restorer.terms.values(self.restorer.about)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the device is, what may be set, and where it goes back to."""
+        terms = {"granted": self.allowed, "original": self.restorer.terms.original}
+        return {**self.restorer.about, **terms}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a peer asks, once what is over has ended: a late renewal is too late.
@@ -79,23 +75,22 @@ class ManagedDevice:
         Raises:
             DeviceBusy, Unauthorised: it is not this peer's to ask.
         """
-        return dict(await self._alone(lambda: self._asked(peer, verb, fields)))
+        async with self._alone():
+            await self._end_what_is_over()
+            if verb == "restore" and not peer.root:
+                raise errors.Unauthorised(f"only root restores {self.uuid}")
+            if self.owner and self.owner != peer and verb not in ("read", "restore"):
+                raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
+            if self.owner == peer:
+                self.heard_at = self.now()
+            return await getattr(self, verb)(peer, **fields) or {"level": self.level}
 
-    async def _asked(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        await self._end_what_is_over()
-        if verb == "restore" and not peer.root:
-            raise errors.Unauthorised(f"only root restores {self.uuid}")
-        if self.owner and self.owner != peer and verb not in ("read", "restore"):
-            raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
-        if self.owner == peer:
-            self.heard = self.now()
-        return await VERBS[verb](self, peer, **fields) or {"level": self.level}
-
-    async def _alone(self, work: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
         """Do one thing at a time; what nobody foresaw ends what is in force, on this device alone."""
         async with self.lock:
             try:
-                return await work()
+                yield
             except Forgotten as error:
                 await self._end(str(error))
                 raise
@@ -110,27 +105,28 @@ class ManagedDevice:
         """Do what is due by the clock, until stopped."""
         while not stop:
             with suppress(Exception):  # told and contained by _alone
-                await self._alone(self._end_what_is_over)
+                async with self._alone():
+                    await self._end_what_is_over()
             await asyncio.sleep(self.tick_s)
 
     async def gone(self, peer: Peer) -> None:
         """Take note that a connection is gone: its trial ends at once, its hold after the grace."""
-        await self._alone(lambda: self._gone(peer))
-
-    async def _gone(self, peer: Peer) -> None:
-        if self.owner == peer:
-            self.owner, self.heard = None, self.now()
-            if self.trial_until is not None:
-                await self._fall()
+        async with self._alone():
+            if self.owner == peer:
+                self.owner, self.heard_at = None, self.now()
+                if self.trial_until is not None:
+                    await self._fall()
 
     async def replay(self) -> None:
         """Put the device back to what its journal says."""
         self.restorer.recall()
-        await self._alone(self.restorer.put_back)
+        async with self._alone():
+            await self.restorer.put_back()
 
     async def close(self) -> None:
         """Put the device back, whoever has it, and give it to nobody any more."""
-        await self._alone(lambda: self._end("the actuator stops"))
+        async with self._alone():
+            await self._end("the actuator stops")
         self.restorer.paused = self.restorer.paused or "the actuator stops"
         await self.driver.close()
 
@@ -149,12 +145,13 @@ class ManagedDevice:
             "trouble": self.restorer.trouble or self.restorer.unknown,
         }
 
-    async def acquire(self, peer: Peer, lease_s: float) -> None:
-        """Give the device to this connection for a trial."""
+    async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
+        """Give the device to this connection for a trial, and log what its agent calls that."""
         if not 0.0 < lease_s <= self.config.lease_s:
             raise errors.InvalidInput(f"lease_s is over 0 and at most {self.config.lease_s:g}")
         self._take(peer)
         self.trial_until = self.now() + lease_s
+        log.info("event=trial device=%s trial=%r", self.uuid, trial)
 
     async def apply(self, peer: Peer, setting: Wanted) -> dict[str, Any]:
         """Write a setting under the trial's lease; a failure falls back to the level below."""
@@ -214,7 +211,7 @@ class ManagedDevice:
             raise errors.Conflict(f"{self.uuid} is paused: {self.restorer.paused}")
         if self.level == "original":
             self._whether_back()
-        self.owner, self.heard = peer, self.now()
+        self.owner, self.heard_at = peer, self.now()
 
     def _whether_back(self) -> None:
         """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
@@ -248,7 +245,7 @@ class ManagedDevice:
             await self._fall()
         if self.held is not None and now >= self.held_until:
             await self._end("its time is over")
-        if self.held is not None and now >= self.heard + self.config.agent_grace_s:
+        if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent is gone")
         try:
             self.restorer.keep()
@@ -276,9 +273,3 @@ class ManagedDevice:
             log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
         self.trial_until = self.held = self.owner = None
         await self.restorer.put_back()
-
-
-_D = ManagedDevice
-_ASKED = (_D.read, _D.acquire, _D.apply, _D.renew, _D.hold, _D.release, _D.restore)
-VERBS: Mapping[str, Callable[..., Awaitable[Any]]] = {verb.__name__: verb for verb in _ASKED}
-"""What a peer may ask of a device."""

@@ -58,11 +58,11 @@ class KnobDriver(Protocol):
     def read(self) -> Mapping[str, Value | None]:
         """Return each knob's value in force; None where the hardware does not tell it."""
 
-    def write(self, knob: str, value: Value) -> None:
-        """Set a knob to a supported value, or to one that `read` told before."""
+    def write(self, knob: str, value: Value | None) -> None:
+        """Set a knob to a supported value, or to one that `read` told before.
 
-    def reset(self, knob: str) -> None:
-        """Put a knob to the driver's own default: unlock clocks, default power limit."""
+        None is the driver's own default: clocks unlocked, the default power limit.
+        """
 
 
 class DriverProcess:
@@ -97,7 +97,7 @@ class DriverProcess:
             os.close(self._handle)
         self._left.append(line)
         with suppress(OSError):
-            while await _heard(line, LAST_WAIT_S):
+            while await _received(line, LAST_WAIT_S):
                 pass  # it answers late
         self._part()
 
@@ -105,19 +105,19 @@ class DriverProcess:
         """Let go of the children that are gone."""
         self._left = [line for line in self._left if not _ended(line)]
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401 - JSON
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
 
         `describe`: the devices, each with its uuid, board, knobs and ranges;
         `read`: what a device's knobs stand at, and its driver's epoch;
-        `write`, `reset`: nothing, once it is done.
+        `write`: nothing, once it is done.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
         problem, answer = "ended", dict[str, Any]()
         try:
             line = self._line or self._start()
             line.send(json.dumps([verb, uuid, *details]).encode())
-            answer = json.loads(await _heard(line, seconds) or b"{}")
+            answer = json.loads(await _received(line, seconds) or b"{}")
         except (OSError, ValueError) as error:
             late = isinstance(error, TimeoutError)
             problem = f"did not answer within {seconds:g} s" if late else f"ended: {error}"
@@ -152,7 +152,7 @@ class DriverProcess:
         return ours
 
 
-async def _heard(line: socket.socket, seconds: float) -> bytes:
+async def _received(line: socket.socket, seconds: float) -> bytes:
     """Return the next message, empty at the end. Raises TimeoutError, OSError."""
     async with asyncio.timeout(seconds):
         return await asyncio.get_running_loop().sock_recv(line, MESSAGE)
@@ -186,7 +186,7 @@ def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) ->
     drivers = {driver.uuid: driver for driver in discover()}
     while message := line.recv(MESSAGE):
         try:
-            answer = {"ok": True, "is": _told(drivers, *json.loads(message))}
+            answer = {"ok": True, "is": _answered(drivers, *json.loads(message))}
         except TuningError as error:
             answer = refusal(error)
         except Exception as error:
@@ -195,7 +195,7 @@ def _serve(line: socket.socket, discover: Callable[[], Sequence[KnobDriver]]) ->
         line.send(json.dumps(answer).encode())
 
 
-def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any) -> Any:  # noqa: ANN401
+def _answered(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any) -> Any:  # noqa: ANN401
     if verb == "describe":
         return [about for driver in drivers.values() if (about := _described(driver))]
     if uuid not in drivers:
@@ -203,7 +203,7 @@ def _told(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details: Any
     driver = drivers[uuid]
     if verb == "read":
         return [driver.read(), driver.epoch]
-    return driver.reset(*details) if verb == "reset" else driver.write(*details)
+    return driver.write(*details)
 
 
 def _described(driver: KnobDriver) -> dict[str, Any]:

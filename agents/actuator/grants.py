@@ -1,11 +1,11 @@
 """What root lets an agent do: actuator.toml, read strictly. What it does not grant is denied."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from agents.actuator.driver import Value
 from tuner.errors import ConfigError
@@ -32,37 +32,36 @@ class Granted:
     original: Mapping[str, Value] = field(default_factory=dict)
     failsafe: Mapping[str, Value] = field(default_factory=dict)
 
-    def values(
-        self, uuid: str, ranges: Mapping[str, Sequence[Any]], knobs: Collection[str]
-    ) -> dict[str, tuple[Value, ...]]:
-        """Return the values that may be written, knob by knob.
+    def values(self, about: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
+        """Return the values that may be written to a device, knob by knob.
 
-        `ranges` are those of one device; of the `knobs` of its kind it may refuse some.
+        `about` is what its driver describes; of the knobs of its kind it may refuse some.
 
         Raises:
             ConfigError: a grant, an original or a fail-safe value is not within the device's range, or
                 a grant reaches above the fail-safe value.
         """
+        uuid, ranges, knobs = about["uuid"], about["ranges"], about["knobs"]
+
+        def refuse(knob: str, why: str, hint: str = "") -> NoReturn:
+            raise ConfigError(f"device {self.match!r}, {knob}: {why}", hint=hint)
+
         asked = [(k, bound) for k, bounds in self.grant.items() for bound in bounds]
         for knob, value in [*asked, *self.original.items(), *self.failsafe.items()]:
-            where = f"device {self.match!r}, {knob}"
             if knob not in knobs:
-                raise ConfigError(f"{where}: {uuid} has no such knob", hint=f"it has {list(knobs)}")
+                refuse(knob, f"{uuid} has no such knob", f"it has {list(knobs)}")
             span = ranges.get(knob, (value,))
             if not _within(value, span):
                 hint = f"it supports {span[0]!r} to {span[-1]!r}"
-                raise ConfigError(f"{where}: {value!r} is outside the range of {uuid}", hint=hint)
+                refuse(knob, f"{value!r} is outside the range of {uuid}", hint)
         found: dict[str, tuple[Value, ...]] = {}
         for knob, bounds in self.grant.items():
             found[knob] = tuple(v for v in ranges.get(knob, ()) if _within(v, bounds))
             if knob in ranges and not found[knob]:
-                raise ConfigError(f"device {self.match!r}, {knob}: no supported value is granted")
+                refuse(knob, "no supported value is granted")
             if bounds[-1] > self.failsafe.get(knob, bounds[-1]):
-                why = (
-                    f"device {self.match!r}, {knob}: {bounds[-1]!r} is granted, above the fail-safe"
-                )
                 hint = f"grant {self.failsafe[knob]!r} at most, or raise the fail-safe"
-                raise ConfigError(why, hint=hint)
+                refuse(knob, f"{bounds[-1]!r} is granted, above the fail-safe", hint)
         return {knob: values for knob, values in found.items() if values}
 
 

@@ -97,11 +97,8 @@ class RestoreJournal:
     def kept(self, record: Record) -> bool:
         """Return whether a record is on the disk as it was saved, as far as files' names tell."""
         name = _name(record.device)
-        return name not in self._unsure and (not record.knobs or self._there(name) == len(COPIES))
-
-    def gone(self, device: str) -> bool:
-        """Return whether a device has no file at all."""
-        return not self._there(_name(device))
+        there = all(path.exists() for path in self._paths(name))
+        return name not in self._unsure and (there or not record.knobs)
 
     def missing(self, devices: Collection[str], boot: str) -> list[str]:
         """Return the names of devices that have a record and are none of these.
@@ -166,9 +163,6 @@ class RestoreJournal:
             why = f"cannot write the journal of {name} in {self._folder}: {error.strerror}"
             raise StoreError(why, hint="free space there") from error
         self._unsure.discard(name)
-
-    def _there(self, name: str) -> int:
-        return sum(path.exists() for path in self._paths(name))
 
     def _paths(self, name: str) -> list[Path]:
         return [self._folder / f"{name}{copy}" for copy in COPIES]

@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -24,7 +25,7 @@ from agents.actuator.driver import DriverProcess, KnobDriver, refusal
 from agents.actuator.grants import ActuatorConfig, load_config
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.requests import LONGEST_LINE, credentials, groups, parse, to_line
-from agents.actuator.restoring import LONGEST_RETRY_S, RETRY_S
+from agents.actuator.restoring import LONGEST_RETRY_S, RETRY_S, Restorer
 from tuner import errors
 from tuner.notify import notify
 
@@ -74,13 +75,9 @@ class ActuatorService:
             self.blind = str(error)
             log.exception("event=no_discovery")
         await self.finder.close()
-        return self.new(found)
-
-    def new(self, found: Iterable[Mapping[str, Any]]) -> list[ManagedDevice]:
-        """Return what was found and is not taken up yet."""
         shared = (self.originals, self.boot, self.now)
         unknown = [about for about in found if about["uuid"] not in self.devices]
-        return [ManagedDevice(about, self.config, self.driver(), *shared) for about in unknown]
+        return [ManagedDevice(Restorer(a, self.config, self.driver(), *shared)) for a in unknown]
 
     def adopt(self, devices: Iterable[ManagedDevice]) -> None:
         """Take devices up: from now on peers can ask for them."""
@@ -179,13 +176,10 @@ class ActuatorService:
         """Do what a peer asks. Raises TuningError where it cannot be, or may not."""
         if verb == "capabilities":
             return {
-                "protocol": 2,
+                "protocol": 3,
                 "lease_s": self.config.lease_s,
                 "agent_grace_s": self.config.agent_grace_s,
-                "devices": [
-                    {**s.about, "granted": s.allowed, "original": s.terms.original}
-                    for s in self.devices.values()
-                ],
+                "devices": [device.describe() for device in self.devices.values()],
                 "missing": self._absent(),
                 "stay": self.stay,
             }
@@ -321,11 +315,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _gid(group: str) -> int:
     """Return a group's id, -1 where there is no such group."""
-    try:
+    with suppress(KeyError):
         return grp.getgrnam(group).gr_gid
-    except KeyError:
-        log.warning("event=no_group group=%s", group)
-        return -1
+    log.warning("event=no_group group=%s", group)
+    return -1
 
 
 if __name__ == "__main__":

@@ -22,11 +22,12 @@ LEASE = {**ONE, "lease_s": NUMBER}
 VERBS: Mapping[str, Mapping[str, Any]] = {
     **{verb: {} for verb in ("capabilities", "restore_all", "stay", "lift")},
     **dict.fromkeys(("read", "release", "restore"), ONE),
-    **dict.fromkeys(("acquire", "renew"), LEASE),
+    "acquire": {**LEASE, "trial": str},
+    "renew": LEASE,
     "apply": {**ONE, "setting": dict},
     "hold": {**ONE, "setting": dict, "valid_for_s": NUMBER},
 }
-"""Verb to its fields, all of them demanded, and of what kind each is."""
+"""Verb to its fields, all of them demanded but `trial`, and of what kind each is."""
 
 
 def parse(request: bytes) -> tuple[str, dict[str, Any]]:
@@ -43,7 +44,7 @@ def parse(request: bytes) -> tuple[str, dict[str, Any]]:
     if not isinstance(verb, str) or verb not in VERBS:
         raise InvalidInput("the request names no verb", hint=f"verbs are {', '.join(VERBS)}")
     checked(verb, table, VERBS[verb], InvalidInput)
-    if table.keys() != VERBS[verb].keys():
+    if VERBS[verb].keys() - table.keys() - {"trial"}:
         raise InvalidInput(f"{verb} takes: {', '.join(VERBS[verb]) or 'nothing'}")
     if any(isinstance(value, bool | dict | list) for value in table.get("setting", {}).values()):
         raise InvalidInput(f"{verb}: a knob's value is a number or a text")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.actuator.driver import DriverProcess, Value
-from agents.actuator.grants import Granted
+from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import KnobState, Record, RestoreJournal
-from tuner.errors import ActuationError, DeviceLost, StoreError, TuningError
+from tuner.errors import ActuationError, DeviceLost, TuningError
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Restorer:
     """
 
     about: Mapping[str, Any]
-    terms: Granted
+    config: ActuatorConfig
     driver: DriverProcess
     originals: RestoreJournal
     boot: str
@@ -48,6 +48,7 @@ class Restorer:
 
     def __post_init__(self) -> None:
         self.uuid: str = self.about["uuid"]
+        self.terms = self.config.granted(self.uuid)
         self.record = Record(self.uuid, self.boot)
 
     @property
@@ -68,7 +69,7 @@ class Restorer:
             ours = sorted(named & self.about["ranges"].keys())
             self.record = Record(self.uuid, self.boot, knobs={k: KnobState(None) for k in ours})
             done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
-            why = f"{_said(error)}; what it stood at before is not known, {done}"
+            why = f"{_in_words(error)}; what it stood at before is not known, {done}"
             self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
             log.error("event=original_unknown device=%s why=%r", self.uuid, self.unknown)
 
@@ -113,7 +114,7 @@ class Restorer:
         self.record = record
         targets = {k: self._back(k) if v is None else v for k, v in todo.items()}
         for knob, target in _widening_first(targets, shown):
-            await self._put(knob, target)
+            await self.driver.ask("write", self.uuid, knob, target)
         wrong = await self._differing(targets)
         if wrong:
             raise ActuationError(f"{self.uuid} did not take the setting: {', '.join(wrong)}")
@@ -122,20 +123,9 @@ class Restorer:
         self.originals.save(record)
 
     def keep(self) -> None:
-        """Write the journal again where it is not as we wrote it.
-
-        Raises:
-            StoreError: none is there, and none can be written.
-        """
-        if self.now() < self.retry_at or self.originals.kept(self.record):
-            return
-        try:
+        """Write the journal again where it is not as we wrote it. Raises StoreError where it cannot be."""
+        if not self.originals.kept(self.record):
             self.originals.save(self.record)
-        except StoreError as error:
-            log.error("event=journal_not_kept device=%s why=%r", self.uuid, str(error))
-            self.retry_at = self.now() + RETRY_S
-            if self.record.knobs and self.originals.gone(self.uuid):
-                raise
 
     @property
     def due(self) -> bool:
@@ -165,7 +155,7 @@ class Restorer:
         except Forgotten:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
-            failures.append(_said(error))
+            failures.append(_in_words(error))
         said, self.trouble = self.trouble, "; ".join(failures)
         if failures:
             if said != self.trouble:
@@ -191,15 +181,10 @@ class Restorer:
             try:
                 if target is None or shown.get(knob) != target:
                     self.record.knobs[knob].pending = True  # what it shows from now on is our doing
-                    await self._put(knob, target)
+                    await self.driver.ask("write", self.uuid, knob, target)
             except Exception as error:  # noqa: BLE001 - the other knobs go back all the same
-                failures.append(f"{knob}: {_said(error)}")
+                failures.append(f"{knob}: {_in_words(error)}")
         return failures or await self._differing(targets)
-
-    async def _put(self, knob: str, target: Value | None) -> None:
-        """Write a knob; None puts it to the driver's own default."""
-        verb, *value = ("reset",) if target is None else ("write", target)
-        await self.driver.ask(verb, self.uuid, knob, *value)
 
     async def _differing(self, targets: Wanted) -> list[str]:
         """Return in words which knobs surely do not stand where they should."""
@@ -264,6 +249,6 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
     return sorted(targets.items(), key=narrows)
 
 
-def _said(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     """Return an error in words; one that nobody foresaw with its kind."""
     return str(error) if isinstance(error, TuningError) else repr(error)

@@ -33,11 +33,16 @@ class FileKnob:
 
     def read(self) -> Value | None:
         """Return what the files say."""
-        shown = [scaled(int(t), self.unit) if self.unit else t for t in map(told, self.files)]
+        shown = [scaled(int(t), self.unit) if self.unit else t for t in map(content, self.files)]
         return shown[0] if len({*shown}) == 1 else " ".join(map(str, shown))
 
-    def write(self, value: Value) -> None:
-        """Write all files, each for itself: one that refuses stops no other."""
+    def write(self, value: Value | None) -> None:
+        """Write all files, each for itself: one that refuses stops no other.
+
+        None is what throttles nobody: the word `performance`, or the greatest value.
+        """
+        if value is None:
+            value = "performance" if "performance" in self.values else self.values[-1]
         texts, failures = str(value).split(), list[str]()
         for file, text in zip(self.files, texts * (len(self.files) // len(texts)), strict=True):
             try:
@@ -46,10 +51,6 @@ class FileKnob:
                 failures.append(f"{file} does not take {text}: {error.strerror}")
         if failures:
             raise ActuationError("; ".join(failures), hint=REFUSED)
-
-    def reset(self) -> None:
-        """Write what throttles nobody: the word `performance`, or the greatest value."""
-        self.write("performance" if "performance" in self.values else self.values[-1])
 
 
 @dataclass(eq=False)
@@ -73,16 +74,12 @@ class FileKnobs:
         """Return each knob's value in force; None where the hardware does not tell it."""
         return {name: knob.read() for name, knob in self.offered.items()}
 
-    def write(self, knob: str, value: Value) -> None:
-        """Set a knob to a supported value, or to one that `read` told before."""
+    def write(self, knob: str, value: Value | None) -> None:
+        """Set a knob to a supported value, to one that `read` told before, or where it throttles nobody."""
         self.offered[knob].write(value)
 
-    def reset(self, knob: str) -> None:
-        """Put a knob where it throttles nobody."""
-        self.offered[knob].reset()
 
-
-def told(file: Path) -> str:
+def content(file: Path) -> str:
     """Return what a file says, without the NUL of a device tree. Raises ActuationError."""
     try:
         return file.read_text().strip("\0\n ")
@@ -93,7 +90,7 @@ def told(file: Path) -> str:
 def words(*files: Path) -> set[str]:
     """Return the words in files; none where one of them does not answer."""
     with suppress(ActuationError):
-        return {word for file in files for word in told(file).split()}
+        return {word for file in files for word in content(file).split()}
     return set()
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from agents.actuator.client import named
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.journal import LIFT, Journal
@@ -440,7 +441,8 @@ class DeviceAgent:
             return Outcome(state=TrialState.ABORTED, reason=f"nothing was changed: {error}")
         except TuningError as error:
             return Outcome(state=TrialState.FAILED, reason=f"nothing was changed: {error}")
-        return self._bench.trial(order.setting, ask, check, name)
+        with named(name):
+            return self._bench.trial(order.setting, ask, check, name)
 
     # Waiting
 

@@ -105,9 +105,9 @@ class ServerProcess:
             return str(json.loads(line)["url"])
         except (ValueError, LookupError):
             self._stop()
-            said = self._log_file.read_text(errors="replace").strip().splitlines()
+            lines = self._log_file.read_text(errors="replace").strip().splitlines()
             kind = InvalidInput if self._process.returncode == REFUSED else DeviceLost
             raise kind(
-                f"the {self._spec} server did not start: {(said or ['it said nothing'])[-1]}",
+                f"the {self._spec} server did not start: {(lines or ['it said nothing'])[-1]}",
                 hint=f"its log is {self._log_file}",
             ) from None

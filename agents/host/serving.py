@@ -59,8 +59,8 @@ def url_of(listener: socket.socket) -> str:
 
 def tell_ready(listener: socket.socket) -> None:
     """Say in one line of JSON on standard output where the server is."""
-    told = {"ready": True, "url": url_of(listener), "pid": os.getpid()}
-    sys.stdout.write(json.dumps(told) + "\n")
+    announced = {"ready": True, "url": url_of(listener), "pid": os.getpid()}
+    sys.stdout.write(json.dumps(announced) + "\n")
     sys.stdout.flush()
 
 

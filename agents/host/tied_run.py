@@ -42,8 +42,8 @@ def run(report: int, words: list[str]) -> int:
 
 
 def _tell(report: int, status: int, seconds: float, cpu_s: float) -> None:
-    told = {"status": status, "seconds": seconds, "cpu_s": cpu_s}
-    os.write(report, json.dumps(told).encode() + b"\n")
+    ending = {"status": status, "seconds": seconds, "cpu_s": cpu_s}
+    os.write(report, json.dumps(ending).encode() + b"\n")
 
 
 def _end_at_eof(group: int) -> None:

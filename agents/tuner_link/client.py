@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -179,37 +181,34 @@ class TunerClient:
         schema: TypeAdapter[Answer],
         timeout_s: float,
     ) -> Answer:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        content = message.model_dump_json()
+        with self._counted():
+            try:
+                response = self._http.request(
+                    method, path, content=content, headers=headers, timeout=timeout_s
+                )
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                why = f"cannot reach the tuner at {self._http.base_url}"
+                raise LinkError(
+                    f"{why}: {error or type(error).__name__}",
+                    hint="is it running, and is the address right?",
+                ) from error
+            if response.is_success:
+                return self._understood(response, schema)
+            raise _problem(response)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a request, and whether it failed to reach the tuner."""
         with self._lock:
             self.asked += 1
         try:
-            return self._answered(token, method, path, message, schema, timeout_s)
+            yield
         except LinkError:
             with self._lock:
                 self.failed += 1
             raise
-
-    def _answered(
-        self,
-        token: str,
-        method: str,
-        path: str,
-        message: Message,
-        schema: TypeAdapter[Answer],
-        timeout_s: float,
-    ) -> Answer:
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        try:
-            response = self._http.request(
-                method, path, content=message.model_dump_json(), headers=headers, timeout=timeout_s
-            )
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise LinkError(
-                f"cannot reach the tuner at {self._http.base_url}: {error or type(error).__name__}",
-                hint="is it running, and is the address right?",
-            ) from error
-        if response.is_success:
-            return self._understood(response, schema)
-        raise _problem(response)
 
     def _understood(self, response: httpx.Response, schema: TypeAdapter[Answer]) -> Answer:
         try:

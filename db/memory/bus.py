@@ -22,20 +22,20 @@ class LocalBus:
 
     def publish(self, notice: Notice) -> None:
         """Tell every subscriber, in the thread of whoever publishes; one that fails is logged."""
-        for heard in self._subscribers:
+        for listener in self._subscribers:
             try:
-                heard(notice)
+                listener(notice)
             except Exception:  # what was stored is stored: its writer need not know of a listener
                 log.exception("a subscriber of the bus failed")
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
+    def subscribe(self, listener: Heard) -> Callable[[], None]:
         """Have `heard` called with every notice; return what ends that."""
         with self._lock:
-            self._subscribers = (*self._subscribers, heard)
+            self._subscribers = (*self._subscribers, listener)
 
         def end() -> None:
             with self._lock:
-                self._subscribers = tuple(s for s in self._subscribers if s is not heard)
+                self._subscribers = tuple(s for s in self._subscribers if s is not listener)
 
         return end
 

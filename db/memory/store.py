@@ -169,6 +169,10 @@ class MemoryTrials:
         with self._tables.lock:
             return tuple(deepcopy(list(self._tables.trials.get(study, {}).values())))
 
+    def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
+        """Return the trials of a study at a setting by number; empty for an unknown study."""
+        return tuple(trial for trial in self.list(study) if trial.tries(setting))
+
     def latest(
         self,
         last: int,
@@ -201,6 +205,11 @@ class MemoryTrials:
         with self._tables.lock:
             trials = self._tables.trials.get(study, {}).values()
             return tuple(deepcopy([trial for trial in trials if not trial.state.final]))
+
+    def unfinished(self) -> Sequence[str]:
+        """Return the ids of the studies with a trial that has not ended, in order."""
+        with self._tables.lock:
+            return tuple(study for study in sorted(self._tables.trials) if self.running(study))
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""

@@ -69,9 +69,9 @@ class SqlBus:
             self._own.add(event.id)
         self._local.publish(Notice.of(event))
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
+    def subscribe(self, listener: Heard) -> Callable[[], None]:
         """Have `heard` called with every notice, from any thread; return what ends that."""
-        return self._local.subscribe(heard)
+        return self._local.subscribe(listener)
 
     def listen(self) -> None:
         """Hear other processes, too, until `close`."""

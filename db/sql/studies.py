@@ -16,6 +16,12 @@ from db.schema import RevisionRow, StudyDeviceRow, StudyRow
 from db.sql.database import Database, Refused
 from tuner.core import ACTIVE, Conflict, Phase, Revision, Study
 
+CURRENT = select(RevisionRow.document).join(
+    StudyRow,
+    (StudyRow.id == RevisionRow.study_id) & (StudyRow.revision == RevisionRow.revision),
+)
+"""The latest revision of studies."""
+
 
 class SqlStudies:
     """Studies in a database. Every revision is a document; what is searched by are columns."""
@@ -47,15 +53,7 @@ class SqlStudies:
     def get(self, study: str) -> Study:
         """Return a study as it is now. Raises NotFound."""
         with self._database.read() as session:
-            document = session.scalar(
-                select(RevisionRow.document)
-                .join(
-                    StudyRow,
-                    (StudyRow.id == RevisionRow.study_id)
-                    & (StudyRow.revision == RevisionRow.revision),
-                )
-                .where(StudyRow.id == study)
-            )
+            document = session.scalar(CURRENT.where(StudyRow.id == study))
         if document is None:
             raise refusals.no_study(study)
         return decode_study(document)
@@ -63,29 +61,16 @@ class SqlStudies:
     def list(self) -> Sequence[Study]:
         """Return all studies, oldest first."""
         with self._database.read() as session:
-            documents = session.scalars(
-                select(RevisionRow.document)
-                .join(
-                    StudyRow,
-                    (StudyRow.id == RevisionRow.study_id)
-                    & (StudyRow.revision == RevisionRow.revision),
-                )
-                .order_by(StudyRow.created_at, StudyRow.id)
-            ).all()
+            documents = session.scalars(CURRENT.order_by(StudyRow.created_at, StudyRow.id)).all()
         return tuple(decode_study(document) for document in documents)
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does."""
         with self._database.read() as session:
             document = session.scalar(
-                select(RevisionRow.document)
-                .join(
-                    StudyRow,
-                    (StudyRow.id == RevisionRow.study_id)
-                    & (StudyRow.revision == RevisionRow.revision),
+                CURRENT.join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id).where(
+                    StudyDeviceRow.device_id == device, StudyDeviceRow.active
                 )
-                .join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id)
-                .where(StudyDeviceRow.device_id == device, StudyDeviceRow.active)
             )
         return None if document is None else decode_study(document)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import typing
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import cast
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import ColumnElement, Select, Text, cast, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -33,6 +34,7 @@ from tuner.core import (
     Setting,
     Trial,
     TrialState,
+    setting_key,
 )
 
 TABLE = TrialRow.__table__
@@ -116,9 +118,20 @@ class SqlTrials:
 
     def list(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study by number; empty for an unknown study."""
-        of_study = TrialRow.study_id == study
+        return self._of(TrialRow.study_id == study)
+
+    def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
+        """Return the trials of a study at a setting by number; empty for an unknown study."""
+        text, of_study = cast(TrialRow.setting, Text), TrialRow.study_id == study
+        with self._database.read() as session:  # there are few settings: each is decoded once
+            texts = session.scalars(select(text).where(of_study).distinct()).all()
+        key = setting_key(setting)
+        same = [text for text in texts if setting_key(json.loads(text)) == key]
+        return self._of(of_study, text.in_(same)) if same else ()
+
+    def _of(self, *which: ColumnElement[bool]) -> Sequence[Trial]:
         with self._database.read() as session:
-            found = _trials(session, select(*TABLE.c).where(of_study).order_by(TrialRow.number))
+            found = _trials(session, select(*TABLE.c).where(*which).order_by(TrialRow.number))
         return tuple(trial for _, trial in found)
 
     def latest(
@@ -159,6 +172,13 @@ class SqlTrials:
                 .options(joinedload(TrialRow.measurement).selectinload(MeasurementRow.estimates))
             ).all()
             return tuple(to_trial(row) for row in rows)
+
+    def unfinished(self) -> Sequence[str]:
+        """Return the ids of the studies with a trial that has not ended, in order."""
+        running = TrialRow.state == TrialState.RUNNING.value
+        asked = select(TrialRow.study_id).where(running).distinct().order_by(TrialRow.study_id)
+        with self._database.read() as session:
+            return tuple(session.scalars(asked).all())
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
@@ -212,13 +232,18 @@ def _trials(session: Session, asked: Select[tuple[object, ...]]) -> Sequence[tup
         .join(key, own)
         .order_by(EstimateRow.measurement_id, EstimateRow.position)
     ):
-        estimates[row.measurement_id][row.metric] = to_estimate(cast("EstimateRow", row))
+        estimates[row.measurement_id][row.metric] = to_estimate(typing.cast("EstimateRow", row))
     windows = {
-        (row.study_id, row.trial_number): window_of(cast("MeasurementRow", row), estimates[row.id])
+        (row.study_id, row.trial_number): window_of(
+            typing.cast("MeasurementRow", row), estimates[row.id]
+        )
         for row in session.execute(select(*MeasurementRow.__table__.c).join(key, own))
     }
     return tuple(
-        (row.study_id, trial_of(cast("TrialRow", row), windows.get((row.study_id, row.number))))
+        (
+            row.study_id,
+            trial_of(typing.cast("TrialRow", row), windows.get((row.study_id, row.number))),
+        )
         for row in session.execute(asked)
     )
 

@@ -110,6 +110,6 @@ class Pruning:
 
 
 def _old_events(before: datetime) -> tuple[ColumnElement[bool], ...]:
-    untold = select(func.coalesce(func.min(DeliveryRow.event), NOBODY)).scalar_subquery()
+    undelivered = select(func.coalesce(func.min(DeliveryRow.event), NOBODY)).scalar_subquery()
     newest = select(func.max(EventRow.id)).scalar_subquery()
-    return EventRow.at < before, EventRow.id < newest, EventRow.id <= untold
+    return EventRow.at < before, EventRow.id < newest, EventRow.id <= undelivered

@@ -142,13 +142,9 @@ class CountedDriver:
         self._points.tick("driver read")
         return self._inner.read()
 
-    def write(self, knob: str, value: Value) -> None:
+    def write(self, knob: str, value: Value | None) -> None:
         self._points.tick(f"driver write {knob}={value}")
         self._inner.write(knob, value)
-
-    def reset(self, knob: str) -> None:
-        self._points.tick(f"driver reset {knob}")
-        self._inner.reset(knob)
 
 
 def count_calls(points: Points, owner: object, names: Mapping[str, str]) -> None:

@@ -129,7 +129,7 @@ class FaultyHand(DirectHand):
         self._faults = faults
         self._wrong = wrong
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         async def do(*instead: Value) -> Any:  # noqa: ANN401
             return await DirectHand.ask(self, verb, uuid, *(instead or details))
 

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from agents.actuator.device import Peer
-from agents.actuator.driver import DriverProcess, Value, _told
+from agents.actuator.driver import DriverProcess, Value, _answered
 from agents.actuator.journal import RestoreJournal
 from tests.actuation import Direct, actuator_of
 from tests.boards.fixtures import Mount, boards, mount
@@ -40,9 +40,9 @@ class BoardHand(DriverProcess):
         self._drivers = {d.uuid: d for d in theatre.drivers(None)}
         self._faults, self._kind = faults, kind
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         with failing(self._faults, self._kind):
-            return _told(self._drivers, verb, uuid, *details)
+            return _answered(self._drivers, verb, uuid, *details)
 
 
 @contextmanager

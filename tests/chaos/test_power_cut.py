@@ -87,7 +87,7 @@ class CutHand(DirectHand):
         super().__init__(theatre.hardware)
         self._cut = cut
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         if verb != "describe":
             self._cut.tick()
         return await super().ask(verb, uuid, *details)

@@ -137,7 +137,7 @@ class Theatre:
 
             async def found() -> Sequence[Mapping[str, Any]]:
                 made = await self.actuator()
-                return [device.about for device in made.devices.values()]
+                return [device.restorer.about for device in made.devices.values()]
 
             self.found = asyncio.run(found())
 

@@ -54,12 +54,12 @@ class DriverContract:
 
     def test_a_reset_goes_back_to_the_default_however_often(self, driver: KnobDriver) -> None:
         for knob in driver.ranges():
-            driver.reset(knob)
+            driver.write(knob, None)
         factory = dict(driver.read())
         for knob in driver.ranges():
             driver.write(knob, other_value(driver, knob))
-            driver.reset(knob)
-            driver.reset(knob)
+            driver.write(knob, None)
+            driver.write(knob, None)
         assert driver.read() == factory
 
     def test_writing_one_knob_leaves_the_others(self, driver: KnobDriver) -> None:
@@ -75,7 +75,7 @@ class DriverContract:
         epoch = driver.epoch
         for knob in driver.ranges():
             driver.write(knob, other_value(driver, knob))
-            driver.reset(knob)
+            driver.write(knob, None)
         assert driver.epoch == epoch
 
     def test_all_of_it_survives_the_line_to_the_actuator(self, driver: KnobDriver) -> None:

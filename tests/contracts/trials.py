@@ -122,6 +122,37 @@ class TrialsContract:
         assert store.trials.running("s1") == ()
         assert store.trials.count("s1") == 3
 
+    def test_the_studies_with_trials_that_have_not_ended_are_named_once(self, store: Store) -> None:
+        store.studies.add(study(id="s0", devices=("other",)), "ann", "")
+        assert store.trials.unfinished() == ()
+        for name in ("s1", "s0", "s1"):
+            begin(store, name)
+        assert store.trials.unfinished() == ("s0", "s1")
+        store.trials.end("s1", 1, completed(), LATER)
+        assert store.trials.unfinished() == ("s0", "s1")
+        store.trials.end("s1", 2, completed(), LATER)
+        assert store.trials.unfinished() == ("s0",)
+
+    def test_the_trials_at_a_setting_are_those_that_equal_it(self, store: Store) -> None:
+        store.studies.add(study(id="s2", devices=("other",)), "ann", "")
+        tried: list[Setting] = [
+            {"count": 1, "name": "größe"},
+            {"count": 2, "name": "größe"},
+            {"name": "größe", "count": 1},
+            {"count": 1.0, "name": "größe"},
+        ]
+        for at in tried:
+            store.trials.begin("s1", at, Phase.TUNING, "", START)
+        store.trials.begin("s2", tried[0], Phase.TUNING, "", START)
+        store.trials.end("s1", 3, completed(), LATER)
+        whole = store.trials.list("s1")
+        for at in tried:
+            expected = tuple(trial for trial in whole if trial.tries(at))
+            assert store.trials.tried("s1", at) == expected
+        assert [t.number for t in store.trials.tried("s1", tried[0])][:2] == [1, 3]
+        assert store.trials.tried("s1", {"count": 3, "name": "größe"}) == ()
+        assert store.trials.tried("nobody", tried[0]) == ()
+
     def test_unknown_studies_and_trials_are_not_found(self, store: Store) -> None:
         with pytest.raises(NotFound, match="'nobody'"):
             begin(store, "nobody")

@@ -178,6 +178,10 @@ class Trials(Protocol):
         """Return the trials of a study by number; empty for an unknown study."""
         ...
 
+    def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
+        """Return the trials of a study at a setting by number; empty for an unknown study."""
+        ...
+
     def latest(
         self,
         last: int,
@@ -199,6 +203,10 @@ class Trials(Protocol):
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
+        ...
+
+    def unfinished(self) -> Sequence[str]:
+        """Return the ids of the studies with a trial that has not ended, in order."""
         ...
 
     def report(self, report: Report) -> bool:
@@ -450,7 +458,7 @@ class Bus(Protocol):
         """Tell every subscriber, in this process at once, in others soon; never raises."""
         ...
 
-    def subscribe(self, heard: Callable[[Notice], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[Notice], None]) -> Callable[[], None]:
         """Have `heard` called with every notice, from any thread; return what ends that."""
         ...
 

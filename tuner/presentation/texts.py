@@ -139,22 +139,24 @@ def line(trial: TrialView, view: StudyView) -> str:
     return ", ".join(parts)
 
 
-def believed_rows(told: ExplanationView) -> Iterator[tuple[str, ...]]:
+def believed_rows(answer: ExplanationView) -> Iterator[tuple[str, ...]]:
     """Yield what is believed along each knob, then what looks better and is not tried."""
-    through = told.explanation.through
-    for along in told.explanation.slices:
+    through = answer.explanation.through
+    for along in answer.explanation.slices:
         for point in along.points:
             value = f"{along.knob}={point.setting[along.knob]}"
             here = " (others as here)" if point.setting == through else ""
-            yield _believed(value + here, point, told)
-    for point in told.explanation.refused:
-        yield _believed(render_setting(point.setting), point, told)
+            yield _believed(value + here, point, answer)
+    for point in answer.explanation.refused:
+        yield _believed(render_setting(point.setting), point, answer)
 
 
-def _believed(name: str, point: BelievedSetting, told: ExplanationView) -> tuple[str, ...]:
-    has, known = point.predicted, told.quantities
+def _believed(name: str, point: BelievedSetting, answer: ExplanationView) -> tuple[str, ...]:
+    has, known = point.predicted, answer.quantities
     remark = point.refused or ("measured" if point.measured else "")
-    numbers = (figure(m, has[m].mean, has[m].sd, known) if m in has else "–" for m in told.metrics)
+    numbers = (
+        figure(m, has[m].mean, has[m].sd, known) if m in has else "–" for m in answer.metrics
+    )
     return (name, *numbers, percent(point.chance), remark)
 
 

@@ -177,16 +177,7 @@ class Operations:
 
         Pausing it twice changes nothing.
         """
-        study = self.full_id(study)
-        with self.loop.lock(study):
-            found = self.loop.store.studies.get(study)
-            if found.phase is Phase.PAUSED:
-                return self.study(study)
-            why = change.why or f"paused by {change.who}"
-            moved = found.moved(Phase.PAUSED)
-            self.loop.abort(found, why)
-            self._revise(moved, change.who, why)
-        return self.study(study)
+        return self._halted(study, Phase.PAUSED, change)
 
     def reverted(self, message: Reverted) -> Receipt:
         """Pause the study whose device an operator put back on its host; a repeat changes nothing."""
@@ -220,15 +211,17 @@ class Operations:
 
         Ending it twice changes nothing.
         """
+        return self._halted(study, Phase.STOPPED, change)
+
+    def _halted(self, study: str, phase: Phase, change: Change) -> StudyView:
         study = self.full_id(study)
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
-            if found.phase is Phase.STOPPED:
-                return self.study(study)
-            why = change.why or f"stopped by {change.who}"
-            moved = found.moved(Phase.STOPPED)
-            self.loop.abort(found, why)
-            self._revise(moved, change.who, why)
+            if found.phase is not phase:
+                why = change.why or f"{phase} by {change.who}"
+                moved = found.moved(phase)
+                self.loop.abort(found, why)
+                self._revise(moved, change.who, why)
         return self.study(study)
 
     def approve(self, study: str, decision: Decision) -> StudyView:

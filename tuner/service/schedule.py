@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import wraps
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -46,6 +48,8 @@ PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
 MOST_WINDOWS = 500
 """So many of a hold's latest windows are looked at."""
+LONGEST_TURN_S = 0.01
+"""A turn of work that is done in turns ends after this, with the piece it is at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,13 @@ class Maintenance:
         if ended:
             log.info("reaped %d abandoned trials", ended)
 
-    def watch_drift(self) -> None:
-        """Send a held study back to its baseline when its windows have drifted from what they were."""
+    def watch_drift(self) -> Iterator[None]:
+        """Send a held study back to its baseline when its windows have drifted from what they were.
+
+        Yield after each study: there may be hundreds, and requests wait meanwhile.
+        """
         for study in self.loop.store.studies.list():
+            yield
             why = self._drift(study)
             if why is None:
                 continue
@@ -181,13 +189,38 @@ def expect(loop: Loop) -> None:
     loop.presence.expect(devices, (d for d in devices if latest.get(d) == "offline"))
 
 
+def in_turns(
+    work: Callable[[], Iterator[None]],
+    every_s: float,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Callable[[], None]:
+    """Return a task that, asked again and again, does the work once in a while, a short turn each time."""
+    left: Iterator[None] | None = None
+    due = monotonic() + every_s
+
+    @wraps(work)
+    def turn() -> None:
+        nonlocal left, due
+        began = monotonic()
+        if left is None:
+            if began < due:
+                return
+            left, due = work(), began + every_s
+        for _ in left:
+            if monotonic() - began > LONGEST_TURN_S:
+                return
+        left = None
+
+    return turn
+
+
 def start(maintenance: Maintenance) -> BackgroundScheduler:
     """Start the maintenance in the background and return the scheduler, to be shut down at the end."""
     expect(maintenance.loop)
     scheduler = BackgroundScheduler(timezone="UTC")
     plan: list[tuple[Callable[[], None], int]] = [
         (maintenance.reap, 10),
-        (maintenance.watch_drift, 60),
+        (in_turns(maintenance.watch_drift, 60.0), 1),
         (maintenance.keep_seen, round(KEEP_S)),
         (maintenance.watch_silence, 10),
         (maintenance.prune, 3600),

@@ -364,8 +364,8 @@ class Loop:
         (started anew, suspended, without its database) gives everybody the same time once more.
         """
         with self._silence.listening():
-            studies = [s for s in self.store.studies.list() if s.active]
-            return sum(self._reap(s) for s in studies if self.store.trials.running(s.id))
+            studies = map(self.store.studies.get, self.store.trials.unfinished())
+            return sum(self._reap(study) for study in studies if study.active)
 
     def _reap(self, study: Study) -> int:
         ended = 0

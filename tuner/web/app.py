@@ -45,7 +45,7 @@ def create_pages(
     @app.exception_handler(HTTPException)
     def unroutable(request: Request, error: HTTPException) -> Response:
         missing = NotFound(f"there is no page {request.scope['path']}", hint="begin at the fleet")
-        said = missing if error.status_code == 404 else TuningError(str(error.detail))
-        return pages.page(request, "error", error.status_code, error=said)
+        problem = missing if error.status_code == 404 else TuningError(str(error.detail))
+        return pages.page(request, "error", error.status_code, error=problem)
 
     return app

@@ -92,7 +92,7 @@ def course(look: StudyLook) -> Figure | None:
                 "name": "trials", "mode": "markers", "x": numbers,
                 "y": [t.metrics[objective].mean for t in tried],
                 "error_y": _bars([t.metrics[objective] for t in tried]),
-                "text": [_told(t, view) for t in tried],
+                "text": [_hover_text(t, view) for t in tried],
                 "hoverinfo": "text",
                 "marker": {"symbol": [SYMBOLS[_group(t)] for t in tried], "opacity": 0.7},
             },
@@ -215,7 +215,7 @@ def _points(name: str, trials: Sequence[TrialView], view: StudyView, x: str, y: 
         "y": [t.metrics[y].mean for t in trials],
         "error_x": _bars([t.metrics[x] for t in trials]),
         "error_y": _bars([t.metrics[y] for t in trials]),
-        "text": [_told(t, view) for t in trials],
+        "text": [_hover_text(t, view) for t in trials],
         "hoverinfo": "text",
         "marker": {"symbol": SYMBOLS[name], "size": 8},
     }
@@ -263,7 +263,7 @@ def _group(trial: TrialView) -> str:
     return str(trial.verdict) if trial.verdict is not None else "unsure"
 
 
-def _told(trial: TrialView, view: StudyView) -> str:
+def _hover_text(trial: TrialView, view: StudyView) -> str:
     has, known = trial.metrics, view.quantities
     lines = [f"trial {trial.number}", change(trial.setting, view.baseline.setting)]
     lines += [f"{m} {shown(m, has, known)}" for m in asked_metrics(view) if m in has]

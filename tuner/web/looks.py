@@ -69,6 +69,5 @@ class Judges:
         """Return a study's baseline, as its trials are judged by it."""
         known = self._known.get(study.id)
         if known is None or known.study != study:
-            known = judging(study, self._trials.list(study.id))
-            self._known[study.id] = known
+            known = self._known[study.id] = judging(self._trials, study)
         return known

@@ -9,7 +9,7 @@ down to a quarter of the greatest. `status` of intel_pstate is never written: it
 from pathlib import Path
 
 from agents.actuator import sysfs
-from agents.actuator.sysfs import FileKnob, numbers, told
+from agents.actuator.sysfs import FileKnob, content, numbers
 
 GOVERNOR, PREFERENCE = "cpu.governor", "cpu.epp"
 UNCORE, POWER = "cpu.uncore_mhz", "cpu.package_power_limit_w"
@@ -28,7 +28,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     """Return the CPUs of the host at `path`; a Jetson's are its own driver's. Raises ActuationError."""
     root = Path(path)
     tree = root / "proc/device-tree/compatible"
-    if tree.exists() and "nvidia,tegra" in told(tree):
+    if tree.exists() and "nvidia,tegra" in content(tree):
         return []
     choices = {knob: _choice(root, *files) for knob, files in CHOICES.items()}
     all_knobs = {**sysfs.cpu_clocks(root), **choices, UNCORE: _uncore(root), POWER: _power(root)}
@@ -54,7 +54,7 @@ def _uncore(root: Path) -> FileKnob:
 
 def _power(root: Path) -> FileKnob:
     """Return RAPL's limits; the greatest is the package's own, or what is set where none is told."""
-    zones = [z for z in sorted(root.glob(ZONES)) if told(z / "name").startswith("package")]
+    zones = [z for z in sorted(root.glob(ZONES)) if content(z / "name").startswith("package")]
     files = [z / f"constraint_{n}_power_limit_uw" for n in (0, 1) for z in zones]
     limits = [file for file in files if file.exists()]
     tops = numbers(*(zone / "constraint_0_max_power_uw" for zone in zones))

@@ -63,17 +63,13 @@ class FakeKnobs:
         values = self._there()["values"]
         return {k: None if A100[k]["default"] is None else v for k, v in values.items()}
 
-    def write(self, knob: str, value: Value) -> None:
-        """Set a knob. Raises ActuationError, DeviceLost."""
+    def write(self, knob: str, value: Value | None) -> None:
+        """Set a knob, None its default. Raises ActuationError, DeviceLost."""
         fault = self._there()["faults"].get(knob)
-        self._set(knob, fault["clamp"] if isinstance(fault, dict) else value)
-
-    def reset(self, knob: str) -> None:
-        """Put a knob to its default. Raises ActuationError, DeviceLost."""
-        self._set(knob, A100[knob]["default"])
-
-    def _set(self, knob: str, value: Value | None) -> None:
-        fault = self._there()["faults"].get(knob)
+        if value is None:
+            value = A100[knob]["default"]
+        elif isinstance(fault, dict):
+            value = fault["clamp"]
         if fault == "refuse":
             raise ActuationError(f"{self.uuid} refuses {knob}={value!r}", hint="a fault is on")
         if fault == "late" and os.fork() == 0:

@@ -97,24 +97,26 @@ def _power(root: Path) -> Iterator[Symptom]:
         yield Symptom("jetson: energy", False, f"{rails}: no total that is known", NO_TOTAL)
 
 
-def _second_opinion(root: Path, told: JtopReport) -> Iterator[Symptom]:
+def _second_opinion(root: Path, report: JtopReport) -> Iterator[Symptom]:
     """Yield what jetson-stats says, where it is there; nothing depends on it."""
-    if told.error:
-        yield Symptom("jetson: jtop", True, f"not asked ({told.error}); nothing here needs it")
+    if report.error:
+        yield Symptom("jetson: jtop", True, f"not asked ({report.error}); nothing here needs it")
         return
-    heat = f", hottest {told.hottest_c:.0f} °C" if told.hottest_c is not None else ""
-    mode = f", mode {told.mode} of {', '.join(told.modes)}" if told.mode else ""
-    seen = f"{told.model}, JetPack {told.jetpack}{mode}{heat}, {told.gpu_processes} on the GPU"
+    heat = f", hottest {report.hottest_c:.0f} °C" if report.hottest_c is not None else ""
+    mode = f", mode {report.mode} of {', '.join(report.modes)}" if report.mode else ""
+    seen = (
+        f"{report.model}, JetPack {report.jetpack}{mode}{heat}, {report.gpu_processes} on the GPU"
+    )
     yield Symptom("jetson: jtop", True, seen)
-    if told.jetson_clocks:
+    if report.jetson_clocks:
         yield Symptom(
             "jetson: jtop runs jetson_clocks", False, "it fixes clocks that we would set",
             "turn it off in jtop, or: jetson_clocks --restore",
         )  # fmt: skip
     monitors = find_monitors(root)
     ours = monitors.power_w() if monitors.total else None
-    if ours is not None and told.disagrees(ours):
+    if ours is not None and report.disagrees(ours):
         yield Symptom(
-            "jetson: power, two opinions", False, f"{ours:.1f} W here, {told.power_w:.1f} W by jtop",
+            "jetson: power, two opinions", False, f"{ours:.1f} W here, {report.power_w:.1f} W by jtop",
             "where a board has no rail for all, jtop adds all rails, one of them twice on AGX Orin",
         )  # fmt: skip

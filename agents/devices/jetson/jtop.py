@@ -48,23 +48,23 @@ def ask_jtop(python: str = sys.executable) -> JtopReport:
         return JtopReport(f"jetson-stats could not be asked: {error}")
 
 
-def read_report(told: Mapping[str, Any]) -> JtopReport:
+def read_report(answer: Mapping[str, Any]) -> JtopReport:
     """Return a report; what is missing, or of another kind than it should be, is left out."""
-    error = str(told.get("error", ""))
-    temperatures = told.get("temperatures_c")
+    error = str(answer.get("error", ""))
+    temperatures = answer.get("temperatures_c")
     found = temperatures.values() if isinstance(temperatures, dict) else ()
-    power, modes = told.get("power_mw"), told.get("modes")
-    processes = told.get("gpu_processes")
+    power, modes = answer.get("power_mw"), answer.get("modes")
+    processes = answer.get("gpu_processes")
     return JtopReport(
         error=error,
-        model=str(told.get("model", "")),
-        jetpack=str(told.get("jetpack", "")),
-        mode=str(told.get("mode", "")),
+        model=str(answer.get("model", "")),
+        jetpack=str(answer.get("jetpack", "")),
+        mode=str(answer.get("mode", "")),
         modes=[str(mode) for mode in modes] if isinstance(modes, list) else (),
         power_w=float(power) / 1000.0 if power is not None and _is_number(power) else None,
         hottest_c=max((t for t in found if _is_number(t) and t > 0), default=None),
         gpu_processes=processes if isinstance(processes, int) else 0,
-        jetson_clocks=told.get("jetson_clocks") is True,
+        jetson_clocks=answer.get("jetson_clocks") is True,
     )
 
 

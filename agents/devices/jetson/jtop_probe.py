@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 
-def told() -> dict[str, Any]:
+def report() -> dict[str, Any]:
     """Return what the service tells now, or `error` and why it tells nothing."""
     try:
         from jtop import JtopException, jtop
@@ -38,4 +38,4 @@ def told() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(told(), default=str) + "\n")
+    sys.stdout.write(json.dumps(report(), default=str) + "\n")

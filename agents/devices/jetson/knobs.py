@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agents.actuator import sysfs
 from agents.actuator.driver import Value
-from agents.actuator.sysfs import FileKnob, numbers, told
+from agents.actuator.sysfs import FileKnob, content, numbers
 from tuner.errors import ActuationError
 
 GPU, MEMORY = "gpu.clock_mhz", "gpu.mem_clock_mhz"
@@ -41,10 +41,6 @@ class MemoryLock(FileKnob):
         if self.read() != value:
             raise ActuationError(f"the memory's clock is {self.read()} MHz, not {value}")
 
-    def reset(self) -> None:
-        """Leave the clock to the firmware."""
-        self.write(None)
-
     @property
     def switch(self) -> FileKnob:
         """Whether it is locked."""
@@ -55,7 +51,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     """Return the board at `path`, none where it is another. Raises ActuationError."""
     root = Path(path)
     tree = root / "proc/device-tree"
-    if not tree.exists() or "nvidia,tegra" not in told(tree / "compatible"):
+    if not tree.exists() or "nvidia,tegra" not in content(tree / "compatible"):
         return []
     until = time.monotonic() + LATE_S
     while not (nodes := gpus(root)) and time.monotonic() < until:
@@ -69,7 +65,7 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     clocks = tuple(sysfs.scaled(rate, HZ) for rate in rates if rate <= most)
     if clocks:
         offered[MEMORY] = MemoryLock([root / BPMP / "clk/emc/rate"], clocks, HZ)
-    return [sysfs.FileKnobs("jetson", told(tree / "model"), (*KNOBS, *offered), offered)]
+    return [sysfs.FileKnobs("jetson", content(tree / "model"), (*KNOBS, *offered), offered)]
 
 
 def gpus(root: Path) -> list[Path]:

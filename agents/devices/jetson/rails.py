@@ -68,12 +68,12 @@ def find_monitors(root: Path) -> PowerMonitors:
         for rail in (*_hwmon(chip), *_iio(chip)):
             found.setdefault(rail.name, rail)
         for folder in chip.glob("hwmon/hwmon*"):
-            told = [
+            readings = [
                 f"{name} {value}"
                 for name in ("samples", "update_interval")
                 if (value := text_of(folder / name).strip())
             ]
-            averaging.add(", ".join(told))
+            averaging.add(", ".join(readings))
     return PowerMonitors(found, "; ".join(sorted(averaging - {""})))
 
 

@@ -132,11 +132,11 @@ def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
         if ratio is None:
             ratio = agreement(gpu, clock)
             memory.saw_counter(ratio)
-        told = f"{ratio:.2f} of what its power adds up to"
+        message = f"{ratio:.2f} of what its power adds up to"
         if abs(ratio - 1.0) <= AGREEMENT:
-            source = f"the GPU's energy counter ({told})"
+            source = f"the GPU's energy counter ({message})"
             return Energy(lambda: CounterJoules(gpu, clock), source)
-        why = f"its energy counter shows {told}" if ratio else "its energy counter hardly moves"
+        why = f"its energy counter shows {message}" if ratio else "its energy counter hardly moves"
     source = f"the GPU's power, integrated ({why})"
     return Energy(
         lambda: IntegratedJoules(partial(power_w, gpu), clock, every), source, lag_s=AVERAGING_S

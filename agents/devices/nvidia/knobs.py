@@ -79,40 +79,38 @@ class NvidiaKnobs:
 
     def read(self) -> Mapping[str, Value | None]:
         """Return the power limit in watts, and None for clock locks. A limit it has not is left out."""
-        mw = self._told(pynvml.nvmlDeviceGetPowerManagementLimit)
+        mw = self._asked(pynvml.nvmlDeviceGetPowerManagementLimit)
         limit = {} if mw is None else {LIMIT: mw / 1000.0 if mw % 1000 else mw // 1000}
         return {**dict.fromkeys(LOCKS), **limit}
 
-    def write(self, knob: str, value: Value) -> None:
+    def write(self, knob: str, value: Value | None) -> None:
         """Set a knob; a lock is requested here, and only the clock under load shows it in force.
 
-        Whether the value is offered is not asked: what was found must go back, whatever is offered now.
+        None unlocks a clock, or sets the default power limit. Whether the value is offered is not
+        asked: what was found must go back, whatever is offered now.
         """
         if knob == LIMIT:
-            self._call(pynvml.nvmlDeviceSetPowerManagementLimit, round(float(value) * 1000.0))
+            default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit
+            mw = self._call(default) if value is None else round(float(value) * 1000.0)
+            self._call(pynvml.nvmlDeviceSetPowerManagementLimit, mw)
+        elif value is None:
+            self._call(getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
         else:
             mhz = round(float(value))
             floor = self._offered.get(knob, (mhz,))[0] if knob == CLOCK else mhz
             self._call(getattr(pynvml, f"nvmlDeviceSet{LOCKS[knob]}"), floor, mhz)
-
-    def reset(self, knob: str) -> None:
-        """Unlock a clock, or set the default power limit."""
-        if knob == LIMIT:
-            self.write(knob, self._call(pynvml.nvmlDeviceGetPowerManagementDefaultLimit) / 1000.0)
-        else:
-            self._call(getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
 
     def _call(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return what an NVML function of a device answers. Raises Unsupported."""
         try:
             return function(self._handle, *arguments)
         except pynvml.NVMLError as error:
-            code, said = int(error.value), f"{self.uuid}: {function.__name__}: {error}"
+            code, message = int(error.value), f"{self.uuid}: {function.__name__}: {error}"
             hint = "the driver was restarted, or is not loaded" if code in RESTARTED else ""
             kind = Unsupported if code in ABSENT else ActuationError
-            raise (DeviceLost if code in RESTARTED | LOST else kind)(said, hint=hint) from error
+            raise (DeviceLost if code in RESTARTED | LOST else kind)(message, hint=hint) from error
 
-    def _told(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+    def _asked(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return the answer, None where this GPU has none."""
         try:
             return self._call(function, *arguments)
@@ -125,16 +123,16 @@ class NvidiaKnobs:
         Of the power limit whole watts; any other within the device's own limits can be written, too: it
         may be found at one.
         """
-        if self._told(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
+        if self._asked(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
             return {}
         found: dict[str, Any] = {}
-        newer = self._told(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
-        memory = self._told(pynvml.nvmlDeviceGetSupportedMemoryClocks)
+        newer = self._asked(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
+        memory = self._asked(pynvml.nvmlDeviceGetSupportedMemoryClocks)
         if memory and newer >= VOLTA:
-            found[CLOCK] = self._told(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+            found[CLOCK] = self._asked(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
         if memory and newer >= AMPERE and len(set(memory)) > 1:
             found[MEMORY] = memory
-        if bounds := self._told(pynvml.nvmlDeviceGetPowerManagementLimitConstraints):
+        if bounds := self._asked(pynvml.nvmlDeviceGetPowerManagementLimitConstraints):
             found[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
         return found
 

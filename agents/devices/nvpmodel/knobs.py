@@ -48,18 +48,17 @@ class PowerModes:
             raise ActuationError(f"{self._program} -q tells no mode")
         return {MODE: shown[1]}
 
-    def write(self, knob: str, value: Value) -> None:
-        """Set a mode; one that would reboot the board is refused."""
+    def write(self, knob: str, value: Value | None) -> None:
+        """Set a mode, None that which the board starts with; one that would reboot it is refused."""
+        if value is None:
+            value = next(
+                (n for n, (number, _) in self._modes.items() if number == self._default), ""
+            )
         if value not in self._modes:
             raise ActuationError(f"there is no power mode {value!r}", hint=", ".join(self._modes))
-        said = self._asked("-m", self._modes[str(value)][0])
+        answer = self._asked("-m", self._modes[str(value)][0])
         if self.read()[knob] != value:
-            raise ActuationError(f"the mode {value} was not set: {said.strip()[-200:]}")
-
-    def reset(self, knob: str) -> None:
-        """Set the mode that the board starts with."""
-        named = (name for name, (number, _) in self._modes.items() if number == self._default)
-        self.write(knob, next(named, ""))
+            raise ActuationError(f"the mode {value} was not set: {answer.strip()[-200:]}")
 
     def _asked(self, *arguments: str) -> str:
         try:

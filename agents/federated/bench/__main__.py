@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--plots", type=Path, help="a folder for the pictures")
     parser.add_argument("--only", default="", help="a part of the titles to run")
     options = parser.parse_args()
-    bench = Bench(options.cache, os.cpu_count() or 1, _told)
+    bench = Bench(options.cache, os.cpu_count() or 1, _report)
     found: list[dict[str, Any]] = []
     for title, federation in federations().items():
         if options.only not in title:
@@ -41,7 +41,7 @@ def main() -> None:
             draw(options.plots / PICTURED[title], found[-1])
 
 
-def _told(text: str) -> None:
+def _report(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

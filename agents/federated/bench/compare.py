@@ -91,9 +91,9 @@ def federations() -> dict[str, FederationSetup]:
 class Bench:
     """Runs trainings, side by side on all cores; those at fixed settings are kept in a folder."""
 
-    def __init__(self, cache: Path, workers: int, told: Callable[[str], None]) -> None:
+    def __init__(self, cache: Path, workers: int, report: Callable[[str], None]) -> None:
         cache.mkdir(parents=True, exist_ok=True)
-        self._cache, self._workers, self._told = cache, workers, told
+        self._cache, self._workers, self._told = cache, workers, report
 
     def compare(self, title: str, federation: FederationSetup) -> FederationComparison:
         """Return how the policies and the fixed settings do on one federation."""

@@ -81,13 +81,13 @@ class ProgramRun:
     def result(self) -> RunResult:
         """Return what a run that has ended showed. Raises MeasurementError where it failed."""
         try:
-            told = os.read(self._report, 4096)
+            content = os.read(self._report, 4096)
             text = tail(self._output)
         finally:
             self.end()
-        if not told:
+        if not content:
             raise MeasurementError(f"{self._name} was ended from outside", hint="try again")
-        ended = json.loads(told)
+        ended = json.loads(content)
         if ended["status"]:
             raise MeasurementError(
                 f"{self._name} ended with {ended['status']}: {last_words(text)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -95,6 +96,26 @@ def test_a_taken_port_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port}.*in use"):
             bind(TunerConfig(port=port))
+
+
+def test_what_a_connection_is_sent_does_not_wait_for_an_acknowledgement() -> None:
+    async def at_once() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def met(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            line = writer.get_extra_info("socket")
+            found.set_result(line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listener = bind(TunerConfig(port=0))
+        async with await asyncio.start_server(met, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            no_delay = await found
+            writer.close()
+            await writer.wait_closed()
+        return no_delay
+
+    assert asyncio.run(at_once())
 
 
 def test_only_loopback_names_are_answered_on_loopback() -> None:

@@ -58,7 +58,7 @@ class Odd(DirectHand):
     async def close(self) -> None:
         self.closed += 1
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         if (verb, uuid) in self.raises:
             raise self.raises[verb, uuid]
         told = await super().ask(verb, uuid, *details)

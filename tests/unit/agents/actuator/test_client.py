@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agents.actuator.client import RemoteKnobs, open_remote
+from agents.actuator.client import ActuatorClient, RemoteKnobs, named, open_remote
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import listen
@@ -104,6 +105,37 @@ def house(tmp_path: Path) -> Iterator[House]:
 def remote(house: House) -> Iterator[RemoteKnobs]:
     remote = open_remote(house.socket, GPU, Time())
     yield remote
+    remote.close()
+
+
+class Recorded(ActuatorClient):
+    """Keeps the fields of every request to acquire."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.acquired: list[dict[str, object]] = []
+
+    def ask(self, verb: str, **fields: object) -> dict[str, Any]:
+        if verb == "acquire":
+            self.acquired.append(fields)
+        return super().ask(verb, **fields)
+
+
+@pytest.mark.parametrize(("protocol", "fields"), [(2, {}), (3, {"trial": "gpu/s1/1/2"})])
+def test_only_an_actuator_that_takes_names_of_trials_is_told_them(
+    house: House, protocol: int, fields: dict[str, str]
+) -> None:
+    line = Recorded(house.socket)
+    answer = line.ask("capabilities")
+    (about,) = answer["devices"]
+    remote = RemoteKnobs(
+        line, about, {**answer, "protocol": protocol}, Time(), lambda _, values, __: values, {}
+    )
+    with named("gpu/s1/1/2"):
+        remote.apply(TRIED)
+    remote.apply(HELD)
+    lease = {"device": GPU, "lease_s": 10.0}
+    assert line.acquired == [{**lease, **fields}, {**lease, **dict.fromkeys(fields, "")}]
     remote.close()
 
 
@@ -260,8 +292,9 @@ def rig_of(remote: RemoteKnobs, folder: Path, look: Callable[[], object]) -> Rem
 
 
 def test_an_agent_tries_holds_and_releases_through_it(
-    house: House, remote: RemoteKnobs, tmp_path: Path
+    house: House, remote: RemoteKnobs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     seen: list[Any] = []
     rig = rig_of(remote, tmp_path / "agent", lambda: seen.append(house.values))
     agent = rig.agent()
@@ -284,8 +317,14 @@ def test_an_agent_tries_holds_and_releases_through_it(
     agent.step()
     assert house.values == FACTORY
     agent.step()
-    states = [m["outcome"]["state"] for m in rig.tuner.told("/trials/report")]
-    assert states == ["completed", "completed"]
+    reports = rig.tuner.told("/trials/report")
+    assert [m["outcome"]["state"] for m in reports] == ["completed", "completed"]
+    names = [f"{m['device']}/{m['study']}/{m['trial']}/{m['attempt']}" for m in reports]
+    logged = [
+        r.args for r in caplog.records if str(r.msg).startswith("event=trial device=%s trial=")
+    ]
+    of_trials = [arguments for arguments in logged if arguments != (GPU, "")]
+    assert of_trials == [(GPU, name) for name in names]
 
 
 def test_a_foreign_change_contaminates_the_trial_fails_the_next_and_stays(

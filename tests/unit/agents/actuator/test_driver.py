@@ -23,7 +23,7 @@ GPU = "GPU-1"
 class Now(DriverProcess):
     """A hand whose every call is waited for."""
 
-    def now(self, verb: str, *details: Value) -> Any:  # noqa: ANN401
+    def now(self, verb: str, *details: Value | None) -> Any:  # noqa: ANN401
         return asyncio.run(self.ask(verb, *map(str, details[:1]), *details[1:]))
 
 
@@ -64,7 +64,7 @@ def test_it_does_as_the_driver_would(hand: Now, hardware: Path) -> None:
     values, epoch = hand.now("read", GPU)
     assert values == {"gpu.clock_mhz": None, "gpu.mem_clock_mhz": None, "gpu.power_limit_w": 250}
     assert epoch == "1"
-    hand.now("reset", GPU, "gpu.power_limit_w")
+    hand.now("write", GPU, "gpu.power_limit_w", None)
     assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
 
 
@@ -115,7 +115,7 @@ def test_a_child_that_dies_unheard_and_is_reaped_at_once_is_replaced(hand: Now) 
 class Broken(FakeKnobs):
     """A driver with a bug: whole floats break it, and it cannot say what one device is."""
 
-    def write(self, knob: str, value: Value) -> None:
+    def write(self, knob: str, value: Value | None) -> None:
         if isinstance(value, float):
             raise TypeError("an integer is required")
         super().write(knob, value)

@@ -12,7 +12,7 @@ RANGES: dict[str, tuple[Value, ...]] = {
     "gpu.clock_mhz": (210, 810, 1410),
     "gpu.power_limit_w": (100, 250, 400),
 }
-KNOBS = (*RANGES, "gpu.mem_clock_mhz")
+ABOUT = {"uuid": "GPU-1", "ranges": RANGES, "knobs": (*RANGES, "gpu.mem_clock_mhz")}
 """What devices of this kind may have; this one has one memory clock."""
 
 WHOLE = """
@@ -59,14 +59,14 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
 def test_what_is_not_granted_is_denied(tmp_path: Path) -> None:
     config = read(tmp_path, WHOLE)
     for uuid in ("GPU-1", "MIG-1"):
-        assert config.granted(uuid).values(uuid, RANGES, KNOBS) == {}
+        assert config.granted(uuid).values({**ABOUT, "uuid": uuid}) == {}
     assert read(tmp_path, "") == ActuatorConfig()
     assert ActuatorConfig().granted("GPU-1").grant == {}
 
 
 def test_granted_are_the_supported_values_within_the_bounds() -> None:
     granted = Granted(match="*", grant={"gpu.clock_mhz": (210, 1000), "gpu.mem_clock_mhz": (1, 2)})
-    assert granted.values("GPU-1", RANGES, KNOBS) == {"gpu.clock_mhz": (210, 810)}
+    assert granted.values(ABOUT) == {"gpu.clock_mhz": (210, 810)}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_granted_are_the_supported_values_within_the_bounds() -> None:
 )
 def test_what_the_device_does_not_support_is_refused_at_start(granted: Granted, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        granted.values("GPU-1", RANGES, KNOBS)
+        granted.values(ABOUT)
 
 
 @pytest.mark.parametrize(

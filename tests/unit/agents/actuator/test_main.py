@@ -25,8 +25,8 @@ from tests.unit.agents.actuator.site import CLOCK, FACTORY, GPU, HERE, LIMIT, TR
 from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
 
-MOST_LINES = {"cpu": 1220, "jetson": 1230, "nvidia": 1200, "nvpmodel": 1200}
-"""All that the root process loads with a driver is at most so many lines of code; two share what they need.
+MOST_LINES = 1200
+"""All that the root process loads with any one driver is at most so many lines of code.
 
 Counted are lines that hold code; blank ones, comments and docstrings are not. As text it is about
 half as long again: a failure tells both.
@@ -261,11 +261,10 @@ def loaded(driver: str) -> list[Path]:
     return found
 
 
-@pytest.mark.parametrize("driver", MOST_LINES)
+@pytest.mark.parametrize("driver", sorted({*DRIVERS} - {"fake"}))
 def test_all_it_loads_can_be_read_in_one_sitting(driver: str) -> None:
     counted = {str(p.relative_to(HERE)): lines_of_code(p) for p in loaded(driver)}
-    assert {*MOST_LINES, "fake"} == {*DRIVERS}
     assert "agents/actuator/device.py" in counted and f"agents/devices/{driver}/knobs.py" in counted
     whole = sum(len(path.read_text().splitlines()) for path in loaded(driver))
     told = f"{sum(counted.values())} lines of code in {whole} lines of text: {counted}"
-    assert sum(counted.values()) <= MOST_LINES[driver], told
+    assert sum(counted.values()) <= MOST_LINES, told

@@ -53,7 +53,7 @@ class Breakable(DirectHand):
 
     broken: Exception | None = None
 
-    async def ask(self, verb: str, uuid: str = "", *details: Value) -> Any:  # noqa: ANN401
+    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
         if self.broken and verb == "read":
             raise self.broken
         return await super().ask(verb, uuid, *details)
@@ -141,7 +141,7 @@ def open_house(tmp_path: Path) -> Iterator[House]:
 
 def test_a_trial_over_the_wire(open_house: House) -> None:
     line = open_house.enter()
-    assert open_house.ask(line, verb="capabilities")["protocol"] == 2
+    assert open_house.ask(line, verb="capabilities")["protocol"] == 3
     assert open_house.ask(line, verb="acquire", device=GPU, lease_s=5)["ok"]
     setting = {CLOCK: 810, LIMIT: 250}
     assert open_house.ask(line, verb="apply", device=GPU, setting=setting)["values"] == setting
@@ -355,6 +355,7 @@ SETTINGS = st.dictionaries(
 FIELDS = {
     "device": st.sampled_from([GPU, "GPU-2", "", "../../etc/passwd"]),
     "lease_s": NUMBERS,
+    "trial": st.text(max_size=5),
     "setting": SETTINGS,
     "study": st.text(max_size=5),
     "revision": st.integers(),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.actuator.sysfs import FileKnob, cpu_clocks, numbers, scaled, span, told
+from agents.actuator.sysfs import FileKnob, content, cpu_clocks, numbers, scaled, span
 from tuner.errors import ActuationError
 
 
@@ -66,7 +66,7 @@ class TestOneKnobOverFiles:
 
     def test_a_reset_throttles_nobody(self, tmp_path: Path) -> None:
         clock = knob(tmp_path, "1000")
-        clock.reset()
+        clock.write(None)
         assert clock.read() == 3
 
     def test_a_file_that_says_no_number_is_an_error_not_a_value(self, tmp_path: Path) -> None:
@@ -120,4 +120,4 @@ def test_a_ladder_ascends_from_end_to_end(ends: list[int]) -> None:
 def test_what_cannot_be_read_is_no_number_and_names_the_file(tmp_path: Path) -> None:
     assert numbers(tmp_path / "nothing") == []
     with pytest.raises(ActuationError, match=r"cannot read .*nothing"):
-        told(tmp_path / "nothing")
+        content(tmp_path / "nothing")

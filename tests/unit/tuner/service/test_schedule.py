@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from threading import RLock
@@ -12,8 +13,8 @@ from db.memory.log import MemoryObservations
 from db.memory.store import MemoryStudies
 from tests.builders import completed, setting, window
 from tests.unit.tuner.study.worlds import World, truth
-from tuner.core import Event, Observation, Phase, Setting
-from tuner.service.schedule import Maintenance, start
+from tuner.core import Event, Observation, Phase, Setting, StoreError
+from tuner.service.schedule import LONGEST_TURN_S, Maintenance, in_turns, start
 
 
 def observe(world: World, at: Setting, *energies: float) -> None:
@@ -32,12 +33,57 @@ def test_a_drifted_study_goes_back_to_its_baseline() -> None:
     world.start()
     world.run(truth)
     chores = Maintenance(world.loop, keep_days=30)
-    chores.watch_drift()
+    list(chores.watch_drift())
     assert world.store.studies.get("s1").phase is Phase.HOLDING
     observe(world, setting(600), *[7.5] * 10)
-    chores.watch_drift()
+    list(chores.watch_drift())
     found = world.store.studies.get("s1")
     assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+
+
+def test_long_work_is_done_in_short_turns_once_in_a_while() -> None:
+    clock, done = [0.0], list[int]()
+
+    def work() -> Iterator[None]:
+        for piece in range(5):
+            clock[0] += 0.4 * LONGEST_TURN_S
+            done.append(piece)
+            yield
+
+    turn = in_turns(work, 60.0, lambda: clock[0])
+    turn()
+    assert done == []
+    clock[0] = 60.0
+    turn()
+    assert done == [0, 1, 2]
+    turn()
+    assert done == [0, 1, 2, 3, 4]
+    for _ in range(3):
+        turn()
+    assert done == [0, 1, 2, 3, 4]
+    clock[0] = 121.0
+    turn()
+    assert done == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def test_work_that_failed_in_a_turn_is_begun_anew_when_it_is_due() -> None:
+    clock, begun = [60.0], list[float]()
+
+    def work() -> Iterator[None]:
+        begun.append(clock[0])
+        yield
+        raise StoreError("away")
+
+    turn = in_turns(work, 60.0, lambda: clock[0])
+    clock[0] = 120.0
+    with pytest.raises(StoreError):
+        turn()
+    turn()
+    turn()
+    clock[0] = 180.0
+    with pytest.raises(StoreError):
+        turn()
+    assert begun == [120.0, 180.0]
 
 
 def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
@@ -53,7 +99,7 @@ def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
         return lock
 
     world.loop.lock = paused_first  # type: ignore[method-assign]
-    Maintenance(world.loop, keep_days=30).watch_drift()
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.latest("s1").who == "ann"
 
 
@@ -66,7 +112,7 @@ def test_watching_loads_neither_whole_windows_nor_every_revision(
     observe(world, setting(600), *[7.5] * 10)
     monkeypatch.delattr(MemoryObservations, "list")
     monkeypatch.setattr(MemoryStudies, "revisions", lambda *_: pytest.fail("all were loaded"))
-    Maintenance(world.loop, keep_days=30).watch_drift()
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.get("s1").phase is Phase.BASELINE
 
 
@@ -78,7 +124,7 @@ def test_a_held_baseline_that_has_drifted_is_tuned_again(energy: float, phase: P
     order = world.run(lambda at: completed(10.0, 100.0))
     assert order.plan.rows[-1].setting == setting(1000)
     observe(world, setting(1000), *[energy] * 10)
-    Maintenance(world.loop, keep_days=30).watch_drift()
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.get("s1").phase is phase
 
 

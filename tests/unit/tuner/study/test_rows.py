@@ -120,7 +120,7 @@ def test_any_row_can_drift_and_is_named(number: int) -> None:
     world, row = holding(), ROWS[number]
     for other in ROWS:
         observe(world, other, 1.25 if other is row else 1.0)
-    Maintenance(world.loop, keep_days=30).watch_drift()
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.get("s1").phase is Phase.BASELINE
     clock = row.setting["gpu.clock_mhz"]
     said = world.store.studies.latest("s1").why
@@ -135,7 +135,7 @@ def test_rows_that_show_what_they_showed_at_their_load_have_not_drifted() -> Non
     world = holding()
     for row in ROWS:
         observe(world, row, 1.0)
-    Maintenance(world.loop, keep_days=30).watch_drift()
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.get("s1").phase is Phase.HOLDING
 
 
@@ -145,7 +145,7 @@ def test_a_window_of_another_load_or_of_none_that_is_known_is_no_drift(
 ) -> None:
     world = holding()
     observe(world, ROWS[1], 1.25, context)
-    Maintenance(world.loop, keep_days=30).watch_drift()
+    list(Maintenance(world.loop, keep_days=30).watch_drift())
     assert world.store.studies.get("s1").phase is Phase.HOLDING
 
 

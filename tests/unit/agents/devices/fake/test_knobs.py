@@ -51,7 +51,7 @@ def test_faults_happen_as_told(path: Path, driver: FakeKnobs) -> None:
     set_faults(path, gpu__power_limit_w={"clamp": 333}, gpu__clock_mhz="refuse")
     driver.write(LIMIT, 250)
     assert driver.read()[LIMIT] == 333
-    driver.reset(LIMIT)
+    driver.write(LIMIT, None)
     assert driver.read()[LIMIT] == 400
     with pytest.raises(ActuationError, match="refuses"):
         driver.write(CLOCK, 810)

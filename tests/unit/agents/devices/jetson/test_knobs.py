@@ -35,7 +35,7 @@ def test_the_memory_is_locked_to_a_clock_and_let_go(mount: Mount) -> None:
     driver.write(MEMORY, 2133)
     assert driver.read()[MEMORY] == 2133
     assert board.altered == {LOCK: "1", RATE: "2133000000"}
-    driver.reset(MEMORY)
+    driver.write(MEMORY, None)
     assert board.altered == {}
 
 
@@ -45,10 +45,10 @@ def test_a_memory_clock_that_does_not_come_is_an_error(mount: Mount) -> None:
     board.do(faults={RATE: {"stuck": "3199000000"}})
     with pytest.raises(ActuationError, match=r"the memory's clock is 3199 MHz, not 665.6"):
         driver.write(MEMORY, 665.6)
-    driver.reset(MEMORY)
+    driver.write(MEMORY, None)
     board.do(faults={LOCK: {"stuck": "1"}})
     with pytest.raises(ActuationError, match="not None"):
-        driver.reset(MEMORY)
+        driver.write(MEMORY, None)
 
 
 def test_every_cluster_gets_the_same_ceiling(mount: Mount) -> None:

@@ -34,7 +34,7 @@ def test_what_others_set_is_suspected_and_cured(nvml: FakeNvml, tmp_path: Path) 
     knobs = discover()[0]
     knobs.write(CLOCK, 1005)
     assert "1005 MHz" in examined(nvml, tmp_path)["nvidia:0: foreign clock lock"].seen
-    knobs.reset(CLOCK)
+    knobs.write(CLOCK, None)
     knobs.write(LIMIT, 150)
     found = examined(nvml, tmp_path)
     assert found["nvidia:0: foreign clock lock"].well

@@ -145,14 +145,14 @@ class TestWriting:
         assert nvml.get("ran_mhz") == 1410
         assert under_load(nvml) == 1005
         assert (nvml.get("lock_min"), nvml.get("lock_max")) == (210, 1005)
-        knobs.reset(CLOCK)
+        knobs.write(CLOCK, None)
         assert under_load(nvml) == 1410
 
     def test_a_lock_cannot_be_read_and_a_limit_can(self, knobs: NvidiaKnobs) -> None:
         knobs.write(CLOCK, 1005)
         knobs.write(LIMIT, 250)
         assert knobs.read() == {CLOCK: None, MEMORY: None, LIMIT: 250}
-        knobs.reset(LIMIT)
+        knobs.write(LIMIT, None)
         assert knobs.read()[LIMIT] == 400
 
     def test_what_somebody_else_had_set_can_be_written_back(
@@ -169,7 +169,7 @@ class TestWriting:
         knobs = discover()[1]
         knobs.write(MEMORY, 405)
         assert nvml.get("mem_lock", gpu=1) == 405
-        knobs.reset(MEMORY)
+        knobs.write(MEMORY, None)
         assert nvml.get("mem_lock", gpu=1) == 0
 
     @pytest.mark.parametrize("watts", [99, 401, -1])
@@ -193,7 +193,7 @@ class TestRefusals:
         acts: list[Callable[[], None]] = [
             lambda: knobs.write(CLOCK, 1005),
             lambda: knobs.write(LIMIT, 200),
-            lambda: knobs.reset(CLOCK),
+            lambda: knobs.write(CLOCK, None),
         ]
         for act in acts:
             with pytest.raises(ActuationError, match="Insufficient Permissions") as caught:
@@ -233,7 +233,7 @@ class TestRefusals:
         for act in (
             knobs.read,
             lambda: knobs.write(CLOCK, 1005),
-            lambda: knobs.reset(CLOCK),
+            lambda: knobs.write(CLOCK, None),
         ):
             with pytest.raises(DeviceLost, match="lost"):
                 act()

@@ -333,7 +333,7 @@ class Direct:
 
     def release(self) -> None:
         for knob in self._set:
-            self._driver.reset(knob)
+            self._driver.write(knob, None)
 
     def conflict(self) -> str:
         return ""
