@@ -230,12 +230,12 @@ def open_api(
 @contextmanager
 def _opened(where: ApiAddress) -> Iterator[OperatorApi]:
     if where.tuner:
-        from tuner.cli.http_api import HttpOperatorApi, read_token
+        from tuner.client import Client, read_token
         from tuner.tls import ClientTls
 
         ca = os.environ.get("JOULETUNE_CA_FILE")
         tls = ClientTls(ca=Path(ca) if ca else None)
-        with HttpOperatorApi(where.tuner, read_token(where.token_file), tls=tls) as remote:
+        with Client(where.tuner, read_token(where.token_file), tls=tls) as remote:
             yield remote
     else:
         from tuner.main import local_operations

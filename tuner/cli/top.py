@@ -40,10 +40,10 @@ def top(
     """
     from rich.live import Live
 
-    from tuner.cli.http_api import HttpOperatorApi, read_token
     from tuner.cli.operator_api import place
     from tuner.cli.output import console
     from tuner.cli.watching import looks
+    from tuner.client import Client, read_token
     from tuner.core import ConfigError
     from tuner.tls import ClientTls
 
@@ -53,7 +53,7 @@ def top(
     ca = os.environ.get("JOULETUNE_CA_FILE")
     tls = ClientTls(ca=Path(ca) if ca else None)
     screen = console()
-    with HttpOperatorApi(where.tuner, read_token(where.token_file), tls=tls) as api:
+    with Client(where.tuner, read_token(where.token_file), tls=tls) as api:
         if once or not screen.is_terminal:
             screen.print(pictured(api.fleet(), screen.height * 1_000))
             return
