@@ -119,7 +119,7 @@ def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> N
 
 
 def _table(rows: Sequence[HistoryRow]) -> None:
-    from tuner.cli.output import TABLE_WIDTH, console, echo_table
+    from tuner.cli.output import echo_table
     from tuner.core import render_setting
     from tuner.presentation.figures import joined, shown, when
 
@@ -141,10 +141,6 @@ def _table(rows: Sequence[HistoryRow]) -> None:
         )
         for row in rows
     ]
-    if cells and console().width < TABLE_WIDTH:
-        for line in cells:
-            typer.echo(", ".join(cell for cell in line if cell not in ("", "–")))
-        return
     echo_table(
         "started", "study", ">#", "device", "phase", "state", "verdict",
         *(f">{m}" for m in columns), "setting", "remark",

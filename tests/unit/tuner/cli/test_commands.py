@@ -8,11 +8,13 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.builders import device
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import main
 
@@ -57,7 +59,8 @@ def test_the_load_that_trials_were_asked_for_is_shown_where_there_is_one(
     asked = [t["context"] for t in json.loads(told("trial", "list", made, "--json"))]
     assert asked == [{}] * 4 + [{"requests_in_system": 2}] * loads + [{}] * (4 - loads)
     assert ("at load" in told("trial", "list", made)) is (loads > 0)
-    assert told("trial", "list", made, width=80).count(", at requests_in_system = 2,") == loads
+    narrow = " ".join(told("trial", "list", made, width=80).split())
+    assert narrow.count(", at load requests_in_system = 2,") == loads
     assert "mode        search\n" in told("study", "show", made)
 
 
@@ -123,18 +126,62 @@ def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
     assert "step 1" in out, "why it was tried"
 
 
-def test_a_narrow_terminal_gets_trials_as_lines(
+def test_a_narrow_terminal_gets_trials_as_paragraphs(
     ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = ask("trial", "list", study)
-    assert len(out.splitlines()) == 8
-    third = "trial 3 completed, gpu.clock_mhz=800, energy_j 8.000 ± 0.080 J, latency_p99_ms"
-    assert out.splitlines()[2].startswith(third)
-    assert out.splitlines()[2].endswith(", feasible (step 1)")
-    lines = ask("history")[1].splitlines()
-    assert len(lines) == 8
-    assert f", {study}, 3, sim, tuning, completed, feasible, 8.000 ± 0.080 J, " in lines[2]
+    third = paragraphs(ask("trial", "list", study)[1])[2]
+    begin = "#3: phase tuning, state completed, verdict feasible, energy_j 8.000 ± 0.080 J, latency"
+    assert third.startswith(begin)
+    assert third.endswith("setting gpu.clock_mhz=800, why it was tried step 1")
+    tried = paragraphs(ask("history")[1])
+    assert len(tried) == 8
+    assert f": study {study}, # 3, device sim, phase tuning, state completed, " in tried[2]
+
+
+LISTS = [
+    ("study", "list"),
+    ("trial", "list", "STUDY"),
+    ("device", "list"),
+    ("history",),
+    ("constraint", "list", "STUDY"),
+    ("best", "STUDY", "--pareto"),
+    ("token", "list"),
+    ("audit",),
+]
+
+
+@pytest.mark.parametrize("command", LISTS, ids=" ".join)
+def test_lists_fit_a_terminal_of_80_columns_whatever_is_called_how(
+    command: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = device("nvidia-GPU-5fd4c087-a363-4f0f-b9bd-28a6ab2a0d02@inference-17.rack-4")
+    about = replace(
+        long,
+        board="NVIDIA H100 80GB HBM3 in the second slot from the left",
+        workload="an-image-classifier-with-a-long-name:resnet50-v2-quantised",
+    )
+    made = worlds.database(tmp_path, about=about)
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{tmp_path / worlds.FILE}")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["token", "create", "a-person-with-a-rather-long-name"]) == 0
+    capsys.readouterr()
+    assert main([made if word == "STUDY" else word for word in command]) == 0
+    out = capsys.readouterr().out
+    assert out.strip()
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+def paragraphs(text: str) -> list[str]:
+    """Return what is indented joined to what it belongs to."""
+    return (
+        " ".join(f"\n{line}" if line[:1].strip() else line.strip() for line in text.splitlines())
+        .strip()
+        .split(" \n")
+    )
 
 
 def test_the_best_and_the_front(ask: Ask, study: str) -> None:
