@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.options import (
+    CONSTRAINT,
     STATE_DIR,
     AsJson,
     EnergyShare,
     ForeignShare,
+    NoConstraint,
     RunSafetyName,
     TokenFile,
+    wished,
     without_password,
 )
 
@@ -97,8 +100,9 @@ def run(
     ] = "",
     constraint: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help='Like "latency_p99_ms <= 1.2x baseline"; repeatable.'),
+        typer.Option(metavar="TEXT", help=CONSTRAINT),
     ] = None,
+    no_constraint: NoConstraint = False,
     trials: Annotated[
         int | None, typer.Option(help="How many settings to try.", show_default=False)
     ] = None,
@@ -179,7 +183,7 @@ def run(
         workload=workload,
         policy=policy,
         objective=objective,
-        constraints=None if constraint is None else tuple(constraint),
+        constraints=wished(constraint, no_constraint),
         trials=trials,
         window_s=window,
         seed=seed,

@@ -14,10 +14,10 @@ from pydantic import PrivateAttr
 from db.history import HistoryQuestion
 from tuner.client import calls
 from tuner.client.blocking import LOOK_S, RESTING
-from tuner.client.drafting import drafted
 from tuner.client.event_stream import followed_async
 from tuner.client.history import History, asked_of
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
+from tuner.service.drafts import drafted
 from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
     Change,

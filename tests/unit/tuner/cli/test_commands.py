@@ -253,6 +253,32 @@ def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) 
         assert f"study {study}" in out and said in out
 
 
+def test_what_a_study_leaves_open_is_chosen_as_by_a_run_and_said(ask: Ask, study: str) -> None:
+    ask("study", "stop", study)
+    create = ("study", "create", "--device", "sim", "--policy", "sobol")
+    code, out, err = ask(*create)
+    assert code == 0
+    assert "created: minimize energy_j under latency_p99_ms <= 1.2x baseline" in out
+    assert "no --constraint was given, so it is latency_p99_ms <= 1.2x baseline" in err
+    assert 'may cost throughput_per_s; --constraint "throughput_per_s >= 0.95x baseline"' in err
+    made = parsed(ask("study", "list", "--json"))[-1]
+    assert (made["terms"]["window_s"], made["terms"]["max_window_s"]) == (10.0, 40.0)
+    ask("study", "stop", made["id"])
+    wishes = ("latency_p99_ms <= 50", "throughput_per_s >= 0.95x baseline")
+    code, _, err = ask(*create, *(word for wish in wishes for word in ("--constraint", wish)))
+    assert code == 0 and "was given" not in err and "may cost" not in err
+    ask("study", "stop", parsed(ask("study", "list", "--json"))[-1]["id"])
+    code, out, err = ask(*create, "--no-constraint", "--max-window", "99")
+    assert "under no constraint" in out and "was given" not in err
+    assert parsed(ask("study", "list", "--json"))[-1]["terms"]["max_window_s"] == 99.0
+
+
+def test_a_study_whose_device_is_away_says_that_it_waits(ask: Ask, study: str) -> None:
+    ask("study", "stop", study)
+    _, _, err = ask("study", "create", "--device", "sim", "--policy", "sobol")
+    assert "it waits: baseline, OFFLINE: sim" in err
+
+
 def test_deleting_is_never_silent(ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ask("study", "stop", study)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
@@ -317,6 +343,16 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
         (["study", "list", "--db", "mysql://h/d"], "mysql"),
         (["study", "list", "--db", "sqlite:///none.sqlite"], "none.sqlite"),
         (["study", "create", "--device", "nobody"], "nobody"),
+        (
+            ["study", "create", "--device", "sim", "--constraint", "a <= 1", "--no-constraint"],
+            "both --constraint and --no-constraint",
+        ),
+        (["study", "create", "--device", "sim", "--constraint", "fast"], "fast"),
+        (["study", "create", "--device", "sim", "--objective", "least joy"], "joy"),
+        (["run", "--constraint", "a <= 1", "--no-constraint"], "both --constraint and"),
+        (["run", "--keep"], "--keep needs a device"),
+        (["run", "--device", "cpu", "--tuner", "http://h"], "are for --keep"),
+        (["run", "--device", "cpu", "--keep", "--tuner", "http://127.0.0.1:9"], "127.0.0.1:9"),
         (["study", "create", "--device", "sim", "--trials", "0"], "0 trials"),
         (["study", "create", "--device", "sim", "--window", "-1"], "window_s cannot be -1 s"),
         (
@@ -338,9 +374,9 @@ def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], nam
 
 
 def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
-    for _ in range(2):
+    for how in ("is stopped", "was stopped already"):
         code, out, err = ask("study", "stop", study)
-        assert (code, err) == (0, "") and f"study {study} is stopped" in out
+        assert (code, err) == (0, "") and f"study {study} {how}; its history stays" in out
     found = parsed(ask("study", "show", study, "--json"))
     assert sum(r["why"].startswith("stopped by") for r in found["revisions"]) == 1
     for verb in ("pause", "resume"):
@@ -349,9 +385,12 @@ def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
 
 
 def test_what_is_paused_already_stays_so(ask: Ask, study: str) -> None:
-    for _ in range(2):
+    for how in ("is paused", "was paused already"):
         code, out, err = ask("study", "pause", study)
-        assert (code, err) == (0, "") and f"study {study} is paused" in out
+        assert (code, err) == (0, "") and f"study {study} {how}; go on with" in out
+    for how in ("is holding again", "was not paused: it is holding"):
+        code, out, err = ask("study", "resume", study)
+        assert (code, err) == (0, "") and f"study {study} {how}" in out
     found = parsed(ask("study", "show", study, "--json"))
     assert sum(r["why"].startswith("paused by") for r in found["revisions"]) == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -64,7 +65,7 @@ def test_only_values_that_the_run_chose_and_the_defaults_are_tried(keeper: Keepe
 def test_what_a_run_found_is_held_there_once_it_is_confirmed(
     there: Operations, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping.time, "sleep", lambda _: worlds.tune(there))
+    monkeypatch.setattr(time, "sleep", lambda _: worlds.tune(there))
     keeper.check(JOB)
     keeper.keep(found(), Lines(console()))
     (study,) = there.studies()
@@ -80,7 +81,7 @@ def test_what_saves_nothing_there_is_not_held(
     keeper: Keeper,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keeping.time, "sleep", lambda _: worlds.tune(there, surface))
+    monkeypatch.setattr(time, "sleep", lambda _: worlds.tune(there, surface))
     keeper.check(JOB)
     with pytest.raises(TuningError, match="the services do not hold it") as told:
         keeper.keep(found(), Lines(console()))
@@ -126,7 +127,7 @@ def test_services_that_could_not_keep_it_are_found_out_beforehand(
 def test_a_device_that_is_not_the_same_there_is_refused(
     changed: dict[str, object], kind: type[TuningError], there: Operations, keeper: Keeper
 ) -> None:
-    there.loop.register(device(**changed))
+    there.loop.register(replace(device(), **changed))  # type: ignore[arg-type]
     keeper.check(JOB)
     with pytest.raises(kind):
         keeper.keep(found(), Lines(console()))
