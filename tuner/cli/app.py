@@ -22,6 +22,7 @@ from tuner.cli import (
     device,
     doctor,
     events,
+    export,
     finetune,
     history,
     notification,
@@ -64,6 +65,7 @@ app.add_typer(trial.commands, name="trial")
 app.command("history")(history.history)
 app.command("best")(best.best)
 app.command("report")(reporting.report)
+app.add_typer(export.commands, name="export")
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(token.commands, name="token")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.choosing import OneStudy, chosen
 from tuner.cli.options import Db, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
@@ -30,10 +31,7 @@ class ReportFormat(StrEnum):
 
 
 def report(
-    study: Annotated[
-        str,
-        typer.Argument(metavar="STUDY", help="Only this study: its id, or its beginning."),
-    ] = "",
+    study: OneStudy = "",
     since: Annotated[
         str,
         typer.Option(
@@ -58,30 +56,14 @@ def report(
     Without STUDY all that were active in the last 7 days: not stopped, or stopped since.
     """
     from tuner.cli.operator_api import open_api
-    from tuner.core import ConfigError
-    from tuner.moments import moment
     from tuner.presentation.figures import when
 
-    if study and since:
-        raise ConfigError("both STUDY and --since are given", hint="give one")
     now = datetime.now(UTC)
-    start = moment("--since", since or SINCE, now) or now
     with open_api(tuner, token_file, db) as api:
-        if study:
-            views: Sequence[StudyView] = (api.study(study),)
-        else:
-            views = [view for view in api.studies() if _active_since(api, view, start)]
+        views, start = chosen(api, study, since or ("" if study else SINCE), now)
         found = [_reported(api, view) for view in views]
-    heading = f"Study {views[0].id}" if study else f"Studies since {when(start)[:16]}"
+    heading = f"Study {views[0].id}" if start is None else f"Studies since {when(start)[:16]}"
     _write(found, heading, now, format, output)
-
-
-def _active_since(api: OperatorApi, view: StudyView, start: datetime) -> bool:
-    from tuner.core import Phase
-
-    if view.phase is not Phase.STOPPED or view.created_at >= start:
-        return True
-    return api.revisions(view.id)[-1].at >= start
 
 
 def _reported(api: OperatorApi, view: StudyView) -> ReportedStudy:
