@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
@@ -47,10 +48,15 @@ def as_csv(rows: Sequence[HistoryRow]) -> str:
 
 
 def as_parquet(rows: Sequence[HistoryRow], path: Path) -> None:
-    """Write the rows to a Parquet file, as `as_table` has them."""
+    """Write the rows to a Parquet file, as `as_table` has them; whole or not at all. Raises OSError."""
     from pyarrow import parquet
 
-    parquet.write_table(as_table(rows), path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        parquet.write_table(as_table(rows), unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def as_table(rows: Sequence[HistoryRow]) -> pyarrow.Table:

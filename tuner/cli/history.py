@@ -94,6 +94,7 @@ def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
 
 def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> None:
     from db.exports import as_csv, as_json, as_parquet
+    from tuner.cli.output import write_text
     from tuner.core import StoreError
 
     if chosen is Format.TABLE:
@@ -109,7 +110,7 @@ def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> N
             if output is None:
                 typer.echo(text, nl=False)
             else:
-                output.write_text(text, "utf-8")
+                write_text(output, text)
     except OSError as error:
         raise StoreError(
             f"cannot write {output}: {error.strerror}", hint="choose another --output"

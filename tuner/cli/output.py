@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -56,6 +57,22 @@ def json_text(value: object) -> str:
 def echo_json(value: object) -> None:
     """Print one JSON document on stdout."""
     typer.echo(json_text(value))
+
+
+def write_text(output: Path, text: str) -> None:
+    """Write what `--output` asks for, whole or not at all, into a folder that there is.
+
+    Raises:
+        StoreError: there is no such folder, or the disk refuses.
+    """
+    from tuner import files
+    from tuner.core import StoreError
+
+    if not output.parent.is_dir():
+        raise StoreError(
+            f"cannot write {output}: there is no such folder", hint="choose another --output"
+        )
+    files.write(output, text)
 
 
 def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Table:

@@ -144,17 +144,14 @@ def _beside(output: Path, study: str) -> Path:
 def _write_all(texts: dict[Path, str]) -> None:
     """Write files, and remove those that are there where one cannot be. Raises StoreError."""
     from tuner import files
+    from tuner.cli.output import write_text
     from tuner.core import StoreError
 
     written: list[Path] = []
     for path, text in texts.items():
-        if not path.parent.is_dir():
-            raise StoreError(
-                f"cannot write {path}: there is no such folder", hint="choose another --output"
-            )
         new = not path.exists()
         try:
-            files.write(path, text)
+            write_text(path, text)
         except StoreError:
             for one in written:
                 files.remove(one)

@@ -26,7 +26,7 @@ from tuner.cli.watching import Watch, looks
 if TYPE_CHECKING:
     from tuner.cli.operator_api import OperatorApi
     from tuner.core import Knob, Value
-    from tuner.wire import StudyReport, StudyView
+    from tuner.wire import StudyView
 
 Revision = Annotated[
     int | None,
@@ -225,6 +225,7 @@ def show(
     """
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
+    from tuner.presentation.facts import facts
     from tuner.presentation.figures import when
 
     with open_api(tuner, token_file, db) as api:
@@ -234,7 +235,7 @@ def show(
         found = {"study": report.study, "saving": report.saving, "bill": report.bill}
         echo_json({**found, "revisions": revisions})
         return
-    for name, text in _facts(report):
+    for name, text in facts(report):
         typer.echo(f"{name:<12}{text}")
     typer.echo("revisions")
     for r in revisions:
@@ -410,65 +411,6 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
         echo_json(view)
     else:
         typer.echo(text)
-
-
-def _facts(report: StudyReport) -> list[tuple[str, str]]:
-    """Return what there is to say about a study, name by name."""
-    from tuner.core import Mode, Phase
-    from tuner.presentation.figures import figure, joined
-    from tuner.presentation.standing import in_full
-    from tuner.presentation.texts import billed, broken, described, gained, plan_rows
-
-    view = report.study
-    known = view.quantities
-    limits = joined(
-        (f"{x.metric} {x.op} {figure(x.metric, x.value, declared=known)}" for x in view.limits),
-        "not known before the baseline" if view.constraints else "none",
-    )
-    facts = [
-        ("study", view.id),
-        ("device", joined(view.devices)),
-        ("workload", view.workload),
-        ("policy", f"{view.policy}, seed {view.seed}, {view.settings} settings"),
-        ("mode", str(view.terms.mode)),
-        ("objective", view.objective),
-        ("constraints", joined(view.constraints)),
-        ("limits", limits),
-        ("phase", in_full(view)),
-        ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
-        ("violations", broken(view)),
-        ("control", _control_windows(view)),
-        ("baseline", described(view.baseline, view)),
-    ]
-    if view.terms.mode is not Mode.CONTINUOUS:  # there nothing is sought that would be held
-        best = described(view.best, view) if view.best else "none is feasible yet"
-        facts.append(("best", best))
-    if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
-        name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
-        facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
-    if view.terms.canary:
-        after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
-        facts.append(("canary", f"{view.terms.canary}; {after}"))
-    if saved := gained(report):
-        facts.append(("saving", saved.removeprefix("saves ")))
-    if view.phase is Phase.PROPOSED:
-        facts.append(("decide", f"jouletune study approve {view.id}, or reject {view.id}"))
-    facts.append(("bill", billed(report.bill, won=bool(saved))))
-    return facts
-
-
-def _control_windows(view: StudyView) -> str:
-    """Return how often the baseline is measured again while a plan is held."""
-    from tuner.core import ALL_DAY
-    from tuner.presentation.figures import percent
-
-    terms = view.terms
-    if terms.control_share <= 0.0:
-        return "none: while a plan is held the baseline is not measured again"
-    hours = "" if terms.control_hours == ALL_DAY else f", from {terms.control_hours} o'clock only"
-    return (
-        f"{percent(terms.control_share)} of the windows of a hold measure the baseline again{hours}"
-    )
 
 
 def _choices(

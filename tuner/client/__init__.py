@@ -1,8 +1,9 @@
 """An operator at a tuner, in Python: `Client` blocks, `AsyncClient` is awaited."""
 
 from tuner.client.asynchronous import AsyncClient, AsyncStudy
-from tuner.client.blocking import Client, RemoteStudy, read_token
+from tuner.client.blocking import Client, RemoteStudy
 from tuner.client.history import History
+from tuner.client.tokens import read_token
 from tuner.core import Phase, Safety, Terms, TuningError
 from tuner.tls import ClientTls
 from tuner.wire import StudyDraft

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import httpx
@@ -16,7 +14,8 @@ from db.history import HistoryQuestion
 from tuner.client import calls
 from tuner.client.event_stream import followed
 from tuner.client.history import History, asked_of
-from tuner.core import AuditEntry, ConfigError, Event, LinkError, Phase, Terms, Value
+from tuner.client.tokens import RemoteTokens
+from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
 from tuner.service.drafts import drafted
 from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
@@ -26,15 +25,12 @@ from tuner.wire import (
     DeviceView,
     ExplanationView,
     FleetView,
-    NewToken,
     RevisionView,
     SettingView,
     StopView,
     StudyDraft,
     StudyReport,
     StudyView,
-    TokenDraft,
-    TokenView,
     TrialView,
 )
 
@@ -47,28 +43,6 @@ RESTING = (Phase.PROPOSED, Phase.HOLDING, Phase.PAUSED, Phase.STOPPED)
 """Phases that a study leaves only when somebody or something else acts."""
 
 T = TypeVar("T")
-
-
-def read_token(file: Path | None) -> str:
-    """Return the bearer token in a file; empty where no file is given.
-
-    Raises:
-        ConfigError: the file cannot be read, or is empty.
-    """
-    if file is None:
-        return ""
-    try:
-        token = file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise ConfigError(
-            f"cannot read the token file {file}: {reason}", hint="check --token-file"
-        ) from None
-    if not token:
-        raise ConfigError(
-            f"the token file {file} is empty", hint="write one with `jouletune token create`"
-        )
-    return token
 
 
 class Client:
@@ -409,26 +383,3 @@ class RemoteStudy(StudyView):
         from tuner.presentation.pictures import study_picture
 
         return study_picture(self.report(), self.tried(), self.pareto())
-
-
-@dataclass(frozen=True)
-class RemoteTokens:
-    """The admin's verbs on tokens at a tuner. See `tuner.cli.operator_api.TokenDesk`."""
-
-    _client: Client
-
-    def create(self, draft: TokenDraft) -> NewToken:
-        """Make a token and return it, for the only time."""
-        return self._client.ask(calls.create_token(draft))
-
-    def tokens(self) -> Sequence[TokenView]:
-        """Return all tokens by name."""
-        return self._client.ask(calls.tokens())
-
-    def audit(self, last: int | None = None, who: str | None = None) -> Sequence[AuditEntry]:
-        """Return the (last) changes and refusals, oldest first."""
-        return self._client.ask(calls.audit(last, who))
-
-    def revoke(self, name: str) -> None:
-        """Let a token count no more."""
-        self._client.ask(calls.revoke(name))

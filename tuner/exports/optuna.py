@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
+CONSTRAINTS = "constraints"
+"""Where Optuna keeps them; of both forms that it reads, the one its dashboard shows."""
 WRITTEN_WITH = "jouletune.written_with"
 """Limits and ranges that the trials of a study were written with: Optuna changes no ended trial."""
 
@@ -130,6 +132,7 @@ class OptunaExport:
             "workload": view.workload,
             "policy": view.policy,
             "constraints": list(view.constraints),
+            "limits": [f"{x.metric} {x.op} {x.value:g}" for x in view.limits],
             "phase": str(view.phase),
             "why": view.phase_why,
         }
@@ -175,7 +178,10 @@ def _frozen(
     ranges: Mapping[str, BaseDistribution],
     study: ExportedStudy,
 ) -> FrozenTrial:
-    """Return a trial as Optuna keeps one. A limit's number is at most 0 where the mean keeps it."""
+    """Return a trial as Optuna keeps one. A limit's number is at most 0 where the mean keeps it.
+
+    A trial that does not show every limited metric has no such numbers.
+    """
     from optuna.trial import TrialState as State
     from optuna.trial import create_trial
 
@@ -183,12 +189,12 @@ def _frozen(
     state = State.FAIL
     if trial.state is TrialState.COMPLETED and shown is not None:
         state = State.PRUNED if trial.censored else State.COMPLETE
-    kept = {
-        f"{x.metric} {x.op} {x.value:g}": (1.0 if x.op == "<=" else -1.0)
-        * (trial.metrics[x.metric].mean - x.value)
-        for x in study.view.limits
+    limits = study.view.limits
+    kept = [
+        (1.0 if x.op == "<=" else -1.0) * (trial.metrics[x.metric].mean - x.value)
+        for x in limits
         if x.metric in trial.metrics
-    }
+    ]
     made = create_trial(
         state=state,
         value=shown.mean if state is State.COMPLETE and shown is not None else None,
@@ -199,7 +205,8 @@ def _frozen(
         if state is State.PRUNED and shown is not None
         else None,
         user_attrs={TRIAL: trial_id(trial), **numbers(trial), **circumstances(trial)},
-        constraints=kept,
+        # As a list: optuna-dashboard 0.21 knows no constraints by name yet.
+        system_attrs={CONSTRAINTS: kept} if limits and len(kept) == len(limits) else None,
     )
     made.datetime_start = _local(trial.started_at)
     made.datetime_complete = _local(trial.ended_at or trial.started_at)

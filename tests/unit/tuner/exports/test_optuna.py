@@ -40,7 +40,8 @@ def test_optuna_reads_settings_values_and_kept_limits_back(url: str) -> None:
         assert theirs.value == trial.metrics["energy_j"].mean
         assert theirs.state == optuna.trial.TrialState.COMPLETE
         latency = trial.metrics["latency_p99_ms"].mean
-        assert theirs.constraints == {"latency_p99_ms <= 120": pytest.approx(latency - 120.0)}
+        assert theirs.constraints == {"0": pytest.approx(latency - 120.0)}
+        assert theirs.system_attrs["constraints"] == list(theirs.constraints.values())
         assert theirs.user_attrs["jouletune.verdict"] == "feasible"
         assert theirs.datetime_start.astimezone() == trial.started_at
     assert made.best_trial.params["gpu.clock_mhz"] == 600
@@ -82,7 +83,9 @@ def test_after_a_change_of_the_limits_a_study_is_written_anew(url: str) -> None:
     assert OptunaExport(url).write(exported(verbs, study)) == ExportCount(changed=8)
     made = read(url, study)
     assert len(made.trials) == 8
-    assert {*made.trials[0].constraints} == {"latency_p99_ms <= 105"}
+    assert made.user_attrs["limits"] == ["latency_p99_ms <= 105"]
+    by_clock = {t.params["gpu.clock_mhz"]: t.constraints["0"] for t in made.trials}
+    assert (by_clock[600], by_clock[1000]) == (pytest.approx(5.0), pytest.approx(-5.0))
     assert OptunaExport(url).write(exported(verbs, study)) == ExportCount(known=8)
 
 
