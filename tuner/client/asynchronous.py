@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 import httpx
 from pydantic import PrivateAttr
@@ -15,7 +15,7 @@ from db.history import HistoryQuestion
 from tuner.client import calls
 from tuner.client.blocking import LOOK_S, RESTING
 from tuner.client.event_stream import followed_async
-from tuner.client.history import History, asked_of
+from tuner.client.history import History, Narrowing, asked_of
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
 from tuner.service.drafts import drafted
 from tuner.tls import SYSTEM, ClientTls
@@ -131,7 +131,10 @@ class AsyncClient:
             yield event
 
     async def history(
-        self, question: HistoryQuestion | None = None, last: int | None = None, **narrow: object
+        self,
+        question: HistoryQuestion | None = None,
+        last: int | None = None,
+        **narrow: Unpack[Narrowing],
     ) -> History:
         """Return the trials asked for, across studies; see `Client.history`."""
         rows = await self.ask(calls.history(asked_of(question, narrow), last))
@@ -238,9 +241,10 @@ class AsyncStudy(StudyView):
         """Return who changed what and when."""
         return await self._client.ask(calls.revisions(self.id))
 
-    async def history(self, last: int | None = None, **narrow: object) -> History:
+    async def history(self, last: int | None = None, **narrow: Unpack[Narrowing]) -> History:
         """Return the trials as `Client.history` does, to be had as a frame or a file."""
-        return await self._client.history(None, last, **{**narrow, "study": self.id})
+        own: Narrowing = {**narrow, "study": self.id}
+        return await self._client.history(None, last, **own)
 
     async def events(self, last: int | None = None) -> Sequence[Event]:
         """Return the (last) events of the study."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 import httpx
 from pydantic import PrivateAttr
@@ -13,7 +13,7 @@ from pydantic import PrivateAttr
 from db.history import HistoryQuestion
 from tuner.client import calls
 from tuner.client.event_stream import followed
-from tuner.client.history import History, asked_of
+from tuner.client.history import History, Narrowing, asked_of
 from tuner.client.tokens import RemoteTokens
 from tuner.core import ConfigError, Event, LinkError, Phase, Terms, Value
 from tuner.service.drafts import drafted
@@ -228,15 +228,15 @@ class Client:
         return followed(self._http, query, partial(calls.refusal, self._url), after)
 
     def history(
-        self, question: HistoryQuestion | None = None, last: int | None = None, **narrow: object
+        self,
+        question: HistoryQuestion | None = None,
+        last: int | None = None,
+        **narrow: Unpack[Narrowing],
     ) -> History:
         """Return the trials asked for, across studies, by start; or so many, the latest first.
 
-        `narrow` may name a device, workload, study, verdict or state, and `since` and `until` as a
-        datetime or as the command line takes them (`2d` is two days ago).
-
         Raises:
-            InvalidInput: one of these is no such thing.
+            InvalidInput: what is to narrow it is no such thing.
         """
         rows = self.ask(calls.history(asked_of(question, narrow), last))
         return History(rows)
@@ -359,9 +359,10 @@ class RemoteStudy(StudyView):
         """Return who changed what and when."""
         return self._client.revisions(self.id)
 
-    def history(self, last: int | None = None, **narrow: object) -> History:
+    def history(self, last: int | None = None, **narrow: Unpack[Narrowing]) -> History:
         """Return the trials as `Client.history` does, to be had as a frame or a file."""
-        return self._client.history(None, last, **{**narrow, "study": self.id})
+        own: Narrowing = {**narrow, "study": self.id}
+        return self._client.history(None, last, **own)
 
     def events(self, last: int | None = None) -> Sequence[Event]:
         """Return the (last) events of the study."""

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, TypedDict, TypeVar, overload
 
 from db.exports import as_parquet, as_table
 from db.history import HistoryQuestion, HistoryRow
@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     import pandas
 
 Word = TypeVar("Word", bound=StrEnum)
+
+
+class Narrowing(TypedDict, total=False):
+    """What narrows a history, by keywords; times as the command line takes them (`2d`), too."""
+
+    device: str
+    workload: str
+    study: str
+    since: datetime | str
+    until: datetime | str
+    verdict: Verdict | str
+    state: TrialState | str
+
 
 DATA = "pip install 'jouletune[client]'"
 
