@@ -59,6 +59,16 @@ def test_every_question_has_the_answer_that_the_tuner_itself_gives(local: Operat
     )  # fmt: skip
 
 
+def test_a_plot_is_drawn_as_the_blocking_client_draws_it(local: Operations) -> None:
+    pytest.importorskip("matplotlib")
+
+    async def plot(tuner: AsyncClient) -> object:
+        return await (await tuner.studies())[0].plot()
+
+    (axes,) = asked(local, plot).axes
+    assert axes.get_xlabel().startswith("latency_p99_ms")
+
+
 def test_a_study_is_changed_and_told_as_it_stands_then(local: Operations) -> None:
     async def day(tuner: AsyncClient) -> AsyncStudy:
         (study,) = await tuner.studies()
