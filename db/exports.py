@@ -6,14 +6,18 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from db.history import HistoryRow
 from tuner.core import Estimate
+
+if TYPE_CHECKING:
+    import pyarrow
 
 ABOUT = tuple(f.name for f in fields(HistoryRow) if f.name not in ("setting", "load", "metrics"))
 """The columns that every trial has, in this order, before its setting and its metrics."""
@@ -44,12 +48,24 @@ def as_csv(rows: Sequence[HistoryRow]) -> str:
 
 
 def as_parquet(rows: Sequence[HistoryRow], path: Path) -> None:
-    """Write the rows to a Parquet file, in the columns that `columns` tells, times in UTC.
+    """Write the rows to a Parquet file, as `as_table` has them; whole or not at all. Raises OSError."""
+    from pyarrow import parquet
 
-    A knob whose values are of several kinds over the studies becomes a column of text.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        parquet.write_table(as_table(rows), unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def as_table(rows: Sequence[HistoryRow]) -> pyarrow.Table:
+    """Return the rows as an Arrow table, in the columns that `columns` tells, times in UTC.
+
+    A knob whose values are numbers is a column of numbers; one whose values are of several kinds over the
+    studies becomes a column of text.
     """
     import pyarrow
-    from pyarrow import parquet
 
     types = {
         "number": pyarrow.int64(),
@@ -71,7 +87,7 @@ def as_parquet(rows: Sequence[HistoryRow], path: Path) -> None:
             _, colon, part = name.rpartition(":")
             kind = kinds.get(part) if colon else None
             table[name] = pyarrow.array(column, kind or pyarrow.float64())
-    parquet.write_table(pyarrow.table(table), path)
+    return pyarrow.table(table)
 
 
 def columns(rows: Sequence[HistoryRow]) -> tuple[str, ...]:
@@ -135,6 +151,9 @@ def _text(cell: Cell) -> str:
 
 
 def _of_one_kind(cells: list[Cell]) -> Sequence[Cell]:
-    if len({type(cell) for cell in cells if cell is not None}) <= 1:
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if len(kinds) <= 1:
         return cells
+    if kinds == {int, float}:
+        return [None if cell is None else float(cell) for cell in cells]  # type: ignore[arg-type]
     return [None if cell is None else str(cell) for cell in cells]

@@ -35,6 +35,9 @@ def test_no_two_classes_share_a_name() -> None:
         ("agents.main", {"torch", "numpy", "sqlalchemy", "fastapi"}),
         ("db", {"sqlalchemy", "alembic"}),
         ("policies", {"torch", "numpy"}),
+        ("tuner.client", {"torch", "numpy", "sqlalchemy", "fastapi", "pandas", "matplotlib"}),
+        ("tuner.exports.mlflow", {"mlflow", "sqlalchemy", "torch"}),
+        ("tuner.exports.optuna", {"optuna", "sqlalchemy", "torch"}),
     ],
 )
 def test_importing_a_module_does_not_import_what_it_may_not_need(

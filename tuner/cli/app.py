@@ -22,10 +22,12 @@ from tuner.cli import (
     device,
     doctor,
     events,
+    export,
     finetune,
     history,
     notification,
     packrat,
+    reporting,
     run,
     speculation,
     stop_all,
@@ -62,6 +64,8 @@ app.add_typer(study.commands, name="study")
 app.add_typer(trial.commands, name="trial")
 app.command("history")(history.history)
 app.command("best")(best.best)
+app.command("report")(reporting.report)
+app.add_typer(export.commands, name="export")
 app.add_typer(constraint.commands, name="constraint")
 app.add_typer(device.commands, name="device")
 app.add_typer(token.commands, name="token")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.moments import Since, Until, moment
+from tuner.cli.moments import Since, Until
 from tuner.cli.options import AsJson, Db, Limit, OfStudy, TokenFile, TunerUrl
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from db.history import HistoryQuestion, HistoryRow
 
-
-Word = TypeVar("Word", bound=StrEnum)
 
 NO_TRIALS = "nothing was tried yet, or nothing fits the filters"
 """Shown in place of a table, and beside a CSV that has a header only."""
@@ -79,7 +77,7 @@ def history(
         "verdict": verdict,
         "state": state,
     }
-    wanted = question({name: text for name, text in asked.items() if text}, datetime.now(UTC))
+    wanted = question(asked, datetime.now(UTC))
     with open_api(tuner, token_file, db) as api:
         rows = api.history(wanted) if limit is None else api.history(wanted, limit)[::-1]
     _write(rows, chosen, output)
@@ -88,33 +86,15 @@ def history(
 def question(asked: Mapping[str, str], now: datetime) -> HistoryQuestion:
     """Return the filters as a question. Raises InvalidInput for a word or a time that is none."""
     from db.history import HistoryQuestion
-    from tuner.core import TrialState, Verdict
+    from tuner.client.history import parsed
 
-    return HistoryQuestion(
-        device=asked.get("device"),
-        workload=asked.get("workload"),
-        study=asked.get("study"),
-        since=moment("since", asked.get("since", ""), now),
-        until=moment("until", asked.get("until", ""), now),
-        verdict=_word("verdict", Verdict, asked.get("verdict")),
-        state=_word("state", TrialState, asked.get("state")),
-    )
-
-
-def _word(option: str, words: type[Word], text: str | None) -> Word | None:
-    from tuner.core import InvalidInput
-
-    if text is None:
-        return None
-    try:
-        return words(text)
-    except ValueError:
-        listed = ", ".join(words)
-        raise InvalidInput(f"--{option} cannot be {text!r}", hint=f"choose {listed}") from None
+    found = {name: parsed(name, text, now, f"--{name}") for name, text in asked.items() if text}
+    return HistoryQuestion(**found)  # type: ignore[arg-type]
 
 
 def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> None:
     from db.exports import as_csv, as_json, as_parquet
+    from tuner.cli.output import write_text
     from tuner.core import StoreError
 
     if chosen is Format.TABLE:
@@ -130,7 +110,7 @@ def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> N
             if output is None:
                 typer.echo(text, nl=False)
             else:
-                output.write_text(text, "utf-8")
+                write_text(output, text)
     except OSError as error:
         raise StoreError(
             f"cannot write {output}: {error.strerror}", hint="choose another --output"
@@ -140,7 +120,7 @@ def _write(rows: Sequence[HistoryRow], chosen: Format, output: Path | None) -> N
 
 
 def _table(rows: Sequence[HistoryRow]) -> None:
-    from tuner.cli.output import TABLE_WIDTH, console, echo_table
+    from tuner.cli.output import echo_table
     from tuner.core import render_setting
     from tuner.presentation.figures import joined, shown, when
 
@@ -162,10 +142,6 @@ def _table(rows: Sequence[HistoryRow]) -> None:
         )
         for row in rows
     ]
-    if cells and console().width < TABLE_WIDTH:
-        for line in cells:
-            typer.echo(", ".join(cell for cell in line if cell not in ("", "–")))
-        return
     echo_table(
         "started", "study", ">#", "device", "phase", "state", "verdict",
         *(f">{m}" for m in columns), "setting", "remark",

@@ -8,14 +8,11 @@ from agents.devices.catalogue import known_truth
 from agents.workloads import simulated
 from tuner.cli.runfile import RunJob
 from tuner.core import Device, InvalidInput, Objective, Safety, Terms
-from tuner.service.drafts import read_constraints, usual_constraint, usual_objective
+from tuner.service.drafts import longest_window, read_constraints, usual_draft
 from tuner.wire import StudyDraft
 
 CONTROL = "sobol"
 """The policy beside which every other is shown, where the true values are known."""
-
-MOST_WINDOWS = 4.0
-"""A window may be extended to this many times its length while a tail is not yet bounded."""
 
 SIMULATED = RunJob(device="simulated:orin", trials=20, window_s=10.0)
 REAL = RunJob(device="cpu", workload="reference", trials=20, window_s=4.0)
@@ -100,7 +97,7 @@ def terms(job: RunJob) -> Terms:
     return Terms(
         trials=job.trials,
         window_s=job.window_s,
-        max_window_s=MOST_WINDOWS * job.window_s,
+        max_window_s=longest_window(job.window_s),
         safety=job.safety,
         energy_share=job.energy_share,
     )
@@ -109,29 +106,16 @@ def terms(job: RunJob) -> Terms:
 def draft(job: RunJob, device: Device, policy: str, who: str) -> StudyDraft:
     """Return the study a job asks for on a device, choosing what the job left open.
 
-    Without an objective it is the first that the device measures of energy, CPU time and latency;
-    without constraints the latency may be at most 1.2 times the baseline's.
-
     Raises:
-        InvalidInput: nothing was asked for and the device measures none of these.
+        InvalidInput: as `tuner.service.drafts.usual_draft` does.
     """
-    measured = [metric.name for metric in device.metrics]
-    objective = job.objective or usual_objective(measured)
-    if not objective:
-        raise InvalidInput(
-            f"{device.id} measures neither energy nor time",
-            hint=f"give --objective, one of: {', '.join(measured) or 'nothing is measured'}",
-        )
-    constraints = job.constraints
-    if constraints is None:
-        usual = usual_constraint(measured, objective)
-        constraints = (usual,) if usual else ()
-    return StudyDraft(
+    asked = StudyDraft(
         devices=(device.id,),
-        objective=objective,
-        constraints=constraints,
+        objective=job.objective,
+        constraints=job.constraints,
         policy=policy,
         seed=job.seed,
         terms=terms(job),
         who=who,
     )
+    return usual_draft(asked, device)

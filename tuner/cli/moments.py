@@ -1,18 +1,12 @@
-"""Moments as operators type them: a time on the calendar, or so long ago."""
+"""The options that take a moment; see `tuner.moments`."""
 
 from __future__ import annotations
 
-import re
-from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
 
-FORMS = "2d, 36h, 2026-11-01 or 2026-11-01T12:00"
-"""What is accepted, by example, for help texts and refusals."""
-
-AGO = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+from tuner.moments import FORMS
 
 Since = Annotated[
     str, typer.Option("--since", metavar="TIME", help=f"From then on: {FORMS}; 2d is two days ago.")
@@ -20,22 +14,3 @@ Since = Annotated[
 Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="Before that time, in the same forms.")
 ]
-
-
-def moment(option: str, text: str, now: datetime) -> datetime | None:
-    """Return the time that an option's text names, None for none; without a zone it is this machine's.
-
-    Raises:
-        InvalidInput: it is in none of the accepted forms, or no calendar has it.
-    """
-    from tuner.core import InvalidInput
-
-    if not text:
-        return None
-    try:
-        if ago := AGO.fullmatch(text):
-            return now - timedelta(**{UNITS[ago[2]]: float(ago[1])})
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError):
-        hint = f"write {FORMS}; s, m, h, d and w are seconds to weeks ago"
-        raise InvalidInput(f"--{option} cannot be {text!r}", hint=hint) from None

@@ -16,6 +16,7 @@ from tuner.core import AuditEntry, ConfigError, Event
 
 if TYPE_CHECKING:
     from db.history import HistoryQuestion, HistoryRow
+    from tuner.client import Client
     from tuner.wire import (
         Change,
         ConstraintChange,
@@ -176,9 +177,17 @@ class ApiAddress:
 
 
 def place(
-    tuner: str, token_file: Path | None, db: str, environ: Mapping[str, str], folder: Path
+    tuner: str,
+    token_file: Path | None,
+    db: str,
+    environ: Mapping[str, str],
+    folder: Path,
+    *,
+    last_run: bool = True,
 ) -> ApiAddress:
     """Return where to ask: what was given, else the environment, else the last run's database.
+
+    Without `last_run` that does not count: nowhere is returned.
 
     Raises:
         ConfigError: both a tuner and a database are given, or nothing is to be found.
@@ -192,7 +201,7 @@ def place(
     if tuner:
         known = token_file or environ.get("JOULETUNE_TOKEN_FILE")
         return ApiAddress(tuner=tuner.rstrip("/"), token_file=Path(known) if known else None)
-    if db:
+    if db or not last_run:
         return ApiAddress(db=db)
     return ApiAddress(db=_last_run(folder / STATE_DIR))
 
@@ -230,15 +239,22 @@ def open_api(
 @contextmanager
 def _opened(where: ApiAddress) -> Iterator[OperatorApi]:
     if where.tuner:
-        from tuner.cli.http_api import HttpOperatorApi, read_token
-        from tuner.tls import ClientTls
-
-        ca = os.environ.get("JOULETUNE_CA_FILE")
-        tls = ClientTls(ca=Path(ca) if ca else None)
-        with HttpOperatorApi(where.tuner, read_token(where.token_file), tls=tls) as remote:
+        with reached(where) as remote:
             yield remote
     else:
         from tuner.main import local_operations
 
         with local_operations(where.db) as local:
             yield local
+
+
+@contextmanager
+def reached(where: ApiAddress) -> Iterator[Client]:
+    """Open a tuner with the token and the authority that the options and the environment name."""
+    from tuner.client import Client, read_token
+    from tuner.tls import ClientTls
+
+    ca = os.environ.get("JOULETUNE_CA_FILE")
+    tls = ClientTls(ca=Path(ca) if ca else None)
+    with Client(where.tuner, read_token(where.token_file), tls=tls) as remote:
+        yield remote

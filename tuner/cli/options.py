@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,6 +33,26 @@ def without_password(
             "by ?passfile=FILE (chmod 600)",
         )
     return url
+
+
+CONSTRAINT = (
+    'Like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline" (the latter unless told otherwise); '
+    "repeatable."
+)
+NoConstraint = Annotated[bool, typer.Option("--no-constraint", help="Save without any limit.")]
+
+
+def wished(constraints: Sequence[str] | None, none_wanted: bool) -> tuple[str, ...] | None:
+    """Return the constraints of the options: None where nothing is said, none where none is wanted.
+
+    Raises:
+        ConfigError: both are said.
+    """
+    from tuner.core import ConfigError
+
+    if constraints and none_wanted:
+        raise ConfigError("both --constraint and --no-constraint are given", hint="give one")
+    return () if none_wanted else tuple(constraints) if constraints else None
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 240
 TABLE_WIDTH = 120
-"""A narrower terminal gets lines: there a table of trials would break its words."""
+"""A narrower terminal gets paragraphs where a table would break its words."""
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
@@ -57,6 +59,22 @@ def echo_json(value: object) -> None:
     typer.echo(json_text(value))
 
 
+def write_text(output: Path, text: str) -> None:
+    """Write what `--output` asks for, whole or not at all, into a folder that there is.
+
+    Raises:
+        StoreError: there is no such folder, or the disk refuses.
+    """
+    from tuner import files
+    from tuner.core import StoreError
+
+    if not output.parent.is_dir():
+        raise StoreError(
+            f"cannot write {output}: there is no such folder", hint="choose another --output"
+        )
+    files.write(output, text)
+
+
 def table(*columns: str, rows: Iterable[Sequence[str]], title: str = "") -> Table:
     """Return a plain table; columns whose name begins with `>` are aligned to the right.
 
@@ -85,7 +103,39 @@ def echo_table(*columns: str, rows: Iterable[Sequence[str]], nothing: str) -> No
     if not found:
         typer.echo(nothing)
         return
-    console().print(table(*columns, rows=found))
+    screen = console()
+    screen.print(listed(*columns, rows=found, width=screen.width), soft_wrap=True)
+
+
+def listed(*columns: str, rows: Sequence[Sequence[str]], width: int) -> Table | str:
+    """Return a table; on a narrow terminal that it does not fit into, a paragraph a row.
+
+    Of the columns the first is what one types or searches for: it begins the paragraph.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    made = table(*columns, rows=rows)
+    ample = Console(width=10_000)
+    if width >= TABLE_WIDTH or Measurement.get(ample, ample.options, made).maximum <= width:
+        return made
+    names = [column.lstrip(">") for column in columns]
+    return "\n".join(_paragraph(names, row, width) for row in rows)
+
+
+def _paragraph(names: Sequence[str], row: Sequence[str], width: int) -> str:
+    """Return a row as text of lines that are no longer than so many characters, but for long words."""
+    parts = [
+        f"{name} {cell}" if name else cell
+        for name, cell in zip(names[1:], row[1:], strict=True)
+        if cell not in ("", "–")
+    ]
+    return textwrap.fill(
+        f"{'#' if names[0] == '#' else ''}{row[0]}: {', '.join(parts)}",
+        width,
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+    )
 
 
 def console(*, stderr: bool = False) -> Console:

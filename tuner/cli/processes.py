@@ -18,7 +18,7 @@ from agents.config import Attachment
 from agents.host.host import Host
 from agents.main import device_ids
 from agents.revert import revert
-from tuner.cli.http_api import HttpOperatorApi, read_token
+from tuner.client import Client, read_token
 from tuner.core import ActuationError, ConfigError, LinkError, TuningError
 from tuner.wire import DeviceView
 
@@ -109,7 +109,7 @@ class Children:
 class Stand:
     """A tuner and an agent at work, and the operator's API to talk to them."""
 
-    api: HttpOperatorApi
+    api: Client
     devices: Mapping[str, DeviceView]
     check: Callable[[], None]
 
@@ -145,7 +145,7 @@ def stand(
         _until(port_file.is_file, children, f"the tuner did not start; its log is {log}")
         url = f"http://127.0.0.1:{port_file.read_text().strip()}"
         log = children.start("agent", [*agent, "--tuner", url], environ).log
-        with HttpOperatorApi(url, read_token(token_file)) as api:
+        with Client(url, read_token(token_file)) as api:
             _until(api.ready, children, f"the tuner did not answer; its log is {log}")
             wanted = device_ids([Attachment.parse(spec) for spec in specs], Host.here().name)
             failing = f"the agent did not register its devices; its log is {log}"
@@ -166,7 +166,7 @@ def last_error(log: Path) -> str:
     return (errors or lines or [""])[-1].removeprefix("error: ").strip()
 
 
-def all_there(wanted: Sequence[str], api: HttpOperatorApi, since: datetime, log: Path) -> bool:
+def all_there(wanted: Sequence[str], api: Client, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError where one does not answer."""
     refused = re.search("event=not_opened (.*)", log.read_text("utf-8", "replace"))
     if refused:  # an agent waits for it; who runs a study wants to know
@@ -174,7 +174,7 @@ def all_there(wanted: Sequence[str], api: HttpOperatorApi, since: datetime, log:
     return set(wanted) <= set(_registered(api, since))
 
 
-def _registered(api: HttpOperatorApi, since: datetime) -> Mapping[str, DeviceView]:
+def _registered(api: Client, since: datetime) -> Mapping[str, DeviceView]:
     """Return the devices by id that were registered since then: the database knows older ones, too."""
     return {v.device.id: v for v in api.devices() if v.device.seen_at >= since}
 

@@ -10,46 +10,19 @@ from agents.devices.catalogue import known_truth
 from tuner.bench.true_score import Score, score
 from tuner.cli.output import Plain, plain
 from tuner.cli.runfile import RunJob
-from tuner.core import Constraint, Device, Objective, Phase, Setting, setting_key
-from tuner.wire import SettingView, StudyReport, TrialView
+from tuner.core import Constraint, Device, Objective
+from tuner.presentation.outcomes import StudyOutcome
+from tuner.wire import SettingView, TrialView
 
 if TYPE_CHECKING:
     from tuner.cli.operator_api import OperatorApi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyResult:
-    """One study at its end, and why it ended so.
+class StudyResult(StudyOutcome):
+    """One study of a run at its end. `score` is None where only measuring can tell."""
 
-    `proposed` is what the policy rested its proposal on; empty where it never made one. `score` is None
-    where only measuring can tell.
-    """
-
-    report: StudyReport
-    why: str
-    proposed: str
-    trials: tuple[TrialView, ...]
     score: Score | None = None
-
-    @property
-    def held(self) -> Setting:
-        """The setting the study ended with: the confirmed one (its plan's chief), else the baseline."""
-        study = self.report.study
-        if study.plan is None or study.phase is Phase.PAUSED:  # what was proposed is not held
-            return study.baseline.setting
-        return study.plan.chief(study.baseline.setting)
-
-    @property
-    def won(self) -> bool:
-        """Whether a setting other than the baseline was confirmed and is held."""
-        return setting_key(self.held) != setting_key(self.report.study.baseline.setting)
-
-    @property
-    def tuned(self) -> bool:
-        """Whether anything but the baseline was measured, and nothing had to be given up."""
-        base = setting_key(self.report.study.baseline.setting)
-        measured = [t for t in self.trials if t.state.evidence and setting_key(t.setting) != base]
-        return bool(measured) and self.report.study.phase is not Phase.PAUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +42,7 @@ class Result:
 def outcome(api: OperatorApi, study: str, job: RunJob, device: Device) -> StudyResult:
     """Return how a study ended: what it holds, or held until it was stopped."""
     report = api.report(study)
-    reasons = {r.phase: r.why for r in api.revisions(study)}
-    made = StudyResult(
-        report=report,
-        why=reasons.get(Phase.HOLDING, report.study.phase_why),
-        proposed=reasons.get(Phase.CONFIRMING, ""),
-        trials=tuple(api.trials(study)),
-    )
+    made = StudyResult.of(report, api.revisions(study), api.trials(study))
     truth = known_truth(job.device)
     if truth is None or not report.baseline.metrics:
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,16 +14,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.options import (
+    CONSTRAINT,
     STATE_DIR,
     AsJson,
     EnergyShare,
     ForeignShare,
+    NoConstraint,
     RunSafetyName,
+    TokenFile,
+    wished,
     without_password,
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tuner.cli.display import Display
     from tuner.cli.jobs import Wishes
+    from tuner.cli.keeping import Keeper
     from tuner.cli.results import Result
     from tuner.cli.runfile import RunRecord
 
@@ -91,8 +100,9 @@ def run(
     ] = "",
     constraint: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help='Like "latency_p99_ms <= 1.2x baseline"; repeatable.'),
+        typer.Option(metavar="TEXT", help=CONSTRAINT),
     ] = None,
+    no_constraint: NoConstraint = False,
     trials: Annotated[
         int | None, typer.Option(help="How many settings to try.", show_default=False)
     ] = None,
@@ -118,6 +128,23 @@ def run(
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same suggestions (0).", show_default=False)
     ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Have the services of --tuner confirm and hold what is found; their agent has to have "
+            "the device.",
+        ),
+    ] = False,
+    tuner: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="With --keep: the services' tuner (else $JOULETUNE_TUNER).",
+            show_default=False,
+        ),
+    ] = "",
+    token_file: TokenFile = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the interrupted run of the state folder.")
     ] = False,
@@ -128,9 +155,11 @@ def run(
 ) -> None:
     """Tune this machine and report what was gained.
 
-    Starts one tuner and one agent as local processes and ends them afterwards. Exits with 1 where
-    nothing could be tuned.
+    Starts one tuner and one agent as local processes and ends them afterwards; the device is put back, and
+    nothing is held but with --keep. Exits with 1 where nothing could be tuned.
     """
+    from contextlib import ExitStack
+
     from tuner import files
     from tuner.cli.jobs import Wishes
     from tuner.cli.programs import Program, write_program
@@ -140,6 +169,10 @@ def run(
         raise ConfigError(
             "--knob, --metric and --runs are of a program", hint="give --command, too"
         )
+    if (tuner or token_file) and not keep:
+        raise ConfigError("--tuner and --token-file are for --keep", hint="give it, or neither")
+    if keep and not (device or command or resume):
+        raise ConfigError("--keep needs a device", hint="give --device, too")
     if command and (workload or resume):
         raise ConfigError("--command is a workload of its own", hint="leave out the other")
     if command:
@@ -150,7 +183,7 @@ def run(
         workload=workload,
         policy=policy,
         objective=objective,
-        constraints=None if constraint is None else tuple(constraint),
+        constraints=wished(constraint, no_constraint),
         trials=trials,
         window_s=window,
         seed=seed,
@@ -160,12 +193,35 @@ def run(
     )
     if resume and (db or wishes != Wishes()):
         raise ConfigError(
-            "--resume goes on with the run as it began", hint="give only --state-dir and --json"
+            "--resume goes on with the run as it began",
+            hint="give only --state-dir, --keep and --json",
         )
     asked = None if resume else _asked(wishes, db, state_dir)
-    with files.lock(state_dir, "run", 0o700):
-        record = _unfinished(state_dir) if asked is None else _begun(asked, state_dir)
-        _carry_out(record, state_dir, as_json)
+    with files.lock(state_dir, "run", 0o700), ExitStack() as stack:
+        keeper = stack.enter_context(_keeper(tuner, token_file)) if keep else None
+        record = _unfinished(state_dir) if asked is None else asked
+        if keeper is not None:
+            keeper.check(record.jobs[-1])
+        if asked is not None:
+            _begin(asked, state_dir)
+        _carry_out(record, state_dir, as_json, keeper)
+
+
+@contextmanager
+def _keeper(tuner: str, token_file: Path | None) -> Iterator[Keeper]:
+    """Open the services that are to keep what is found. Raises ConfigError where none are named."""
+    from tuner.cli.keeping import Keeper
+    from tuner.cli.operator_api import place, reached
+    from tuner.core import ConfigError
+
+    where = place(tuner, token_file, "", os.environ, Path.cwd(), last_run=False)
+    if not where.tuner:
+        raise ConfigError(
+            "--keep has to know the services' tuner",
+            hint="give --tuner http://127.0.0.1:8790 --token-file FILE",
+        )
+    with reached(where) as services:
+        yield Keeper(services, where.tuner, getpass.getuser())
 
 
 def _asked(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
@@ -179,8 +235,8 @@ def _asked(wishes: Wishes, db: str, state_dir: Path) -> RunRecord:
     )
 
 
-def _begun(asked: RunRecord, state_dir: Path) -> RunRecord:
-    """Return a run that begins: written down, the studies of an interrupted one before it stopped."""
+def _begin(asked: RunRecord, state_dir: Path) -> None:
+    """Write down that a run begins, the studies of an interrupted one before it stopped."""
     from tuner.cli.conduct import drop_leftovers
     from tuner.cli.runfile import read_run, write_run
 
@@ -188,7 +244,6 @@ def _begun(asked: RunRecord, state_dir: Path) -> RunRecord:
     if last is not None:
         drop_leftovers(last, lambda text: typer.echo(text, err=True))
     write_run(state_dir, asked)
-    return asked
 
 
 def _unfinished(state_dir: Path) -> RunRecord:
@@ -205,11 +260,11 @@ def _unfinished(state_dir: Path) -> RunRecord:
     return last
 
 
-def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> None:
+def _carry_out(record: RunRecord, state_dir: Path, as_json: bool, keeper: Keeper | None) -> None:
     """Carry out the run and report it; what could not be measured here is said in the report."""
     from tuner.cli.conduct import conduct
     from tuner.cli.display import Lines, open_display
-    from tuner.cli.output import console, echo_json
+    from tuner.cli.output import console, echo_json, plain
     from tuner.cli.report import next_steps, print_report
     from tuner.cli.results import document
     from tuner.core import TuningError
@@ -236,14 +291,38 @@ def _carry_out(record: RunRecord, state_dir: Path, as_json: bool) -> None:
         ) from None
     finally:
         display.close()
-    if as_json:
-        documents = [document(result) for result in finished]
-        echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
-    else:
+    try:
+        if keeper is not None:
+            _keep(keeper, finished, display, progress)
+    finally:
+        if as_json:
+            documents = [document(result) for result in finished]
+            if keeper is not None:
+                documents[-1]["kept"] = plain(keeper.kept)
+            echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
+    if not as_json:
         progress.print("\nNext:", style="bold")
         for command in next_steps(finished, _reach(record, state_dir)):
             progress.print(f"  {command}", soft_wrap=True)
     _refuse_vain(finished)
+
+
+def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress: Console) -> None:
+    """Have the services hold what the run found. Raises TuningError, with what became of it."""
+    from tuner.core import TuningError
+
+    try:
+        keeper.keep(finished[-1], display)
+    except KeyboardInterrupt:
+        study = "nothing" if keeper.kept is None else f"study {keeper.kept.id}"
+        raise TuningError(
+            f"interrupted while {keeper.where} was to keep it: the services go on with {study}",
+            hint=f"watch it with `jouletune study list --tuner {keeper.where}`",
+        ) from None
+    finally:
+        display.close()
+    for text in keeper.told():
+        progress.print(f"  {text}", soft_wrap=True)
 
 
 def _refuse_vain(finished: Sequence[Result]) -> None:

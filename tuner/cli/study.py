@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import AsJson, Db, EnergyShare, SafetyName, StudyId, TokenFile, TunerUrl, Why
+from tuner.cli.options import (
+    CONSTRAINT,
+    AsJson,
+    Db,
+    EnergyShare,
+    NoConstraint,
+    SafetyName,
+    StudyId,
+    TokenFile,
+    TunerUrl,
+    Why,
+    wished,
+)
 from tuner.cli.watching import Watch, looks
 
 if TYPE_CHECKING:
     from tuner.cli.operator_api import OperatorApi
     from tuner.core import Knob, Value
-    from tuner.wire import StudyReport, StudyView
+    from tuner.wire import StudyView
 
 Revision = Annotated[
     int | None,
@@ -35,23 +47,27 @@ def create(
         str,
         typer.Option(
             metavar="METRIC",
-            help='Metric to optimise; "minimize METRIC" where its direction is unknown.',
+            help='Metric to optimise ("minimize METRIC" where its direction is unknown); else energy, or '
+            "CPU time without a meter.",
+            show_default=False,
         ),
-    ] = "energy_j",
+    ] = "",
     constraint: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help='Like "latency_p99_ms <= 50"; repeatable.'),
+        typer.Option(metavar="TEXT", help=CONSTRAINT),
     ] = None,
-    no_constraint: Annotated[
-        bool, typer.Option("--no-constraint", help="Save without any limit.")
-    ] = False,
+    no_constraint: NoConstraint = False,
     policy: Annotated[str, typer.Option(help="The search policy.")] = "polythrottle",
     trials: Annotated[int, typer.Option(help="How many settings to try.")] = 20,
     window: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a window.")] = 10.0,
     max_window: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Longest window, where a tail needs more requests."),
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Longest window, where a tail needs more requests (four windows).",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same suggestions.")] = 0,
     choose: Annotated[
         list[str] | None,
@@ -95,40 +111,65 @@ def create(
 ) -> None:
     """Create a study; the tuner starts it at once.
 
-    What saves energy may cost latency or throughput: say with --constraint what has to be kept.
+    What is left open is chosen as by `jouletune run`. What saves energy may cost latency or throughput: say
+    with --constraint what has to be kept.
     """
     from tuner.cli.operator_api import open_api
-    from tuner.core import ConfigError, Safety, Terms
+    from tuner.core import Safety, Terms
+    from tuner.service.drafts import drafted, longest_window
     from tuner.wire import StudyDraft
 
-    if constraint and no_constraint:
-        raise ConfigError("both --constraint and --no-constraint are given", hint="give one")
-    unlimited = () if no_constraint else None
+    terms = Terms(
+        trials=trials,
+        window_s=window,
+        max_window_s=longest_window(window, max_window),
+        allow_estimated=allow_estimated,
+        allow_restart=not no_restart,
+        safety=Safety(safety),
+        canary=canary,
+        canary_windows=canary_windows,
+        control_share=control_share,
+        control_hours=control_hours,
+        energy_share=energy_share,
+    )
+    wishes = wished(constraint, no_constraint)
     with open_api(tuner, token_file, db) as api:
         draft = StudyDraft(
             devices=tuple(device),
             objective=objective,
-            constraints=tuple(constraint) if constraint else unlimited,
+            constraints=wishes,
             policy=policy,
             seed=seed,
-            terms=Terms(
-                trials=trials,
-                window_s=window,
-                max_window_s=max(max_window, window),
-                allow_estimated=allow_estimated,
-                allow_restart=not no_restart,
-                safety=Safety(safety),
-                canary=canary,
-                canary_windows=canary_windows,
-                control_share=control_share,
-                control_hours=control_hours,
-                energy_share=energy_share,
-            ),
+            terms=terms,
             choices=_choices(api, device, choose or []),
             who=getpass.getuser(),
         )
-        view = api.create(draft)
-    _say(view, as_json, f"study {view.id} created")
+        view = api.create(drafted(draft, api.devices()))
+    for text in _cautions(view, chosen=wishes is None):
+        typer.echo(text, err=True)
+    _say(view, as_json, f"study {view.id} created: {_asked(view)}")
+
+
+def _asked(view: StudyView) -> str:
+    from tuner.presentation.figures import joined
+
+    return f"{view.objective} under {joined(view.constraints, 'no constraint')}"
+
+
+def _cautions(view: StudyView, *, chosen: bool) -> Iterator[str]:
+    """Yield what an operator should know before the study ends."""
+    from tuner.core import CAPACITY, called
+    from tuner.presentation.figures import joined
+    from tuner.presentation.standing import standing
+    from tuner.presentation.texts import asked_metrics
+
+    if chosen and view.constraints:
+        yield f"no --constraint was given, so it is {joined(view.constraints)}"
+    capacity = called(CAPACITY, view.quantities)
+    if capacity in view.quantities and capacity not in asked_metrics(view):
+        yield f'what saves may cost {capacity}; --constraint "{capacity} >= 0.95x baseline" keeps it'
+    if view.offline or view.unable or view.stopped:
+        yield f"it waits: {standing(view)}"
 
 
 @commands.command("list")
@@ -184,6 +225,7 @@ def show(
     """
     from tuner.cli.operator_api import open_api
     from tuner.cli.output import echo_json
+    from tuner.presentation.facts import facts
     from tuner.presentation.figures import when
 
     with open_api(tuner, token_file, db) as api:
@@ -193,7 +235,7 @@ def show(
         found = {"study": report.study, "saving": report.saving, "bill": report.bill}
         echo_json({**found, "revisions": revisions})
         return
-    for name, text in _facts(report):
+    for name, text in facts(report):
         typer.echo(f"{name:<12}{text}")
     typer.echo("revisions")
     for r in revisions:
@@ -217,8 +259,10 @@ def pause(
     from tuner.wire import Change
 
     with open_api(tuner, token_file, db) as api:
+        before = api.study(study)
         view = api.pause(study, Change(who=getpass.getuser(), why=why))
-    _say(view, as_json, f"study {view.id} is paused; go on with `jouletune study resume {view.id}`")
+    how = "was paused already" if view.revision == before.revision else "is paused"
+    _say(view, as_json, f"study {view.id} {how}; go on with `jouletune study resume {view.id}`")
 
 
 @commands.command()
@@ -235,8 +279,11 @@ def resume(
     from tuner.wire import Change
 
     with open_api(tuner, token_file, db) as api:
+        before = api.study(study)
         view = api.resume(study, Change(who=getpass.getuser(), why=why))
-    _say(view, as_json, f"study {view.id} is {view.phase} again")
+    again = f"was not paused: it is {view.phase}"
+    how = again if view.revision == before.revision else f"is {view.phase} again"
+    _say(view, as_json, f"study {view.id} {how}")
 
 
 @commands.command()
@@ -256,8 +303,10 @@ def stop(
     from tuner.wire import Change
 
     with open_api(tuner, token_file, db) as api:
+        before = api.study(study)
         view = api.stop(study, Change(who=getpass.getuser(), why=why))
-    _say(view, as_json, f"study {view.id} is stopped; its history stays")
+    how = "was stopped already" if view.revision == before.revision else "is stopped"
+    _say(view, as_json, f"study {view.id} {how}; its history stays")
 
 
 @commands.command()
@@ -362,65 +411,6 @@ def _say(view: StudyView, as_json: bool, text: str) -> None:
         echo_json(view)
     else:
         typer.echo(text)
-
-
-def _facts(report: StudyReport) -> list[tuple[str, str]]:
-    """Return what there is to say about a study, name by name."""
-    from tuner.core import Mode, Phase
-    from tuner.presentation.figures import figure, joined
-    from tuner.presentation.standing import in_full
-    from tuner.presentation.texts import billed, broken, described, gained, plan_rows
-
-    view = report.study
-    known = view.quantities
-    limits = joined(
-        (f"{x.metric} {x.op} {figure(x.metric, x.value, declared=known)}" for x in view.limits),
-        "not known before the baseline" if view.constraints else "none",
-    )
-    facts = [
-        ("study", view.id),
-        ("device", joined(view.devices)),
-        ("workload", view.workload),
-        ("policy", f"{view.policy}, seed {view.seed}, {view.settings} settings"),
-        ("mode", str(view.terms.mode)),
-        ("objective", view.objective),
-        ("constraints", joined(view.constraints)),
-        ("limits", limits),
-        ("phase", in_full(view)),
-        ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
-        ("violations", broken(view)),
-        ("control", _control_windows(view)),
-        ("baseline", described(view.baseline, view)),
-    ]
-    if view.terms.mode is not Mode.CONTINUOUS:  # there nothing is sought that would be held
-        best = described(view.best, view) if view.best else "none is feasible yet"
-        facts.append(("best", best))
-    if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
-        name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
-        facts += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
-    if view.terms.canary:
-        after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
-        facts.append(("canary", f"{view.terms.canary}; {after}"))
-    if saved := gained(report):
-        facts.append(("saving", saved.removeprefix("saves ")))
-    if view.phase is Phase.PROPOSED:
-        facts.append(("decide", f"jouletune study approve {view.id}, or reject {view.id}"))
-    facts.append(("bill", billed(report.bill, won=bool(saved))))
-    return facts
-
-
-def _control_windows(view: StudyView) -> str:
-    """Return how often the baseline is measured again while a plan is held."""
-    from tuner.core import ALL_DAY
-    from tuner.presentation.figures import percent
-
-    terms = view.terms
-    if terms.control_share <= 0.0:
-        return "none: while a plan is held the baseline is not measured again"
-    hours = "" if terms.control_hours == ALL_DAY else f", from {terms.control_hours} o'clock only"
-    return (
-        f"{percent(terms.control_share)} of the windows of a hold measure the baseline again{hours}"
-    )
 
 
 def _choices(

@@ -40,20 +40,16 @@ def top(
     """
     from rich.live import Live
 
-    from tuner.cli.http_api import HttpOperatorApi, read_token
-    from tuner.cli.operator_api import place
+    from tuner.cli.operator_api import place, reached
     from tuner.cli.output import console
     from tuner.cli.watching import looks
     from tuner.core import ConfigError
-    from tuner.tls import ClientTls
 
     where = place(tuner, token_file, "", os.environ, Path.cwd())
     if not where.tuner:
         raise ConfigError("top asks a running tuner", hint="give --tuner http://127.0.0.1:8790")
-    ca = os.environ.get("JOULETUNE_CA_FILE")
-    tls = ClientTls(ca=Path(ca) if ca else None)
     screen = console()
-    with HttpOperatorApi(where.tuner, read_token(where.token_file), tls=tls) as api:
+    with reached(where) as api:
         if once or not screen.is_terminal:
             screen.print(pictured(api.fleet(), screen.height * 1_000))
             return

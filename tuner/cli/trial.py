@@ -45,14 +45,10 @@ def list_(
 
 
 def _print(view: StudyView, trials: Sequence[TrialView]) -> None:
-    from tuner.cli.output import TABLE_WIDTH, console, echo_table
-    from tuner.presentation.texts import asked_metrics, line, row
+    from tuner.cli.output import echo_table
+    from tuner.presentation.texts import asked_metrics, row
     from tuner.study.moves import in_words
 
-    if trials and console().width < TABLE_WIDTH:
-        for trial in trials:
-            typer.echo(f"{line(trial, view)} ({trial.why})")
-        return
     metrics = asked_metrics(view)
     loads = ["at load"] if any(t.context for t in trials) else []
     echo_table(

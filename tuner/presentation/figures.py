@@ -72,6 +72,11 @@ def change(setting: Setting, baseline: Setting) -> str:
     return " ".join(moved) or THE_BASELINE
 
 
+def how_many(count: int, one: str, many: str = "") -> str:
+    """Return a number of things: `1 study`, `3 trials`."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 def joined(items: Iterable[str], nothing: str = "none") -> str:
     """Return items separated by commas, or a word for none."""
     return ", ".join(items) or nothing

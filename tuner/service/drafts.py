@@ -23,11 +23,13 @@ from tuner.core import (
     quantity_of,
     refuse_contradiction,
 )
-from tuner.wire import StudyDraft
+from tuner.wire import DeviceView, StudyDraft
 
 LATENCIES = ("latency_p99_ms", "latency_ms")
 OBJECTIVES = ("energy_j", "cpu_time_ms", *LATENCIES)
 SLACK = 1.2
+MOST_WINDOWS = 4.0
+"""A window may be extended to this many times its length while a tail is not yet bounded."""
 
 
 def usual_objective(measured: Collection[str]) -> str:
@@ -42,6 +44,49 @@ def usual_constraint(measured: Collection[str], objective: str) -> str:
     """Return the limit for who names none: latency at most 1.2 times the baseline's; or nothing."""
     latency = next((m for m in LATENCIES if m in measured and m != objective), None)
     return f"{latency} <= {SLACK}x baseline" if latency else ""
+
+
+def drafted(draft: StudyDraft, known: Sequence[DeviceView]) -> StudyDraft:
+    """Return a draft with what it leaves open chosen by its first device; see `usual_draft`.
+
+    A device that is not registered chooses nothing: the tuner refuses it by name.
+
+    Raises:
+        InvalidInput: nothing was asked for, and the device measures neither energy nor time.
+    """
+    first = next((v.device for v in known if v.device.id in draft.devices[:1]), None)
+    if first is None:
+        return draft.model_copy(update={"objective": draft.objective or OBJECTIVES[0]})
+    return usual_draft(draft, first)
+
+
+def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
+    """Return a draft with what it leaves open chosen: the same for a run, a command and Python.
+
+    Without an objective it is the first that the device measures of energy, CPU time and latency;
+    without constraints (None) the latency may be at most 1.2 times the baseline's. Where no latency is
+    measured there is none, and a study of energy is refused until somebody says that none is wanted.
+
+    Raises:
+        InvalidInput: nothing was asked for, and the device measures neither energy nor time.
+    """
+    measured = [metric.name for metric in device.metrics]
+    objective = draft.objective or usual_objective(measured)
+    if not objective:
+        raise InvalidInput(
+            f"{device.id} measures neither energy nor time",
+            hint=f"give --objective, one of: {', '.join(measured) or 'nothing is measured'}",
+        )
+    constraints = draft.constraints
+    if constraints is None:
+        usual = usual_constraint(measured, objective.rpartition(" ")[2])
+        constraints = (usual,) if usual else None
+    return draft.model_copy(update={"objective": objective, "constraints": constraints})
+
+
+def longest_window(window_s: float, wished_s: float | None = None) -> float:
+    """Return how far a window may be extended, in seconds: to four times its length, or as wished."""
+    return MOST_WINDOWS * window_s if wished_s is None else max(wished_s, window_s)
 
 
 def constraints_of(

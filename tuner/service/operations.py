@@ -192,10 +192,15 @@ class Operations:
         return Receipt(result="closed")
 
     def resume(self, study: str, change: Change) -> StudyView:
-        """Go on in the phase a paused study was in; what is counted by phase counts anew."""
+        """Go on in the phase a paused study was in; what is counted by phase counts anew.
+
+        One that is not paused goes on as it is.
+        """
         study = self.full_id(study)
         with self.loop.lock(study):
             found = self.loop.store.studies.get(study)
+            if found.phase not in (Phase.PAUSED, Phase.STOPPED):
+                return self.study(study)
             why = change.why or f"resumed by {change.who}"
             resumed = found.resumed()
             entitled = self._entitled(resumed)

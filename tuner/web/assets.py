@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 
 from tuner.core import NotFound
+from tuner.presentation.documents import plotly_file
 
 OURS = Path(__file__).parent / "static"
 PLOTLY = "plotly.min.js"
@@ -21,10 +21,7 @@ def file_of(name: str) -> Path:
     """Return where an asset is. Raises NotFound."""
     known = {path.name: path for path in OURS.iterdir() if path.suffix in TYPES}
     if name == PLOTLY:
-        # Not imported: that takes a second, and all we want of it is one file.
-        spec = find_spec("plotly")
-        folders = spec.submodule_search_locations if spec is not None else None
-        known[PLOTLY] = Path(next(iter(folders or ["."]))) / "package_data" / PLOTLY
+        known[PLOTLY] = plotly_file()
     if name not in known or not known[name].is_file():
         raise NotFound(f"there is no asset {name}")
     return known[name]

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from tuner.core import setting_key
+from tuner.presentation.charts import Chart, against_limit, course, knob_slices, plan_steps
 from tuner.presentation.figures import change, joined
 from tuner.presentation.texts import asked_metrics, row_spans
 from tuner.service.operations import Operations
-from tuner.web.charts import Figure, against_limit, course, knob_slices, plan_steps
 from tuner.web.history_pages import side_by_side
 from tuner.web.looks import Looks
 from tuner.web.render import Pages
@@ -37,7 +37,7 @@ class Followed:
     by: str
     told: Sequence[DeviceView]
     rows: Sequence[FollowedRow]
-    chart: Figure
+    chart: Chart
 
 
 def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter:
@@ -61,7 +61,8 @@ def study_pages(pages: Pages, operations: Operations, looks: Looks) -> APIRouter
             request, "study", report=look.report, view=look.report.study,
             trials=trials[(at - 1) * PAGE : at * PAGE], at=at, last=last,
             metrics=asked_metrics(look.report.study),
-            cloud=against_limit(look, operations.pareto(study)), course=course(look),
+            cloud=against_limit(look.report, look.trials, operations.pareto(study)),
+            course=course(look.report, look.trials),
             revisions=operations.revisions(study)[::-1],
             events=operations.events(study=study, last=20)[::-1],
             followed=_followed(look.report.study, operations),

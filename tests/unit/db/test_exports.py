@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from db.exports import as_csv, as_json, as_parquet, columns
+from db.exports import as_csv, as_json, as_parquet, as_table, columns
 from db.history import HistoryRow
 from tests.builders import START, setting
 from tuner.core import Estimate, Phase, Setting, TrialState, Verdict
@@ -92,9 +92,15 @@ def test_parquet_keeps_types(tmp_path: Path) -> None:
     first, second = table.to_pylist()
     assert first["started_at"] == START and first["started_at"].tzinfo is not None
     assert (first["knob:on"], second["knob:on"]) == (True, None)
-    assert (first["knob:z"], second["knob:z"]) == ("1", "1.5")
+    assert (first["knob:z"], second["knob:z"]) == (1.0, 1.5)
     assert (first["power_w"], first["power_w:n"], first["power_w:high"]) == (3.0, 5, None)
     assert (first["ended_at"], first["verdict"]) == (None, "feasible")
+
+
+def test_a_knob_of_numbers_and_words_is_a_column_of_text() -> None:
+    pytest.importorskip("pyarrow")
+    table = as_table([row({"z": 1}), row({"z": "auto"}), row({"on": True})])
+    assert table.column("knob:z").to_pylist() == ["1", "auto", None]
 
 
 def test_parquet_has_the_same_types_whatever_is_missing(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -
     [
         "run", "tuner serve", "agent serve", "agent revert", "study create", "study list",
         "study show", "study pause", "study resume", "study stop", "study delete", "trial list",
-        "history", "best", "constraint set", "constraint list", "device list", "packrat plan",
+        "history", "best", "report", "export mlflow", "export optuna", "constraint set",
+        "constraint list", "device list", "packrat plan",
         "token create", "token list", "token revoke",
         "bench surfaces", "bench devices", "finetune admit", "actuator status",
         "doctor",

@@ -8,11 +8,13 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.builders import device
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import main
 
@@ -57,7 +59,8 @@ def test_the_load_that_trials_were_asked_for_is_shown_where_there_is_one(
     asked = [t["context"] for t in json.loads(told("trial", "list", made, "--json"))]
     assert asked == [{}] * 4 + [{"requests_in_system": 2}] * loads + [{}] * (4 - loads)
     assert ("at load" in told("trial", "list", made)) is (loads > 0)
-    assert told("trial", "list", made, width=80).count(", at requests_in_system = 2,") == loads
+    narrow = " ".join(told("trial", "list", made, width=80).split())
+    assert narrow.count(", at load requests_in_system = 2,") == loads
     assert "mode        search\n" in told("study", "show", made)
 
 
@@ -123,18 +126,62 @@ def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
     assert "step 1" in out, "why it was tried"
 
 
-def test_a_narrow_terminal_gets_trials_as_lines(
+def test_a_narrow_terminal_gets_trials_as_paragraphs(
     ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = ask("trial", "list", study)
-    assert len(out.splitlines()) == 8
-    third = "trial 3 completed, gpu.clock_mhz=800, energy_j 8.000 ± 0.080 J, latency_p99_ms"
-    assert out.splitlines()[2].startswith(third)
-    assert out.splitlines()[2].endswith(", feasible (step 1)")
-    lines = ask("history")[1].splitlines()
-    assert len(lines) == 8
-    assert f", {study}, 3, sim, tuning, completed, feasible, 8.000 ± 0.080 J, " in lines[2]
+    third = paragraphs(ask("trial", "list", study)[1])[2]
+    begin = "#3: phase tuning, state completed, verdict feasible, energy_j 8.000 ± 0.080 J, latency"
+    assert third.startswith(begin)
+    assert third.endswith("setting gpu.clock_mhz=800, why it was tried step 1")
+    tried = paragraphs(ask("history")[1])
+    assert len(tried) == 8
+    assert f": study {study}, # 3, device sim, phase tuning, state completed, " in tried[2]
+
+
+LISTS = [
+    ("study", "list"),
+    ("trial", "list", "STUDY"),
+    ("device", "list"),
+    ("history",),
+    ("constraint", "list", "STUDY"),
+    ("best", "STUDY", "--pareto"),
+    ("token", "list"),
+    ("audit",),
+]
+
+
+@pytest.mark.parametrize("command", LISTS, ids=" ".join)
+def test_lists_fit_a_terminal_of_80_columns_whatever_is_called_how(
+    command: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = device("nvidia-GPU-5fd4c087-a363-4f0f-b9bd-28a6ab2a0d02@inference-17.rack-4")
+    about = replace(
+        long,
+        board="NVIDIA H100 80GB HBM3 in the second slot from the left",
+        workload="an-image-classifier-with-a-long-name:resnet50-v2-quantised",
+    )
+    made = worlds.database(tmp_path, about=about)
+    monkeypatch.setenv("JOULETUNE_DB", f"sqlite:///{tmp_path / worlds.FILE}")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["token", "create", "a-person-with-a-rather-long-name"]) == 0
+    capsys.readouterr()
+    assert main([made if word == "STUDY" else word for word in command]) == 0
+    out = capsys.readouterr().out
+    assert out.strip()
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+def paragraphs(text: str) -> list[str]:
+    """Return what is indented joined to what it belongs to."""
+    return (
+        " ".join(f"\n{line}" if line[:1].strip() else line.strip() for line in text.splitlines())
+        .strip()
+        .split(" \n")
+    )
 
 
 def test_the_best_and_the_front(ask: Ask, study: str) -> None:
@@ -206,6 +253,32 @@ def test_every_command_takes_the_beginning_of_a_studys_id(ask: Ask, study: str) 
         assert f"study {study}" in out and said in out
 
 
+def test_what_a_study_leaves_open_is_chosen_as_by_a_run_and_said(ask: Ask, study: str) -> None:
+    ask("study", "stop", study)
+    create = ("study", "create", "--device", "sim", "--policy", "sobol")
+    code, out, err = ask(*create)
+    assert code == 0
+    assert "created: minimize energy_j under latency_p99_ms <= 1.2x baseline" in out
+    assert "no --constraint was given, so it is latency_p99_ms <= 1.2x baseline" in err
+    assert 'may cost throughput_per_s; --constraint "throughput_per_s >= 0.95x baseline"' in err
+    made = parsed(ask("study", "list", "--json"))[-1]
+    assert (made["terms"]["window_s"], made["terms"]["max_window_s"]) == (10.0, 40.0)
+    ask("study", "stop", made["id"])
+    wishes = ("latency_p99_ms <= 50", "throughput_per_s >= 0.95x baseline")
+    code, _, err = ask(*create, *(word for wish in wishes for word in ("--constraint", wish)))
+    assert code == 0 and "was given" not in err and "may cost" not in err
+    ask("study", "stop", parsed(ask("study", "list", "--json"))[-1]["id"])
+    code, out, err = ask(*create, "--no-constraint", "--max-window", "99")
+    assert "under no constraint" in out and "was given" not in err
+    assert parsed(ask("study", "list", "--json"))[-1]["terms"]["max_window_s"] == 99.0
+
+
+def test_a_study_whose_device_is_away_says_that_it_waits(ask: Ask, study: str) -> None:
+    ask("study", "stop", study)
+    _, _, err = ask("study", "create", "--device", "sim", "--policy", "sobol")
+    assert "it waits: baseline, OFFLINE: sim" in err
+
+
 def test_deleting_is_never_silent(ask: Ask, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ask("study", "stop", study)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
@@ -270,6 +343,16 @@ def test_history_is_exported(ask: Ask, tmp_path: Path) -> None:
         (["study", "list", "--db", "mysql://h/d"], "mysql"),
         (["study", "list", "--db", "sqlite:///none.sqlite"], "none.sqlite"),
         (["study", "create", "--device", "nobody"], "nobody"),
+        (
+            ["study", "create", "--device", "sim", "--constraint", "a <= 1", "--no-constraint"],
+            "both --constraint and --no-constraint",
+        ),
+        (["study", "create", "--device", "sim", "--constraint", "fast"], "fast"),
+        (["study", "create", "--device", "sim", "--objective", "least joy"], "joy"),
+        (["run", "--constraint", "a <= 1", "--no-constraint"], "both --constraint and"),
+        (["run", "--keep"], "--keep needs a device"),
+        (["run", "--device", "cpu", "--tuner", "http://h"], "are for --keep"),
+        (["run", "--device", "cpu", "--keep", "--tuner", "http://127.0.0.1:9"], "127.0.0.1:9"),
         (["study", "create", "--device", "sim", "--trials", "0"], "0 trials"),
         (["study", "create", "--device", "sim", "--window", "-1"], "window_s cannot be -1 s"),
         (
@@ -291,9 +374,9 @@ def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], nam
 
 
 def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
-    for _ in range(2):
+    for how in ("is stopped", "was stopped already"):
         code, out, err = ask("study", "stop", study)
-        assert (code, err) == (0, "") and f"study {study} is stopped" in out
+        assert (code, err) == (0, "") and f"study {study} {how}; its history stays" in out
     found = parsed(ask("study", "show", study, "--json"))
     assert sum(r["why"].startswith("stopped by") for r in found["revisions"]) == 1
     for verb in ("pause", "resume"):
@@ -302,9 +385,12 @@ def test_what_is_stopped_already_stays_so(ask: Ask, study: str) -> None:
 
 
 def test_what_is_paused_already_stays_so(ask: Ask, study: str) -> None:
-    for _ in range(2):
+    for how in ("is paused", "was paused already"):
         code, out, err = ask("study", "pause", study)
-        assert (code, err) == (0, "") and f"study {study} is paused" in out
+        assert (code, err) == (0, "") and f"study {study} {how}; go on with" in out
+    for how in ("is holding again", "was not paused: it is holding"):
+        code, out, err = ask("study", "resume", study)
+        assert (code, err) == (0, "") and f"study {study} {how}" in out
     found = parsed(ask("study", "show", study, "--json"))
     assert sum(r["why"].startswith("paused by") for r in found["revisions"]) == 1
 

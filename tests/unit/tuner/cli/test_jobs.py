@@ -80,11 +80,12 @@ def test_what_can_be_seen_to_be_wrong_is_refused_before_anything_starts(
         (METRICS, "energy_j", ("latency_p99_ms <= 1.2x baseline",)),
         (CPU_METRICS, "cpu_time_ms", ("latency_p99_ms <= 1.2x baseline",)),
         (TABLE_METRICS, "energy_j", ("latency_ms <= 1.2x baseline",)),
-        (TABLE_METRICS[1:], "latency_ms", ()),
+        (TABLE_METRICS[1:], "latency_ms", None),
+        (TABLE_METRICS[:1], "energy_j", None),  # which the tuner refuses, until somebody wants none
     ],
 )
 def test_what_a_job_leaves_open_is_chosen_by_what_is_measured(
-    metrics: tuple[Metric, ...], objective: str, constraints: tuple[str, ...]
+    metrics: tuple[Metric, ...], objective: str, constraints: tuple[str, ...] | None
 ) -> None:
     made = draft(RunJob(device="x"), device(metrics=metrics), "sobol", "ann")
     assert (made.objective, made.constraints) == (objective, constraints)

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from tests.builders import START
-from tuner.cli.http_api import HttpOperatorApi
 from tuner.cli.processes import ChildProcess, Children, all_there, last_error
+from tuner.client import Client
 from tuner.core import ActuationError, ConfigError, TuningError
 
 
@@ -142,6 +142,6 @@ def test_a_device_that_does_not_answer_is_told_at_once_though_its_agent_waits(
         all_there(["cpu@h"], d, START, log)
 
 
-def stand_in() -> HttpOperatorApi:
+def stand_in() -> Client:
     """Return a tuner's api that nobody may ask."""
-    return HttpOperatorApi("http://127.0.0.1:1", "")
+    return Client("http://127.0.0.1:1", "")

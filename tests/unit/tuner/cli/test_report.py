@@ -18,7 +18,7 @@ from tuner.cli import results
 from tuner.cli.conduct import settled
 from tuner.cli.display import Lines, LiveTable, open_display
 from tuner.cli.output import TABLE_WIDTH
-from tuner.cli.report import next_steps, print_report, verdict
+from tuner.cli.report import next_steps, print_report
 from tuner.cli.results import Result, StudyResult, document
 from tuner.cli.runfile import RunJob
 from tuner.core import (
@@ -35,6 +35,7 @@ from tuner.core import (
 from tuner.core import Outcome as Ended
 from tuner.core.quantities import quantity_of
 from tuner.presentation.figures import when
+from tuner.presentation.reports import verdict
 from tuner.presentation.texts import billed, gained
 from tuner.wire import Change, Release, StudyDraft
 

@@ -113,10 +113,14 @@ def operations(store: Store | None = None, about: Device | None = None) -> Opera
     return Operations(loop)
 
 
+def first(verbs: Operations) -> str:
+    return verbs.devices()[0].device.id
+
+
 def created(verbs: Operations, policy: str = "scripted", safety: Safety = Safety.BALANCED) -> str:
     terms = Terms(safety=safety)
     draft = StudyDraft(
-        devices=("sim",), constraints=(LIMIT,), policy=policy, terms=terms, who="ann"
+        devices=(first(verbs),), constraints=(LIMIT,), policy=policy, terms=terms, who="ann"
     )
     return verbs.create(draft).id
 
@@ -139,15 +143,16 @@ def tune(
     surface: Surface = slope,
     until: type[HoldOrder] | type[Release] = HoldOrder,
 ) -> None:
-    """Play the agent of `sim` until the study holds, or until it is paused."""
+    """Play the agent of the first device until the study holds, or until it is paused."""
+    name = first(verbs)
     for _ in range(40):
-        order = verbs.loop.order("sim", Poll(agent="host", applied=applied()))
+        order = verbs.loop.order(name, Poll(agent="host", applied=applied(name)))
         if isinstance(order, until):
             return
         assert isinstance(order, Assignment), order
         verbs.loop.record(
             TrialReport(
-                device="sim",
+                device=name,
                 study=order.study,
                 trial=order.trial,
                 attempt=order.attempt,

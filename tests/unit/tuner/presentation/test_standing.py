@@ -17,7 +17,7 @@ from tuner.cli import conduct, results, stop_all
 from tuner.cli.app import main
 from tuner.cli.results import Result
 from tuner.cli.runfile import RunJob
-from tuner.core import Level, Outcome, Phase, Plan, Setting, Store, TrialState
+from tuner.core import Level, Metric, Outcome, Phase, Plan, Setting, Store, TrialState
 from tuner.main import utc_now
 from tuner.service.operations import Operations
 from tuner.wire import Change, Poll, StudyDraft
@@ -103,11 +103,12 @@ def test_a_device_that_will_not_come_back_is_forgotten(store: Store, ask: Ask) -
 def test_a_study_of_energy_is_not_created_without_a_word_on_constraints(
     store: Store, ask: Ask
 ) -> None:
-    worlds.operations(store)
+    """Where no latency is measured that could be limited; else it is, and said."""
+    worlds.operations(store, device(metrics=(Metric("energy_j"),)))
     create = ("study", "create", "--device", "sim", "--policy", "sobol")
     code, _, err = ask(*create)
     assert code == 2
-    assert f'--constraint "{worlds.LIMIT}"' in err
+    assert "energy_j needs a constraint" in err and "--no-constraint" in err
     assert ask(*create, "--no-constraint", "--constraint", worlds.LIMIT)[0] == 2
     assert ask(*create, "--no-constraint")[0] == 0
 

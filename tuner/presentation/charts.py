@@ -9,10 +9,9 @@ from typing import Any
 from tuner.core import Estimate, KnobSlice, Phase, Plan, Prediction, Verdict, quantity_of
 from tuner.presentation.figures import change, shown
 from tuner.presentation.texts import asked_metrics
-from tuner.service.operations import StudyLook
-from tuner.wire import ExplanationView, SettingView, StudyView, TrialView
+from tuner.wire import ExplanationView, SettingView, StudyReport, StudyView, TrialView
 
-Figure = dict[str, Any]
+Chart = dict[str, Any]
 
 SYMBOLS = {
     "feasible": "circle",
@@ -28,16 +27,18 @@ BOUND = 1.96
 """Bars are 95 % intervals."""
 
 
-def against_limit(look: StudyLook, front: Sequence[SettingView]) -> Figure | None:
+def against_limit(
+    report: StudyReport, trials: Sequence[TrialView], front: Sequence[SettingView]
+) -> Chart | None:
     """Return the objective of every window against the constrained metric, with its limit.
 
     None where no window shows both.
     """
-    view = look.report.study
+    view = report.study
     objective, *limited = asked_metrics(view)
     others = [m for m in (*limited, *BESIDE) if m != objective]
-    beside = next((m for m in others if any(m in t.metrics for t in look.trials)), None)
-    tried = [t for t in look.trials if {objective, beside} <= t.metrics.keys()]
+    beside = next((m for m in others if any(m in t.metrics for t in trials)), None)
+    tried = [t for t in trials if {objective, beside} <= t.metrics.keys()]
     if beside is None or not tried:
         return None
     groups: dict[str, list[TrialView]] = {}
@@ -47,7 +48,7 @@ def against_limit(look: StudyLook, front: Sequence[SettingView]) -> Figure | Non
         _points(name, groups[name], view, beside, objective) for name in SYMBOLS if name in groups
     ]
     data += _front(front, beside, objective)
-    for name, marked in (("baseline", look.report.baseline), ("best", look.report.best)):
+    for name, marked in (("baseline", report.baseline), ("best", report.best)):
         if marked is not None and {objective, beside} <= marked.metrics.keys():
             data.append(_mark(name, marked, beside, objective))
     limits = [limit.value for limit in view.limits if limit.metric == beside]
@@ -72,11 +73,11 @@ def against_limit(look: StudyLook, front: Sequence[SettingView]) -> Figure | Non
     }
 
 
-def course(look: StudyLook) -> Figure | None:
+def course(report: StudyReport, trials: Sequence[TrialView]) -> Chart | None:
     """Return the objective by trial, and the best feasible so far; None before anything was measured."""
-    view = look.report.study
+    view = report.study
     objective = asked_metrics(view)[0]
-    tried = [t for t in look.trials if objective in t.metrics]
+    tried = [t for t in trials if objective in t.metrics]
     if not tried:
         return None
     sign = -1.0 if view.objective.startswith("maximize") else 1.0
@@ -108,7 +109,7 @@ def course(look: StudyLook) -> Figure | None:
     }  # fmt: skip
 
 
-def knob_slices(told: ExplanationView) -> list[tuple[str, Figure]]:
+def knob_slices(told: ExplanationView) -> list[tuple[str, Chart]]:
     """Return, for each knob and metric, what is believed along the knob, with 95 % bands."""
     found = []
     for knob in told.explanation.slices:
@@ -122,7 +123,7 @@ def knob_slices(told: ExplanationView) -> list[tuple[str, Figure]]:
     return found
 
 
-def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Figure:
+def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Chart:
     """Return each number that a plan sets, by its quantity, in shares of its most; and the loads of now.
 
     `loads` are of the devices that tell theirs, by name.
@@ -130,7 +131,7 @@ def plan_steps(plan: Plan, loads: Mapping[str, float]) -> Figure:
     lows = [0.0, *(row.below for row in plan.rows[:-1])]
     end = 1.25 * max(lows[-1], *loads.values(), 1.0)
     names = [k for k, v in plan.rows[0].setting.items() if _number(v) is not None]
-    data: list[Figure] = []
+    data: list[Chart] = []
     for name in names:
         values = [_number(row.setting.get(name)) or 0.0 for row in plan.rows]
         most = max(values)
@@ -168,7 +169,7 @@ def _number(value: object) -> float | None:
 
 def _slice(
     knob: KnobSlice, points: Sequence[Prediction], limits: Sequence[float], axis: str
-) -> Figure:
+) -> Chart:
     places = [str(v) if isinstance(v, bool | str) else v for v in knob.values]
     measured = [n for n, p in enumerate(knob.points) if p.measured]
     refused = [n for n, p in enumerate(knob.points) if p.refused]
@@ -207,7 +208,7 @@ def _slice(
     }  # fmt: skip
 
 
-def _points(name: str, trials: Sequence[TrialView], view: StudyView, x: str, y: str) -> Figure:
+def _points(name: str, trials: Sequence[TrialView], view: StudyView, x: str, y: str) -> Chart:
     return {
         "name": name,
         "mode": "markers",
@@ -221,7 +222,7 @@ def _points(name: str, trials: Sequence[TrialView], view: StudyView, x: str, y: 
     }
 
 
-def _front(front: Sequence[SettingView], x: str, y: str) -> list[Figure]:
+def _front(front: Sequence[SettingView], x: str, y: str) -> list[Chart]:
     known = [s for s in front if {x, y} <= s.metrics.keys()]
     points = sorted((s.metrics[x].mean, s.metrics[y].mean) for s in known)
     if len(points) < 2:
@@ -235,7 +236,7 @@ def _front(front: Sequence[SettingView], x: str, y: str) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _mark(name: str, found: SettingView, x: str, y: str) -> Figure:
+def _mark(name: str, found: SettingView, x: str, y: str) -> Chart:
     return {
         "name": name,
         "mode": "markers+text",
@@ -248,7 +249,7 @@ def _mark(name: str, found: SettingView, x: str, y: str) -> Figure:
     }
 
 
-def _bars(estimates: Sequence[Estimate]) -> Figure:
+def _bars(estimates: Sequence[Estimate]) -> Chart:
     return {
         "type": "data",
         "array": [BOUND * e.stderr for e in estimates],

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 
 import httpx
 import pytest
 
 from tests.builders import START
-from tuner.cli.event_stream import RETRY_S, events, followed
+from tuner.client.event_stream import RETRY_S, events, followed, followed_async
 from tuner.core import Event, Unauthorised
 
 
@@ -68,3 +69,43 @@ def test_a_refusal_ends_it() -> None:
 
     with pytest.raises(Unauthorised, match="no"):
         next(followed(client, {}, refuse, after=5))
+
+
+class AsyncBroken(httpx.AsyncByteStream):
+    """The same, awaited."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._text.encode()
+        raise httpx.ReadError("gone")
+
+
+def test_awaited_it_goes_on_behind_the_last_event_too() -> None:
+    asked: list[str | None] = []
+    slept: list[float] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("last-event-id"))
+        if len(asked) == 2:
+            raise httpx.ConnectError("down")
+        if len(asked) == 4:
+            return httpx.Response(401)
+        number = {1: 7, 3: 8}[len(asked)]
+        return httpx.Response(200, stream=AsyncBroken(sent(number)))
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def read() -> list[int]:
+        client = httpx.AsyncClient(base_url="http://tuner", transport=httpx.MockTransport(handle))
+        found = []
+        with pytest.raises(Unauthorised):
+            async for event in followed_async(client, {}, lambda _: Unauthorised("no"), 6, sleep):
+                found.append(event.id)
+        return found
+
+    assert asyncio.run(read()) == [7, 8]
+    assert asked == ["6", "7", "7", "8"]
+    assert slept == [RETRY_S] * 3

@@ -12,8 +12,9 @@ from starlette.testclient import TestClient
 from db.history import HistoryQuestion
 from tests.builders import START
 from tests.unit.tuner.cli import worlds
-from tuner.cli.http_api import HttpOperatorApi, read_token
 from tuner.cli.operator_api import OperatorApi
+from tuner.cli.output import plain
+from tuner.client import Client, read_token
 from tuner.core import (
     AccessRole,
     ConfigError,
@@ -62,8 +63,8 @@ def app(local: Operations) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def remote(app: TestClient) -> Iterator[HttpOperatorApi]:
-    with HttpOperatorApi(URL, TOKEN, through(app)) as api:
+def remote(app: TestClient) -> Iterator[Client]:
+    with Client(URL, TOKEN, through(app)) as api:
         yield api
 
 
@@ -85,13 +86,13 @@ QUESTIONS: list[Callable[[OperatorApi, str], object]] = [
 
 @pytest.mark.parametrize("ask", QUESTIONS)
 def test_a_question_has_one_answer_here_and_there(
-    ask: Callable[[OperatorApi, str], object], local: Operations, remote: HttpOperatorApi
+    ask: Callable[[OperatorApi, str], object], local: Operations, remote: Client
 ) -> None:
     study = local.studies()[0].id
-    assert ask(remote, study) == ask(local, study)
+    assert plain(ask(remote, study)) == plain(ask(local, study))
 
 
-def test_changes_reach_the_tuner(local: Operations, remote: HttpOperatorApi) -> None:
+def test_changes_reach_the_tuner(local: Operations, remote: Client) -> None:
     study = local.studies()[0].id
     assert remote.ready()
     assert remote.pause(study, Change(who="ann", why="lunch")).phase == "paused"
@@ -107,9 +108,7 @@ def test_changes_reach_the_tuner(local: Operations, remote: HttpOperatorApi) -> 
     assert remote.create(draft).id == local.studies()[0].id
 
 
-def test_a_decision_reaches_the_tuner_as_it_was_made(
-    local: Operations, remote: HttpOperatorApi
-) -> None:
+def test_a_decision_reaches_the_tuner_as_it_was_made(local: Operations, remote: Client) -> None:
     worlds.retire(local)
     name = worlds.proposed(local)
     with pytest.raises(Conflict, match="not revision 1"):
@@ -122,11 +121,11 @@ def test_a_decision_reaches_the_tuner_as_it_was_made(
 
 
 def test_tokens_are_made_listed_and_revoked_at_the_tuner(
-    local: Operations, remote: HttpOperatorApi, app: TestClient
+    local: Operations, remote: Client, app: TestClient
 ) -> None:
     made = remote.access.create(TokenDraft(name="ann", role=AccessRole.OPERATOR))
-    with HttpOperatorApi(URL, made.token, through(app)) as api:
-        assert api.studies() == local.studies()
+    with Client(URL, made.token, through(app)) as api:
+        assert plain(api.studies()) == plain(local.studies())
         with pytest.raises(Forbidden):
             api.access.tokens()
         remote.access.revoke("ann")
@@ -160,7 +159,7 @@ def test_a_refusal_comes_back_as_what_it_is(
     kind: type[TuningError],
     named: str,
     local: Operations,
-    remote: HttpOperatorApi,
+    remote: Client,
 ) -> None:
     with pytest.raises(kind) as refused:
         ask(remote, local.studies()[0].id)
@@ -170,7 +169,7 @@ def test_a_refusal_comes_back_as_what_it_is(
 
 @pytest.mark.parametrize("token", ["", "wrong"])
 def test_without_the_right_token_nobody_gets_in(app: TestClient, token: str) -> None:
-    with HttpOperatorApi(URL, token, through(app)) as api, pytest.raises(Unauthorised):
+    with Client(URL, token, through(app)) as api, pytest.raises(Unauthorised):
         api.studies()
 
 
@@ -190,7 +189,7 @@ def test_what_is_no_tuner_is_told(
     handle: Callable[[httpx.Request], httpx.Response], said: str
 ) -> None:
     with (
-        HttpOperatorApi(URL, TOKEN, httpx.MockTransport(handle)) as api,
+        Client(URL, TOKEN, httpx.MockTransport(handle)) as api,
         pytest.raises(LinkError, match=said),
     ):
         api.studies()
@@ -205,7 +204,7 @@ def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_no
             raise httpx.ReadError("[Errno 104] Connection reset by peer")
         return httpx.Response(200, json=[])
 
-    with HttpOperatorApi(URL, TOKEN, httpx.MockTransport(server)) as api:
+    with Client(URL, TOKEN, httpx.MockTransport(server)) as api:
         assert not api.studies()
         assert asked == ["GET", "GET"]
         with pytest.raises(LinkError, match="Connection reset by peer"):
@@ -214,7 +213,7 @@ def test_a_question_is_asked_again_where_an_idle_connection_broke_a_change_is_no
 
 
 def test_a_tuner_that_does_not_answer_is_not_ready() -> None:
-    with HttpOperatorApi(URL, TOKEN, httpx.MockTransport(refusing)) as api:
+    with Client(URL, TOKEN, httpx.MockTransport(refusing)) as api:
         assert not api.ready()
 
 
@@ -228,3 +227,56 @@ def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file.write_text("\n")
     with pytest.raises(ConfigError, match="is empty"):
         read_token(file)
+
+
+def test_a_study_can_be_acted_on_and_says_how_it_stood(local: Operations, remote: Client) -> None:
+    (study,) = remote.studies()
+    paused = study.pause("lunch")
+    assert (study.phase, paused.phase) == ("holding", "paused")
+    assert paused.resume().phase == "holding"
+    assert study.revisions()[-2].why == "lunch"
+    assert study.constrain("latency_p99_ms <= 130", why="SLO").limits[0].value == 130.0
+    assert [t.number for t in study.tried()] == [t.number for t in local.trials(study.id)]
+    assert study.history(state="completed")[0].study == study.id
+    assert study.report().saving == local.report(study.id).saving
+    assert study.explain().study == study.id
+    assert study.stop().wait().phase == "stopped"
+    study.refreshed().delete()
+    assert remote.studies() == []
+
+
+def test_what_a_wish_leaves_open_is_chosen_by_what_its_device_measures(
+    local: Operations, remote: Client
+) -> None:
+    worlds.retire(local)
+    made = remote.tune("sim", policy="scripted")
+    assert made.objective == "minimize energy_j"
+    assert made.constraints == ("latency_p99_ms <= 1.2x baseline",)
+    made.stop()
+    free = remote.tune("sim", policy="scripted", constraints=(), objective="latency_p99_ms")
+    assert free.constraints == ()
+    with pytest.raises(NotFound, match="nobody"):
+        remote.tune("nobody")
+
+
+def test_a_plot_shows_the_windows_the_limit_the_baseline_and_the_best(remote: Client) -> None:
+    pytest.importorskip("matplotlib")
+    (axes,) = remote.studies()[0].plot().axes
+    assert axes.get_legend() is not None
+    labels = {text.get_text().partition(" (")[0] for text in axes.legend().get_texts()}
+    assert {"limit 120", "feasible", "baseline", "best"} <= labels
+    assert axes.get_xlabel().startswith("latency_p99_ms")
+    assert axes.get_ylabel().startswith("energy_j")
+
+
+def test_a_proposal_is_approved_as_it_was_seen(local: Operations, remote: Client) -> None:
+    worlds.retire(local)
+    seen = remote.study(worlds.proposed(local))
+    assert seen.approve("cheap").phase == "holding"
+    worlds.retire(local)
+    stale = remote.study(worlds.proposed(local))
+    stale.constrain("latency_p99_ms <= 101")
+    with pytest.raises(Conflict):
+        stale.approve()
+    worlds.retire(local)
+    assert remote.study(worlds.proposed(local)).reject().phase == "stopped"

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.builders import START
-from tuner.cli.moments import moment
-from tuner.core import InvalidInput
+from tuner.errors import InvalidInput
+from tuner.moments import moment
 
 
 @pytest.mark.parametrize(
@@ -22,13 +22,15 @@ from tuner.core import InvalidInput
     ],
 )
 def test_a_length_of_time_is_so_long_ago(text: str, ago: timedelta) -> None:
-    assert moment("since", text, START) == START - ago
+    assert moment("--since", text, START) == START - ago
 
 
 def test_a_day_begins_at_this_machines_midnight() -> None:
-    assert moment("since", "2026-11-01", START) == datetime(2026, 11, 1).astimezone()
-    assert moment("since", "2026-11-01T12:00+00:00", START) == datetime(2026, 11, 1, 12, tzinfo=UTC)
-    assert moment("since", "", START) is None
+    assert moment("--since", "2026-11-01", START) == datetime(2026, 11, 1).astimezone()
+    assert moment("--since", "2026-11-01T12:00+00:00", START) == datetime(
+        2026, 11, 1, 12, tzinfo=UTC
+    )
+    assert moment("--since", "", START) is None
 
 
 @pytest.mark.parametrize(
@@ -36,5 +38,5 @@ def test_a_day_begins_at_this_machines_midnight() -> None:
 )
 def test_anything_else_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(InvalidInput, match="--until cannot be") as told:
-        moment("until", text, START)
+        moment("--until", text, START)
     assert "2d, 36h, 2026-11-01 or 2026-11-01T12:00" in told.value.hint

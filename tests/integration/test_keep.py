@@ -1,0 +1,114 @@
+"""`jouletune run --keep`: what a run found is confirmed and held by services, or nothing is altered."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.stage import JOULETUNE, Stage, stage, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TOP = Path(__file__).parents[2]
+QUICKLY = ("--trials", "4", "--policy", "sobol", "--seed", "1")
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Stage]:
+    folder = tmp_path / "services"
+    folder.mkdir()
+    with stage(folder) as found:
+        found.start_tuner()
+        found.start_agent("simulated:orin")
+        found.device()
+        yield found
+
+
+def run(services: Stage, folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """Run a study and have the services keep what it finds."""
+    where = ("--tuner", f"http://127.0.0.1:{services.tuner_port}")
+    token = ("--token-file", str(services.token_file))
+    done = subprocess.run(
+        [*JOULETUNE, "run", "--keep", *QUICKLY, *where, *token, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(TOP)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def applied(services: Stage) -> dict[str, Any]:
+    (view,) = services.call("GET", "/devices")
+    return dict(view["applied"])
+
+
+def test_what_a_run_found_is_confirmed_and_held_by_the_services(
+    services: Stage, tmp_path: Path
+) -> None:
+    code, out, err = run(services, tmp_path, "--device", "simulated:orin", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["won"], "the seed finds something"
+    (study,) = services.call("GET", "/studies")
+    assert (study["id"], study["phase"]) == (found["kept"]["id"], "holding")
+    assert study["constraints"] == found["study"]["constraints"]
+    assert {t["phase"] for t in services.trials(study["id"])} == {
+        "baseline",
+        "tuning",
+        "confirming",
+    }
+    default = study["baseline"]["setting"]
+    (row,) = study["plan"]["rows"]
+    assert row["setting"] != default
+    best = found["best"]["setting"]
+    for trial in services.trials(study["id"]):
+        for knob, value in trial["setting"].items():
+            assert value in (default[knob], best[knob]), "it tries what the run chose, and no other"
+    until(lambda: applied(services)["level"] == "hold", "nothing is held")
+    assert applied(services)["setting"] == row["setting"]
+    assert f"study {study['id']} at http://127.0.0.1:{services.tuner_port} holds " in err
+
+
+def test_services_that_cannot_keep_it_are_told_before_anything_is_tried(
+    services: Stage, tmp_path: Path
+) -> None:
+    code, _, err = run(services, tmp_path, "--device", "simulated:a100")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "has no device 'simulated-a100@" in err and "registered are: simulated-orin@" in err
+    busy = services.create(terms={"trials": 3, "window_s": 5.0})
+    code, _, err = run(services, tmp_path, "--device", "simulated:orin")
+    assert code == 1
+    assert f"has the active study {busy}" in err
+    assert not (tmp_path / ".jouletune" / "run.json").exists(), "no run has begun"
+    assert [s["id"] for s in services.call("GET", "/studies")] == [busy]
+
+
+def test_where_the_services_refuse_in_the_end_nothing_is_left_altered(
+    services: Stage, tmp_path: Path
+) -> None:
+    """The token may look, so that the check before the run passes, and change nothing."""
+    made = services.call("POST", "/tokens", {"name": "vera", "role": "viewer"})
+    viewer = tmp_path / "viewer"
+    viewer.write_text(made["token"])
+    original = applied(services)
+    code, out, err = run(
+        services, tmp_path, "--device", "simulated:orin", "--token-file", str(viewer), "--json"
+    )
+    assert code == 2, err
+    assert json.loads(out)["won"] and json.loads(out)["kept"] is None
+    assert "vera" in err.splitlines()[-1] or "viewer" in err.splitlines()[-1]
+    assert services.call("GET", "/studies") == []
+    now = applied(services)
+    assert (now["level"], now["setting"]) == ("original", original["setting"])
+    left = list((tmp_path / ".jouletune" / "agent" / "journal").glob("*.journal"))
+    assert left == [], "the run put the device back"

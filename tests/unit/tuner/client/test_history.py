@@ -1,0 +1,71 @@
+"""A history as a frame and as a file, and the keywords that narrow it."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from db.history import HistoryQuestion
+from tests.unit.tuner.cli import worlds
+from tuner.client.history import History, asked_of
+from tuner.core import ConfigError, InvalidInput, StoreError, TrialState, Verdict
+
+
+@pytest.fixture(scope="module")
+def tried() -> History:
+    return History(worlds.held()[0].history(HistoryQuestion()))
+
+
+def test_a_frame_has_a_row_a_trial_and_numbers_for_knobs_and_metrics(tried: History) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = tried.frame()
+    assert len(frame) == len(tried) > 3
+    clocks = frame["knob:gpu.clock_mhz"]
+    assert pandas.api.types.is_numeric_dtype(clocks)
+    assert clocks.tolist() == [row.setting["gpu.clock_mhz"] for row in tried]
+    completed = frame[frame.state == "completed"]
+    assert completed["energy_j"].min() == min(row.metrics["energy_j"].mean for row in tried)
+    assert frame.started_at.dt.tz is not None
+
+
+def test_a_part_of_a_history_is_one(tried: History) -> None:
+    assert [row.number for row in tried[:2]] == [tried[0].number, tried[1].number]
+    assert "2 trials" in repr(tried[:2])
+
+
+def test_parquet_is_written_or_the_file_is_named(tried: History, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    tried.parquet(tmp_path / "trials.parquet")
+    assert len(pandas.read_parquet(tmp_path / "trials.parquet")) == len(tried)
+    with pytest.raises(StoreError, match="cannot write"):
+        tried.parquet(tmp_path / "missing" / "trials.parquet")
+
+
+@pytest.mark.parametrize("absent", ["pandas", "pyarrow"])
+def test_what_is_not_installed_is_said_with_what_installs_it(
+    absent: str, tried: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, absent, None)
+    with pytest.raises(ConfigError, match=f"{absent} is not installed") as told:
+        tried.frame()
+    assert "jouletune[client]" in told.value.hint
+
+
+def test_keywords_narrow_as_the_command_line_does() -> None:
+    before = datetime.now(UTC)
+    asked = asked_of(None, {"since": "2d", "verdict": "feasible", "state": TrialState.FAILED})
+    assert asked.since is not None and asked.since - before >= timedelta(days=-2)
+    assert (asked.verdict, asked.state) == (Verdict.FEASIBLE, TrialState.FAILED)
+    assert asked_of(HistoryQuestion(device="a"), {"study": "s1"}).device == "a"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("verdict", "good"), ("state", "done"), ("since", "yesterday"), ("colour", "red")],
+)
+def test_a_keyword_that_says_nothing_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        asked_of(None, {name: value})

@@ -1,0 +1,25 @@
+"""Studies to export."""
+
+from __future__ import annotations
+
+from tests.builders import applied
+from tests.unit.tuner.cli import worlds
+from tuner.exports.studies import ExportedStudy
+from tuner.service.operations import Operations
+from tuner.wire import Poll
+
+
+def exported(verbs: Operations, study: str) -> ExportedStudy:
+    return ExportedStudy(
+        report=verbs.report(study),
+        trials=tuple(verbs.trials(study)),
+        knobs=verbs.devices()[0].device.space.knobs,
+    )
+
+
+def begun() -> tuple[Operations, str]:
+    """Return a study of which nothing was measured yet, but whose first trial runs."""
+    verbs = worlds.operations()
+    study = worlds.created(verbs)
+    verbs.loop.order("sim", Poll(agent="host", applied=applied()))
+    return verbs, study

@@ -1,0 +1,147 @@
+"""Studies in a real tracking store of MLflow's, read back by MLflow."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.tuner.cli import worlds
+from tests.unit.tuner.exports.exported import begun, exported
+from tuner.core import ConfigError, StoreError
+from tuner.exports.mlflow import MlflowExport
+from tuner.exports.studies import ExportCount
+from tuner.service.operations import Operations
+from tuner.wire import Change, ConstraintChange
+
+tracking = pytest.importorskip("mlflow.tracking")
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+def runs(uri: str) -> list[Any]:
+    """Return all runs of the experiment, by start."""
+    client = tracking.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("jouletune").experiment_id
+    return sorted(client.search_runs([experiment]), key=lambda run: run.info.start_time)
+
+
+def of(uri: str) -> tuple[Any, dict[str, Any]]:
+    """Return the run of the one study, and those of its trials by their ids."""
+    trials = {
+        r.data.tags["jouletune.trial"]: r for r in runs(uri) if "jouletune.trial" in r.data.tags
+    }
+    (parent,) = (r for r in runs(uri) if "jouletune.trial" not in r.data.tags)
+    return parent, trials
+
+
+def test_mlflow_reads_a_run_a_study_with_its_trials_nested(uri: str) -> None:
+    verbs, study = worlds.held()
+    assert MlflowExport(uri).write(exported(verbs, study)) == ExportCount(added=8)
+    parent, trials = of(uri)
+    assert parent.data.params["policy"] == "scripted"
+    assert parent.data.metrics["saving_percent"] == pytest.approx(40.0)
+    assert parent.data.metrics["best.energy_j"] == pytest.approx(6.0)
+    assert parent.data.tags["jouletune.constraints"] == worlds.LIMIT
+    assert parent.info.status == "FINISHED"
+    for ours in verbs.trials(study):
+        theirs = trials[f"{study}:{ours.number}"]
+        assert theirs.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert theirs.data.params == {name: str(value) for name, value in ours.setting.items()}
+        assert theirs.data.metrics["energy_j"] == ours.metrics["energy_j"].mean
+        assert theirs.data.metrics["energy_j.stderr"] == ours.metrics["energy_j"].stderr
+        assert theirs.data.tags["jouletune.verdict"] == "feasible"
+        assert theirs.info.status == "FINISHED"
+        assert theirs.info.start_time == int(ours.started_at.timestamp() * 1000)
+
+
+def test_twice_is_as_once_and_what_ended_since_is_added(uri: str) -> None:
+    verbs, study = begun()
+    assert MlflowExport(uri).write(exported(verbs, study)) == ExportCount()
+    assert of(uri)[0].info.status == "RUNNING"
+    worlds.tune(verbs)
+    whole = exported(verbs, study)
+    assert MlflowExport(uri).write(whole) == ExportCount(added=8)
+    first = runs(uri)
+    assert MlflowExport(uri).write(whole) == ExportCount(known=8)
+    assert [r.to_dictionary() for r in runs(uri)] == [r.to_dictionary() for r in first]
+    client = tracking.MlflowClient(tracking_uri=uri)
+    history = client.get_metric_history(of(uri)[0].info.run_id, "saving_percent")
+    assert len(history) == 1
+
+
+def test_todays_verdict_and_standing_are_told_anew(uri: str) -> None:
+    verbs, study = worlds.held()
+    MlflowExport(uri).write(exported(verbs, study))
+    verbs.set_constraints(study, ConstraintChange(constraints=("latency_p99_ms <= 105",)))
+    verbs.stop(study, Change(why="enough"))
+    count = MlflowExport(uri).write(exported(verbs, study))
+    assert count.added == 0 and count.changed >= 1 and count.changed + count.known == 8
+    parent, trials = of(uri)
+    assert parent.data.tags["jouletune.why"] == "enough"
+    verdicts = {t.number: str(t.verdict or "") for t in verbs.trials(study)}
+    assert {n: trials[f"{study}:{n}"].data.tags.get("jouletune.verdict", "") for n in verdicts} == (
+        verdicts
+    )
+
+
+def test_what_failed_or_was_cut_short_is_told_as_such(uri: str) -> None:
+    for surface, state, tag in (
+        (worlds.broken_at_800, "FAILED", ("jouletune.reason", "the clock was refused")),
+        (worlds.steep, "FINISHED", ("jouletune.cut_short", "yes")),
+    ):
+        verbs, study = worlds.held(surface)
+        MlflowExport(uri).write(exported(verbs, study))
+        found = [r for r in runs(uri) if r.data.tags.get(tag[0]) == tag[1]]
+        assert [r.info.status for r in found] == [state]
+
+
+def test_what_an_interruption_left_is_made_whole(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs, study = worlds.held()
+    log = tracking.MlflowClient.log_batch
+    logged: list[str] = []
+
+    def cut_short(self: object, run_id: str, **what: object) -> None:
+        if len(logged) == 3:
+            raise KeyboardInterrupt
+        logged.append(run_id)
+        log(self, run_id, **what)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tracking.MlflowClient, "log_batch", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            MlflowExport(uri).write(exported(verbs, study))
+    assert MlflowExport(uri).write(exported(verbs, study)) == ExportCount(added=6, known=2)
+    _, trials = of(uri)
+    assert sorted(trials) == [f"{study}:{n}" for n in range(1, 9)]
+    assert all(run.data.metrics for run in trials.values())
+
+
+def test_two_studies_are_two_runs_and_an_experiment_may_have_another_name(uri: str) -> None:
+    verbs: Operations
+    for _ in range(2):
+        verbs, study = worlds.held()
+        MlflowExport(uri, "lab").write(exported(verbs, study))
+    client = tracking.MlflowClient(tracking_uri=uri)
+    found = client.search_runs([client.get_experiment_by_name("lab").experiment_id])
+    assert len({r.data.tags["jouletune.study"] for r in found}) == 2
+
+
+def test_what_is_no_mlflow_is_told_in_one_line(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="does not know the address") as told:
+        MlflowExport("nonsense:")
+    assert "\n" not in str(told.value)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    verbs, study = worlds.held()
+    away = MlflowExport("http://127.0.0.1:9")
+    with pytest.raises(StoreError, match=r"MLflow at http://127\.0\.0\.1:9") as told_too:
+        away.write(exported(verbs, study))
+    assert "\n" not in str(told_too.value)
+    monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
+    with pytest.raises(ConfigError, match="jouletune\\[mlflow\\]"):
+        MlflowExport(uri)

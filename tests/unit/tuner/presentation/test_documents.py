@@ -1,0 +1,104 @@
+"""A report that is sent on: numbers as on the terminal, nothing loaded, no name that is markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tests.builders import START, device
+from tests.unit.tuner.cli import worlds
+from tuner.core import Bill
+from tuner.presentation.documents import ReportedStudy, html, markdown, summed
+from tuner.presentation.outcomes import StudyOutcome
+from tuner.service.operations import Operations
+
+HOSTILE = '<img src=x onerror="alert(1)"></script>*_`|'
+
+
+def reported(verbs: Operations, study: str) -> ReportedStudy:
+    report, revisions, trials = verbs.report(study), verbs.revisions(study), verbs.trials(study)
+    outcome = StudyOutcome.of(report, revisions, trials)
+    return ReportedStudy(outcome=outcome, front=tuple(verbs.pareto(study)))
+
+
+@pytest.fixture(scope="module")
+def held() -> ReportedStudy:
+    return reported(*worlds.held())
+
+
+class Page(HTMLParser):
+    """What a page consists of: elements with what they say, and what they would load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.charts: list[Any] = []
+        self._kind = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        known = dict(attrs)
+        self.loaded += [str(known[n]) for n in ("src", "href") if n in known]
+        self._kind = str(known.get("type", "")) if tag == "script" else ""
+
+    def handle_data(self, data: str) -> None:
+        if self._kind == "application/json":
+            self.charts.append(json.loads(data))
+            self._kind = ""
+
+
+def test_a_page_has_its_charts_and_what_draws_them_and_loads_nothing(held: ReportedStudy) -> None:
+    pytest.importorskip("plotly")
+    text = html([held, held], "What we saved", START)
+    page = Page(text)
+    assert [link for link in page.loaded if not link.startswith("#")] == []
+    assert page.tags.count("section") == 2
+    names = {trace["name"] for chart in page.charts for trace in chart["data"]}
+    assert {"feasible", "baseline", "best", "best so far"} <= names
+    assert page.charts[0]["layout"]["shapes"][0]["x0"] == 120.0
+    assert "Plotly.newPlot" in text and len(text) > 1_000_000
+    assert "energy_j is 40.0 ± 0.6 % better" in text
+    assert "default-src 'none'" in text
+
+
+def test_no_name_is_markup_in_a_page_or_in_markdown() -> None:
+    pytest.importorskip("plotly")
+    verbs, study = worlds.held(about=device(workload=HOSTILE, board=HOSTILE))
+    found = reported(verbs, study)
+    page = Page(html([found], HOSTILE, START))
+    assert "img" not in page.tags
+    text = markdown([found], HOSTILE, START, {})
+    assert "<img" not in re.sub(r"\\<", "", text)
+    assert r"\`\|" in text
+
+
+def test_markdown_says_what_the_terminal_says(held: ReportedStudy) -> None:
+    text = markdown([held], "What we saved", START, {held.id: "a.svg"})
+    assert text.startswith("# What we saved\n")
+    assert "![Energy against latency of what was tried](a.svg)" in text
+    row = next(line for line in text.splitlines() if line.startswith("| energy_j |"))
+    assert row == "| energy_j | 10.000 ± 0.071 J | 6.000 ± 0.042 J | -40.0 ± 0.6 % |"
+    assert "- limit: latency_p99_ms \\<= 120.0 ms: kept" in text
+    assert "- best: gpu.clock_mhz=600 batch_size=1" in text
+
+
+def test_what_several_studies_saved_is_added_up_with_its_error(held: ReportedStudy) -> None:
+    def having(saved: float | None, stderr: float) -> ReportedStudy:
+        bill = Bill(saved_j=saved, saved_stderr_j=stderr, seconds=60.0)
+        report = held.outcome.report.model_copy(update={"bill": bill})
+        return replace(held, outcome=replace(held.outcome, report=report))
+
+    text = summed([having(3e3, 30.0), having(4e3, 40.0), having(None, 0.0)])
+    assert text == (
+        "3 studies, 24 trials, 3 min of windows; saved by holding: 7.000 ± 0.050 kJ "
+        "(by 2 of them; of the others it is not known)"
+    )
+    assert summed([having(None, 0.0)]).endswith("nothing saved by holding is known")
+    assert summed([]) == "0 studies, 0 trials, 0 s of windows; nothing saved by holding is known"

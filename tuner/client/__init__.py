@@ -1,0 +1,24 @@
+"""An operator at a tuner, in Python: `Client` blocks, `AsyncClient` is awaited."""
+
+from tuner.client.asynchronous import AsyncClient, AsyncStudy
+from tuner.client.blocking import Client, RemoteStudy
+from tuner.client.history import History
+from tuner.client.tokens import read_token
+from tuner.core import Phase, Safety, Terms, TuningError
+from tuner.tls import ClientTls
+from tuner.wire import StudyDraft
+
+__all__ = [
+    "AsyncClient",
+    "AsyncStudy",
+    "Client",
+    "ClientTls",
+    "History",
+    "Phase",
+    "RemoteStudy",
+    "Safety",
+    "StudyDraft",
+    "Terms",
+    "TuningError",
+    "read_token",
+]

@@ -1,0 +1,229 @@
+"""Studies as runs of MLflow: one run a study, its trials nested in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tuner.core import ConfigError, Phase, StoreError, TrialState
+from tuner.exports.studies import (
+    STUDY,
+    TRIAL,
+    ExportCount,
+    ExportedStudy,
+    circumstances,
+    numbers,
+    shown_url,
+    trial_id,
+)
+from tuner.wire import StudyReport, TrialView
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+EXPERIMENT = "jouletune"
+LONGEST_TAG = 5000
+LONGEST_PARAM = 6000
+"""What MLflow takes, in characters."""
+PAGE = 1000
+
+ENDED = {
+    TrialState.COMPLETED: "FINISHED",
+    TrialState.ABORTED: "KILLED",
+}
+"""How MLflow calls the end of a run; any other end is FAILED."""
+
+
+class MlflowExport:
+    """Writes studies into an experiment. A run is found again by its study, or by its trial.
+
+    Raises:
+        ConfigError: MLflow is not installed, or does not know such an address.
+    """
+
+    def __init__(self, tracking_uri: str, experiment: str = EXPERIMENT) -> None:
+        try:
+            from mlflow.exceptions import MlflowException
+            from mlflow.tracking import MlflowClient
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"{error.name} is not installed", hint="pip install 'jouletune[mlflow]'"
+            ) from None
+        self._uri, self._name = shown_url(tracking_uri), experiment
+        self._refusal = MlflowException
+        try:
+            self._client: MlflowClient = MlflowClient(tracking_uri=tracking_uri)
+        except MlflowException as error:
+            raise ConfigError(
+                f"MLflow does not know the address {self._uri!r}: {_first(error)}",
+                hint="give --tracking-uri like http://127.0.0.1:5000 or sqlite:///mlflow.db",
+            ) from None
+
+    def write(self, study: ExportedStudy) -> ExportCount:
+        """Write a study and its ended trials; what is there already is changed only where it differs.
+
+        Interrupted anywhere and repeated, it comes to the same.
+
+        Raises:
+            StoreError: MLflow does not answer, or refuses.
+        """
+        try:
+            return self._write(study)
+        except self._refusal as error:
+            raise StoreError(
+                f"MLflow at {self._uri} refused: {_first(error)}",
+                hint="mend that and export again; what is there stays",
+            ) from None
+
+    def _write(self, study: ExportedStudy) -> ExportCount:
+        experiment = self._experiment()
+        known = {
+            run.data.tags.get(TRIAL, ""): run
+            for run in self._runs(experiment, study.view.id)
+            if not self._drop_unfinished(run)
+        }
+        parent = known.pop("", None) or self._create_parent(experiment, study)
+        self._renew_parent(parent, study)
+        count = ExportCount()
+        for trial in study.ended:
+            run = known.get(trial_id(trial))
+            if run is None:
+                self._add(experiment, parent.info.run_id, trial)
+                count += ExportCount(added=1)
+            elif self._retag(run, circumstances(trial)):
+                count += ExportCount(changed=1)
+            else:
+                count += ExportCount(known=1)
+        return count
+
+    def _experiment(self) -> str:
+        found = self._client.get_experiment_by_name(self._name)
+        if found is None:
+            return self._client.create_experiment(self._name)
+        if found.lifecycle_stage == "deleted":
+            self._client.restore_experiment(found.experiment_id)
+        return found.experiment_id
+
+    def _runs(self, experiment: str, study: str) -> Iterator[Run]:
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [experiment], f"tags.`{STUDY}` = '{study}'", max_results=PAGE, page_token=token
+            )
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _drop_unfinished(self, run: Run) -> bool:
+        """Remove a trial's run that an interrupted export left half-written; return whether it was."""
+        if TRIAL not in run.data.tags or run.info.status != "RUNNING":
+            return False
+        self._client.delete_run(run.info.run_id)
+        return True
+
+    def _create_parent(self, experiment: str, study: ExportedStudy) -> Run:
+        view = study.view
+        return self._client.create_run(
+            experiment,
+            start_time=_ms(view.created_at),
+            tags={STUDY: view.id},
+            run_name=f"{view.workload} on {', '.join(view.devices)} ({view.id})"[:LONGEST_TAG],
+        )
+
+    def _renew_parent(self, run: Run, study: ExportedStudy) -> None:
+        """Write what is said of a study where it differs from what the run has."""
+        from mlflow.entities import Metric, Param
+
+        view, id = study.view, run.info.run_id
+        about = {
+            "policy": view.policy,
+            "seed": str(view.seed),
+            "objective": view.objective,
+            "devices": ", ".join(view.devices),
+            "workload": view.workload,
+            "settings": str(view.settings),
+        }
+        params = [
+            Param(name, text[:LONGEST_PARAM])
+            for name, text in about.items()
+            if name not in run.data.params
+        ]
+        at = max((t.ended_at or t.started_at for t in study.ended), default=view.created_at)
+        metrics = [
+            Metric(name, value, _ms(at), 0)
+            for name, value in _summary(study.report).items()
+            if run.data.metrics.get(name) != value
+        ]
+        self._client.log_batch(id, metrics=metrics, params=params)
+        tags = {
+            "jouletune.phase": str(view.phase),
+            "jouletune.why": view.phase_why,
+            "jouletune.constraints": "; ".join(view.constraints),
+        }
+        self._retag(run, tags)
+        status = "FINISHED" if view.phase in (Phase.HOLDING, Phase.STOPPED) else "RUNNING"
+        if run.info.status == status:
+            return
+        if status == "RUNNING":
+            self._client.update_run(id, status=status)
+        else:
+            self._client.set_terminated(id, status, end_time=_ms(at))
+
+    def _add(self, experiment: str, parent: str, trial: TrialView) -> None:
+        """Add a trial's run; it is finished last, so that a half-written one is seen."""
+        from mlflow.entities import Metric, Param
+
+        tags = {"mlflow.parentRunId": parent, STUDY: trial.study, TRIAL: trial_id(trial)}
+        run = self._client.create_run(
+            experiment,
+            start_time=_ms(trial.started_at),
+            tags=tags | _short(circumstances(trial)),
+            run_name=f"trial {trial.number}",
+        )
+        at = _ms(trial.ended_at or trial.started_at)
+        self._client.log_batch(
+            run.info.run_id,
+            metrics=[Metric(name, value, at, 0) for name, value in numbers(trial).items()],
+            params=[Param(k, str(v)[:LONGEST_PARAM]) for k, v in trial.setting.items()],
+        )
+        self._client.set_terminated(run.info.run_id, ENDED.get(trial.state, "FAILED"), end_time=at)
+
+    def _retag(self, run: Run, tags: Mapping[str, str]) -> bool:
+        """Set the tags that differ; return whether any did."""
+        differing = {k: v for k, v in _short(tags).items() if run.data.tags.get(k, "") != v}
+        for name, text in differing.items():
+            self._client.set_tag(run.info.run_id, name, text)
+        return bool(differing)
+
+
+def _summary(report: StudyReport) -> dict[str, float]:
+    """Return the numbers of a whole study."""
+    bill, gain = report.bill, report.saving
+    found = {
+        "saving_percent": None if gain is None else 100.0 * gain.mean,
+        "saving_stderr_percent": None if gain is None else 100.0 * gain.stderr,
+        "explored_j": bill.explored_j,
+        "explored_s": bill.seconds,
+        "saved_j": bill.saved_j,
+        "broken_limits": float(report.study.violations.broken),
+    }
+    for name, setting in (("baseline", report.baseline), ("best", report.best)):
+        metrics = setting.metrics if setting is not None else {}
+        found |= {f"{name}.{metric}": estimate.mean for metric, estimate in metrics.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _short(tags: Mapping[str, str]) -> dict[str, str]:
+    return {name: text[:LONGEST_TAG] for name, text in tags.items()}
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def _first(error: Exception) -> str:
+    """Return the first line of what is wrong, without what repeats it."""
+    return (str(error).splitlines() or [type(error).__name__])[0].split(" (Caused by")[0]

@@ -1,0 +1,222 @@
+"""Studies in Optuna's storage, for its dashboard: settings, objective, and how far each limit was kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tuner.core import ConfigError, StoreError, TrialState, Value
+from tuner.exports.studies import (
+    STUDY,
+    TRIAL,
+    ExportCount,
+    ExportedStudy,
+    circumstances,
+    numbers,
+    shown_url,
+    trial_id,
+)
+from tuner.wire import TrialView
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+CONSTRAINTS = "constraints"
+"""Where Optuna keeps them; of both forms that it reads, the one its dashboard shows."""
+WRITTEN_WITH = "jouletune.written_with"
+"""Limits and ranges that the trials of a study were written with: Optuna changes no ended trial."""
+
+
+class OptunaExport:
+    """Writes studies into a storage of Optuna's, each as `jouletune/STUDY`.
+
+    Raises:
+        ConfigError: Optuna is not installed, or the storage is none.
+        StoreError: its database does not answer.
+    """
+
+    def __init__(self, storage: str) -> None:
+        try:
+            import optuna
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"{error.name} is not installed", hint="pip install 'jouletune[optuna]'"
+            ) from None
+        self._url = shown_url(storage)
+        with self._refusals():
+            self._storage = optuna.storages.RDBStorage(storage)
+
+    def write(self, study: ExportedStudy) -> ExportCount:
+        """Write a study and its ended trials, adding those that are not there yet.
+
+        Where limits or ranges have changed since, the study is written anew: Optuna changes no trial that
+        has ended.
+
+        Raises:
+            StoreError: the storage does not answer, or refuses.
+        """
+        with self._refusals():
+            return self._write(study)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Have what Optuna and the database below it raise speak our language.
+
+        Raises:
+            ConfigError: the URL names no storage, or its driver is not installed.
+            StoreError: it does not answer, or refuses.
+        """
+        hint = "give --storage like sqlite:///optuna.db or postgresql+psycopg://…"
+        try:
+            yield
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"{self._url!r} is no storage: {_first(error)}", hint=hint) from None
+        except Exception as error:
+            kind = type(error)
+            if kind.__module__.partition(".")[0] not in ("optuna", "sqlalchemy"):
+                raise
+            if kind.__name__ in ("ArgumentError", "NoSuchModuleError"):
+                raise ConfigError(f"{self._url!r} is no storage", hint=hint) from None
+            raise StoreError(
+                f"the storage {self._url} does not answer, or refuses: {_first(error)}", hint=hint
+            ) from None
+
+    def _write(self, study: ExportedStudy) -> ExportCount:
+        import optuna
+
+        goal, metric = study.objective
+        name, view = f"jouletune/{study.view.id}", study.view
+        ranges = {knob: _range(values) for knob, values in _values(study).items()}
+        written_with = json.dumps(
+            {
+                "limits": [[x.metric, x.op, x.value] for x in view.limits],
+                "ranges": {
+                    k: optuna.distributions.distribution_to_json(r) for k, r in ranges.items()
+                },
+            },
+            sort_keys=True,
+        )
+        former: set[object] = set()
+        if name in optuna.get_all_study_names(self._storage):
+            found = optuna.load_study(study_name=name, storage=self._storage)
+            if found.user_attrs.get(WRITTEN_WITH) != written_with:
+                former = _ids(found)
+                optuna.delete_study(study_name=name, storage=self._storage)
+        made = optuna.create_study(
+            study_name=name,
+            storage=self._storage,
+            direction="maximize" if goal == "maximize" else "minimize",
+            load_if_exists=True,
+        )
+        self._describe(made, study)
+        there, ended = _ids(made), list(study.ended)
+        new = [trial for trial in ended if trial_id(trial) not in there]
+        for trial in new:
+            made.add_trial(_frozen(trial, metric, ranges, study))
+        # Last: what was interrupted is written anew.
+        if made.user_attrs.get(WRITTEN_WITH) != written_with:
+            made.set_user_attr(WRITTEN_WITH, written_with)
+        changed = sum(trial_id(trial) in former for trial in new)
+        return ExportCount(added=len(new) - changed, changed=changed, known=len(ended) - len(new))
+
+    def _describe(self, made: Any, study: ExportedStudy) -> None:  # noqa: ANN401  a study of Optuna's
+        view = study.view
+        about = {
+            STUDY: view.id,
+            "objective": view.objective,
+            "devices": list(view.devices),
+            "workload": view.workload,
+            "policy": view.policy,
+            "constraints": list(view.constraints),
+            "limits": [f"{x.metric} {x.op} {x.value:g}" for x in view.limits],
+            "phase": str(view.phase),
+            "why": view.phase_why,
+        }
+        for name, value in about.items():
+            if made.user_attrs.get(name) != value:
+                made.set_user_attr(name, value)
+
+
+def _ids(made: Any) -> set[object]:  # noqa: ANN401  a study of Optuna's
+    return {trial.user_attrs.get(TRIAL) for trial in made.get_trials(deepcopy=False)}
+
+
+def _values(study: ExportedStudy) -> dict[str, list[Value]]:
+    """Return the values of each knob: what its device offers, and whatever else was tried."""
+    tried = [trial.setting for trial in study.trials]
+    offered: Mapping[str, tuple[Value, ...]] = {k.name: k.values for k in study.knobs}
+    names = dict.fromkeys(name for setting in tried for name in setting)
+    return {
+        name: list(dict.fromkeys([*offered.get(name, ()), *(s[name] for s in tried if name in s)]))
+        for name in names
+    }
+
+
+def _range(values: list[Value]) -> BaseDistribution:
+    """Return numbers as a range, anything else as a choice."""
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    found = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(found) < len(values):
+        return CategoricalDistribution(values)
+    if all(isinstance(value, int) for value in found):
+        return IntDistribution(int(min(found)), int(max(found)))
+    return FloatDistribution(float(min(found)), float(max(found)))
+
+
+def _frozen(
+    trial: TrialView,
+    metric: str,
+    ranges: Mapping[str, BaseDistribution],
+    study: ExportedStudy,
+) -> FrozenTrial:
+    """Return a trial as Optuna keeps one. A limit's number is at most 0 where the mean keeps it.
+
+    A trial that does not show every limited metric has no such numbers.
+    """
+    from optuna.trial import TrialState as State
+    from optuna.trial import create_trial
+
+    shown = trial.metrics.get(metric)
+    state = State.FAIL
+    if trial.state is TrialState.COMPLETED and shown is not None:
+        state = State.PRUNED if trial.censored else State.COMPLETE
+    limits = study.view.limits
+    kept = [
+        (1.0 if x.op == "<=" else -1.0) * (trial.metrics[x.metric].mean - x.value)
+        for x in limits
+        if x.metric in trial.metrics
+    ]
+    made = create_trial(
+        state=state,
+        value=shown.mean if state is State.COMPLETE and shown is not None else None,
+        params=dict(trial.setting),
+        distributions={name: ranges[name] for name in trial.setting},
+        # Of what was cut short only a bound is known: no value.
+        intermediate_values={0: shown.mean}
+        if state is State.PRUNED and shown is not None
+        else None,
+        user_attrs={TRIAL: trial_id(trial), **numbers(trial), **circumstances(trial)},
+        # As a list: optuna-dashboard 0.21 knows no constraints by name yet.
+        system_attrs={CONSTRAINTS: kept} if limits and len(kept) == len(limits) else None,
+    )
+    made.datetime_start = _local(trial.started_at)
+    made.datetime_complete = _local(trial.ended_at or trial.started_at)
+    return made
+
+
+def _local(at: datetime) -> datetime:
+    """Return a time as Optuna keeps it: of this machine's zone, without saying so."""
+    return at.astimezone().replace(tzinfo=None)
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,91 @@
+"""What is exported of a study, whoever it is for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner.core import Knob
+from tuner.wire import StudyReport, StudyView, TrialView
+
+STUDY = "jouletune.study"
+TRIAL = "jouletune.trial"
+"""The names under which exports keep the ids by which they find again what is there already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedStudy:
+    """A study with its trials, and the knobs of its first device; empty where that was forgotten."""
+
+    report: StudyReport
+    trials: tuple[TrialView, ...]
+    knobs: tuple[Knob, ...] = ()
+
+    @property
+    def view(self) -> StudyView:
+        """The study as it stands."""
+        return self.report.study
+
+    @property
+    def ended(self) -> Iterator[TrialView]:
+        """The trials that have ended: others are exported once they have."""
+        return (trial for trial in self.trials if trial.state.final)
+
+    @property
+    def objective(self) -> tuple[str, str]:
+        """The goal, `minimize` or `maximize`, and the metric."""
+        goal, _, metric = self.view.objective.partition(" ")
+        return goal, metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportCount:
+    """How many trials an export added, changed, and found as they are."""
+
+    added: int = 0
+    changed: int = 0
+    known: int = 0
+
+    def __add__(self, other: ExportCount) -> ExportCount:
+        return ExportCount(
+            added=self.added + other.added,
+            changed=self.changed + other.changed,
+            known=self.known + other.known,
+        )
+
+
+def trial_id(trial: TrialView) -> str:
+    """Return what names a trial among all: its study and its number."""
+    return f"{trial.study}:{trial.number}"
+
+
+def numbers(trial: TrialView) -> dict[str, float]:
+    """Return what was measured: each metric's mean, its standard error, and its finite bounds."""
+    found: dict[str, float] = {}
+    for name, estimate in trial.metrics.items():
+        parts = {"": estimate.mean, ".stderr": estimate.stderr}
+        parts |= {".low": estimate.low, ".high": estimate.high}
+        found |= {f"{name}{part}": v for part, v in parts.items() if math.isfinite(v)}
+    return found
+
+
+def circumstances(trial: TrialView) -> dict[str, str]:
+    """Return what else is known of a trial, as text; the verdict is today's."""
+    about = {
+        "phase": str(trial.phase),
+        "state": str(trial.state),
+        "verdict": str(trial.verdict or ""),
+        "cut_short": "yes" if trial.censored else "",
+        "why": trial.why,
+        "reason": trial.reason,
+        "throttled": ", ".join(trial.throttled),
+        **{f"load.{name}": f"{value:g}" for name, value in trial.context.items()},
+    }
+    return {f"jouletune.{name}": text for name, text in about.items() if text}
+
+
+def shown_url(url: str) -> str:
+    """Return a URL as it may be shown, without a password."""
+    return re.sub(r"(://[^/@:]*):[^@]*@", r"\1@", url)

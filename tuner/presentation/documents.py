@@ -1,0 +1,202 @@
+"""Studies as a document to send on: Markdown with pictures beside it, or one HTML page by itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tuner.core import ConfigError
+from tuner.presentation import reports
+from tuner.presentation.charts import Chart, against_limit, course
+from tuner.presentation.figures import change, duration, figure, how_many, joined, percent, when
+from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.standing import standing
+from tuner.wire import SettingView
+
+COLUMNS = ("study", "device", "workload", "stands", ">trials", ">saves", ">saved since", "setting")
+"""Of the overview; a name that begins with `>` is of numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedStudy:
+    """A study to be reported, with its Pareto front."""
+
+    outcome: StudyOutcome
+    front: tuple[SettingView, ...]
+
+    @property
+    def id(self) -> str:
+        """The study's id."""
+        return self.outcome.report.study.id
+
+    @property
+    def title(self) -> str:
+        """What was tuned, and where."""
+        view = self.outcome.report.study
+        return f"Study {view.id}: {view.workload} on {joined(view.devices)}"
+
+    def charts(self) -> dict[str, Chart]:
+        """Return what there is to draw, by what it shows."""
+        report, trials = self.outcome.report, self.outcome.trials
+        found = {
+            "What was tried against the limit, with 95 % intervals": against_limit(
+                report, trials, self.front
+            ),
+            "Trial by trial, and the best so far": course(report, trials),
+        }
+        return {title: chart for title, chart in found.items() if chart is not None}
+
+    def lines(self) -> list[str]:
+        """Return what is to be said of it."""
+        main = self.outcome
+        return [
+            *reports.verdict(main), *reports.account(main), *reports.provenance(main.report)
+        ]  # fmt: skip
+
+
+def overview(found: Sequence[ReportedStudy]) -> list[tuple[str, ...]]:
+    """Return a row a study, in `COLUMNS`."""
+    rows: list[tuple[str, ...]] = []
+    for one in found:
+        report = one.outcome.report
+        view, bill, gain = report.study, report.bill, report.saving
+        rows.append(
+            (
+                view.id,
+                joined(view.devices),
+                view.workload,
+                standing(view),
+                str(sum(view.trials.values())),
+                percent(gain.mean, gain.stderr) if gain is not None and one.outcome.won else "–",
+                "–"
+                if bill.saved_j is None
+                else figure("energy_j", bill.saved_j, bill.saved_stderr_j or 0.0),
+                change(one.outcome.held, view.baseline.setting),
+            )
+        )
+    return rows
+
+
+def summed(found: Sequence[ReportedStudy]) -> str:
+    """Return what all studies together saved and cost, in one line."""
+    bills = [one.outcome.report.bill for one in found]
+    trials = sum(sum(one.outcome.report.study.trials.values()) for one in found)
+    seconds = math.fsum(bill.seconds for bill in bills)
+    studies = how_many(len(found), "study", "studies")
+    text = f"{studies}, {how_many(trials, 'trial')}, {duration(seconds)} of windows"
+    saved = [bill for bill in bills if bill.saved_j is not None]
+    if not saved:
+        return f"{text}; nothing saved by holding is known"
+    joules = math.fsum(bill.saved_j or 0.0 for bill in saved)
+    stderr = math.sqrt(math.fsum((bill.saved_stderr_j or 0.0) ** 2 for bill in saved))
+    partly = (
+        f" (by {len(saved)} of them; of the others it is not known)"
+        if len(saved) < len(bills)
+        else ""
+    )
+    return f"{text}; saved by holding: {figure('energy_j', joules, stderr)}{partly}"
+
+
+def markdown(
+    found: Sequence[ReportedStudy], heading: str, at: datetime, pictures: Mapping[str, str]
+) -> str:
+    """Return the studies as Markdown; `pictures` are the files to show, by study."""
+    lines = [f"# {_md(heading)}", f"As of {when(at)}. {_md(summed(found))}.", ""]
+    if len(found) > 1:
+        lines += [*_md_table(COLUMNS, overview(found)), ""]
+    for one in found:
+        lines += [f"## {_md(one.title)}", f"{_md(reports.about(one.outcome))}", ""]
+        if one.id in pictures:
+            lines += [f"![Energy against latency of what was tried]({pictures[one.id]})", ""]
+        if compared := list(reports.comparison(one.outcome)):
+            lines += [*_md_table(("metric", ">baseline", ">best", ">change"), compared), ""]
+        lines += [*(f"- {_md(_spaced(line))}" for line in one.lines()), ""]
+    return "\n".join(lines)
+
+
+def html(found: Sequence[ReportedStudy], heading: str, at: datetime) -> str:
+    """Return the studies as one page that needs nothing else: style, script and charts are in it.
+
+    Raises:
+        ConfigError: Jinja or plotly is not installed.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed", hint=TUNER) from None
+    templates = Environment(
+        loader=PackageLoader("tuner.presentation"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawn = {one.id: one.charts() for one in found}
+    library = plotly_file().read_text("utf-8") if any(drawn.values()) else ""
+    return templates.get_template("report.html").render(
+        heading=heading,
+        at=when(at),
+        summed=summed(found),
+        columns=COLUMNS,
+        overview=overview(found) if len(found) > 1 else [],
+        studies=[
+            {
+                "title": one.title,
+                "id": one.id,
+                "about": reports.about(one.outcome),
+                "compared": list(reports.comparison(one.outcome)),
+                "lines": [_spaced(line) for line in one.lines()],
+                "charts": drawn[one.id],
+            }
+            for one in found
+        ],
+        data=lambda chart: Markup(script_data(chart)),
+        library=Markup(library),
+    )
+
+
+TUNER = "pip install 'jouletune[tuner]'"
+
+
+def plotly_file() -> Path:
+    """Return plotly.js, of its Python package. Raises ConfigError where that is not installed."""
+    # Not imported: that takes a second, and all we want of it is one file.
+    spec = find_spec("plotly")
+    folders = spec.submodule_search_locations if spec is not None else None
+    file = Path(next(iter(folders or ["."]))) / "package_data" / "plotly.min.js"
+    if not file.is_file():
+        raise ConfigError("plotly is not installed", hint=TUNER)
+    return file
+
+
+def script_data(value: Mapping[str, Any] | None) -> str:
+    """Return a value as JSON for a script to read, none of which can end the element it is in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _spaced(line: str) -> str:
+    """Return a line whose first word is set off by blanks as a sentence."""
+    return re.sub(r"^(\w+) {2,}", r"\1: ", line.strip())
+
+
+def _md(text: str) -> str:
+    """Return text that Markdown takes for no markup."""
+    return re.sub(r"([\\`*\[\]<|]|(?<!\w)_|_(?!\w))", r"\\\1", " ".join(text.split()))
+
+
+def _md_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    head = [column.lstrip(">") for column in columns]
+    rule = ["---:" if column.startswith(">") else "---" for column in columns]
+    cells = [[_md(cell) for cell in row] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in (head, rule, *cells)]

@@ -1,0 +1,60 @@
+"""A study fact by fact, as `jouletune study show` lists them."""
+
+from __future__ import annotations
+
+from tuner.core import ALL_DAY, Mode, Phase
+from tuner.presentation.figures import figure, joined, percent
+from tuner.presentation.standing import in_full
+from tuner.presentation.texts import billed, broken, described, gained, plan_rows
+from tuner.wire import StudyReport, StudyView
+
+
+def facts(report: StudyReport) -> list[tuple[str, str]]:
+    """Return what there is to say about a study, name by name."""
+    view = report.study
+    known = view.quantities
+    limits = joined(
+        (f"{x.metric} {x.op} {figure(x.metric, x.value, declared=known)}" for x in view.limits),
+        "not known before the baseline" if view.constraints else "none",
+    )
+    found = [
+        ("study", view.id),
+        ("device", joined(view.devices)),
+        ("workload", view.workload),
+        ("policy", f"{view.policy}, seed {view.seed}, {view.settings} settings"),
+        ("mode", str(view.terms.mode)),
+        ("objective", view.objective),
+        ("constraints", joined(view.constraints)),
+        ("limits", limits),
+        ("phase", in_full(view)),
+        ("trials", joined(f"{count} {state}" for state, count in view.trials.items())),
+        ("violations", broken(view)),
+        ("control", _control_windows(view)),
+        ("baseline", described(view.baseline, view)),
+    ]
+    if view.terms.mode is not Mode.CONTINUOUS:  # there nothing is sought that would be held
+        best = described(view.best, view) if view.best else "none is feasible yet"
+        found.append(("best", best))
+    if view.plan is not None and (len(view.plan.rows) > 1 or view.phase is Phase.PROPOSED):
+        name = "proposed" if view.phase in (Phase.CONFIRMING, Phase.PROPOSED) else "plan"
+        found += [(name, row) for row in plan_rows(view.plan, view.baseline.setting)]
+    if view.terms.canary:
+        after = f"the others follow when {view.terms.canary_windows} of its held windows confirm it"
+        found.append(("canary", f"{view.terms.canary}; {after}"))
+    if saved := gained(report):
+        found.append(("saving", saved.removeprefix("saves ")))
+    if view.phase is Phase.PROPOSED:
+        found.append(("decide", f"jouletune study approve {view.id}, or reject {view.id}"))
+    found.append(("bill", billed(report.bill, won=bool(saved))))
+    return found
+
+
+def _control_windows(view: StudyView) -> str:
+    """Return how often the baseline is measured again while a plan is held."""
+    terms = view.terms
+    if terms.control_share <= 0.0:
+        return "none: while a plan is held the baseline is not measured again"
+    hours = "" if terms.control_hours == ALL_DAY else f", from {terms.control_hours} o'clock only"
+    return (
+        f"{percent(terms.control_share)} of the windows of a hold measure the baseline again{hours}"
+    )

@@ -1,0 +1,126 @@
+"""What a study gained and cost, and how sure that is, line by line: for a terminal, a file or a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tuner.core import Verdict, called, render_setting, saving
+from tuner.presentation.figures import change, figure, joined, percent, shown
+from tuner.presentation.outcomes import StudyOutcome
+from tuner.presentation.texts import asked_metrics, billed, broken, capacity, plan_rows
+from tuner.wire import SettingView, StudyReport
+
+ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")
+"""Metrics shown beside those a study asks for, where they were measured."""
+MOST_FAILURES = 5
+
+
+def about(main: StudyOutcome) -> str:
+    """Return what was asked of a study, in one line."""
+    view = main.report.study
+    wishes = joined(view.constraints, "no constraint")
+    return f"{view.objective}, {wishes}; {view.policy}, {view.settings} settings"
+
+
+def comparison(main: StudyOutcome) -> Iterator[tuple[str, str, str, str]]:
+    """Yield metric by metric: the baseline, the best, and the change with its standard error."""
+    report = main.report
+    base, best = report.baseline.metrics, report.best.metrics if report.best else {}
+    known = report.study.quantities
+    always = [called(metric, known) for metric in ALWAYS]
+    for metric in dict.fromkeys((*asked_metrics(report.study), *always)):
+        if metric not in base:
+            continue
+        grown = "–"
+        if main.won and metric in best:
+            share = saving(base[metric], best[metric], -1.0)
+            grown = f"{'+' if share.mean > 0 else ''}{percent(share.mean, share.stderr)}"
+        then = shown(metric, best, known) if main.won else "–"
+        yield (metric, shown(metric, base, known), then, grown)
+
+
+def verdict(main: StudyOutcome) -> Iterator[str]:
+    """Yield whether the best won, at which setting, and whether the limits are kept."""
+    report = main.report
+    yield f"baseline  {render_setting(report.baseline.setting)}"
+    if not report.baseline.metrics:
+        yield f"No baseline, so nothing was tuned: {main.why}"
+        return
+    if not main.won:
+        unmet = report.study.unmet is not None
+        yield main.why if unmet else f"No setting won, the baseline stays: {main.why}"
+        yield from _limits(report, report.baseline, " by the baseline")
+        return
+    yield f"best      {render_setting(main.held)}"
+    plan = report.study.plan
+    if plan is not None and len(plan.rows) > 1:
+        rows = plan_rows(plan, report.baseline.setting)
+        yield f"plan      {next(rows)}"
+        yield from (f"          {row}" for row in rows)
+        yield f"held      {main.why}"
+    if main.proposed:
+        yield f"search    {main.proposed}"
+    if report.saving is not None:
+        gain = percent(abs(report.saving.mean), report.saving.stderr)
+        way = "better" if report.saving.mean >= 0.0 else "worse"
+        metric = asked_metrics(report.study)[0]
+        where = (
+            "compared in alternating windows, baseline and best in turn (the confirming phase)"
+            if report.alternating
+            else "compared over all windows, not in alternation"
+        )
+        if report.baseline_shift is not None:
+            where = f"counted from {report.baseline_shift.in_words(metric)}"
+        yield f"{metric} is {gain} {way}{capacity(report)}; {where}"
+    yield from _limits(report, report.best or report.baseline)
+
+
+def _limits(report: StudyReport, by: SettingView, whose: str = "") -> Iterator[str]:
+    """Yield for each limit whether a setting keeps it."""
+    known = report.study.quantities
+    for limit in report.study.limits:
+        found = by.metrics.get(limit.metric)
+        kept = {
+            Verdict.FEASIBLE: f"kept{whose}",
+            Verdict.INFEASIBLE: f"BROKEN{whose}",
+            Verdict.UNSURE: "not proven either way",
+        }[limit.verdict(found)]
+        bound = ""
+        if found is not None:
+            side = found.high if limit.op == "<=" else found.low
+            bound = (
+                f" (95 % bound {figure(limit.metric, side, declared=known)})"
+                if abs(side) < 1e300
+                else ""
+            )
+        asked = figure(limit.metric, limit.value, declared=known)
+        yield f"limit     {limit.metric} {limit.op} {asked}: {kept}{bound}"
+
+
+def account(main: StudyOutcome) -> Iterator[str]:
+    """Yield the trials, failures and the bill."""
+    states = Counter(str(t.state) for t in main.trials)
+    phases = Counter(str(t.phase) for t in main.trials)
+    yield (
+        f"trials    {joined(f'{n} {state}' for state, n in states.items())} "
+        f"({joined(f'{n} {phase}' for phase, n in phases.items())})"
+    )
+    yield f"          {broken(main.report.study)}"
+    baseline = main.report.study.baseline.setting
+    for trial in main.report.failures[:MOST_FAILURES]:
+        where, why = change(trial.setting, baseline), trial.reason or "no reason given"
+        yield f"          trial {trial.number} {trial.state} at {where}: {why}"
+    more = len(main.report.failures) - MOST_FAILURES
+    if more > 0:
+        yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
+    yield f"bill      {billed(main.report.bill, won=main.won)}"
+
+
+def provenance(report: StudyReport) -> Iterator[str]:
+    """Yield where each number comes from."""
+    sources: dict[str, list[str]] = {}
+    for metric, origin in sorted(report.origins.items()):
+        sources.setdefault(origin, []).append(metric)
+    for origin, metrics in sources.items():
+        yield f"origin    {origin} ({joined(metrics)})"
