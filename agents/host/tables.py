@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tuner import toml
@@ -56,3 +57,21 @@ def argv(where: str, words: list[Any]) -> tuple[str, ...]:
             hint='write it like command = ["systemctl", "restart", "vllm"]',
         )
     return tuple(words)
+
+
+def unit_name(where: str, name: str) -> str:
+    """Return the name of a systemd unit that has processes; a pattern would reach others.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9:_.@\\][A-Za-z0-9:_.\\@-]*\.(?:service|scope|slice)", name):
+        raise ConfigError(f"{where}: {name!r} is no unit", hint="write it like nginx.service")
+    return name
+
+
+def absolute(where: str, key: str, path: str) -> Path:
+    """Return a path that is found from any folder. Raises ConfigError."""
+    if not Path(path).is_absolute():
+        raise ConfigError(f"{where}: {key} must be an absolute path, not {path!r}")
+    return Path(path)
