@@ -35,7 +35,7 @@ END_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class MeasuredProgram:
     """A program that runs to an end. `items` is how many a run works on, or where it prints that."""
 
     words: tuple[str, ...]
@@ -59,7 +59,7 @@ class RunResult:
 class ProgramRun:
     """One run of the program under way. It ends with the agent, however that dies."""
 
-    def __init__(self, program: Program, clock: Clock) -> None:
+    def __init__(self, program: MeasuredProgram, clock: Clock) -> None:
         self._program, self._clock = program, clock
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._report, written = os.pipe()
@@ -143,7 +143,7 @@ class RunMeter:
 
     def __init__(
         self,
-        program: Callable[[], Program],
+        program: Callable[[], MeasuredProgram],
         runs: int,
         clock: Clock,
         counting: Callable[[], Totals] | None = None,
@@ -169,7 +169,7 @@ class RunWindow:
     """An open window. A reading after a run's end takes its result, and starts the next one."""
 
     def __init__(
-        self, program: Program, runs: int, clock: Clock, totals: Totals | None = None
+        self, program: MeasuredProgram, runs: int, clock: Clock, totals: Totals | None = None
     ) -> None:
         self._program, self._runs, self._clock, self._totals = program, runs, clock, totals
         self._done: list[RunResult] = []

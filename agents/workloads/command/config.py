@@ -11,7 +11,7 @@ from typing import Any
 from agents.host.knob_table import knob_table
 from agents.host.printed import Printed, PrintedMetric
 from agents.host.printed_table import printed_items, printed_metrics
-from agents.host.program_runs import Program
+from agents.host.program_runs import MeasuredProgram
 from agents.host.tables import argv, demand
 from tuner import toml
 from tuner.core import ConfigError, InvalidInput, Knob, Setting, Space
@@ -39,9 +39,9 @@ class CommandConfig:
     items: int | Printed
     metrics: tuple[PrintedMetric, ...]
 
-    def program(self, setting: Setting) -> Program:
+    def program(self, setting: Setting) -> MeasuredProgram:
         """Return the program at a setting; its environment is what is added to the agent's own."""
-        return Program(
+        return MeasuredProgram(
             words=tuple(filled(word, setting) for word in self.run),
             environment={name: filled(text, setting) for name, text in self.env.items()},
             folder=self.folder,

@@ -75,15 +75,25 @@ class KnobInFile:
         Raises:
             ActuationError, DeviceLost: it is at another value.
         """
+        if self.knob.cost.restart:  # it is ready again, with what it has read at its start
+            now = self.read()
+            if now != value:
+                raise ActuationError(
+                    f"{self._file.path} says {self.knob.name}={value}, but the service is at {now}",
+                    hint="its log may say why",
+                )
+            return
         settle(str(self._file.path), self.knob, self.read, value, self._clock)
-        if self._reading is None and not self.knob.cost.restart:
+        if self._reading is None:
             self._clock.sleep(self.knob.cost.seconds)
 
     def unproven(self) -> str:
         """Return why nobody can tell what the service has taken up; empty where it says so itself."""
         if self._reading is not None:
             return ""
-        return f"it is read only from {self._file.path}, which we wrote; the service does not tell it"
+        return (
+            f"it is read only from {self._file.path}, which we wrote; the service does not tell it"
+        )
 
     def follows(self, plan: Plan) -> bool:
         """Return whether the service can go by a plan itself."""

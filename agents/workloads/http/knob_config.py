@@ -12,7 +12,7 @@ from typing import Any
 
 from agents.host.knob_table import knob_table
 from agents.host.printed_table import one_group
-from agents.host.tables import argv, checked, demand, http_method, unit_name, url_path
+from agents.host.tables import absolute, argv, checked, demand, http_method, unit_name, url_path
 from agents.workloads.http.metric_config import ExportedRatio, ratio_of
 from agents.workloads.http.template import TABLE, VALUE, LoadTable, filled, places_in
 from tuner.core import ConfigError, Knob, Value
@@ -22,7 +22,15 @@ SET_KEYS = {"method": str, "path": str, "json": object}
 WRITE_KEYS: dict[str, Any] = {"file": str, "json": object, "text": str, "at": dict}
 READ_KEYS = {"path": str, "json": str, "command": list, "pattern": str}
 UNIT_KEYS = {"name": str, "property": str}
-PROPERTIES = ("CPUQuota", "CPUWeight", "AllowedCPUs", "IOWeight", "MemoryHigh", "MemoryMax", "TasksMax")
+PROPERTIES = (
+    "CPUQuota",
+    "CPUWeight",
+    "AllowedCPUs",
+    "IOWeight",
+    "MemoryHigh",
+    "MemoryMax",
+    "TasksMax",
+)
 """What of a systemd unit can be a knob: what it may use, and nothing of what it runs."""
 TABLE_KEYS = {"by": str, "row": object, "most": int}
 EFFECT_KEYS = {"counter": str, "per": str, "labels": dict, "at_most": bool}
@@ -111,9 +119,7 @@ class KnobCalls:
     @property
     def http(self) -> bool:
         """Whether it is set or read over HTTP, or its effect is."""
-        return (
-            self.set is not None or isinstance(self.read, ReadCall) or self.effect is not None
-        )
+        return self.set is not None or isinstance(self.read, ReadCall) or self.effect is not None
 
 
 def knob_calls(where: str, table: object) -> KnobCalls:
@@ -126,7 +132,8 @@ def knob_calls(where: str, table: object) -> KnobCalls:
         )
     if "unit" in known and "read" in known:
         raise ConfigError(
-            f"{where}: {known['name']} is read back from systemd and the kernel", hint="leave out read"
+            f"{where}: {known['name']} is read back from systemd and the kernel",
+            hint="leave out read",
         )
     if "set" in known and "read" not in known:
         raise ConfigError(
@@ -186,9 +193,7 @@ def _unit(where: str, table: object, knob: Knob) -> UnitProperty:
 def _file(where: str, knob: Mapping[str, Any]) -> KnobFile:
     known = checked(f"{where}: write", knob["write"], WRITE_KEYS, "file")
     table = _table(f"{where}: table", knob["table"]) if "table" in knob else None
-    path = Path(known["file"])
-    if not path.is_absolute():
-        raise ConfigError(f"{where}: write: file must be an absolute path, not {known['file']!r}")
+    path = absolute(f"{where}: write", "file", known["file"])
     if ("json" in known) is ("text" in known):
         raise ConfigError(f"{where}: write needs a json or a text, one of them")
     if "text" in known:
