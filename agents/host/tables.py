@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agents.host.local_http import local_url
 from tuner import toml
-from tuner.core import ConfigError
+from tuner.core import ConfigError, InvalidInput
 
 
 def demand(where: str, table: Mapping[str, Any], *keys: str) -> None:
@@ -43,8 +44,16 @@ def http_method(where: str, method: str) -> str:
 
 
 def url_path(where: str, path: str) -> str:
-    """Return a path on the service. Raises ConfigError."""
-    if not re.fullmatch(r"/(?:[!-.0-~][!-~]*)?", path):
+    """Return a path on the service, or a whole address on this machine. Raises ConfigError."""
+    rest = path
+    if path.startswith("http:"):
+        address, slash, rest = path.removeprefix("http://").partition("/")
+        rest = slash + rest
+        try:
+            local_url(f"http://{address}", "write http://127.0.0.1:PORT/PATH")
+        except InvalidInput as error:
+            raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+    if not re.fullmatch(r"/(?:[!-.0-~][!-~]*)?", rest):
         raise ConfigError(f"{where}: path cannot be {path!r}", hint="write it like /config")
     return path
 

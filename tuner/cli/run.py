@@ -17,6 +17,7 @@ from tuner.cli.options import (
     AsJson,
     EnergyShare,
     ForeignShare,
+    LoadTrace,
     RunSafetyName,
     without_password,
 )
@@ -113,6 +114,7 @@ def run(
         RunSafetyName | None,
         typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
     ] = None,
+    load: LoadTrace = None,
     energy_share: EnergyShare = None,
     foreign_share: ForeignShare = None,
     seed: Annotated[
@@ -134,6 +136,7 @@ def run(
     from tuner import files
     from tuner.cli.jobs import Wishes
     from tuner.cli.programs import Program, write_program
+    from tuner.cli.workload import under_trace
     from tuner.core import ConfigError, Safety
 
     if not command and (knob or metric or runs is not None):
@@ -147,7 +150,7 @@ def run(
         device, workload = device or "cpu", write_program(program, state_dir)
     wishes = Wishes(
         device=device,
-        workload=workload,
+        workload=under_trace(workload, load),
         policy=policy,
         objective=objective,
         constraints=None if constraint is None else tuple(constraint),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from agents.host.knob_table import knob_table
 from agents.host.printed_table import one_group
@@ -38,11 +39,15 @@ EFFECT_KEYS = {"counter": str, "per": str, "labels": dict, "at_most": bool}
 
 @dataclass(frozen=True, slots=True)
 class SetCall:
-    """The call that sets a knob."""
+    """The call that sets a knob: the value stands in its JSON, or in its path; then JSON may be missing."""
 
     method: str
     path: str
-    template: Any
+    template: Any | None
+
+    def path_of(self, value: Value) -> str:
+        """Return the path for a value."""
+        return self.path.replace(VALUE, quote(written(value), safe=""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +156,14 @@ def knob_calls(where: str, table: object) -> KnobCalls:
 
 
 def _set_call(where: str, table: object) -> SetCall:
-    known = checked(where, table, SET_KEYS, "path", "json")
-    _demand_place(where, known["json"], VALUE)
+    known = checked(where, table, SET_KEYS, "path")
+    if "json" in known or VALUE not in known["path"]:
+        demand(where, known, "json")
+        _demand_place(where, known["json"], VALUE)
     return SetCall(
         http_method(where, known.get("method", "PUT")),
         url_path(where, known["path"]),
-        known["json"],
+        known.get("json"),
     )
 
 

@@ -35,7 +35,8 @@ class HttpKnob:
             ActuationError, DeviceLost: it was refused, or is not in force.
         """
         call = self._set
-        self._http.call(call.method, call.path, filled(call.template, {VALUE: value}))
+        body = None if call.template is None else filled(call.template, {VALUE: value})
+        self._http.call(call.method, call.path_of(value), body)
         settle(self._http.url, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:

@@ -80,12 +80,21 @@ def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLo
     return OurLoad(
         _shape(where, known, trace),
         http_method(where, known.get("method", "POST")),
-        url_path(where, known["path"]),
+        _own_path(where, known["path"]),
         _bodies(where, known),
         _headers(where, known.get("headers", {})),
         warm_up_s,
         timeout_s,
     )
+
+
+def _own_path(where: str, path: str) -> str:
+    """Return a path of the service itself: load goes to its url. Raises ConfigError."""
+    if not path.startswith("/"):
+        raise ConfigError(
+            f"{where}: path must begin with /, not {path!r}", hint="it is sent to url"
+        )
+    return url_path(where, path)
 
 
 def _shape(where: str, known: Mapping[str, Any], trace: Path | None) -> LoadShape:
