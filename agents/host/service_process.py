@@ -56,13 +56,13 @@ class ProcessTree:
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of the tree; what left it (a daemon of its own) is not counted."""
         root = self._root()
-        tree = self._tree(root)
+        before, tree = self._tree(root), self._tree(root)
         for _ in range(LOOKS):
-            # A child that ends between two looks is counted with its parent, or twice, or not at all.
-            again = self._tree(root)
-            if again.keys() == tree.keys():
+            # A child that ends within a look is counted twice or not at all; of two looks at the same
+            # processes, the second one is whole.
+            if before.keys() == tree.keys():
                 break
-            tree = again
+            before, tree = tree, self._tree(root)
         return sum(one.used for one in tree.values()) / os.sysconf("SC_CLK_TCK")
 
     def started(self) -> str:
