@@ -25,7 +25,8 @@ class LogFile:
             status = os.fstat(self._handle)
             self.place = (status.st_dev, status.st_ino)
             self._at = status.st_size if at_end else 0
-            self._known = os.pread(self._handle, REMEMBERED, max(0, self._at - REMEMBERED))
+            known = min(REMEMBERED, self._at)
+            self._known = os.pread(self._handle, known, self._at - known)
         except OSError:
             self.close()
             raise
@@ -53,7 +54,7 @@ class LogFile:
         os.close(self._handle)
 
     def _demand_grown(self) -> None:
-        before = os.pread(self._handle, len(self._known), max(0, self._at - len(self._known)))
+        before = os.pread(self._handle, len(self._known), self._at - len(self._known))
         if os.fstat(self._handle).st_size < self._at or before != self._known:
             raise MeasurementError(
                 f"{self._path} was cut off within the window, so lines may be lost",

@@ -76,7 +76,7 @@ class ProcessTree:
         try:
             held = os.pidfd_open(number)
         except OSError as error:
-            raise DeviceLost(f"{self._words}: {error.strerror}") from None
+            raise DeviceLost(f"{self._words} does not run: {error.strerror}") from None
         try:
             self._demand(number)
             signal.pidfd_send_signal(held, RELOADS[name])

@@ -1,4 +1,4 @@
-"""The complete examples of docs/examples.md, taken from the page word by word, with paths of a test's own."""
+"""The complete examples of docs/examples.md, word by word, with paths of a test's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class Example:
 
     def __init__(self, title: str) -> None:
         text = PAGE.read_text(encoding="utf-8")
-        found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        found = re.search(
+            rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+        )
         assert found, f"{PAGE} has no section {title!r}"
         self.title, self._text = title, found[1]
 
@@ -28,7 +30,10 @@ class Example:
     @property
     def commands(self) -> list[list[str]]:
         """The commands that stand for copying, in order."""
-        return [shlex.split(line) for line in re.findall(r"^    (jouletune .+)$", self._text, re.MULTILINE)]
+        return [
+            shlex.split(line)
+            for line in re.findall(r"^    (jouletune .+)$", self._text, re.MULTILINE)
+        ]
 
     def file(self, changes: Mapping[str, str]) -> str:
         """Return its TOML with paths and ports of one's own in the place of the page's."""

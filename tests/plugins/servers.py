@@ -20,7 +20,7 @@ from tests import postgres
 from tests.integration.stage import free_port, until
 from tests.plugins.examples import Example
 
-WORDS = "the least energy while your latency limits hold measured in alternating windows".split()
+WORDS = ("the", "least", "energy", "while", "your", "latency", "limits", "hold", "measured")
 
 
 @dataclass(frozen=True)
