@@ -42,7 +42,8 @@ import json, sys, time
 time.sleep(0.2)
 end = time.process_time() + 0.1
 while time.process_time() < end: pass
-print("done: 50 items"); print(json.dumps({"wait": {"ms": 3.5}}))
+with open("in-force") as file: level = int(file.read())
+print("done: 50 items"); print(json.dumps({"wait": {"ms": level / 2}}))
 """
 FILE = """
 name = "packer"
@@ -140,7 +141,7 @@ def test_whole_runs_are_a_window_and_the_cpu_time_is_the_services(side: Side) ->
     shown = window.estimates()
     assert shown.keys() == {metric.name for metric in side.metrics}
     assert window.total("items") == 150.0
-    assert shown["wait_ms"].mean == 3.5
+    assert shown["wait_ms"].mean == 4.5
     load_s, service_s = window.total("load_cpu_s"), window.total("cpu_s")
     assert load_s is not None and load_s > 0.25
     assert service_s is not None and service_s > 0.2
@@ -195,7 +196,7 @@ def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
     assert "proof of level" in Target((), side).cannot
     found = {symptom.about: symptom for symptom in rehearse(side, HostClock(), 0.1)}
     effect = found["effect of level"]
-    assert effect.well and "9 → 1: " in effect.seen and "cpu_time_ms" in effect.seen
+    assert effect.well and "9 → 1: " in effect.seen and "wait_ms 4.5 → 0.5" in effect.seen
     assert (tmp_path / "in-force").read_text() == "9"
     side.close()
 
