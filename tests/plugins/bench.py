@@ -51,7 +51,7 @@ def tuned(running: Running, name: str, foreign_share: float) -> dict[str, Any]:
     assert checked.returncode == 0, f"{name}: {checked.stdout}{checked.stderr}"
     more = (*TERMS[name], "--foreign-share", str(foreign_share))
     result = studied(running, folder, *more)
-    foreign = [trial.get("foreign") or 0.0 for trial in result["trials"] if trial["metrics"]]
+    foreign = [t.get("foreign") or 0.0 for t in result["trials"] if t["state"] == "completed"]
     keys = ("study", "won", "alternating", "limit_kept", "baseline", "best", "violations")
     return {
         "title": running.title,

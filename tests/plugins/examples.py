@@ -35,6 +35,11 @@ class Example:
             for line in re.findall(r"^    (jouletune .+)$", self._text, re.MULTILINE)
         ]
 
+    def inline(self, begins: str) -> str:
+        """Return the one piece of a sentence that begins so."""
+        (found,) = set(re.findall(rf"`({re.escape(begins)}[^`]+)`", self._text))
+        return str(found)
+
     def file(self, changes: Mapping[str, str]) -> str:
         """Return its TOML with paths and ports of one's own in the place of the page's."""
         text = self.block("toml")

@@ -51,6 +51,17 @@ def needed(*programs: str) -> None:
         pytest.skip(f"not installed here: {', '.join(missing)}")
 
 
+def answers(url: str) -> Callable[[], bool]:
+    """Return what asks whether a service is there."""
+
+    def asked() -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(url).is_success
+        return False
+
+    return asked
+
+
 @contextmanager
 def fastapi(folder: Path) -> Iterator[Running]:
     example, port = Example("FastAPI"), free_port()
@@ -60,7 +71,7 @@ def fastapi(folder: Path) -> Iterator[Running]:
     with (folder / "app.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
-        until(_answers(f"http://127.0.0.1:{port}/config"), "the FastAPI service does not answer")
+        until(answers(f"http://127.0.0.1:{port}/config"), "the FastAPI service does not answer")
         yield Running("FastAPI", folder / "pack.toml")
     finally:
         process.terminate()
@@ -106,7 +117,7 @@ def nginx(folder: Path) -> Iterator[Running]:
     call = ["nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder)]
     _call([*call, "-g", "daemon on;"])
     try:
-        until(_answers(f"http://127.0.0.1:{port}/index.html"), "nginx does not answer")
+        until(answers(f"http://127.0.0.1:{port}/index.html"), "nginx does not answer")
         yield Running("nginx", folder / "nginx.toml")
     finally:
         _call([*call, "-s", "quit"])
@@ -197,15 +208,6 @@ def ffmpeg(folder: Path) -> Iterator[Running]:
 
 
 SERVERS = {one.__name__: one for one in (fastapi, nginx, postgresql, redis, training, ffmpeg)}
-
-
-def _answers(url: str) -> Callable[[], bool]:
-    def answers() -> bool:
-        with suppress(httpx.TransportError):
-            return httpx.get(url).is_success
-        return False
-
-    return answers
 
 
 def _call(command: list[str], environ: Mapping[str, str] | None = None) -> None:

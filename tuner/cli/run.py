@@ -136,7 +136,7 @@ def run(
     from tuner import files
     from tuner.cli.jobs import Wishes
     from tuner.cli.programs import Program, write_program
-    from tuner.cli.workload import under_trace
+    from tuner.cli.workload import demand_file, under_trace
     from tuner.core import ConfigError, Safety
 
     if not command and (knob or metric or runs is not None):
@@ -148,9 +148,11 @@ def run(
     if command:
         program = Program(command, knob or (), metric or (), runs)
         device, workload = device or "cpu", write_program(program, state_dir)
+    workload = under_trace(workload, load)
+    demand_file(workload)
     wishes = Wishes(
         device=device,
-        workload=under_trace(workload, load),
+        workload=workload,
         policy=policy,
         objective=objective,
         constraints=None if constraint is None else tuple(constraint),

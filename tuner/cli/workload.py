@@ -99,6 +99,25 @@ def under_trace(workload: str, trace: Path | None) -> str:
     return f"{workload.partition('#')[0]}#trace:{trace.absolute()}"
 
 
+def demand_file(workload: str) -> None:
+    """Return quietly where a workload's file can be read, or it has none: nothing is started otherwise.
+
+    Raises:
+        ConfigError: it cannot, or says what cannot be.
+    """
+    kind, _, rest = workload.partition(":")
+    name, _, more = rest.partition("#")
+    if kind == "service" and Path(name).is_absolute():
+        from agents.workloads.http.attach import trace_of
+        from agents.workloads.http.config import load_service_config
+
+        load_service_config(Path(name), trace_of(more))
+    if kind == "command" and Path(name).is_absolute():
+        from agents.workloads.command.config import load_command_config
+
+        load_command_config(Path(name))
+
+
 def _documents(found: list[Symptom]) -> Iterator[dict[str, object]]:
     for f in found:
         yield {"about": f.about, "there": f.well, "seen": f.seen, "hint": f.cure}

@@ -66,6 +66,15 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
         raise
 
 
+def trace_of(fragment: str) -> Path | None:
+    """Return the trace that follows a service's file after a `#`. Raises InvalidInput."""
+    if fragment and not fragment.startswith(TRACE):
+        raise InvalidInput(
+            f"cannot read what follows the #: {fragment!r}", hint="write #trace:FILE.csv"
+        )
+    return Path(fragment.removeprefix(TRACE)) if fragment else None
+
+
 class Service:
     """What a file describes, and the ways to it: over HTTP, by its processes, by its text."""
 
