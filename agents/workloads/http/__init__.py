@@ -3,13 +3,14 @@
 The file is the host's alone: the tuner learns of the knobs' names and values, never of a URL, a command, a
 file or a unit. No shell reads a command.
 
-`name`; `url` (loopback), where anything is asked or sent over HTTP; `version`, a text to be changed whenever
-    former measurements no longer count. A path may be a whole address on this machine.
+`name`; `url` (loopback), where anything is asked or sent over HTTP; `version`, a text to be changed
+    whenever former measurements no longer count. A path may be a whole address on this machine.
 `[[knob]]`: `name`, `values` in their natural order, `default`; `role` (`tuner.core.Role`);
     `seconds`, what a change takes until it reads back; `restart = true` where it restarts the service.
     `set = { method, path, json }`: sent to change it, with the value itself in the place of the text
     `"{value}"` in `json`, or in `path`; any answer 2xx is good.
-    Or `write = { file, json }` or `{ file, text }`, with `at = { VALUE = … }` for what is written otherwise.
+    Or `write = { file, json }` or `{ file, text }`, with `at = { VALUE = … }` for values that need
+    something else written.
     Or `unit = { name, property }`: of a systemd unit, until the next boot.
     `read = { path, json }`: where what is in force is read, `json` the way to it through the answer:
     `pool.workers`, with numbers for places in lists; or `{ command, pattern }`: what a command prints, or
@@ -33,10 +34,10 @@ file or a unit. No shell reads a command.
 `[[histogram]]`: `name`, `histogram`, `labels`, `unit`: the metrics NAME_p50_ms and NAME_p99_ms.
 `[[ratio]]`: `name`, and `counter` less those in `minus`, per `per`, with `labels`; with `by`, a label that
     counts from 0, one metric for each of its places, from 1 on, in the place of `{position}` in `name`.
-`[load]`: where it is there, our load generator sends `method` to `path` with `headers` and `body`, the file
-    `body_file`, or each line of the file `bodies` in turn: `callers` at once, each after its last answer, or
-    `rate_per_s` at random moments, or as the CSV file `trace` has them (column `arrival_s`); `timeout_s` for
-    an answer, `warm_up_s` before a window counts. Latency is then what it sees.
+`[load]`: where it is there, our load generator sends `method` to `path` with `headers` and `body`, the
+    file `body_file`, or each line of the file `bodies` in turn: `callers` at once, each after its last
+    answer, or `rate_per_s` at random moments, or as the CSV file `trace` has them (column `arrival_s`);
+    `timeout_s` for an answer, `warm_up_s` before a window counts. Latency is then what it sees.
     Or `run`, a list of words: a program that sends the load, `runs` whole runs a window, with `folder`,
     `env`, `timeout_s`, `[load.items]` (`count`, `json` or `pattern`) and `[[load.metric]]`.
 `always_busy = true`: it has work at any moment, as a video pipeline or a batch job has, so that its rate is
