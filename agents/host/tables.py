@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,7 +61,7 @@ def url_path(where: str, path: str) -> str:
 
 def argv(where: str, words: list[Any]) -> tuple[str, ...]:
     """Return a command's words; no shell ever reads them. Raises ConfigError."""
-    if not words or not all(isinstance(word, str) and word for word in words):
+    if not words or not all(isinstance(w, str) and w and "\0" not in w for w in words):
         raise ConfigError(
             f"{where}: a command is a list of words, not {words!r}",
             hint='write it like command = ["systemctl", "restart", "vllm"]',
@@ -81,6 +82,23 @@ def unit_name(where: str, name: str) -> str:
 
 def absolute(where: str, key: str, path: str) -> Path:
     """Return a path that is found from any folder. Raises ConfigError."""
-    if not Path(path).is_absolute():
+    if not Path(path).is_absolute() or "\0" in path:
         raise ConfigError(f"{where}: {key} must be an absolute path, not {path!r}")
     return Path(path)
+
+
+def environment(where: str, table: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a program's environment has besides the agent's own. Raises ConfigError."""
+    for name, text in table.items():
+        fits = isinstance(text, str) and "\0" not in text
+        if not fits or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ConfigError(f'{where}: env: {name} = {text!r} cannot be; write NAME = "text"')
+    return dict(table)
+
+
+def positive(where: str, known: Mapping[str, Any], key: str, usual: float) -> float:
+    """Return a length of time in seconds. Raises ConfigError unless it is above 0 and has an end."""
+    value = float(known.get(key, usual))
+    if not (value > 0.0 and math.isfinite(value)):
+        raise ConfigError(f"{where}: {key} must be above 0, not {value:g}")
+    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from agents.host.knob_table import knob_table
 from agents.host.printed import Printed, PrintedMetric
 from agents.host.printed_table import printed_items, printed_metrics
 from agents.host.program_runs import MeasuredProgram
-from agents.host.tables import argv, demand
+from agents.host.tables import argv, demand, environment, positive
 from tuner import toml
 from tuner.core import ConfigError, InvalidInput, Knob, Setting, Space
 
@@ -69,14 +68,12 @@ def load_command_config(path: Path) -> CommandConfig:
     where = str(path)
     table = toml.read(path, FILE_KEYS)
     demand(where, table, "name", "run")
-    runs, timeout_s = table.get("runs", RUNS), float(table.get("timeout_s", TIMEOUT_S))
+    runs, timeout_s = table.get("runs", RUNS), positive(where, table, "timeout_s", TIMEOUT_S)
     if runs < LEAST_RUNS:
         raise ConfigError(
             f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
             hint="the standard error of a window is the scatter between its runs; make a run shorter",
         )
-    if not timeout_s > 0.0:
-        raise ConfigError(f"{where}: timeout_s must be above 0, not {timeout_s:g}")
     folder = Path(table["folder"]) if "folder" in table else None
     if folder is not None and not (folder.is_absolute() and folder.is_dir()):
         raise ConfigError(f"{where}: folder must be the absolute path of a folder, not {folder}")
@@ -84,7 +81,7 @@ def load_command_config(path: Path) -> CommandConfig:
         name=table["name"],
         version=table.get("version", "unknown"),
         run=argv(f"{where}: run", table["run"]),
-        env=_env(where, table.get("env", {})),
+        env=environment(where, table.get("env", {})),
         folder=folder,
         knobs=_knobs(where, table.get("knob", [])),
         runs=runs,
@@ -94,13 +91,6 @@ def load_command_config(path: Path) -> CommandConfig:
     )
     _demand_places(where, config)
     return config
-
-
-def _env(where: str, table: Mapping[str, Any]) -> dict[str, str]:
-    for name, text in table.items():
-        if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ConfigError(f'{where}: env: {name} = {text!r} cannot be; write NAME = "text"')
-    return dict(table)
 
 
 def _knobs(where: str, tables: list[Any]) -> tuple[Knob, ...]:

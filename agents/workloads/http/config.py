@@ -9,7 +9,16 @@ from typing import Any
 
 from agents.host.local_http import local_url
 from agents.host.service_process import RELOADS
-from agents.host.tables import absolute, argv, checked, demand, inner, unit_name, url_path
+from agents.host.tables import (
+    absolute,
+    argv,
+    checked,
+    demand,
+    inner,
+    positive,
+    unit_name,
+    url_path,
+)
 from agents.workloads.http.json_meter import JsonNumber, json_numbers
 from agents.workloads.http.knob_config import KnobCalls, knob_calls
 from agents.workloads.http.load_config import OurLoad, RunLoad, load_of
@@ -249,7 +258,7 @@ def _renewal(
         argv(where, known["command"]) if "command" in known else (),
         name,
         url_path(where, ready) if ready else "",
-        float(known.get("seconds", RENEWAL_S)),
+        positive(where, known, "seconds", RENEWAL_S),
     )
 
 

@@ -11,7 +11,16 @@ from typing import Any
 
 from agents.host.printed_table import printed_items, printed_metrics
 from agents.host.program_runs import MeasuredProgram
-from agents.host.tables import absolute, argv, demand, http_method, inner, url_path
+from agents.host.tables import (
+    absolute,
+    argv,
+    demand,
+    environment,
+    http_method,
+    inner,
+    positive,
+    url_path,
+)
 from agents.load.arrivals import read_arrivals
 from agents.load.generator import OPEN_LOOP_CALLERS, LoadShape
 from tuner import toml
@@ -73,10 +82,7 @@ def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLo
     known = inner(where, table, "load", LOAD_KEYS, "path")
     if trace is None and "trace" in known:
         trace = absolute(where, "trace", known["trace"])
-    timeout_s = float(known.get("timeout_s", ANSWER_S))
-    warm_up_s = float(known.get("warm_up_s", 0.0))
-    if not (timeout_s > 0.0 and warm_up_s >= 0.0):
-        raise ConfigError(f"{where}: timeout_s must be above 0, and warm_up_s at least 0")
+    warm_up_s = positive(where, known, "warm_up_s", 0.0) if "warm_up_s" in known else 0.0
     return OurLoad(
         _shape(where, known, trace),
         http_method(where, known.get("method", "POST")),
@@ -84,7 +90,7 @@ def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLo
         _bodies(where, known),
         _headers(where, known.get("headers", {})),
         warm_up_s,
-        timeout_s,
+        positive(where, known, "timeout_s", ANSWER_S),
     )
 
 
@@ -152,22 +158,17 @@ def _headers(where: str, table: Mapping[str, Any]) -> dict[str, str]:
 def _run_load(where: str, table: Mapping[str, Any]) -> RunLoad:
     known = inner(where, table, "load", RUN_KEYS)
     demand(where, known, "items")
-    runs, timeout_s = known.get("runs", RUNS), float(known.get("timeout_s", RUN_S))
+    runs = known.get("runs", RUNS)
     if runs < LEAST_RUNS:
         raise ConfigError(
             f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
             hint="the standard error of a window is the scatter between its runs; make a run shorter",
         )
-    if not timeout_s > 0.0:
-        raise ConfigError(f"{where}: timeout_s must be above 0, not {timeout_s:g}")
-    env = known.get("env", {})
-    if not all(isinstance(text, str) for text in env.values()):
-        raise ConfigError(f"{where}: env has texts only, not {env!r}")
     program = MeasuredProgram(
         words=argv(where, known["run"]),
-        environment=env,
+        environment=environment(where, known.get("env", {})),
         folder=absolute(where, "folder", known["folder"]) if "folder" in known else None,
-        timeout_s=timeout_s,
+        timeout_s=positive(where, known, "timeout_s", RUN_S),
         items=printed_items(f"{where}: items", known),
         metrics=printed_metrics(where, known.get("metric", [])),
     )
