@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-made-up bench-devices bench-boards bench-service bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-boards bench-service bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -64,6 +64,11 @@ test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m tests.llama.build || true
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama
 
+# The documented examples on Debian's nginx, PostgreSQL, Redis and ffmpeg, on FastAPI and PyTorch: a quarter
+# of an hour. Skips with a reason where one is not installed.
+test-plugins: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -v -m long --durations=5 tests/plugins
+
 # The federated strategy under a real Flower, in an environment of its own, as its pins are not ours: a
 # minute or two to install and to run. Another release: make test-federated FLWR='==1.32.*' FL=build/flower
 test-federated: $(FL)/.installed $(VENV)/.installed
@@ -98,6 +103,11 @@ bench-packrat: $(VENV)/.installed
 bench-allocators: $(VENV)/.installed
 	mkdir -p build/bench && $(BIN)/jouletune bench allocators --json >build/bench/allocators.json
 	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
+
+# What tuning those examples saves: some 15 minutes on two quiet cores, docs/tuned-services.md.
+bench-plugins: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.plugins.bench --output build/bench/plugins.json
+	$(BIN)/python docs/figures.py plugins build/bench/plugins.json docs/tuned-services.md
 
 # Adaptive speculation on the reference engine: some 20 minutes on two quiet cores, and as many to train it.
 bench-speculation: $(VENV)/.installed-dev

@@ -463,6 +463,47 @@ def doubtful(value: float, stderr: float | None, sign: str = "") -> str:
     return f"{value:{sign}.2f}" if stderr is None else f"{value:{sign}.2f} ± {stderr:.2f}"
 
 
+def plugins(told: Told) -> list[str]:
+    """Return each example's study: its limits, what is held, and what that saves."""
+    rows = []
+    for one in told.values():
+        baseline, best = one["baseline"], one["best"]
+        objective = one["study"]["objective"].split()[-1]
+        before = baseline["metrics"][objective]
+        limits = "; ".join(f"`{text}`" for text in one["study"]["constraints"])
+        if one["won"]:
+            after = best["metrics"][objective]
+            changed = {k: v for k, v in best["setting"].items() if v != baseline["setting"][k]}
+            held = ", ".join(f"{k} {baseline['setting'][k]} → {v}" for k, v in changed.items())
+            saved = f"**{one['saving_percent']:.1f} ± {one['saving_stderr_percent']:.1f} %**"
+            values = f"{before['mean']:.3g} → {after['mean']:.3g}"
+            kept = "; ".join(_kept(best, limit) for limit in one["study"]["limits"])
+            windows = f"{baseline['windows']} and {best['windows']}"
+        else:
+            held, saved = "the defaults", f"nothing: {one['study']['why']}"
+            values, kept, windows = f"{before['mean']:.3g}", "", f"{baseline['windows']}"
+        rows.append((one["title"], limits, held, values, saved, kept, windows))
+    heads = ("example", "limits", "held", "ms of CPU per item", "saved", "of its limit", "windows")
+    trials = sum(one["trials"] for one in told.values())
+    above = sum(one["violations"] for one in told.values())
+    share = max(one["foreign_share"] for one in told.values())
+    most = max(one["foreign_most"] for one in told.values())
+    return [
+        "CPU time per item, baseline against best in alternating windows, with standard errors:",
+        "",
+        *table(heads, rows),
+        "",
+        f"{trials} trials, {above} of them proven above a limit, none of these held. Windows in which "
+        f"other programs used over {share:.0%} of the cores were measured again; {most:.0%} was the most "
+        "in one that counts. An item is an answer, a transaction, a request, an image, a frame.",
+    ]
+
+
+def _kept(best: Told, limit: Told) -> str:
+    """Return how near to a limit the setting that is held came."""
+    return f"{limit['metric']} at {best['metrics'][limit['metric']]['mean'] / limit['value']:.0%}"
+
+
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
     "devices": devices,
@@ -473,6 +514,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "made-up": surfaces,
     "packrat": packrat,
     "pages": pages,
+    "plugins": plugins,
     "service": service,
     "speculation": speculation,
     "surfaces": surfaces,

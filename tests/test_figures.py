@@ -150,6 +150,32 @@ RESULTS["speculation"] = {
     "disturbed_windows": 0,
     "foreign_worst": 0.04,
 }
+LEVEL = {"mean": 4.0, "stderr": 0.1}
+RESULTS["plugins"] = {
+    name: {
+        "title": name,
+        "won": won,
+        "saving_percent": 25.0 if won else None,
+        "saving_stderr_percent": 0.5 if won else None,
+        "baseline": {"setting": {"level": 6}, "metrics": {"cpu_time_ms": LEVEL}, "windows": 5},
+        "best": {
+            "setting": {"level": 1},
+            "metrics": {"cpu_time_ms": {"mean": 3.0, "stderr": 0.1}, "size_kb": {"mean": 9.0}},
+            "windows": 4,
+        },
+        "study": {
+            "objective": "minimize cpu_time_ms",
+            "constraints": ["size_kb <= 1.2x baseline"],
+            "limits": [{"metric": "size_kb", "op": "<=", "value": 12.0}],
+            "why": "nothing likely beats the baseline",
+        },
+        "trials": 9,
+        "violations": 1,
+        "foreign_share": 0.5,
+        "foreign_most": 0.25,
+    }
+    for name, won in (("nginx", True), ("Redis", False))
+}
 RESULTS["boards"] = [
     {
         "board": "orin",
@@ -219,6 +245,7 @@ SURFACES = "| `ours` | 0.75 | 0.88 | 1.00 / 1.00 | 0.0 % / 0.0 % | 0.0 / 0.0 | 0
 SHOWN = {
     "surfaces": SURFACES,
     "made-up": SURFACES,
+    "plugins": "| level 6 → 1 | 4 → 3 | **25.0 ± 0.5 %** | size_kb at 75% |",
     "pages": "| `/` | 200 ms | 400 ms | 200 ms | 400 ms |",
     "service": "| abc1234 | 2,000 | 0.114 | 50 | 28 kB | 1.0 and 6 ms | 0.30 s of 100 | 2% |",
     "devices": DEVICES,
@@ -282,7 +309,7 @@ def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path)
     assert page.read_text() == "nothing here\n"
 
 
-PAGES = ("figures.md", "figures-optimiser.md", "services.md", "web.md")
+PAGES = ("figures.md", "figures-optimiser.md", "services.md", "tuned-services.md", "web.md")
 
 
 def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,11 +18,12 @@ def file_name(device: str, suffix: str) -> str:
     return re.sub(r"[^A-Za-z0-9._@+-]", "-", device) + suffix
 
 
-def write(path: Path, text: str, mode: int = 0o666) -> None:
+def write(path: Path, text: str, mode: int = 0o666, *, keep_mode: bool = False) -> None:
     """Replace a file's content; once this returns, it is on the disk.
 
-    Temporary file, fsync, rename, fsync of the folder. `mode` is the file's, less the umask. Of two
-    processes that write at the same time, one's content stands, whole.
+    Temporary file, fsync, rename, fsync of the folder. `mode` is the file's, less the umask; with
+    `keep_mode` one that is there keeps its own. Of two processes that write at the same time, one's content
+    stands, whole.
 
     Raises:
         StoreError: the disk refuses; the old content is still there, or the new one, but whole.
@@ -31,6 +33,8 @@ def write(path: Path, text: str, mode: int = 0o666) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
+            if keep_mode and path.exists():
+                os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from agents.host.local_http import local_url
 from tuner import toml
-from tuner.core import ConfigError
+from tuner.core import ConfigError, InvalidInput
 
 
 def demand(where: str, table: Mapping[str, Any], *keys: str) -> None:
@@ -42,17 +45,60 @@ def http_method(where: str, method: str) -> str:
 
 
 def url_path(where: str, path: str) -> str:
-    """Return a path on the service. Raises ConfigError."""
-    if not re.fullmatch(r"/(?:[!-.0-~][!-~]*)?", path):
+    """Return a path on the service, or a whole address on this machine. Raises ConfigError."""
+    rest = path
+    if path.startswith("http:"):
+        address, slash, rest = path.removeprefix("http://").partition("/")
+        rest = slash + rest
+        try:
+            local_url(f"http://{address}", "write http://127.0.0.1:PORT/PATH")
+        except InvalidInput as error:
+            raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+    if not re.fullmatch(r"/(?:[!-.0-~][!-~]*)?", rest):
         raise ConfigError(f"{where}: path cannot be {path!r}", hint="write it like /config")
     return path
 
 
 def argv(where: str, words: list[Any]) -> tuple[str, ...]:
     """Return a command's words; no shell ever reads them. Raises ConfigError."""
-    if not words or not all(isinstance(word, str) and word for word in words):
+    if not words or not all(isinstance(w, str) and w and "\0" not in w for w in words):
         raise ConfigError(
             f"{where}: a command is a list of words, not {words!r}",
             hint='write it like command = ["systemctl", "restart", "vllm"]',
         )
     return tuple(words)
+
+
+def unit_name(where: str, name: str) -> str:
+    """Return the name of a systemd unit that has processes; a pattern would reach others.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9:_.@\\][A-Za-z0-9:_.\\@-]*\.(?:service|scope|slice)", name):
+        raise ConfigError(f"{where}: {name!r} is no unit", hint="write it like nginx.service")
+    return name
+
+
+def absolute(where: str, key: str, path: str) -> Path:
+    """Return a path that is found from any folder. Raises ConfigError."""
+    if not Path(path).is_absolute() or "\0" in path:
+        raise ConfigError(f"{where}: {key} must be an absolute path, not {path!r}")
+    return Path(path)
+
+
+def environment(where: str, table: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a program's environment has besides the agent's own. Raises ConfigError."""
+    for name, text in table.items():
+        fits = isinstance(text, str) and "\0" not in text
+        if not fits or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ConfigError(f'{where}: env: {name} = {text!r} cannot be; write NAME = "text"')
+    return dict(table)
+
+
+def positive(where: str, known: Mapping[str, Any], key: str, usual: float) -> float:
+    """Return a length of time in seconds. Raises ConfigError unless it is above 0 and has an end."""
+    value = float(known.get(key, usual))
+    if not (value > 0.0 and math.isfinite(value)):
+        raise ConfigError(f"{where}: {key} must be above 0, not {value:g}")
+    return value

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from tuner.core import Clock, Context, InvalidInput, Signal
@@ -33,6 +34,8 @@ REQUESTS = Signal("requests_in_system", askable=True)
 ARRIVALS = Signal("arrival_rate_per_s", "1/s", askable=True)
 """What our load can be asked for: so many callers, or so many arrivals."""
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
 UNSENT = "not sent: every caller was busy"
 CUT_OFF = "not answered before the stop"
 
@@ -42,14 +45,16 @@ class LoadShape:
     """How requests are sent.
 
     Closed loop (no rate): each of `callers` sends its next request when the last is answered. Open
-    loop: Poisson arrivals at `rate_per_s`, of which at most `callers` are under way at once.
+    loop: Poisson arrivals at `rate_per_s`, or those of a trace at `arrivals_s`, which begins again after
+    its mean gap; at most `callers` are under way at once.
 
     Raises:
-        InvalidInput: no callers, or a rate that is not positive and finite.
+        InvalidInput: no callers, or a rate that is not positive and finite, or a rate and a trace.
     """
 
     callers: int = 4
     rate_per_s: float | None = None
+    arrivals_s: tuple[float, ...] = ()
 
     @classmethod
     def asked(cls, context: Context) -> LoadShape:
@@ -69,15 +74,29 @@ class LoadShape:
         rate = self.rate_per_s
         if rate is not None and not (math.isfinite(rate) and rate > 0.0):
             raise InvalidInput(f"an arrival rate must be positive and finite, not {rate}")
+        if rate is not None and self.arrivals_s:
+            raise InvalidInput("a trace has its own rate", hint="leave out the rate")
+
+    @property
+    def closed(self) -> bool:
+        """Whether a caller waits for its last answer, and nothing else."""
+        return self.rate_per_s is None and not self.arrivals_s
+
+    @property
+    def round_s(self) -> float:
+        """The length of a trace with its last gap, after which it begins again."""
+        return self.arrivals_s[-1] * len(self.arrivals_s) / (len(self.arrivals_s) - 1)
 
     @property
     def context(self) -> Context:
         """The load that is sent whatever the setting; an open loop's rate is measured."""
-        return {REQUESTS.name: float(self.callers)} if self.rate_per_s is None else {}
+        return {REQUESTS.name: float(self.callers)} if self.closed else {}
 
     def __str__(self) -> str:
-        if self.rate_per_s is None:
+        if self.closed:
             return f"closed loop of {self.callers}"
+        if self.arrivals_s:
+            return f"a trace of {len(self.arrivals_s)} arrivals in {self.round_s:.4g} s"
         return f"open loop at {self.rate_per_s:g}/s"
 
 
@@ -207,7 +226,7 @@ class LoadRun:
                 else:
                     self._completed.append(now - self._began)
                     self._latencies.append(now - due)
-            if wrong and self._shape.rate_per_s is None:
+            if wrong and self._shape.closed:
                 self._reach(now + PAUSE_S)
 
     def _next(self) -> float | None:
@@ -237,7 +256,11 @@ class LoadRun:
             return due
 
     def _next_due(self, now: float) -> float:
-        rate = self._shape.rate_per_s
+        shape = self._shape
+        if shape.arrivals_s:
+            rounds, n = divmod(self._taken, len(shape.arrivals_s))
+            return self._began + rounds * shape.round_s + shape.arrivals_s[n]
+        rate = shape.rate_per_s
         return now if rate is None else self._due + self._rng.expovariate(rate)
 
     def _reach(self, moment: float) -> bool:
@@ -250,7 +273,7 @@ class LoadRun:
 
     def _count_unsent(self, until: float) -> None:
         """Count the arrivals of an open loop that were due but that no caller was free to take."""
-        if self._shape.rate_per_s is None:
+        if self._shape.closed:
             return
         # A free caller is about to take what is due just now: that is the stop's doing.
         spared_s = STEP_S if self._busy < len(self._callers) else 0.0
@@ -278,15 +301,20 @@ class HttpCaller:
         *,
         method: str = "POST",
         body: bytes | Callable[[], bytes] = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
         timeout_s: float = 10.0,
     ) -> None:
         self._address = (host, port)
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._closed = False
-        self._head = (
-            f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
-        ).encode("ascii")
+        sent = {"Host": f"{host}:{port}", "Content-Type": "application/json", **headers}
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name}: {text}" for name, text in sent.items()),
+            "",
+        ]
+        self._head = "\r\n".join(lines).encode("ascii")
         self._next = body if callable(body) else None
         self._request = b"" if callable(body) else self._with(body)
 

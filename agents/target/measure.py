@@ -203,9 +203,11 @@ class Measurer:
 
     def _warm_up(self, ask: Ask, check: Check) -> None:
         """Measure a little and throw it away: caches fill, and a load generator gets going."""
+        asked_s = max(side.warm_up_s for side in self.target.sides.values())
         window = TargetWindow(self.target, self.clock, self.usage, ask.context)
         try:
-            self.pause(min(WARM_UP_SHARE * ask.window_s, LONGEST_WARM_UP_S), check)
+            usual_s = min(WARM_UP_SHARE * ask.window_s, LONGEST_WARM_UP_S)
+            self.pause(max(asked_s, usual_s), check)
         finally:
             window.discard()
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 
 from agents.host.symptoms import Symptom
 from agents.target.side import LiveSignal, MeasuresRuns, Side
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
-from tuner.core import Clock, Knob, Setting, TuningError, Value
+from tuner.core import Clock, Estimate, Knob, Setting, TuningError, Value
 
 READS = 5
 WAIT_S = 0.5
+APART, LEAST_CHANGE = 4.0, 0.02
+"""An effect is so many standard errors, and two percent: few parts make standard errors uncertain. Ours."""
+Estimates = Mapping[str, Estimate]
 
 
 def rehearse(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
@@ -35,7 +39,13 @@ def rehearse(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
             yield _knob(side, knob, original, clock)
     finally:
         side.actuator.apply(original)
-    yield from _window(side, clock, seconds)
+    shown = yield from _window(side, clock, seconds)
+    for knob in side.space.knobs:
+        if knob.name in side.unproven:
+            try:
+                yield _effect(side, knob, original, shown, clock, seconds)
+            finally:
+                side.actuator.apply(original)
     for signal in side.signals:
         yield _signal(signal)
     for name, why in side.cannot.items():
@@ -73,27 +83,13 @@ def _other(side: Side, knob: Knob, original: Setting) -> Value | None:
     return None
 
 
-def _window(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
-    target = Target((), side)
-    usage = Usage(os.cpu_count() or 1, time.process_time)
+def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None, Estimates]:
+    """Yield how the meter and each metric did; return what was shown."""
     try:
-        window = TargetWindow(target, clock, usage)
+        window = _measured(side, clock, seconds)
     except TuningError as error:
         yield _failed("the meter", error)
-        return
-    try:
-        parts = side.meter.runs if isinstance(side.meter, MeasuresRuns) else READS
-        for _ in range(parts):
-            if not isinstance(side.meter, MeasuresRuns):
-                clock.sleep(seconds / READS)
-            while not window.wait(WAIT_S):
-                continue
-            window.read()
-        window.stop()
-    except TuningError as error:
-        window.discard()
-        yield _failed("the meter", error)
-        return
+        return {}
     load = window.load()
     did = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
     yield Symptom("the meter", load.completed > 0 and not load.failed, did,
@@ -112,6 +108,77 @@ def _window(side: Side, clock: Clock, seconds: float) -> Iterator[Symptom]:
             yield Symptom(
                 metric.name, True, f"{found.mean:.4g} ± {found.stderr:.2g} {metric.quantity.unit}"
             )
+    return estimates
+
+
+def _measured(side: Side, clock: Clock, seconds: float) -> TargetWindow:
+    """Return a window that was measured and closed. Raises MeasurementError."""
+    usage = Usage(os.cpu_count() or 1, time.process_time)
+    window = TargetWindow(Target((), side), clock, usage)
+    try:
+        parts = side.meter.runs if isinstance(side.meter, MeasuresRuns) else READS
+        for _ in range(parts):
+            if not isinstance(side.meter, MeasuresRuns):
+                clock.sleep(seconds / READS)
+            while not window.wait(WAIT_S):
+                continue
+            window.read()
+        window.stop()
+    except TuningError:
+        window.discard()
+        raise
+    return window
+
+
+def _effect(
+    side: Side, knob: Knob, original: Setting, before: Estimates, clock: Clock, seconds: float
+) -> Symptom:
+    """Tell by what is measured whether a knob that cannot be read back does anything.
+
+    It is set to its value that is farthest in the list. No difference is no proof that it is not in force,
+    so that is said and nothing more.
+    """
+    about, why = f"effect of {knob.name}", side.unproven[knob.name]
+    places = sorted(
+        knob.values, key=lambda v: -abs(knob.index(v) - knob.index(original[knob.name]))
+    )
+    value = next((v for v in places if _allowed(side, {**original, knob.name: v})), None)
+    if value is None or value == original[knob.name] or not before:
+        return Symptom(about, False, f"not tried; {why}")
+    try:
+        side.actuator.apply({**original, knob.name: value})
+        after = _measured(side, clock, seconds).estimates()
+    except TuningError as error:
+        return _failed(about, error)
+    listed = {metric.name for metric in side.metrics}
+    seen = [
+        f"{name} {was.mean:.4g} → {after[name].mean:.4g}"
+        for name, was in before.items()
+        if name in listed and name in after and _apart(was, after[name])
+    ]
+    change = f"{original[knob.name]} → {value}"
+    if seen:
+        return Symptom(about, True, f"{change}: {', '.join(seen)} (it cannot be read back: {why})")
+    return Symptom(
+        about,
+        False,
+        f"{change} changed nothing that is measured, and {why}",
+        "see by hand whether the service takes it up, or ask for a longer --window",
+    )
+
+
+def _allowed(side: Side, setting: Setting) -> bool:
+    try:
+        side.space.check(setting)
+    except TuningError:
+        return False
+    return True
+
+
+def _apart(a: Estimate, b: Estimate) -> bool:
+    """Return whether two means differ by more than chance does once in a few thousand times."""
+    doubt = math.hypot(a.stderr, b.stderr)
+    return abs(a.mean - b.mean) > max(APART * doubt, LEAST_CHANGE * abs(a.mean))
 
 
 def _signal(signal: LiveSignal) -> Symptom:

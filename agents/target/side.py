@@ -178,7 +178,9 @@ class Side:
     `settle_s` is how long to wait after `apply` before measuring. `cannot` says in words what cannot
     be set or measured here and why. `source` says in words where its numbers come from (`our load
     generator, closed loop of 4`); empty: the side's own meter. `shared` says who else uses what is
-    measured here; empty: nobody is known to. `signals` is what a plan can go by.
+    measured here; empty: nobody is known to. `signals` is what a plan can go by. `unproven` says of knobs
+    that are set without being read back from what uses them, why. `warm_up_s` is how long the load is to be
+    on before a window counts, at least.
 
     What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
     `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `Closing`.
@@ -204,6 +206,8 @@ class Side:
     source: str = ""
     shared: str = ""
     signals: tuple[LiveSignal, ...] = ()
+    unproven: Mapping[str, str] = field(default_factory=dict)
+    warm_up_s: float = 0.0
 
     @property
     def guard(self) -> HoldGuard | None:

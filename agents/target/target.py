@@ -136,9 +136,11 @@ class Target:
 
     @property
     def cannot(self) -> Mapping[str, str]:
-        """What no side can set or measure, and why."""
+        """What no side can set, prove or measure, and why."""
         offered = {m.name for m in self.metrics} | {k.name for k in self.space.knobs}
         reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
+        for side in self.sides.values():
+            reasons |= {f"proof of {name}": why for name, why in side.unproven.items()}
         return {name: why for name, why in reasons.items() if name not in offered}
 
     @property

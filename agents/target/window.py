@@ -186,14 +186,14 @@ class TargetWindow:
         )
 
     def foreign(self) -> float:
-        """Return the share of the machine that neither the workload nor this process used.
+        """Return the share of the machine that neither the workload, its load nor this process used.
 
         Of the host's cores, or of the time on the device, whichever is more; 0 where neither is told. A
         workload that does not tell its CPU time cannot be told from others.
         """
         on_device = (self.total(FOREIGN) or 0.0) / max(self.seconds, 1e-9)
         busy, used = self.total("busy_s"), self.total("cpu_s")
-        ours = self._own_s + (used or 0.0)
+        ours = self._own_s + (used or 0.0) + (self.total("load_cpu_s") or 0.0)
         known = used is not None or not self._workload
         on_host = max(0.0, (busy or 0.0) - ours) / self._capacity_s if known else 0.0
         return min(1.0, max(on_device, on_host))

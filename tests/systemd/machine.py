@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2]
 KEPT = SOURCE / "build" / "systemd"
 """Where the bare Debian and the wheels are kept for the next time."""
 TOOLS = ("mmdebstrap", "systemd-nspawn", "nsenter", "setpriv", "unshare", "gcc", "git")
-PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,procps,iproute2"
+PACKAGES = "systemd,systemd-sysv,dbus,polkitd,python3,python3-venv,procps,iproute2"
 WHEELS = "/wheels"
 MAKE_S = 900.0
 """How long making the Debian, and downloading the wheels, may take each; 40 s and 30 s as a rule.
@@ -193,7 +193,8 @@ def _drop_leftovers() -> None:
 
 
 def _base() -> Path:
-    base, part = KEPT / "base", KEPT / "base.part"
+    key = hashlib.sha256(PACKAGES.encode()).hexdigest()[:12]
+    base, part = KEPT / f"base-{key}", KEPT / "base.part"
     if not base.exists():
         # What it mounts is seen by nobody else, and gone with it, also when it is killed.
         alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -74,6 +75,35 @@ knobs.apply({"cpu.max_mhz": 1500, "cpu.governor": "performance"})
 shown = Path("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq").read_text()
 print(knobs.read(), shown, flush=True)
 os._exit(9)
+"""
+LIMIT = """
+import json
+from agents.host.host import HostClock
+from agents.host.service_process import UnitProcess
+from agents.workloads.http.knob_config import UnitProperty
+from agents.workloads.http.units import KnobInUnit
+from tuner.core import ActuationError, Knob, Part
+knob = Knob("quota", (50, "infinity"), "infinity", Part.WORKLOAD)
+mine, other = (
+    KnobInUnit(knob, UnitProperty(f"{name}.service", "CPUQuota"), HostClock())
+    for name in ("thumbnails", "other")
+)
+values = [mine.read()]
+for value in (50, "infinity"):
+    mine.set(value)
+    values.append(mine.read())
+refused = ""
+try:
+    other.set(50)
+except ActuationError as error:
+    refused = error.message
+process = UnitProcess("thumbnails.service")
+started = process.started()
+process.cpu_s()
+print(json.dumps({
+    "values": values, "refused": refused, "unproven": mine.unproven(), "started": started,
+    "unit_ended": process.started() != started,
+}))
 """
 BROKEN = """
 [Service]
@@ -199,6 +229,33 @@ def test_three_services_come_up(site: Site) -> None:
     assert all(site.up(service) for service in SERVICES), site.machine.log()
     assert site.shown("jouletune-agent", "User") != "root"
     assert site.status()["level"] == "original"
+
+
+def test_a_rule_of_the_page_lets_the_agents_user_limit_that_unit_and_no_other(site: Site) -> None:
+    page = (Path(__file__).parents[2] / "docs/workloads.md").read_text()
+    (rule,) = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    site.machine.write("/etc/polkit-1/rules.d/50-jouletune.rules", rule)
+    for name in ("thumbnails", "other"):
+        unit = "[Service]\nExecStart=/bin/sleep infinity\n"
+        site.machine.write(f"/etc/systemd/system/{name}.service", unit)
+    site.systemctl("daemon-reload")
+    site.systemctl("start", "thumbnails", "other")
+    site.systemctl("restart", "polkit")
+    python = "/opt/jouletune/current/bin/python"
+    command = ("runuser", "-u", "jouletune-agent", "--", python, "-c", LIMIT)
+    told = json.loads(site.machine.run(*command))
+    assert told["values"] == ["infinity", 50, "infinity"]
+    assert told["started"] and not told["unit_ended"]
+    assert "other.service" in told["refused"] and "ended with" in told["refused"]
+    # Whether the kernel limits it depends on this host's cgroups: what it does not show is said.
+    assert told["unproven"] == "" or "shows no cpu.max" in told["unproven"]
+    assert site.shown("other", "CPUQuotaPerSecUSec") == "infinity"
+    for name in ("thumbnails", "other"):
+        site.systemctl("stop", name)
+        (site.machine.root / f"etc/systemd/system/{name}.service").unlink()
+    (site.machine.root / "etc/polkit-1/rules.d/50-jouletune.rules").unlink()
+    site.machine.run("rm", "-rf", "/run/systemd/system.control/thumbnails.service.d")
+    site.systemctl("daemon-reload")
 
 
 def test_another_user_is_refused(site: Site) -> None:

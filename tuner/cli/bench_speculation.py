@@ -35,10 +35,10 @@ def speculation(
     when acceptance collapses. The first time its models are trained, which takes minutes.
     """
     from tuner.bench.speculation.engine import WindowTerms
-    from tuner.bench.speculation.run import judge, read_arrivals
+    from tuner.bench.speculation.run import judge, long_trace
     from tuner.cli.output import console, echo_json
 
-    arrivals_s = read_arrivals(trace)
+    arrivals_s = long_trace(trace)
     with console(stderr=True).status("starting") as status:
         result = judge(WindowTerms(window_s, rounds, most_foreign), arrivals_s, status.update)
     if plot is not None:

@@ -121,6 +121,17 @@ ForeignShare = Annotated[
     ),
 ]
 
+LoadTrace = Annotated[
+    Path | None,
+    typer.Option(
+        "--load",
+        metavar="FILE.csv",
+        show_default=False,
+        help="Arrivals to replay with their gaps (column arrival_s), in place of the load of a service's "
+        "file.",
+    ),
+]
+
 SafetyName = Literal["strict", "balanced", "advise", "off"]
 """`tuner.core.Safety`, spelt out: the vocabulary is not loaded for a help text."""
 RunSafetyName = Literal["strict", "balanced", "off"]

@@ -20,6 +20,7 @@ from tuner.cli.options import (
     EnergyShare,
     ForeignShare,
     NoConstraint,
+    LoadTrace,
     RunSafetyName,
     TokenFile,
     wished,
@@ -123,6 +124,7 @@ def run(
         RunSafetyName | None,
         typer.Option(help="Safety margin to the limits (balanced).", show_default=False),
     ] = None,
+    load: LoadTrace = None,
     energy_share: EnergyShare = None,
     foreign_share: ForeignShare = None,
     seed: Annotated[
@@ -163,6 +165,7 @@ def run(
     from tuner import files
     from tuner.cli.jobs import Wishes
     from tuner.cli.programs import Program, write_program
+    from tuner.cli.workload import demand_file, under_trace
     from tuner.core import ConfigError, Safety
 
     if not command and (knob or metric or runs is not None):
@@ -178,6 +181,8 @@ def run(
     if command:
         program = Program(command, knob or (), metric or (), runs)
         device, workload = device or "cpu", write_program(program, state_dir)
+    workload = under_trace(workload, load)
+    demand_file(workload)
     wishes = Wishes(
         device=device,
         workload=workload,

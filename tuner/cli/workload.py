@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.options import AsJson
+from tuner.cli.options import AsJson, LoadTrace
 
 if TYPE_CHECKING:
     from agents.host.symptoms import Symptom
@@ -33,6 +33,7 @@ def check(
     window: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.5, help="How long to measure a service.")
     ] = 5.0,
+    load: LoadTrace = None,
     as_json: AsJson = False,
 ) -> None:
     """Set every knob once and put it back, and measure once: what works, line by line.
@@ -48,7 +49,8 @@ def check(
 
     with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
         clock = HostClock()
-        side = open_workload(spec_of(workload), seed=0, state_dir=Path(folder), clock=clock)
+        spec = under_trace(spec_of(workload), load)
+        side = open_workload(spec, seed=0, state_dir=Path(folder), clock=clock)
         try:
             found = list(rehearse(side, clock, window))
         finally:
@@ -77,6 +79,43 @@ def spec_of(workload: str) -> str:
     except (OSError, ValueError):
         table = {}  # Whoever opens it says what is wrong with it.
     return f"{'command' if 'run' in table else 'service'}:{file}"
+
+
+def under_trace(workload: str, trace: Path | None) -> str:
+    """Return a service's spec with the trace that its load is to follow.
+
+    Raises:
+        ConfigError: it is no service of a file, which alone can be sent a trace.
+    """
+    if trace is None:
+        return workload
+    if not workload.startswith("service:"):
+        from tuner.core import ConfigError
+
+        raise ConfigError(
+            f"--load goes with a service's file, not with {workload or 'no workload'}",
+            hint="give --workload service:/PATH/FILE.toml",
+        )
+    return f"{workload.partition('#')[0]}#trace:{trace.absolute()}"
+
+
+def demand_file(workload: str) -> None:
+    """Return quietly where a workload's file can be read, or it has none: nothing is started otherwise.
+
+    Raises:
+        ConfigError: it cannot, or says what cannot be.
+    """
+    kind, _, rest = workload.partition(":")
+    name, _, more = rest.partition("#")
+    if kind == "service" and Path(name).is_absolute():
+        from agents.workloads.http.attach import trace_of
+        from agents.workloads.http.config import load_service_config
+
+        load_service_config(Path(name), trace_of(more))
+    if kind == "command" and Path(name).is_absolute():
+        from agents.workloads.command.config import load_command_config
+
+        load_command_config(Path(name))
 
 
 def _documents(found: list[Symptom]) -> Iterator[dict[str, object]]:

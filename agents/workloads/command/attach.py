@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agents.host.program_runs import RunMeter
 from agents.target.side import Side
 from agents.workloads.command.config import CommandConfig, load_command_config
-from agents.workloads.command.runs import RunMeter
 from tuner.core import Clock, InvalidInput, Metric, Scope, Setting, Space
 
 
@@ -53,7 +53,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
         space=space,
         metrics=_metrics(config),
         actuator=knobs,
-        meter=RunMeter(config, knobs.read, clock),
+        meter=RunMeter(lambda: config.program(knobs.read()), config.runs, clock),
         source=f"{config.runs} whole runs of {config.name} a window",
     )
 
@@ -63,5 +63,5 @@ def _metrics(config: CommandConfig) -> tuple[Metric, ...]:
         Metric("latency_ms", scope=Scope.PROCESS),
         Metric("throughput_per_s", scope=Scope.PROCESS),
         Metric("cpu_time_ms", scope=Scope.PROCESS),
-        *(Metric(one.name, scope=Scope.PROCESS, quantity=one.quantity) for one in config.metrics),
+        *(one.metric for one in config.metrics),
     )

@@ -10,111 +10,220 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agents.host.local_http import LocalHttp
+from agents.host.program_runs import RunMeter
+from agents.host.service_process import ProcessTree, ServiceProcess, UnitProcess
 from agents.load.generator import HttpCaller
-from agents.load.meter import LoadMeter
+from agents.load.meter import LoadMeter, Totals
 from agents.load.prometheus import ARRIVALS, PrometheusMeter
 from agents.target.side import LiveSignal, Side
-from agents.workloads.http.config import OurLoad, ServiceConfig, load_service_config
+from agents.workloads.http.config import ProcessConfig, ServiceConfig, load_service_config
 from agents.workloads.http.derived import DerivedLoadMeter, DerivedMeter, derived_metrics
 from agents.workloads.http.exposition import CPU, Exposition
 from agents.workloads.http.files import KnobInFile
-from agents.workloads.http.knob_config import KnobCalls
-from agents.workloads.http.knobs import HttpKnob, HttpKnobs, RestartableHttpKnobs
-from agents.workloads.http.reading import HttpReading, UnlistedValue
-from agents.workloads.http.restart import ServiceRestart
+from agents.workloads.http.joined import joined
+from agents.workloads.http.json_meter import JsonMeter
+from agents.workloads.http.knob_config import KnobCalls, ReadCommand
+from agents.workloads.http.knobs import HttpKnob, RestartableServiceKnobs, ServiceKnobs
+from agents.workloads.http.load_config import OurLoad, RunLoad
+from agents.workloads.http.log_meter import MEAN, LogMeter
+from agents.workloads.http.reading import CommandReading, HttpReading, KnobReading, UnlistedValue
+from agents.workloads.http.restart import ServiceRenewal
 from agents.workloads.http.signals import GaugeSignal
-from tuner.core import Clock, InvalidInput, Metric, Scope, Setting, TuningError
+from agents.workloads.http.totals import counting_all
+from agents.workloads.http.units import KnobInUnit
+from tuner.core import Clock, InvalidInput, Meter, Metric, Scope, Setting, TuningError
 
 REPORT_S = 1.0
 """How old a text may be: most are made when asked for; some are kept for a moment."""
+TRACE = "trace:"
 
 
 def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     """Attach to the running service that `service:/PATH/FILE.toml` describes.
+
+    With `#trace:/PATH/FILE.csv` after it, its load arrives as that trace's did.
 
     Raises:
         ConfigError: the file cannot be read, or says what cannot be.
         InvalidInput: there is no absolute path in the spec, or the service tells no such metric.
         DeviceLost, ActuationError: the service does not answer, or not as the file says.
     """
-    file = Path(spec.partition(":")[2])
+    name, _, more = spec.partition(":")[2].partition("#")
+    file = Path(name)
     if not file.is_absolute():  # putting back must find it from any folder
         raise InvalidInput(f"{spec!r} names no absolute path", hint="write service:/PATH/FILE.toml")
-    config = load_service_config(file)
-    http = LocalHttp(config.url, f"the service {config.name}", "start it again, or see its log")
+    if more and not more.startswith(TRACE):
+        raise InvalidInput(
+            f"cannot read what follows the #: {more!r}", hint="write #trace:FILE.csv"
+        )
+    trace = Path(more.removeprefix(TRACE)) if more else None
+    config = load_service_config(file, trace)
+    service = Service(config, clock)
     try:
-        return _opened(config, http, seed, clock)
+        return service.side(seed)
     except TuningError:
-        http.close()
+        service.close()
         raise
 
 
-def _opened(config: ServiceConfig, http: LocalHttp, seed: int, clock: Clock) -> Side:
-    exposition = Exposition(http, config)
-    actuator = _actuator(config, http, exposition, clock)
-    with suppress(UnlistedValue):  # it is told when it is read; putting it back must be possible
-        actuator.read()
-    askable = config.load is not None and config.load.shape.rate_per_s is None
-    signals: tuple[LiveSignal, ...] = ()
-    if config.exported.signal:
-        signals = (GaugeSignal(config.exported.signal, exposition, askable=askable),)
-    return Side(
-        name=config.name,
-        kind="service",
-        board=config.url,
-        version=config.version,
-        space=actuator.space,
-        metrics=_metrics(config, exposition),
-        actuator=actuator,
-        meter=_meter(config, exposition, actuator, clock, seed),
-        cannot={}
-        if exposition.tells_cpu
-        else {"cpu_time_ms": f"{config.name} tells no counter {CPU} (with its # TYPE)"},
-        source=_source(config),
-        signals=signals,
-    )
+def trace_of(fragment: str) -> Path | None:
+    """Return the trace that follows a service's file after a `#`. Raises InvalidInput."""
+    if fragment and not fragment.startswith(TRACE):
+        raise InvalidInput(
+            f"cannot read what follows the #: {fragment!r}", hint="write #trace:FILE.csv"
+        )
+    return Path(fragment.removeprefix(TRACE)) if fragment else None
 
 
-def _actuator(
-    config: ServiceConfig, http: LocalHttp, exposition: Exposition, clock: Clock
-) -> HttpKnobs:
-    started: Callable[[], str] = exposition.started if exposition.tells_start else str
-    restart = None
-    if config.restart is not None:
-        restart = ServiceRestart(http, config.restart, started, clock)
-    knobs = [_knob(http, one, clock) for one in config.knobs]
-    if exposition.tells_start:
-        return RestartableHttpKnobs(http, knobs, restart, started)
-    return HttpKnobs(http, knobs, restart)
+class Service:
+    """What a file describes, and the ways to it: over HTTP, by its processes, by its text."""
+
+    def __init__(self, config: ServiceConfig, clock: Clock) -> None:
+        self._config, self._clock = config, clock
+        who, hint = f"the service {config.name}", "start it again, or see its log"
+        self._http = LocalHttp(config.url, who, hint) if config.url else None
+        self._process = _process(config.process)
+        self._exposition: Exposition | None = None
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._http is not None:
+            self._http.close()
+
+    def side(self, seed: int) -> Side:
+        """Return it, ready to be set and measured. Raises as `attach`."""
+        config = self._config
+        if self._http is not None:
+            self._exposition = Exposition(self._http, config)
+        actuator = self._actuator()
+        with suppress(
+            UnlistedValue
+        ):  # it is told when it is read; putting it back must be possible
+            actuator.read()
+        effects = {one.knob.name for one in config.knobs if one.effect is not None}
+        tells_cpu = self._tells_cpu()
+        return Side(
+            name=config.name,
+            kind="service",
+            board=config.url or config.name,
+            version=config.version,
+            space=actuator.space,
+            metrics=_metrics(config, tells_cpu=tells_cpu),
+            actuator=actuator,
+            meter=self._meter(actuator, seed),
+            cannot={} if tells_cpu else {"cpu_time_ms": self._why_no_cpu()},
+            unproven={k: why for k, why in actuator.unproven().items() if k not in effects},
+            source=_source(config),
+            signals=self._signals(),
+            warm_up_s=config.load.warm_up_s if isinstance(config.load, OurLoad) else 0.0,
+        )
+
+    def _actuator(self) -> ServiceKnobs:
+        config, exposition = self._config, self._exposition
+        started: Callable[[], str] | None = None
+        if self._process is not None:
+            started = self._process.started
+        elif exposition is not None and exposition.tells_start:
+            started = exposition.started
+        restart, reload = (
+            None
+            if one is None
+            else ServiceRenewal(one, self._http, self._process, started or str, self._clock)
+            for one in (config.restart, config.reload)
+        )
+        knobs = [self._knob(one) for one in config.knobs]
+        if started is not None:
+            return RestartableServiceKnobs(knobs, restart, reload, self.close, started)
+        return ServiceKnobs(knobs, restart, reload, self.close)
+
+    def _knob(self, one: KnobCalls) -> HttpKnob | KnobInFile | KnobInUnit:
+        if one.unit is not None:
+            return KnobInUnit(one.knob, one.unit, self._clock)
+        reading: KnobReading | None = None
+        if isinstance(one.read, ReadCommand):
+            reading = CommandReading(one.knob, one.read)
+        elif one.read is not None:
+            assert self._http is not None
+            reading = HttpReading(self._http, one.knob, one.read)
+        if one.file is not None:
+            return KnobInFile(one.knob, one.file, self._clock, reading)
+        assert one.set is not None and reading is not None and self._http is not None
+        return HttpKnob(self._http, one.knob, one.set, reading, self._clock)
+
+    def _meter(self, actuator: ServiceKnobs, seed: int) -> Meter:
+        config = self._config
+        more: list[Meter] = []
+        if config.json:
+            assert self._http is not None
+            more.append(JsonMeter(self._http, config.json))
+        if config.log is not None and not config.log.tells_items:
+            more.append(LogMeter(config.log, None, self._clock))
+        return joined(self._counting_meter(actuator, seed), more)
+
+    def _counting_meter(self, actuator: ServiceKnobs, seed: int) -> Meter:
+        """Return the meter that counts the work."""
+        config, exposition, clock = self._config, self._exposition, self._clock
+        counting = counting_all(None if exposition is None else exposition.counting, self._process)
+        if isinstance(config.load, RunLoad):
+            program = config.load.program
+            return RunMeter(lambda: program, config.load.runs, clock, counting)
+        if config.log is not None and config.log.tells_items:
+            return LogMeter(config.log, counting, clock)
+        assert exposition is not None
+        return _text_meter(config, exposition, counting, actuator, clock, seed)
+
+    def _signals(self) -> tuple[LiveSignal, ...]:
+        config = self._config
+        if not config.exported.signal:
+            return ()
+        assert self._exposition is not None
+        load = config.load
+        askable = isinstance(load, OurLoad) and load.shape.closed
+        return (GaugeSignal(config.exported.signal, self._exposition, askable=askable),)
+
+    def _tells_cpu(self) -> bool:
+        if self._process is not None:
+            return self._process.cpu_s() is not None
+        return self._exposition is not None and self._exposition.tells_cpu
+
+    def _why_no_cpu(self) -> str:
+        if self._process is not None:
+            return f"systemd counts no CPU time of {self._config.name} (CPUAccounting=yes has it do so)"
+        return f"{self._config.name} tells no counter {CPU} (with its # TYPE), and has no [process]"
 
 
-def _knob(http: LocalHttp, one: KnobCalls, clock: Clock) -> HttpKnob | KnobInFile:
-    if one.file is not None:
-        reading = None if one.read is None else HttpReading(http, one.knob, one.read)
-        return KnobInFile(one.knob, one.file, reading)
-    assert one.set is not None and one.read is not None
-    return HttpKnob(http, one.knob, (one.set, one.read), clock)
+def _process(config: ProcessConfig | None) -> ServiceProcess | None:
+    if config is None:
+        return None
+    if config.pid_file is None:
+        return UnitProcess(config.unit)
+    return ProcessTree(config.pid_file, config.program)
 
 
-def _meter(
-    config: ServiceConfig, exposition: Exposition, actuator: HttpKnobs, clock: Clock, seed: int
-) -> PrometheusMeter | LoadMeter | DerivedMeter:
+def _text_meter(
+    config: ServiceConfig,
+    exposition: Exposition,
+    counting: Callable[[], Totals],
+    actuator: ServiceKnobs,
+    clock: Clock,
+    seed: int,
+) -> Meter:
+    """Return the meter of our load, or of the service's own histogram, with what its text tells besides."""
     effects = {one.knob.name: one.effect for one in config.knobs if one.effect is not None}
 
     def in_force() -> Setting | None:
         return None if actuator.followed() is not None else actuator.read()
 
-    derived = (config.exported, effects, exposition.snapshot, in_force)
-    extra = (
-        config.exported.signal or config.exported.histograms or config.exported.ratios or effects
-    )
-    counting = exposition.counting
-    if config.load is None:
-        meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
-        return DerivedMeter(meter, *derived) if extra or config.exported.items.name else meter
-    connect = _callers(config.url, config.load)
-    sent = LoadMeter(connect, config.load.shape, counting, clock, seed)
-    return DerivedLoadMeter(sent, *derived) if extra or config.exported.items.name else sent
+    exported = config.exported
+    derived = (exported, effects, exposition.snapshot, in_force)
+    extra = exported.signal or exported.histograms or exported.ratios or effects
+    extra = extra or exported.items.name
+    if isinstance(config.load, OurLoad):
+        connect = _callers(config.url, config.load)
+        sent = LoadMeter(connect, config.load.shape, counting, clock, seed)
+        return DerivedLoadMeter(sent, *derived) if extra else sent
+    meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
+    return DerivedMeter(meter, *derived) if extra else meter
 
 
 def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
@@ -133,27 +242,41 @@ def _callers(url: str, load: OurLoad) -> Callable[[], HttpCaller]:
             load.path,
             method=load.method,
             body=deal if len(load.bodies) > 1 else load.bodies[0],
+            headers=load.headers,
             timeout_s=load.timeout_s,
         )
 
     return connect
 
 
-def _metrics(config: ServiceConfig, exposition: Exposition) -> tuple[Metric, ...]:
+def _metrics(config: ServiceConfig, *, tells_cpu: bool) -> tuple[Metric, ...]:
+    cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if tells_cpu else []
+    more = [one.metric for one in config.json]
+    if config.log is not None:
+        more += config.log.listed
+    if isinstance(config.load, RunLoad):
+        told = [one.metric for one in config.load.program.metrics]
+        runs = [Metric(name, scope=Scope.PROCESS) for name in ("latency_ms", "throughput_per_s")]
+        return (*runs, *cpu, *told, *more)
     names = ["latency_p50_ms", "latency_p99_ms", "throughput_per_s"]
-    names += [] if config.load is None else ["latency_mean_ms"]
+    by_log = config.log is not None and config.log.tells_items
+    names += [MEAN.name] if by_log or config.load is not None else []
     by_itself = config.load is None and not config.always_busy
-    arriving = by_itself or (config.load is not None and config.load.shape.rate_per_s is not None)
-    cpu = [Metric("cpu_time_ms", scope=Scope.PROCESS)] if exposition.tells_cpu else []
+    arriving = by_itself or (config.load is not None and not config.load.shape.closed)
     return (
         *(Metric(name, scope=Scope.SERVICE) for name in names),
         *([ARRIVALS] if arriving else []),
         *cpu,
         *derived_metrics(config.exported, config.longest),
+        *more,
     )
 
 
 def _source(config: ServiceConfig) -> str:
+    if isinstance(config.load, RunLoad):
+        return f"{config.load.runs} whole runs of {config.load.program.words[0]} a window"
     if config.load is not None:
         return f"our load generator, {config.load.shape}"
+    if config.log is not None and config.log.tells_items:
+        return f"the log {config.log.file.name} of {config.name}"
     return f"the histogram {config.latency.name} of {config.name}"

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agents.host.local_http import local_url
-from agents.host.tables import argv, demand, http_method, inner, url_path
-from agents.load.generator import LoadShape
+from agents.host.service_process import RELOADS
+from agents.host.tables import (
+    absolute,
+    argv,
+    checked,
+    demand,
+    inner,
+    positive,
+    unit_name,
+    url_path,
+)
+from agents.workloads.http.json_meter import JsonNumber, json_numbers
 from agents.workloads.http.knob_config import KnobCalls, knob_calls
+from agents.workloads.http.load_config import OurLoad, RunLoad, load_of
+from agents.workloads.http.log_config import LogLines, log_lines
 from agents.workloads.http.metric_config import (
     COUNTER_KEYS,
     LATENCY_KEYS,
@@ -26,38 +37,41 @@ from tuner.core import ConfigError, InvalidInput, Role, Space
 METRICS = "/metrics"
 
 FILE_KEYS: dict[str, Any] = dict.fromkeys(("name", "url", "version"), str)
-FILE_KEYS |= dict.fromkeys(("knob", "histogram", "ratio"), list)
-FILE_KEYS |= dict.fromkeys(("latency", "failures", "items", "signal", "load", "restart"), dict)
+FILE_KEYS |= dict.fromkeys(("knob", "histogram", "ratio", "json"), list)
+FILE_KEYS |= dict.fromkeys(("latency", "failures", "items", "signal", "load", "log"), dict)
+FILE_KEYS |= dict.fromkeys(("restart", "reload", "process"), dict)
 FILE_KEYS |= {"cpu_time": bool, "always_busy": bool}
-RESTART_KEYS: dict[str, Any] = {"command": list, "ready": str, "seconds": toml.NUMBER}
-LOAD_KEYS: dict[str, Any] = {"callers": int, "rate_per_s": toml.NUMBER, "timeout_s": toml.NUMBER}
-LOAD_KEYS |= dict.fromkeys(("method", "path", "body", "bodies"), str)
-RESTART_S, ANSWER_S = 60.0, 10.0
+TOLD_OVER_HTTP = ("latency", "failures", "items", "signal", "histogram", "ratio", "json")
+RENEWAL_KEYS: dict[str, Any] = {"command": list, "ready": str, "seconds": toml.NUMBER}
+PROCESS_KEYS = {"unit": str, "pid_file": str, "program": str}
+RENEWAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class OurLoad:
-    """What our load generator sends: the bodies in turn."""
-
-    shape: LoadShape
-    method: str
-    path: str
-    bodies: tuple[bytes, ...]
-    timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RestartCommand:
-    """What is run once a knob's file was written, and until when the service must be ready again."""
+class RenewalConfig:
+    """How a service takes up its files: a command or a signal, and until when it must be ready again."""
 
     argv: tuple[str, ...]
+    signal: str
     ready: str
     seconds: float
+
+    def __str__(self) -> str:
+        return " ".join(self.argv) if self.argv else f"SIG{self.signal}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """Whose CPU time is the service's: a systemd unit's, or that of a process and all it has started."""
+
+    unit: str
+    pid_file: Path | None
+    program: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """All that a file says."""
+    """All that a file says. Without a `url` nothing is asked over HTTP."""
 
     name: str
     url: str
@@ -67,10 +81,14 @@ class ServiceConfig:
     latency: Series
     failures: Series
     exported: ExportedMetrics
+    json: tuple[JsonNumber, ...]
+    log: LogLines | None
+    process: ProcessConfig | None
     cpu_time: bool
     always_busy: bool
-    load: OurLoad | None
-    restart: RestartCommand | None
+    load: OurLoad | RunLoad | None
+    restart: RenewalConfig | None
+    reload: RenewalConfig | None
 
     @property
     def longest(self) -> int:
@@ -80,8 +98,8 @@ class ServiceConfig:
         return max(values, default=0)
 
 
-def load_service_config(path: Path) -> ServiceConfig:
-    """Read a service's file.
+def load_service_config(path: Path, trace: Path | None = None) -> ServiceConfig:
+    """Read a service's file; the arrivals of `trace` take the place of its load's.
 
     Raises:
         ConfigError: it cannot be read, does not parse, or says what cannot be, such as a URL that is
@@ -89,35 +107,94 @@ def load_service_config(path: Path) -> ServiceConfig:
     """
     where = str(path)
     table = toml.read(path, FILE_KEYS)
-    demand(where, table, "name", "url")
-    knobs = _knobs(where, table)
-    try:
-        url = local_url(table["url"], "write http://127.0.0.1:PORT")
-    except InvalidInput as error:
-        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
-    if url.path not in ("", "/"):
-        raise ConfigError(f"{where}: url must end after the port", hint="paths are each call's own")
-    if not {"latency", "load"} & table.keys():
-        raise ConfigError(
-            f"{where} says neither how latency is read nor what load to send",
-            hint="add a table [latency] or [load]",
-        )
+    demand(where, table, "name")
     latency = inner(f"{where}: latency", table, "latency", LATENCY_KEYS, "histogram")
     failures = inner(f"{where}: failures", table, "failures", COUNTER_KEYS, "counter")
-    return ServiceConfig(
+    process = _process(f"{where}: process", table)
+    config = ServiceConfig(
         name=table["name"],
-        url=table["url"].rstrip("/"),
+        url=_url(where, table["url"]) if "url" in table else "",
         version=table.get("version", "unknown"),
-        knobs=knobs,
+        knobs=_knobs(where, table),
         metrics=url_path(f"{where}: latency", latency.get("metrics", METRICS)),
         latency=histogram_of(f"{where}: latency", latency),
         failures=Series(failures.get("counter", ""), failures.get("labels")),
         exported=exported_metrics(where, table),
+        json=json_numbers(where, table.get("json", [])),
+        log=log_lines(f"{where}: log", table),
+        process=process,
         cpu_time=table.get("cpu_time", True),
         always_busy=table.get("always_busy", False),
-        load=_load(f"{where}: load", table) if "load" in table else None,
-        restart=_restart(f"{where}: restart", table) if "restart" in table else None,
+        load=load_of(f"{where}: load", table, trace),
+        restart=_renewal(f"{where}: restart", table, "restart", None),
+        reload=_renewal(f"{where}: reload", table, "reload", process),
     )
+    _demand_load(where, config)
+    _demand_url(where, config, table)
+    _demand_distinct(where, config)
+    return config
+
+
+def _url(where: str, text: str) -> str:
+    try:
+        url = local_url(text, "write http://127.0.0.1:PORT")
+    except InvalidInput as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+    if url.path not in ("", "/"):
+        raise ConfigError(f"{where}: url must end after the port", hint="paths are each call's own")
+    return text.rstrip("/")
+
+
+def _demand_load(where: str, config: ServiceConfig) -> None:
+    """Raise ConfigError unless one thing, and only one, tells the latency and counts the work."""
+    log = config.log
+    tells = bool(log and log.tells_items)
+    if not config.latency.name and config.load is None and not (log and log.latency):
+        raise ConfigError(
+            f"{where} says neither how latency is read nor what load to send",
+            hint="add a table [latency] or [load], or a [log] whose pattern has (?P<latency_s>…)",
+        )
+    if tells and (config.latency.name or config.load is not None):
+        other = "[latency]" if config.load is None else "[load]"
+        raise ConfigError(
+            f"{where}: both {other} and the [log] tell what is done", hint="leave one of them out"
+        )
+    exported = config.exported
+    effects = [one for one in config.knobs if one.effect is not None]
+    if isinstance(config.load, RunLoad) and (
+        exported.signal or exported.histograms or exported.ratios or exported.items.name or effects
+    ):
+        raise ConfigError(
+            f"{where}: under the runs of a program no counters of the service are read",
+            hint="leave out signal, histogram, ratio, items and effect",
+        )
+
+
+def _demand_url(where: str, config: ServiceConfig, table: Mapping[str, Any]) -> None:
+    """Raise ConfigError where something is asked over HTTP, and nobody says whom."""
+    asked = [f"[{key}]" for key in TOLD_OVER_HTTP if key in table]
+    asked += [f"the knob {one.knob.name}" for one in config.knobs if one.http]
+    asked += ["[load] with a path"] if isinstance(config.load, OurLoad) else []
+    for key in ("restart", "reload"):
+        asked += [f"ready in [{key}]"] if table.get(key, {}).get("ready") else []
+    if asked and not config.url:
+        raise ConfigError(
+            f"{where} has no url, and {asked[0]} needs one",
+            hint='add url = "http://127.0.0.1:PORT"',
+        )
+
+
+def _demand_distinct(where: str, config: ServiceConfig) -> None:
+    """Raise ConfigError where two tables give a metric the same name."""
+    exported = config.exported
+    names = [*exported.histograms, *(one.name for one in exported.ratios), exported.signal]
+    names += [one.metric.name for one in config.json]
+    names += [] if config.log is None else config.log.metrics
+    if isinstance(config.load, RunLoad):
+        names += [one.name for one in config.load.program.metrics]
+    for name in names:
+        if name and names.count(name) > 1:
+            raise ConfigError(f"{where}: two metrics are called {name}", hint="rename one of them")
 
 
 def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
@@ -129,11 +206,7 @@ def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
     except InvalidInput as error:
         raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
     written = [one for one in knobs if one.file is not None]
-    if written and "restart" not in table:
-        raise ConfigError(
-            f"{where}: {written[0].knob.name} is written to a file, and nothing tells the service",
-            hint='add [restart] with command = ["systemctl", "restart", "vllm"]',
-        )
+    _demand_renewal(where, table, written)
     files = [one.file.path for one in written if one.file is not None]
     if len(set(files)) < len(files):
         raise ConfigError(f"{where}: two knobs are written to one file", hint="give each its own")
@@ -142,41 +215,60 @@ def _knobs(where: str, table: Mapping[str, Any]) -> tuple[KnobCalls, ...]:
     return knobs
 
 
-def _restart(where: str, table: Mapping[str, Any]) -> RestartCommand:
-    known = inner(where, table, "restart", RESTART_KEYS, "command")
-    ready = known.get("ready", METRICS)
-    seconds = float(known.get("seconds", RESTART_S))
-    return RestartCommand(argv(where, known["command"]), url_path(where, ready), seconds)
+def _demand_renewal(where: str, table: Mapping[str, Any], written: Sequence[KnobCalls]) -> None:
+    """Raise ConfigError where a file is written and nothing has the service take it up."""
+    for one in written:
+        if not {"restart", "reload"} & table.keys():
+            raise ConfigError(
+                f"{where}: {one.knob.name} is written to a file, and nothing tells the service",
+                hint='add [restart] with command = ["systemctl", "restart", "vllm"], or a [reload]',
+            )
+        if one.knob.cost.restart and "restart" not in table:
+            raise ConfigError(
+                f"{where}: {one.knob.name} takes a restart, and there is no [restart]",
+                hint='add [restart] with command = ["systemctl", "restart", "vllm"]',
+            )
 
 
-def _load(where: str, table: Mapping[str, Any]) -> OurLoad:
-    known = inner(where, table, "load", LOAD_KEYS, "path")
-    try:
-        shape = LoadShape(**{k: known[k] for k in ("callers", "rate_per_s") if k in known})
-    except InvalidInput as error:
-        raise ConfigError(f"{where}: {error.message}") from None
-    if "body" in known and "bodies" in known:
-        raise ConfigError(f"{where} has a body and bodies", hint="leave one of them out")
-    bodies = _bodies(where, Path(known["bodies"])) if "bodies" in known else None
-    return OurLoad(
-        shape,
-        http_method(where, known.get("method", "POST")),
-        url_path(where, known["path"]),
-        tuple(bodies) if bodies else (known.get("body", "").encode(),),
-        float(known.get("timeout_s", ANSWER_S)),
+def _renewal(
+    where: str, table: Mapping[str, Any], key: str, process: ProcessConfig | None
+) -> RenewalConfig | None:
+    """Return what `[restart]` or `[reload]` says; only a reload may be a signal. Raises ConfigError."""
+    if key not in table:
+        return None
+    kinds = RENEWAL_KEYS if key == "restart" else {**RENEWAL_KEYS, "signal": str}
+    known = inner(where, table, key, kinds)
+    if key == "restart":
+        demand(where, known, "command")
+    elif ("command" in known) is ("signal" in known):
+        raise ConfigError(f"{where} needs a command or a signal, one of them")
+    name = known.get("signal", "").removeprefix("SIG")
+    if "signal" in known and name not in RELOADS:
+        raise ConfigError(
+            f"{where}: the signal {known['signal']!r} is none to reload by",
+            hint=f"choose {', '.join(RELOADS)}",
+        )
+    if name and process is None:
+        raise ConfigError(
+            f"{where}: nobody says which process gets the signal",
+            hint='add [process] with unit = "nginx.service", or with pid_file and program',
+        )
+    ready = known.get("ready", METRICS if key == "restart" and "url" in table else "")
+    return RenewalConfig(
+        argv(where, known["command"]) if "command" in known else (),
+        name,
+        url_path(where, ready) if ready else "",
+        positive(where, known, "seconds", RENEWAL_S),
     )
 
 
-def _bodies(where: str, file: Path) -> Sequence[bytes]:
-    """Return the lines of a file, each one body in JSON. Raises ConfigError."""
-    if not file.is_absolute():
-        raise ConfigError(f"{where}: bodies must be an absolute path, not {str(file)!r}")
-    try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-        for line in lines:
-            json.loads(line)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{where}: cannot read the bodies {file}: {error}") from None
-    if not lines:
-        raise ConfigError(f"{where}: {file} has no body in it", hint="write one JSON body a line")
-    return tuple(line.encode() for line in lines)
+def _process(where: str, table: Mapping[str, Any]) -> ProcessConfig | None:
+    if "process" not in table:
+        return None
+    known = checked(where, table["process"], PROCESS_KEYS)
+    if "unit" in known:
+        if len(known) > 1:
+            raise ConfigError(f"{where}: a unit knows its processes", hint="leave out the rest")
+        return ProcessConfig(unit_name(where, known["unit"]), None, "")
+    demand(where, known, "pid_file", "program")
+    return ProcessConfig("", absolute(where, "pid_file", known["pid_file"]), known["program"])

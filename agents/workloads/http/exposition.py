@@ -40,7 +40,7 @@ class Exposition:
     """
 
     def __init__(self, http: LocalHttp, config: ServiceConfig) -> None:
-        self.url = f"{http.url}{config.metrics}"
+        self.url = str(http.client.build_request("GET", config.metrics).url)
         self._http, self._path = http, config.metrics
         self._latency, self._failures, self._exported = (
             config.latency,

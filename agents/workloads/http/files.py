@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from agents.workloads.http.knob_config import KnobFile
-from agents.workloads.http.reading import HttpReading, UnlistedValue
+from agents.workloads.http.reading import KnobReading, UnlistedValue, is_at, settle
 from tuner import files
-from tuner.core import ActuationError, Knob, Plan, StoreError, Value
+from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value
 
 PENDING = ".pending"
 """Beside a file that was written and that the service has not been seen to take up."""
@@ -21,9 +21,11 @@ class KnobInFile:
     itself tells. A crash between writing and restarting leaves a mark, so that it is done again.
     """
 
-    def __init__(self, knob: Knob, file: KnobFile, reading: HttpReading | None = None) -> None:
+    def __init__(
+        self, knob: Knob, file: KnobFile, clock: Clock, reading: KnobReading | None = None
+    ) -> None:
         self.knob = knob
-        self._file, self._reading = file, reading
+        self._file, self._clock, self._reading = file, clock, reading
         self._pending = file.path.with_name(file.path.name + PENDING)
         self._plan: Plan | None = None
 
@@ -61,20 +63,37 @@ class KnobInFile:
         """Return whether this value, and no plan, is in force. Raises ActuationError, DeviceLost."""
         if self._pending.exists() or self._written() != value:
             return False
-        return self._reading is None or self._reading.is_at(value)
+        return self._reading is None or is_at(self._reading.read, value)
 
     def write(self, value: Value) -> None:
         """Write a value, not yet in force. Raises ActuationError."""
         self._replace(self._file.content(value))
 
     def verify(self, value: Value) -> None:
-        """Read back what the service has taken up. Raises ActuationError, DeviceLost."""
-        now = self.read()
-        if now != value:
-            raise ActuationError(
-                f"{self._file.path} says {self.knob.name}={value}, but the service is at {now}",
-                hint="its log may say why",
-            )
+        """Read back what the service has taken up; where it cannot tell, give it its time.
+
+        Raises:
+            ActuationError, DeviceLost: it is at another value.
+        """
+        if self.knob.cost.restart:  # it is ready again, with what it has read at its start
+            now = self.read()
+            if now != value:
+                raise ActuationError(
+                    f"{self._file.path} says {self.knob.name}={value}, but the service is at {now}",
+                    hint="its log may say why",
+                )
+            return
+        settle(str(self._file.path), self.knob, self.read, value, self._clock)
+        if self._reading is None:
+            self._clock.sleep(self.knob.cost.seconds)
+
+    def unproven(self) -> str:
+        """Return why nobody can tell what the service has taken up; empty where it says so itself."""
+        if self._reading is not None:
+            return ""
+        return (
+            f"it is read only from {self._file.path}, which we wrote; the service does not tell it"
+        )
 
     def follows(self, plan: Plan) -> bool:
         """Return whether the service can go by a plan itself."""
@@ -108,7 +127,7 @@ class KnobInFile:
         self._plan = None
         try:
             files.touch(self._pending)
-            files.write(self._file.path, content)
+            files.write(self._file.path, content, keep_mode=True)
         except StoreError as error:
             raise ActuationError(error.message, hint=error.hint) from error
 

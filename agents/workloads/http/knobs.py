@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from agents.host.local_http import LocalHttp
 from agents.workloads.http.files import KnobInFile
-from agents.workloads.http.knob_config import ReadCall, SetCall
-from agents.workloads.http.reading import HttpReading
-from agents.workloads.http.restart import ServiceRestart
+from agents.workloads.http.knob_config import SetCall
+from agents.workloads.http.reading import KnobReading, is_at, settle
+from agents.workloads.http.restart import ServiceRenewal
 from agents.workloads.http.template import VALUE, filled
-from tuner.core import ActuationError, Clock, DeviceLost, Knob, Plan, Setting, Space, Value
-
-LOOK_S = 0.1
+from agents.workloads.http.units import KnobInUnit
+from tuner.core import Clock, Knob, Plan, Setting, Space, Value
 
 
 class HttpKnob:
-    """Sets and reads one knob of a service by calls."""
+    """Sets one knob of a service by a call, and reads it back."""
 
     def __init__(
-        self, http: LocalHttp, knob: Knob, calls: tuple[SetCall, ReadCall], clock: Clock
+        self, http: LocalHttp, knob: Knob, call: SetCall, reading: KnobReading, clock: Clock
     ) -> None:
         self.knob = knob
-        self._http, self._clock = http, clock
-        self._set, read = calls
-        self._reading = HttpReading(http, knob, read)
-        self.read = self._reading.read
+        self._http, self._set, self._clock = http, call, clock
+        self.read = reading.read
 
     def is_at(self, value: Value) -> bool:
         """Return whether this is the value in force. Raises ActuationError, DeviceLost."""
-        return self._reading.is_at(value)
+        return is_at(self.read, value)
 
     def set(self, value: Value) -> None:
         """Put a value in force and read it back, for as long as a change may take.
@@ -38,44 +35,46 @@ class HttpKnob:
             ActuationError, DeviceLost: it was refused, or is not in force.
         """
         call = self._set
-        self._http.call(call.method, call.path, filled(call.template, {VALUE: value}))
-        end = self._clock.monotonic() + self.knob.cost.seconds
-        while True:
-            try:
-                now: object = self.read()
-            except (ActuationError, DeviceLost) as error:  # a change may restart it
-                if self._clock.monotonic() >= end:
-                    raise
-                now = error.message
-            if now == value:
-                return
-            if self._clock.monotonic() >= end:
-                raise ActuationError(
-                    f"{self._http.url} took {self.knob.name}={value} but is at {now}",
-                    hint="its log may say why; where a change takes time, say it as `seconds`",
-                )
-            self._clock.sleep(LOOK_S)
+        body = None if call.template is None else filled(call.template, {VALUE: value})
+        self._http.call(call.method, call.path_of(value), body)
+        settle(self._http.url, self.knob, self.read, value, self._clock)
+
+    def unproven(self) -> str:
+        """Return why nobody can tell what is in force: nothing, the service tells it."""
+        return ""
 
 
-class HttpKnobs:
+class ServiceKnobs:
     """Sets all knobs of a service, those that change.
 
-    Those in files come first, with one restart for all of them, then calls that restart it: a restart
-    loses what calls have set. A service that is at a value of its own making is put to a listed one like
-    any other. A plan goes to the service as the table of the one knob that has one.
+    Those of its unit come first, which nothing undoes; then those in files, with one restart or reload for
+    all of them, then calls that restart it: a restart loses what calls have set. A service that is at a
+    value of its own making is put to a listed one like any other. A plan goes to the service as the table
+    of the one knob that has one.
     """
 
     def __init__(
         self,
-        http: LocalHttp,
-        knobs: Sequence[HttpKnob | KnobInFile],
-        restart: ServiceRestart | None,
+        knobs: Sequence[HttpKnob | KnobInFile | KnobInUnit],
+        restart: ServiceRenewal | None,
+        reload: ServiceRenewal | None,
+        close: Callable[[], None],
     ) -> None:
-        self._knobs, self._restart = tuple(knobs), restart
+        self._knobs, self._restart, self._reload = tuple(knobs), restart, reload
         self._calls = [one for one in knobs if isinstance(one, HttpKnob)]
         self._files = [one for one in knobs if isinstance(one, KnobInFile)]
-        self.close = http.close
+        self._units = [one for one in knobs if isinstance(one, KnobInUnit)]
+        self.close = close
         self.space = Space(tuple(one.knob for one in knobs))
+
+    def unproven(self) -> Mapping[str, str]:
+        """Return why nobody can tell what is in force, for each knob of which that is so.
+
+        Raises:
+            ActuationError: systemd does not answer.
+        """
+        reasons = {one.knob.name: one.unproven() for one in self._knobs}
+        return {name: why for name, why in reasons.items() if why}
 
     def read(self) -> Setting:
         """Return what is in force. Raises ActuationError, DeviceLost."""
@@ -90,6 +89,7 @@ class HttpKnobs:
         """
         for name, value in setting.items():
             self.space.knob(name).index(value)
+        self._call(self._units, setting)
         changed = [
             one
             for one in self._files
@@ -100,11 +100,7 @@ class HttpKnobs:
         self._renew(changed)
         for file in changed:
             file.verify(setting[file.knob.name])
-        wanted = [one for one in self._calls if one.knob.name in setting]
-        wanted.sort(key=lambda one: not one.knob.cost.restart)
-        for call in wanted:
-            if not call.is_at(setting[call.knob.name]):
-                call.set(setting[call.knob.name])
+        self._call(sorted(self._calls, key=lambda one: not one.knob.cost.restart), setting)
 
     def follow(self, plan: Plan) -> bool:
         """Hand over a plan; False where the service has no table for it.
@@ -130,27 +126,36 @@ class HttpKnobs:
         plans = (one.plan() for one in self._files)
         return next((plan for plan in plans if plan is not None), None)
 
+    def _call(self, knobs: Sequence[HttpKnob | KnobInUnit], setting: Setting) -> None:
+        """Set those that change. Raises ActuationError, DeviceLost."""
+        for one in knobs:
+            if one.knob.name in setting and not one.is_at(setting[one.knob.name]):
+                one.set(setting[one.knob.name])
+
     def _renew(self, changed: Sequence[KnobInFile]) -> None:
         """Have the service take up its files. Raises ActuationError, DeviceLost."""
         if not changed:
             return
-        assert self._restart is not None
-        self._restart.run(anew=any(file.knob.cost.restart for file in changed))
+        anew = any(file.knob.cost.restart for file in changed)
+        renewal = self._restart if anew or self._reload is None else self._reload
+        assert renewal is not None
+        renewal.run(anew=anew)
         for file in changed:
             file.taken_up()
 
 
-class RestartableHttpKnobs(HttpKnobs):
+class RestartableServiceKnobs(ServiceKnobs):
     """Sets the knobs of a service that tells when it was started."""
 
     def __init__(
         self,
-        http: LocalHttp,
-        knobs: Sequence[HttpKnob | KnobInFile],
-        restart: ServiceRestart | None,
+        knobs: Sequence[HttpKnob | KnobInFile | KnobInUnit],
+        restart: ServiceRenewal | None,
+        reload: ServiceRenewal | None,
+        close: Callable[[], None],
         started: Callable[[], str],
     ) -> None:
-        super().__init__(http, knobs, restart)
+        super().__init__(knobs, restart, reload, close)
         self._started = started
 
     def incarnation(self) -> str:

@@ -1,20 +1,34 @@
-"""Reads one knob's value in force from a service's answer in JSON."""
+"""Reads one knob's value in force: from a service's answer in JSON, or from what a command prints."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
+from agents.host.commands import run_argv
 from agents.host.local_http import LocalHttp
-from agents.workloads.http.knob_config import ReadCall
-from tuner.core import ActuationError, Knob, Value
+from agents.workloads.http.knob_config import ReadCall, ReadCommand, written
+from tuner.core import ActuationError, Clock, DeviceLost, Knob, Value
+
+COMMAND_S = 30.0
+LOOK_S = 0.1
+LAST_WORDS = 200
 
 
 class UnlistedValue(ActuationError):
     """A knob is at a value that its file does not list."""
 
 
-class HttpReading:
+class KnobReading(Protocol):
     """Where one knob's value in force is read."""
+
+    def read(self) -> Value:
+        """Return the value in force. Raises ActuationError, DeviceLost."""
+        ...
+
+
+class HttpReading:
+    """Reads it at a path of the service."""
 
     def __init__(self, http: LocalHttp, knob: Knob, call: ReadCall) -> None:
         self._http, self._knob, self._call = http, knob, call
@@ -24,26 +38,94 @@ class HttpReading:
         path, name = self._call.path, f"{self._knob.name} of {self._http.url}"
         response = self._http.call("GET", path)
         try:
-            found: Any = response.json()
-            for step in self._call.steps:
-                found = found[int(step) if isinstance(found, list) else step]
+            found = at(response.json(), self._call.steps)
         except (ValueError, LookupError, TypeError):
             raise ActuationError(
                 f"{name} is not at {'.'.join(self._call.steps)!r} of the answer from {path}: "
-                f"{response.text[:200]}",
+                f"{response.text[:LAST_WORDS]}",
                 hint="correct its read in the service's file",
             ) from None
         for value in self._knob.values:
             if found == value and isinstance(found, bool) == isinstance(value, bool):
                 return value
-        raise UnlistedValue(
-            f"{name} is at {found!r}, which is not among its values",
-            hint="list it in the service's file, or set another",
-        )
+        raise unlisted(name, found)
 
-    def is_at(self, value: Value) -> bool:
-        """Return whether this is the value in force. Raises ActuationError, DeviceLost."""
+
+class CommandReading:
+    """Reads it from what a command of the host's file prints."""
+
+    def __init__(self, knob: Knob, command: ReadCommand) -> None:
+        self._knob, self._command = knob, command
+
+    def read(self) -> Value:
+        """Return the value in force. Raises ActuationError."""
+        text = run_argv(self._command.argv, COMMAND_S)
+        pattern = self._command.pattern
+        found = [text.strip()] if pattern is None else pattern.findall(text)
+        if not found:
+            raise ActuationError(
+                f"{' '.join(self._command.argv)} prints nothing like {self._command}: "
+                f"{text.strip()[-LAST_WORDS:]}",
+                hint="correct its read in the service's file",
+            )
+        for value in self._knob.values:
+            if means(found[-1], value):
+                return value
+        raise unlisted(self._knob.name, found[-1])
+
+
+def unlisted(name: str, found: object) -> UnlistedValue:
+    """Return the error of a knob that is at a value of somebody else's making."""
+    return UnlistedValue(
+        f"{name} is at {found!r}, which is not among its values",
+        hint="list it in the service's file, or set another",
+    )
+
+
+def means(text: str, value: Value) -> bool:
+    """Return whether a text says a value: as it is written, or as the same number."""
+    if isinstance(value, bool | str):
+        return text == written(value)
+    try:
+        return float(text) == value
+    except ValueError:
+        return False
+
+
+def at(found: Any, steps: Sequence[str]) -> Any:  # noqa: ANN401
+    """Return what is at the end of the way through a JSON. Raises LookupError, TypeError, ValueError."""
+    for step in steps:
+        found = found[int(step) if isinstance(found, list) else step]
+    return found
+
+
+def is_at(read: Callable[[], Value], value: Value) -> bool:
+    """Return whether this is the value in force. Raises ActuationError, DeviceLost."""
+    try:
+        return read() == value
+    except UnlistedValue:
+        return False
+
+
+def settle(who: str, knob: Knob, read: Callable[[], Value], value: Value, clock: Clock) -> None:
+    """Wait until a value that was set reads back, for as long as the knob says that a change takes.
+
+    Raises:
+        ActuationError, DeviceLost: it does not.
+    """
+    end = clock.monotonic() + knob.cost.seconds
+    while True:
         try:
-            return self.read() == value
-        except UnlistedValue:
-            return False
+            now: object = read()
+        except (ActuationError, DeviceLost) as error:  # a change may restart it
+            if clock.monotonic() >= end:
+                raise
+            now = error.message
+        if now == value:
+            return
+        if clock.monotonic() >= end:
+            raise ActuationError(
+                f"{who} took {knob.name}={value} but is at {now}",
+                hint="its log may say why; where a change takes time, say it as `seconds`",
+            )
+        clock.sleep(LOOK_S)

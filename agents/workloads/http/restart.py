@@ -1,21 +1,20 @@
-"""Restarts a service by the command that its file on this host names; no shell, and no value in it."""
+"""Has a service take up its files: by the command or the signal that its file on this host names."""
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Callable
 
+from agents.host.commands import run_argv
 from agents.host.local_http import LocalHttp
-from agents.workloads.http.config import RestartCommand
+from agents.host.service_process import ServiceProcess
+from agents.workloads.http.config import RenewalConfig
 from tuner.core import ActuationError, Clock, DeviceLost
 
 LOOK_S = 0.5
-LAST_WORDS = 300
 
 
-class ServiceRestart:
-    """Runs the command, and waits until the service serves again.
+class ServiceRenewal:
+    """Runs the command or sends the signal, and waits until the service serves again.
 
     `started` tells when the service was started, in its own words, empty where it does not say. Where it
     says so, a service that was not started anew is not taken for one that was.
@@ -23,67 +22,47 @@ class ServiceRestart:
 
     def __init__(
         self,
-        http: LocalHttp,
-        command: RestartCommand,
+        config: RenewalConfig,
+        http: LocalHttp | None,
+        process: ServiceProcess | None,
         started: Callable[[], str],
         clock: Clock,
     ) -> None:
-        self._http, self._command, self._started, self._clock = http, command, started, clock
+        self._config, self._http, self._process = config, http, process
+        self._started, self._clock = started, clock
 
     def run(self, *, anew: bool) -> None:
-        """Run the command; `anew` is whether the service must have been started by it.
+        """Do it; `anew` is whether the service must have been started by it.
 
         Raises:
             ActuationError: the command failed, or the service is not ready in time.
+            DeviceLost: there is no process to send the signal to.
         """
         before = self._when_started() if anew else ""
-        end = self._clock.monotonic() + self._command.seconds
-        self._run(end - self._clock.monotonic())
+        end = self._clock.monotonic() + self._config.seconds
+        if self._config.argv:
+            run_argv(self._config.argv, self._config.seconds)
+        else:
+            assert self._process is not None
+            self._process.signal(self._config.signal)
         while (missing := self._missing(before)) and self._clock.monotonic() < end:
             self._clock.sleep(LOOK_S)
         if missing:
             raise ActuationError(
-                f"{missing} {self._command.seconds:g} s after {self._words}",
+                f"{missing} {self._config.seconds:g} s after {self._config}",
                 hint="see its log; where a start takes longer, say it as seconds in [restart]",
             )
-
-    @property
-    def _words(self) -> str:
-        return " ".join(self._command.argv)
-
-    def _run(self, seconds: float) -> None:
-        # To a file: a pipe would stay open in whatever the command leaves running.
-        with tempfile.TemporaryFile() as output:
-            try:
-                status = subprocess.run(
-                    self._command.argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    timeout=seconds,
-                    check=False,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                raise ActuationError(f"{self._words} did not end within {seconds:g} s") from None
-            except OSError as error:
-                raise ActuationError(f"cannot run {self._words}: {error.strerror}") from None
-            if status:
-                output.seek(0)
-                words = output.read().decode(errors="replace").strip()[-LAST_WORDS:]
-                raise ActuationError(
-                    f"{self._words} ended with {status}: {words or 'it printed nothing'}",
-                    hint="run it by hand as the agent's user",
-                )
 
     def _missing(self, before: str) -> str:
         """Return what is not as it should be yet; empty where nothing."""
         try:
-            self._http.call("GET", self._command.ready)
+            if self._http is not None and self._config.ready:
+                self._http.call("GET", self._config.ready)
             now = self._started()
         except (ActuationError, DeviceLost) as error:
             return error.message
         if before and now == before:
-            return f"{self._http.url} still runs as it was started before"
+            return "the service still runs as it was started before"
         return ""
 
     def _when_started(self) -> str:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.systemctl import FakeSystemctl
 from tests.unit.agents.actuator.bench import Bench
 from tests.unit.agents.actuator.site import Site
 
@@ -21,3 +23,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
     for process in site.processes:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def fake_systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSystemctl:
+    """A `systemctl` that is found before the real one."""
+    fake = FakeSystemctl(tmp_path / "systemctl-bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'systemctl-bin'}:{os.environ['PATH']}")
+    return fake

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from agents.load.arrivals import read_arrivals
 from agents.workloads.reference.text.recipe import default_cache
 from agents.workloads.reference.text.timing import TextTimer
 from tuner.bench.speculation.engine import (
@@ -141,20 +141,9 @@ def judge(
     )
 
 
-def read_arrivals(path: Path) -> list[float]:
-    """Return the seconds at which a trace's requests arrived (column arrival_s).
-
-    Raises:
-        InvalidInput: no such file, or no such column.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            moments = [float(row["arrival_s"]) for row in csv.DictReader(file)]
-    except (OSError, KeyError, ValueError) as error:
-        raise InvalidInput(
-            f"cannot read the trace {path}: {error}",
-            hint="name a CSV file with a column arrival_s",
-        ) from None
+def long_trace(path: Path) -> tuple[float, ...]:
+    """Return the seconds at which a trace's requests arrived. Raises InvalidInput: it is none, or short."""
+    moments = read_arrivals(path)
     if len(moments) < STRETCHES:
         raise InvalidInput(
             f"the trace {path} has {len(moments)} requests", hint="name a longer one"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agents.target.measure import JITTER, Ask
+from agents.target.target import Target
 from tests.fakes import Rig, refused, steady
 from tuner.core import (
     Conflict,
@@ -65,6 +66,15 @@ def test_a_trial_measures_what_is_asked(rig: Rig) -> None:
     assert found.sources["cpu_time_ms"] == "the CPU accounting of served"
     assert rig.setting == SLOW
     assert rig.meter.open == rig.work_meter.open == 0
+
+
+def test_a_load_is_on_for_as_long_as_its_side_asks_for(rig: Rig) -> None:
+    target, bench = rig.target, rig.bench
+    assert target.workload is not None
+    slow = Target(target.devices, replace(target.workload, warm_up_s=4.0))
+    outcome = replace(bench, target=slow).trial(SLOW, ask(), quietly, "trial 1")
+    assert outcome.measurement is not None
+    assert outcome.measurement.overhead_s == pytest.approx(2.0 + 4.0)
 
 
 def test_the_device_has_settled_before_anything_counts(rig: Rig) -> None:

@@ -13,7 +13,7 @@ from agents.host.symptoms import Symptom
 from agents.target.rehearsal import rehearse
 from agents.target.side import Side
 from tests.fakes import Rig
-from tuner.core import ActuationError, MeasurementError, Setting
+from tuner.core import ActuationError, Estimate, MeasurementError, Metric, Reading, Scope, Setting
 
 
 class Deaf:
@@ -85,3 +85,57 @@ def test_a_knob_that_is_not_set_is_told_by_its_reason(
 def test_a_meter_that_does_not_answer_is_told(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side.meter, "start", refusing)
     assert told(side)["the meter"].seen == "the service tells no histogram"
+
+
+class Shown:
+    """A window that shows one number, by what the knob stands at."""
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def read(self) -> Reading:
+        estimate = Estimate.of_mean(self._value, 0.1, 9, scope=Scope.SERVICE)
+        return Reading({"items": 9.0}, {"latency_mean_ms": estimate})
+
+    stop = read
+
+
+class ShowsTheKnob:
+    """A meter of a service that heeds its knob, or does not."""
+
+    def __init__(self, side: Side, *, heeds: bool) -> None:
+        self._side, self._heeds = side, heeds
+
+    def start(self) -> Shown:
+        value = self._side.actuator.read()["batch_size"]
+        assert isinstance(value, int)
+        return Shown(10.0 * value if self._heeds else 10.0)
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+def test_a_knob_that_cannot_be_read_back_is_tried_by_its_effect(side: Side, heeds: bool) -> None:
+    before = side.actuator.read()
+    unproven = {"batch_size": "the service does not tell it"}
+    metrics = (Metric("latency_mean_ms", scope=Scope.SERVICE),)
+    meter = ShowsTheKnob(side, heeds=heeds)
+    found = told(replace(side, unproven=unproven, meter=meter, metrics=metrics))
+    effect = found["effect of batch_size"]
+    assert effect.well is heeds
+    assert ("latency_mean_ms" in effect.seen) is heeds
+    assert "the service does not tell it" in effect.seen
+    assert side.actuator.read() == before
+
+
+def test_an_effect_that_cannot_be_measured_is_told_by_its_reason(side: Side) -> None:
+    first = side.actuator.read()
+
+    class Ending(ShowsTheKnob):
+        def start(self) -> Shown:
+            if side.actuator.read() != first:
+                raise MeasurementError("it does not answer")
+            return super().start()
+
+    meter = Ending(side, heeds=True)
+    found = told(replace(side, unproven={"batch_size": "untold"}, meter=meter))
+    assert found["effect of batch_size"].seen == "it does not answer"
+    assert side.actuator.read() == first

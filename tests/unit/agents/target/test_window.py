@@ -93,6 +93,15 @@ def test_foreign_use_is_what_neither_workload_nor_agent_used(tmp_path: Path) -> 
     assert window.load().utilisation == pytest.approx(0.85)
 
 
+def test_what_sends_the_load_is_not_foreign(tmp_path: Path) -> None:
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        seconds = now - began
+        used = {"busy_s": 1.7 * seconds, "load_cpu_s": 0.4 * seconds}
+        return {**steady(cpu_share=1.0)(began, now), **used}
+
+    assert run(Rig(tmp_path, shows=shows)).foreign() == pytest.approx((1.7 - 1.0 - 0.4) / 2.0)
+
+
 def test_throttling_is_named(tmp_path: Path) -> None:
     shows = {"throttled_power_s": 0.5, "throttled_heat_s": 0.0}
     assert run(Rig(tmp_path, shows=lambda began, now: shows)).throttled() == ("power",)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from agents.host.host import HostClock
+from agents.host.program_runs import RunWindow
 from agents.target.side import Side
 from agents.target.window import RATIOS
 from agents.workloads import open_workload
-from agents.workloads.command.runs import RunWindow
 from tests.contracts.actuator import SettableContract
 from tuner.core import ConfigError, InvalidInput, MeasurementError, OutOfRange, quantity_of
 

@@ -1,4 +1,4 @@
-"""vLLM and SGLang by the files of docs/workloads.md, against stand-ins that speak as documented."""
+"""vLLM and SGLang by the files of docs/examples.md, against stand-ins that speak as documented."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.agents.workloads.http.engines import (
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import ActuationError, MeasurementError, Plan, Reading, Role, Row
 
-PAGE = Path(__file__).parents[5] / "docs/workloads.md"
+PAGE = Path(__file__).parents[5] / "docs/examples.md"
 ENGINES: dict[str, type[Engine]] = {"vllm": Vllm, "sglang": Sglang}
 FIRST = {
     "vllm": {

@@ -235,7 +235,11 @@ def test_a_folder_that_cannot_be_written_is_an_error(side: Side, pool: Pool) -> 
         ("CODEC={value}", "CODEC=fast", 'a text has "{value}" in it'),
         ('text = "', 'json = 3, text = "', "a json or a text, one of them"),
         ("pool.env", "pool.json", "two knobs are written to one file"),
-        ('default = "fast"\n', 'default = "fast"\nset = {path="/", json=1}\n', "set or a write"),
+        (
+            'default = "fast"\n',
+            'default = "fast"\nset = {path="/", json=1}\n',
+            "a set, a write or a unit",
+        ),
     ],
 )
 def test_what_a_file_cannot_say_of_files_is_refused(

@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
-from agents.workloads.command.config import CommandConfig
-from agents.workloads.command.printed import last_words, number, tail
+from agents.host.printed import Printed, PrintedMetric, last_words, number, tail
 from tuner.core import (
     STANDARD,
     Clock,
@@ -25,12 +25,25 @@ from tuner.core import (
     Quantity,
     Reading,
     Scope,
-    Setting,
     ratio_estimate,
 )
 
+Totals = Callable[[], Mapping[str, float]]
+"""What a service has added up since a window was opened; raises MeasurementError."""
 END_S = 10.0
 """How long a program that was ended may take, its grace included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredProgram:
+    """A program that runs to an end. `items` is how many a run works on, or where it prints that."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path | None
+    timeout_s: float
+    items: int | Printed
+    metrics: tuple[PrintedMetric, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +59,19 @@ class RunResult:
 class ProgramRun:
     """One run of the program under way. It ends with the agent, however that dies."""
 
-    def __init__(self, config: CommandConfig, setting: Setting, clock: Clock) -> None:
-        self._config, self._clock = config, clock
-        self._words = config.words(setting)
+    def __init__(self, program: MeasuredProgram, clock: Clock) -> None:
+        self._program, self._clock = program, clock
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._report, written = os.pipe()
-        self._until = clock.monotonic() + config.timeout_s
+        self._until = clock.monotonic() + program.timeout_s
         try:
             self._tied = subprocess.Popen(
-                [sys.executable, "-m", "agents.host.tied_run", str(written), *self._words],
+                [sys.executable, "-m", "agents.host.tied_run", str(written), *program.words],
                 stdin=subprocess.PIPE,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
-                cwd=config.folder,
-                env={**os.environ, **config.environment(setting)},
+                cwd=program.folder,
+                env={**os.environ, **program.environment},
                 pass_fds=(written,),
                 start_new_session=True,
             )
@@ -73,7 +85,7 @@ class ProgramRun:
         if self._clock.monotonic() >= self._until:
             self.end()
             raise MeasurementError(
-                f"{self._name} did not end within {self._config.timeout_s:g} s",
+                f"{self._name} did not end within {self._program.timeout_s:g} s",
                 hint="make a run shorter, or timeout_s longer",
             )
         return False
@@ -93,7 +105,7 @@ class ProgramRun:
                 f"{self._name} ended with {ended['status']}: {last_words(text)}",
                 hint="run it by hand as the agent's user",
             )
-        asked = self._config.items
+        asked = self._program.items
         items = float(asked) if isinstance(asked, int) else number(asked, text)
         if not items > 0.0:
             raise MeasurementError(f"{self._name} says that it worked on {items:g} items")
@@ -101,7 +113,7 @@ class ProgramRun:
             ended["seconds"],
             ended["cpu_s"],
             items,
-            {metric.name: number(metric.printed, text) for metric in self._config.metrics},
+            {metric.name: number(metric.printed, text) for metric in self._program.metrics},
         )
 
     def end(self) -> None:
@@ -119,25 +131,31 @@ class ProgramRun:
 
     @property
     def _name(self) -> str:
-        return " ".join(self._words)
+        return " ".join(self._program.words)
 
 
 class RunMeter:
     """Measures whole runs: every window is so many, each of them a batch of its own.
 
-    `in_force` tells the setting that they run at.
+    `program` tells what is run at the setting in force. Its CPU time is what the runs use, unless
+    `counting` begins to count what a service uses that they put to work: theirs is then that of the load.
     """
 
     def __init__(
-        self, config: CommandConfig, in_force: Callable[[], Setting], clock: Clock
+        self,
+        program: Callable[[], MeasuredProgram],
+        runs: int,
+        clock: Clock,
+        counting: Callable[[], Totals] | None = None,
     ) -> None:
-        self._config, self._in_force, self._clock = config, in_force, clock
+        self._program, self.runs, self._clock = program, runs, clock
+        self._counting = counting
         self._open: list[RunWindow] = []
-        self.runs = config.runs
 
     def start(self) -> RunWindow:
-        """Start the first run."""
-        window = RunWindow(self._config, self._in_force(), self._clock)
+        """Start the first run. Raises MeasurementError where the service does not tell its totals."""
+        totals = None if self._counting is None else self._counting()
+        window = RunWindow(self._program(), self.runs, self._clock, totals)
         self._open = [*(w for w in self._open if w.running), window]
         return window
 
@@ -150,10 +168,12 @@ class RunMeter:
 class RunWindow:
     """An open window. A reading after a run's end takes its result, and starts the next one."""
 
-    def __init__(self, config: CommandConfig, setting: Setting, clock: Clock) -> None:
-        self._config, self._setting, self._clock = config, setting, clock
+    def __init__(
+        self, program: MeasuredProgram, runs: int, clock: Clock, totals: Totals | None = None
+    ) -> None:
+        self._program, self._runs, self._clock, self._totals = program, runs, clock, totals
         self._done: list[RunResult] = []
-        self._run: ProgramRun | None = ProgramRun(config, setting, clock)
+        self._run: ProgramRun | None = ProgramRun(program, clock)
 
     @property
     def running(self) -> bool:
@@ -168,8 +188,8 @@ class RunWindow:
         """Return what the runs that have ended show. Raises MeasurementError where one failed."""
         if self._run is not None and self._run.wait(0.0):
             self._done.append(self._run.result())
-            more = len(self._done) < self._config.runs
-            self._run = ProgramRun(self._config, self._setting, self._clock) if more else None
+            more = len(self._done) < self._runs
+            self._run = ProgramRun(self._program, self._clock) if more else None
         return self._reading()
 
     def stop(self) -> Reading:
@@ -185,12 +205,14 @@ class RunWindow:
 
     def _reading(self) -> Reading:
         done = self._done
-        totals = {
-            "items": math.fsum(run.items for run in done),
-            "cpu_s": math.fsum(run.cpu_s for run in done),
-        }
+        used_s = math.fsum(run.cpu_s for run in done)
+        totals = {"items": math.fsum(run.items for run in done)}
+        if self._totals is None:
+            totals["cpu_s"] = used_s
+        else:
+            totals |= {"load_cpu_s": used_s, **self._totals()}
         shown = {"latency_ms": _mean("latency_ms", STANDARD["latency_ms"], self._times())}
-        for metric in self._config.metrics:
+        for metric in self._program.metrics:
             values = [run.metrics[metric.name] for run in done]
             shown[metric.name] = _mean(metric.name, metric.quantity, values)
         return Reading(totals, {name: e for name, e in shown.items() if e is not None})

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import IO, Any
 
-from tuner.core import MeasurementError
+from tuner.core import MeasurementError, Metric, Quantity, Scope
 
 TAIL_BYTES = 1 << 20
 """So much of the end of what a program prints is looked at."""
@@ -21,6 +21,20 @@ class Printed:
 
     key: str = ""
     pattern: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedMetric:
+    """A metric that is printed: its name, what it means, and where it stands."""
+
+    name: str
+    quantity: Quantity
+    printed: Printed
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, of the program that prints it."""
+        return Metric(self.name, scope=Scope.PROCESS, quantity=self.quantity)
 
 
 def tail(output: IO[bytes]) -> str:

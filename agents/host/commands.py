@@ -1,0 +1,44 @@
+"""Runs a command of this host's files: a list of words, never a shell."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+
+from tuner.core import ActuationError
+
+LAST_WORDS = 300
+
+
+def run_argv(words: Sequence[str], seconds: float) -> str:
+    """Run a command to its end and return what it printed.
+
+    Raises:
+        ActuationError: it cannot be run, does not end in time, or ends with an error.
+    """
+    name = " ".join(words)
+    # To a file: a pipe would stay open in whatever the command leaves running.
+    with tempfile.TemporaryFile() as output:
+        try:
+            status = subprocess.run(
+                list(words),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=seconds,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise ActuationError(f"{name} did not end within {seconds:g} s") from None
+        except OSError as error:
+            raise ActuationError(f"cannot run {name}: {error.strerror}") from None
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    if status:
+        words_of_it = text.strip()[-LAST_WORDS:] or "it printed nothing"
+        raise ActuationError(
+            f"{name} ended with {status}: {words_of_it}",
+            hint="run it by hand as the agent's user",
+        )
+    return text

@@ -1,0 +1,114 @@
+"""Follows a log file from now on, through its rotation."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from tuner.core import MeasurementError
+
+CHUNK = 1 << 20
+LONGEST = 1 << 16
+"""The beginning of a longer line is taken for the line."""
+REMEMBERED = 64
+"""So many bytes before where we are must still be the same: else it was cut off and has grown again."""
+
+
+class LogFile:
+    """One file that is open, and what is new in it."""
+
+    def __init__(self, path: Path, *, at_end: bool) -> None:
+        self._path = path
+        self._handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(self._handle)
+            self.place = (status.st_dev, status.st_ino)
+            self._at = status.st_size if at_end else 0
+            known = min(REMEMBERED, self._at)
+            self._known = os.pread(self._handle, known, self._at - known)
+        except OSError:
+            self.close()
+            raise
+        self._rest = b""
+        # Of a line under way the beginning is not known, so its end is left out as well.
+        self._whole = not at_end or self._at == 0 or self._known.endswith(b"\n")
+
+    def lines(self) -> list[str]:
+        """Return the lines that were ended since the last time. Raises MeasurementError: it was cut off."""
+        self._demand_grown()
+        found: list[str] = []
+        while chunk := os.pread(self._handle, CHUNK, self._at):
+            self._at += len(chunk)
+            self._known = (self._known + chunk)[-REMEMBERED:]
+            *whole, self._rest = (self._rest + chunk).split(b"\n")
+            self._rest = self._rest[:LONGEST]
+            for line in whole:
+                if self._whole:
+                    found.append(line[:LONGEST].decode(errors="replace"))
+                self._whole = True
+        return found
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._handle)
+
+    def _demand_grown(self) -> None:
+        before = os.pread(self._handle, len(self._known), self._at - len(self._known))
+        if os.fstat(self._handle).st_size < self._at or before != self._known:
+            raise MeasurementError(
+                f"{self._path} was cut off within the window, so lines may be lost",
+                hint="measure again; logrotate without copytruncate loses none",
+            )
+
+
+class LogFollower:
+    """The lines that are written to a log after this was made.
+
+    A file that is renamed and begun anew is read to its end, and what still comes to it, too.
+
+    Raises:
+        MeasurementError: the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: list[LogFile] = []
+        self._open(at_end=True)
+
+    def lines(self) -> list[str]:
+        """Return the lines that were ended since the last time, in order.
+
+        Raises:
+            MeasurementError: the file cannot be read, or was cut off.
+        """
+        found = [line for file in self._files for line in file.lines()]
+        if self._open(at_end=False):
+            found += self._files[-1].lines()
+        return found
+
+    def close(self) -> None:
+        """Let go of the files."""
+        while self._files:
+            self._files.pop().close()
+
+    def _open(self, *, at_end: bool) -> bool:
+        """Open what is at the path, unless it is open; return whether that was done."""
+        try:
+            status = self._path.stat()
+            if any(file.place == (status.st_dev, status.st_ino) for file in self._files):
+                return False
+            if not self._path.is_file():
+                raise MeasurementError(f"{self._path} is no file", hint="name a log file")
+            self._files.append(LogFile(self._path, at_end=at_end))
+        except FileNotFoundError:  # between its renaming and the next line
+            return False
+        except OSError as error:
+            raise MeasurementError(
+                f"cannot read {self._path}: {error.strerror}", hint="let the agent's user read it"
+            ) from None
+        return True
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self.close()

@@ -1,0 +1,136 @@
+"""Numbers that a service tells in JSON: as they are, or as the growth of one per another."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from agents.host.local_http import LocalHttp
+from agents.host.printed_table import COUNTED, MEANING_KEYS, declared_quantity, metric_name
+from agents.host.tables import checked, url_path
+from agents.workloads.http.reading import at
+from tuner.core import (
+    ConfigError,
+    Estimate,
+    MeasurementError,
+    Metric,
+    Reading,
+    Scope,
+    TuningError,
+    Window,
+    ratio_estimate,
+    standard,
+)
+
+JSON_KEYS = {**MEANING_KEYS, "path": str, "json": str, "per": str}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonNumber:
+    """A metric: the number at the end of a way, or its growth per that of another one."""
+
+    metric: Metric
+    path: str
+    way: tuple[str, ...]
+    per: tuple[str, ...]
+
+
+def json_numbers(where: str, tables: Sequence[Any]) -> tuple[JsonNumber, ...]:
+    """Return what tables `[[json]]` say. Raises ConfigError."""
+    found: dict[str, JsonNumber] = {}
+    for n, one in enumerate(tables, 1):
+        at_ = f"{where}: json {n}"
+        known = checked(at_, one, JSON_KEYS, "name", "path", "json")
+        name = metric_name(at_, known["name"], (*COUNTED, *found))
+        if standard(name) is not None:
+            raise ConfigError(
+                f"{at_}: there is a metric {name} already", hint="give it another name"
+            )
+        metric = Metric(name, scope=Scope.SERVICE, quantity=declared_quantity(at_, known))
+        per = tuple(known["per"].split(".")) if known.get("per") else ()
+        way = tuple(known["json"].split("."))
+        found[name] = JsonNumber(metric, url_path(at_, known["path"]), way, per)
+    return tuple(found.values())
+
+
+class JsonMeter:
+    """Opens windows over what a service tells in JSON."""
+
+    def __init__(self, http: LocalHttp, numbers: Sequence[JsonNumber]) -> None:
+        self._http, self._numbers = http, tuple(numbers)
+
+    def start(self) -> Window:
+        """Open a window. Raises MeasurementError where a number is not told."""
+        return JsonWindow(self._http, self._numbers)
+
+
+class JsonWindow:
+    """An open window: one look at its start, one at each reading."""
+
+    def __init__(self, http: LocalHttp, numbers: Sequence[JsonNumber]) -> None:
+        self._http, self._numbers = http, numbers
+        self._looks = [self._look()]
+        self._final: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return what the window shows so far. Raises MeasurementError."""
+        if self._final is not None:
+            return self._final
+        self._looks.append(self._look())
+        shown = {one.metric.name: self._shown(one) for one in self._numbers}
+        return Reading({}, {name: one for name, one in shown.items() if one is not None})
+
+    def stop(self) -> Reading:
+        """Close the window and return what it showed. Raises MeasurementError."""
+        self._final = self.read()
+        return self._final
+
+    def _look(self) -> Mapping[str, tuple[float, float]]:
+        try:
+            paths = dict.fromkeys(one.path for one in self._numbers)
+            told = {path: self._http.call("GET", path) for path in paths}
+            answers = {path: response.json() for path, response in told.items()}
+        except TuningError as error:
+            raise MeasurementError(error.message, hint=error.hint) from error
+        except ValueError as error:
+            raise MeasurementError(f"{self._http.url} answers with no JSON: {error}") from None
+        return {
+            one.metric.name: (
+                self._number(one, one.way, answers),
+                self._number(one, one.per, answers) if one.per else 1.0,
+            )
+            for one in self._numbers
+        }
+
+    def _number(self, one: JsonNumber, way: Sequence[str], answers: Mapping[str, Any]) -> float:
+        try:
+            found = at(answers[one.path], way)
+            value = math.nan if isinstance(found, bool) else float(found)
+        except (LookupError, TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise MeasurementError(
+                f"there is no number at {'.'.join(way)!r} of {self._http.url}{one.path}",
+                hint="correct the [[json]] of the service's file",
+            )
+        return value
+
+    def _shown(self, one: JsonNumber) -> Estimate | None:
+        looks = [look[one.metric.name] for look in self._looks]
+        if not one.per:
+            seen = [value for value, _ in looks[1:]]
+            if len(seen) < 2:
+                return None
+            spread = statistics.stdev(seen) / math.sqrt(len(seen))
+            return Estimate.of_mean(statistics.fmean(seen), spread, len(seen), scope=Scope.SERVICE)
+        steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(looks)]
+        if any(step[1] < 0.0 for step in steps):
+            raise MeasurementError(
+                f"what {one.metric.name} counts by went backwards",
+                hint="the service was restarted; measure again",
+            )
+        return ratio_estimate([step for step in steps if step[1] > 0.0], 1.0, one.metric)

@@ -1,0 +1,175 @@
+"""What a service's file says of the load that is sent to it: requests of ours, or a program's runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.host.printed_table import printed_items, printed_metrics
+from agents.host.program_runs import MeasuredProgram
+from agents.host.tables import (
+    absolute,
+    argv,
+    demand,
+    environment,
+    http_method,
+    inner,
+    positive,
+    url_path,
+)
+from agents.load.arrivals import read_arrivals
+from agents.load.generator import OPEN_LOOP_CALLERS, LoadShape
+from tuner import toml
+from tuner.core import ConfigError, InvalidInput
+
+LOAD_KEYS: dict[str, Any] = {"callers": int, "rate_per_s": toml.NUMBER, "trace": str}
+LOAD_KEYS |= dict.fromkeys(("method", "path", "body", "bodies", "body_file"), str)
+LOAD_KEYS |= {"headers": dict, "warm_up_s": toml.NUMBER, "timeout_s": toml.NUMBER}
+RUN_KEYS: dict[str, Any] = {"run": list, "runs": int, "timeout_s": toml.NUMBER, "folder": str}
+RUN_KEYS |= {"env": dict, "items": dict, "metric": list}
+ANSWER_S, RUN_S = 10.0, 600.0
+RUNS, LEAST_RUNS = 4, 3
+"""Fewer runs have no standard error that means anything."""
+OURS = ("host", "content-length", "transfer-encoding", "connection")
+"""The headers that are the load generator's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class OurLoad:
+    """What our load generator sends: the bodies in turn."""
+
+    shape: LoadShape
+    method: str
+    path: str
+    bodies: tuple[bytes, ...]
+    headers: Mapping[str, str]
+    warm_up_s: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunLoad:
+    """A program that puts the service to work, so many whole runs a window."""
+
+    program: MeasuredProgram
+    runs: int
+
+
+def load_of(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLoad | RunLoad | None:
+    """Return what `[load]` says, None where nothing is sent; `trace` takes the place of its shape.
+
+    Raises:
+        ConfigError: it says what cannot be.
+    """
+    if "load" not in table:
+        if trace is not None:
+            raise ConfigError(
+                f"{where} sends nothing, so no trace can be", hint="add a table [load] with a path"
+            )
+        return None
+    if "run" in table["load"]:
+        if trace is not None:
+            raise ConfigError(f"{where}: a program sends the load, so no trace can be sent")
+        return _run_load(where, table)
+    return _our_load(where, table, trace)
+
+
+def _our_load(where: str, table: Mapping[str, Any], trace: Path | None) -> OurLoad:
+    known = inner(where, table, "load", LOAD_KEYS, "path")
+    if trace is None and "trace" in known:
+        trace = absolute(where, "trace", known["trace"])
+    warm_up_s = positive(where, known, "warm_up_s", 0.0) if "warm_up_s" in known else 0.0
+    return OurLoad(
+        _shape(where, known, trace),
+        http_method(where, known.get("method", "POST")),
+        _own_path(where, known["path"]),
+        _bodies(where, known),
+        _headers(where, known.get("headers", {})),
+        warm_up_s,
+        positive(where, known, "timeout_s", ANSWER_S),
+    )
+
+
+def _own_path(where: str, path: str) -> str:
+    """Return a path of the service itself: load goes to its url. Raises ConfigError."""
+    if not path.startswith("/"):
+        raise ConfigError(
+            f"{where}: path must begin with /, not {path!r}", hint="it is sent to url"
+        )
+    return url_path(where, path)
+
+
+def _shape(where: str, known: Mapping[str, Any], trace: Path | None) -> LoadShape:
+    given = {k: known[k] for k in ("callers", "rate_per_s") if k in known}
+    try:
+        if trace is not None:
+            given.pop("rate_per_s", None)
+            return LoadShape(
+                given.get("callers", OPEN_LOOP_CALLERS), arrivals_s=read_arrivals(trace)
+            )
+        if "rate_per_s" in given:
+            given.setdefault("callers", OPEN_LOOP_CALLERS)
+        return LoadShape(**given)
+    except InvalidInput as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
+
+
+def _bodies(where: str, known: Mapping[str, Any]) -> tuple[bytes, ...]:
+    given = [key for key in ("body", "bodies", "body_file") if key in known]
+    if len(given) > 1:
+        raise ConfigError(f"{where} has {' and '.join(given)}", hint="leave all but one out")
+    if "bodies" in known:
+        return tuple(_lines(where, absolute(where, "bodies", known["bodies"])))
+    if "body_file" in known:
+        file = absolute(where, "body_file", known["body_file"])
+        try:
+            return (file.read_bytes(),)
+        except OSError as error:
+            raise ConfigError(f"{where}: cannot read the body {file}: {error.strerror}") from None
+    return (known.get("body", "").encode(),)
+
+
+def _lines(where: str, file: Path) -> Sequence[bytes]:
+    """Return the lines of a file, each one body in JSON. Raises ConfigError."""
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        for line in lines:
+            json.loads(line)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{where}: cannot read the bodies {file}: {error}") from None
+    if not lines:
+        raise ConfigError(f"{where}: {file} has no body in it", hint="write one JSON body a line")
+    return [line.encode() for line in lines]
+
+
+def _headers(where: str, table: Mapping[str, Any]) -> dict[str, str]:
+    for name, text in table.items():
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or name.lower() in OURS:
+            raise ConfigError(f"{where}: the header {name!r} cannot be sent")
+        if not isinstance(text, str) or not re.fullmatch(r"[ -~]*", text):
+            raise ConfigError(f"{where}: the header {name} must be a line of text, not {text!r}")
+    return {("Content-Type" if n.lower() == "content-type" else n): t for n, t in table.items()}
+
+
+def _run_load(where: str, table: Mapping[str, Any]) -> RunLoad:
+    known = inner(where, table, "load", RUN_KEYS)
+    demand(where, known, "items")
+    runs = known.get("runs", RUNS)
+    if runs < LEAST_RUNS:
+        raise ConfigError(
+            f"{where}: runs must be at least {LEAST_RUNS}, not {runs}",
+            hint="the standard error of a window is the scatter between its runs; make a run shorter",
+        )
+    program = MeasuredProgram(
+        words=argv(where, known["run"]),
+        environment=environment(where, known.get("env", {})),
+        folder=absolute(where, "folder", known["folder"]) if "folder" in known else None,
+        timeout_s=positive(where, known, "timeout_s", RUN_S),
+        items=printed_items(f"{where}: items", known),
+        metrics=printed_metrics(where, known.get("metric", [])),
+    )
+    return RunLoad(program, runs)

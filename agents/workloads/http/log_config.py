@@ -1,0 +1,82 @@
+"""What a service's file says of the lines of its log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.host.printed_table import MEANING_KEYS, compiled, declared_quantity, metric_name
+from agents.host.tables import absolute, checked, inner
+from agents.workloads.http.metric_config import UNITS_MS
+from tuner.core import ConfigError, Metric, Quantity, Scope, standard
+
+LOG_KEYS: dict[str, Any] = {"file": str, "pattern": str, "failed": str, "metric": list}
+LATENCY = {f"latency_{unit}": factor for unit, factor in UNITS_MS.items()}
+"""The groups that are a request's latency."""
+ITEMS = "items"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines:
+    """A log: what a good line is, with its groups, and what marks one of a failed request."""
+
+    file: Path
+    pattern: re.Pattern[str]
+    failed: re.Pattern[str] | None
+    metrics: Mapping[str, Quantity]
+
+    @property
+    def latency(self) -> str:
+        """The group that is a request's latency; empty where the log tells none."""
+        return next((name for name in LATENCY if name in self.pattern.groupindex), "")
+
+    @property
+    def tells_items(self) -> bool:
+        """Whether each line is one or more items of work."""
+        return bool(self.latency) or ITEMS in self.pattern.groupindex
+
+    @property
+    def listed(self) -> tuple[Metric, ...]:
+        """The metrics that its other groups are."""
+        return tuple(
+            Metric(name, scope=Scope.SERVICE, quantity=one) for name, one in self.metrics.items()
+        )
+
+
+def log_lines(where: str, table: Mapping[str, Any]) -> LogLines | None:
+    """Return what `[log]` says, None where there is none. Raises ConfigError."""
+    known = inner(where, table, "log", LOG_KEYS, "file", "pattern")
+    if not known:
+        return None
+    pattern = compiled(where, known["pattern"])
+    groups = [name for name in pattern.groupindex if name not in (*LATENCY, ITEMS)]
+    if not pattern.groupindex:
+        raise ConfigError(
+            f"{where}: pattern has no named group",
+            hint="write it like 'took=(?P<latency_s>[0-9.]+)'",
+        )
+    if len(LATENCY.keys() & pattern.groupindex.keys()) > 1:
+        raise ConfigError(f"{where}: {' and '.join(LATENCY)} are the same", hint="leave one out")
+    said: dict[str, Quantity] = {}
+    for n, one in enumerate(known.get("metric", []), 1):
+        at = f"{where}: metric {n}"
+        meaning = checked(at, one, MEANING_KEYS, "name")
+        if meaning["name"] not in groups:
+            raise ConfigError(f"{at}: the pattern has no group {meaning['name']!r}")
+        said[meaning["name"]] = declared_quantity(at, meaning)
+    for name in groups:
+        metric_name(where, name, ())
+        if standard(name) is not None:
+            raise ConfigError(
+                f"{where}: the group {name} has the name of what is measured otherwise",
+                hint="give it another name",
+            )
+    return LogLines(
+        absolute(where, "file", known["file"]),
+        pattern,
+        compiled(f"{where}: failed", known["failed"]) if "failed" in known else None,
+        {name: said.get(name) or declared_quantity(where, {"name": name}) for name in groups},
+    )

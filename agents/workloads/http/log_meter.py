@@ -1,0 +1,142 @@
+"""Measures whatever a service's log tells of its requests, line by line; sends none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agents.host.log_follower import LogFollower
+from agents.load.meter import Totals
+from agents.load.prometheus import ARRIVALS, QUANTILES
+from agents.workloads.http.log_config import ITEMS, LATENCY, LogLines
+from tuner.core import (
+    Clock,
+    Estimate,
+    MeasurementError,
+    Metric,
+    Reading,
+    Scope,
+    Window,
+    quantile_estimate,
+    ratio_estimate,
+)
+
+MEAN = Metric("latency_mean_ms", scope=Scope.SERVICE)
+
+
+class LogMeter:
+    """Opens windows over a log's lines from that moment on.
+
+    `counting` begins to count what else is told of the service (`cpu_s`), None where another meter does.
+    """
+
+    def __init__(self, log: LogLines, counting: Callable[[], Totals] | None, clock: Clock) -> None:
+        self._log, self._counting, self._clock = log, counting, clock
+
+    def start(self) -> Window:
+        """Open a window. Raises MeasurementError where the log or a total cannot be read."""
+        totals = None if self._counting is None else self._counting()
+        return LogWindow(self._log, LogFollower(self._log.file), totals, self._clock)
+
+
+@dataclass(slots=True)
+class LogLook:
+    """What one look at the log has shown: lines, items, failures, and the sum of each group's numbers."""
+
+    seconds: float
+    lines: int = 0
+    items: float = 0.0
+    failed: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+
+
+class LogWindow:
+    """An open window; each reading takes in the lines since the last one."""
+
+    def __init__(
+        self, log: LogLines, follower: LogFollower, totals: Totals | None, clock: Clock
+    ) -> None:
+        self._log, self._follower, self._totals, self._clock = log, follower, totals, clock
+        self._last_s = clock.monotonic()
+        self._latencies_ms: list[float] = []
+        self._looks: list[LogLook] = []
+        self._final: Reading | None = None
+
+    def read(self) -> Reading:
+        """Return what the window shows so far. Raises MeasurementError."""
+        if self._final is not None:
+            return self._final
+        now_s = self._clock.monotonic()
+        look = LogLook(now_s - self._last_s)
+        self._last_s = now_s
+        for line in self._follower.lines():
+            self._take(line, look)
+        self._looks.append(look)
+        return self._reading()
+
+    def stop(self) -> Reading:
+        """Close the window and return what it showed. Raises MeasurementError."""
+        if self._final is None:
+            try:
+                self._final = self.read()
+            finally:
+                self._follower.close()
+        return self._final
+
+    def _take(self, line: str, look: LogLook) -> None:
+        if self._log.failed is not None and self._log.failed.search(line):
+            look.failed += 1
+            return
+        match = self._log.pattern.search(line)
+        if match is None:
+            return
+        numbers = {name: _number(name, text, line) for name, text in match.groupdict().items()}
+        look.lines += 1
+        look.items += numbers.pop(ITEMS, 1.0)
+        for name, value in numbers.items():
+            if name in LATENCY:
+                self._latencies_ms.append(value * LATENCY[name])
+            look.sums[name] = look.sums.get(name, 0.0) + value
+
+    def _reading(self) -> Reading:
+        totals = {} if self._totals is None else dict(self._totals())
+        if self._log.tells_items:
+            totals["items"] = math.fsum(look.items for look in self._looks)
+            totals["failed"] = float(sum(look.failed for look in self._looks))
+        return Reading(totals, self._of_groups() | self._of_requests())
+
+    def _of_groups(self) -> dict[str, Estimate]:
+        """Return the mean of each further group over the lines, with the scatter between looks."""
+        shown = {metric.name: self._mean(metric.name, 1.0, metric) for metric in self._log.listed}
+        return {name: mean for name, mean in shown.items() if mean is not None}
+
+    def _of_requests(self) -> dict[str, Estimate]:
+        group, found = self._log.latency, self._latencies_ms
+        if not group or not found:
+            return {}
+        shown = {name: quantile_estimate(found, share) for name, share in QUANTILES.items()}
+        mean = self._mean(group, LATENCY[group], MEAN)
+        came = [(float(look.lines + look.failed), look.seconds) for look in self._looks]
+        rate = ratio_estimate(came, 1.0, ARRIVALS)
+        more = {MEAN.name: mean, ARRIVALS.name: rate}
+        return shown | {name: one for name, one in more.items() if one is not None}
+
+    def _mean(self, group: str, scale: float, metric: Metric) -> Estimate | None:
+        steps = [
+            (look.sums.get(group, 0.0), float(look.lines)) for look in self._looks if look.lines
+        ]
+        return ratio_estimate(steps, scale, metric)
+
+
+def _number(name: str, text: str | None, line: str) -> float:
+    try:
+        value = math.nan if text is None else float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise MeasurementError(
+            f"the group {name} of a line of the log is no number: {text!r} in {line[:200]!r}",
+            hint="have the pattern take digits only, like (?P<latency_s>[0-9.]+)",
+        )
+    return value

@@ -1,0 +1,45 @@
+"""What a service adds up: its CPU time as the kernel or its text tells it, and its items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from agents.host.service_process import ServiceProcess
+from agents.load.meter import Totals
+from tuner.core import MeasurementError, TuningError
+
+
+def counting_all(
+    exposition: Callable[[], Totals] | None, process: ServiceProcess | None
+) -> Callable[[], Totals]:
+    """Return what begins to count both; of the CPU time the process' word counts."""
+
+    def begin() -> Totals:
+        begun: list[Totals] = [] if exposition is None else [exposition()]
+        begun += [] if process is None else [ProcessTotals(process)]
+        return lambda: {name: value for one in begun for name, value in one().items()}
+
+    return begin
+
+
+class ProcessTotals:
+    """The CPU seconds of a service's processes since this was made. Raises MeasurementError."""
+
+    def __init__(self, process: ServiceProcess) -> None:
+        self._process = process
+        self._before = self._look()
+
+    def __call__(self) -> Mapping[str, float]:
+        """Return them so far. Raises MeasurementError: it was started again, or has ended."""
+        (started, used), (started_now, now) = self._before, self._look()
+        if started_now != started:
+            raise MeasurementError(
+                "the service was started again within the window", hint="measure again"
+            )
+        return {} if used is None or now is None else {"cpu_s": now - used}
+
+    def _look(self) -> tuple[str, float | None]:
+        try:
+            return self._process.started(), self._process.cpu_s()
+        except TuningError as error:
+            raise MeasurementError(error.message, hint=error.hint) from error

@@ -1,0 +1,49 @@
+"""The complete examples of docs/examples.md, word by word, with paths of a test's own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "examples.md"
+
+
+class Example:
+    """One section of the page: its blocks, and the commands that it tells to run."""
+
+    def __init__(self, title: str) -> None:
+        text = PAGE.read_text(encoding="utf-8")
+        found = re.search(
+            rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+        )
+        assert found, f"{PAGE} has no section {title!r}"
+        self.title, self._text = title, found[1]
+
+    def block(self, language: str) -> str:
+        """Return the one block in a language."""
+        blocks = re.findall(rf"^```{language}\n(.*?)^```", self._text, re.MULTILINE | re.DOTALL)
+        assert len(blocks) == 1, f"{self.title} has {len(blocks)} blocks of {language}"
+        return str(blocks[0])
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The commands that stand for copying, in order."""
+        return [
+            shlex.split(line)
+            for line in re.findall(r"^    (jouletune .+)$", self._text, re.MULTILINE)
+        ]
+
+    def inline(self, begins: str) -> str:
+        """Return the one piece of a sentence that begins so."""
+        (found,) = set(re.findall(rf"`({re.escape(begins)}[^`]+)`", self._text))
+        return str(found)
+
+    def file(self, changes: Mapping[str, str]) -> str:
+        """Return its TOML with paths and ports of one's own in the place of the page's."""
+        text = self.block("toml")
+        for old, new in changes.items():
+            assert old in text, f"the example {self.title} has no {old!r}"
+            text = text.replace(old, new)
+        return text

@@ -1,0 +1,128 @@
+"""A service's processes: what they use, when they were started, and a signal that reaches no other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.host.service_process import ProcessTree, UnitProcess
+from tests.integration.stage import until
+from tests.systemctl import FakeSystemctl
+from tuner.core import ActuationError, DeviceLost
+
+WORK = """
+import os, signal, sys, time
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+signal.signal(signal.SIGHUP, lambda *_: open("hup", "w").close())
+if os.fork() == 0:
+    burn(0.3)
+    os._exit(0)
+os.wait()
+if os.fork() == 0:
+    burn(0.2)
+    open("ready", "w").close()
+    time.sleep(600)
+open("first", "w").close()
+while True: time.sleep(0.05)
+"""
+Started = Callable[[], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Started]:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def begin() -> subprocess.Popen[bytes]:
+        for name in ("ready", "first"):
+            (tmp_path / name).unlink(missing_ok=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", WORK], cwd=tmp_path, start_new_session=True
+        )
+        begun.append(process)
+        until(lambda: all((tmp_path / n).exists() for n in ("ready", "first")), "it does not start")
+        (tmp_path / "pid").write_text(f"{process.pid}\nmore\n")
+        return process
+
+    yield begin
+    for process in begun:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def comm(process: subprocess.Popen[bytes]) -> str:
+    return Path(f"/proc/{process.pid}/comm").read_text().strip()
+
+
+def test_what_ended_and_what_runs_counts(start: Started, tmp_path: Path) -> None:
+    tree = ProcessTree(tmp_path / "pid", comm(start()))
+    used = tree.cpu_s()
+    assert used is not None and 0.4 < used < 5.0
+    again = tree.cpu_s()
+    assert again is not None and again >= used
+
+
+def test_another_start_is_another_word(start: Started, tmp_path: Path) -> None:
+    first = start()
+    tree = ProcessTree(tmp_path / "pid", comm(first))
+    before = tree.started()
+    assert tree.started() == before
+    start()
+    assert tree.started() != before
+
+
+def test_a_signal_reaches_it(start: Started, tmp_path: Path) -> None:
+    ProcessTree(tmp_path / "pid", comm(start())).signal("HUP")
+    until((tmp_path / "hup").exists, "no signal came")
+
+
+def test_a_number_left_behind_reaches_nobody(start: Started, tmp_path: Path) -> None:
+    process = start()
+    tree = ProcessTree(tmp_path / "pid", "nginx")
+    with pytest.raises(DeviceLost, match=rf"{process.pid} is none of it \(it is python"):
+        tree.signal("HUP")
+    with pytest.raises(DeviceLost, match="is none of it"):
+        tree.cpu_s()
+    assert not (tmp_path / "hup").exists()
+
+
+@pytest.mark.parametrize("text", [None, "", "none", "-1"])
+def test_a_file_without_a_process_is_told(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "pid").write_text(text)
+    tree = ProcessTree(tmp_path / "pid", "nginx")
+    for ask in (tree.cpu_s, tree.started, lambda: tree.signal("HUP")):
+        with pytest.raises(DeviceLost, match=str(tmp_path / "pid")):
+            ask()
+
+
+def test_a_unit_tells_by_systemd(fake_systemctl: FakeSystemctl) -> None:
+    fake_systemctl.tells(CPUUsageNSec="1500000000", InvocationID="abc", ActiveState="active")
+    unit = UnitProcess("pool.service")
+    assert (unit.cpu_s(), unit.started()) == (1.5, "abc")
+    unit.signal("HUP")
+    words = ["kill", "--kill-whom=main", "--signal=SIGHUP", "pool.service"]
+    assert fake_systemctl.calls[-1] == ["--no-ask-password", *words]
+    for unset in ("[not set]", str(2**64 - 1)):
+        fake_systemctl.tells(CPUUsageNSec=unset)
+        assert unit.cpu_s() is None
+
+
+def test_a_unit_that_does_not_run_or_may_not_be_touched_is_told(
+    fake_systemctl: FakeSystemctl,
+) -> None:
+    fake_systemctl.tells(CPUUsageNSec="1", InvocationID="", ActiveState="failed")
+    unit = UnitProcess("pool.service")
+    with pytest.raises(DeviceLost, match=r"the unit pool\.service is failed"):
+        unit.cpu_s()
+    fake_systemctl.refuses("Access denied")
+    with pytest.raises(ActuationError, match="Access denied") as refused:
+        unit.signal("HUP")
+    assert "polkit" in refused.value.hint

@@ -1,0 +1,279 @@
+"""A service without HTTP: a file and a signal, read back by a command, measured by a program's runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.host.host import HostClock
+from agents.target.rehearsal import rehearse
+from agents.target.side import MeasuresRuns, Restartable, Side
+from agents.target.target import Target
+from agents.target.window import TargetWindow, Usage
+from agents.workloads import open_workload
+from tests.contracts.actuator import SettableContract
+from tests.integration.stage import until
+from tuner.core import ActuationError, ConfigError, DeviceLost, MeasurementError
+
+SERVICE = """
+import os, signal, sys, time
+def take_up(*_):
+    with open("level.conf") as file: text = file.read()
+    with open("new", "w") as file: file.write(text.split()[-1])
+    os.rename("new", "in-force")
+signal.signal(signal.SIGHUP, take_up)
+take_up()
+with open("pid", "w") as file: file.write(str(os.getpid()))
+while True:
+    time.sleep(0.002)
+    with open("in-force") as file: level = int(file.read())
+    end = time.process_time() + 0.001 * level
+    while time.process_time() < end: pass
+"""
+RUN = """
+import json, sys, time
+time.sleep(0.2)
+end = time.process_time() + 0.1
+while time.process_time() < end: pass
+with open("in-force") as file: level = int(file.read())
+print("done: 50 items"); print(json.dumps({"wait": {"ms": level / 2}}))
+"""
+FILE = """
+name = "packer"
+version = "3"
+
+[process]
+pid_file = "{folder}/pid"
+program = "{program}"
+
+[[knob]]
+name = "level"
+values = [1, 3, 9]
+default = 9
+seconds = 30
+write = {{ file = "{folder}/level.conf", text = "level {{value}}\\n" }}
+read = {{ command = ["cat", "{folder}/in-force"], pattern = '([0-9]+)' }}
+
+[reload]
+signal = "HUP"
+
+[load]
+run = [{python}, "-c", {run}]
+runs = 3
+folder = "{folder}"
+
+[load.items]
+pattern = 'done: ([0-9]+) items'
+
+[[load.metric]]
+name = "wait_ms"
+json = "wait.ms"
+better = "less"
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    (tmp_path / "level.conf").write_text("level 9\n")
+    process = subprocess.Popen([sys.executable, "-c", SERVICE], cwd=tmp_path)
+    until(lambda: (tmp_path / "pid").exists(), "the service does not start")
+    until(lambda: bool((tmp_path / "pid").read_text()), "the service does not start")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def text_of(folder: Path, pid: int) -> str:
+    return FILE.format(
+        folder=folder,
+        program=Path(f"/proc/{pid}/comm").read_text().strip(),
+        python=json.dumps(sys.executable),
+        run=json.dumps(RUN),
+    )
+
+
+def opened(folder: Path, service: subprocess.Popen[bytes], **changes: str) -> Side:
+    text = text_of(folder, service.pid)
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    file = folder / "packer.toml"
+    file.write_text(text)
+    return open_workload(f"service:{file}", seed=0, state_dir=folder, clock=HostClock())
+
+
+@pytest.fixture
+def side(tmp_path: Path, service: subprocess.Popen[bytes]) -> Iterator[Side]:
+    found = opened(tmp_path, service)
+    yield found
+    found.close()
+
+
+class TestKnobs(SettableContract):
+    pass
+
+
+def test_a_signal_has_it_taken_up_and_a_command_reads_it_back(side: Side, tmp_path: Path) -> None:
+    (tmp_path / "level.conf").chmod(0o604)
+    side.actuator.apply({"level": 3})
+    assert (tmp_path / "in-force").read_text() == "3"
+    assert side.actuator.read() == {"level": 3}
+    assert not side.unproven
+    assert (tmp_path / "level.conf").stat().st_mode & 0o777 == 0o604
+
+
+def test_whole_runs_are_a_window_and_the_cpu_time_is_the_services(side: Side) -> None:
+    assert isinstance(side.meter, MeasuresRuns)
+    target, clock = Target((), side), HostClock()
+    window = TargetWindow(target, clock, Usage(2, lambda: 0.0))
+    for _ in range(3):
+        while not window.wait(1.0):
+            pass
+        window.read()
+    window.stop()
+    shown = window.estimates()
+    assert shown.keys() == {metric.name for metric in side.metrics}
+    assert window.total("items") == 150.0
+    assert shown["wait_ms"].mean == 4.5
+    load_s, service_s = window.total("load_cpu_s"), window.total("cpu_s")
+    assert load_s is not None and load_s > 0.25
+    assert service_s is not None and service_s > 0.2
+    assert shown["cpu_time_ms"].mean == pytest.approx(1000.0 * service_s / 150.0)
+
+
+def test_a_service_that_is_started_again_is_another_and_spoils_its_window(
+    tmp_path: Path, service: subprocess.Popen[bytes]
+) -> None:
+    side = opened(tmp_path, service)
+    assert isinstance(side.actuator, Restartable)
+    before, window = side.actuator.incarnation(), side.meter.start()
+    second = subprocess.Popen([sys.executable, "-c", SERVICE], cwd=tmp_path)
+    try:
+        until(lambda: (tmp_path / "pid").read_text() == str(second.pid), "no second one")
+        assert side.actuator.incarnation() != before
+        with pytest.raises(MeasurementError, match="was started again within the window"):
+            window.read()
+    finally:
+        side.close()
+        second.kill()
+        second.wait()
+
+
+def test_a_service_that_is_gone_gets_no_signal(
+    tmp_path: Path, service: subprocess.Popen[bytes]
+) -> None:
+    side = opened(tmp_path, service)
+    os.kill(service.pid, signal.SIGKILL)
+    service.wait()
+    with pytest.raises(DeviceLost, match="does not run"):
+        side.actuator.apply({"level": 3})
+    assert (tmp_path / "level.conf.pending").exists()
+    side.close()
+
+
+def test_a_service_that_does_not_take_it_up_is_an_error(
+    tmp_path: Path, service: subprocess.Popen[bytes]
+) -> None:
+    side = opened(tmp_path, service, **{'"HUP"': '"USR2"', "seconds = 30": "seconds = 0.3"})
+    with pytest.raises(ActuationError):  # USR2 ends it: it has no handler
+        side.actuator.apply({"level": 3})
+    side.close()
+
+
+def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
+    tmp_path: Path, service: subprocess.Popen[bytes]
+) -> None:
+    read = f"""read = {{ command = ["cat", "{tmp_path}/in-force"], pattern = '([0-9]+)' }}"""
+    side = opened(tmp_path, service, **{read: "", "seconds = 30": "seconds = 0.1"})
+    assert "the service does not tell it" in side.unproven["level"]
+    assert "proof of level" in Target((), side).cannot
+    found = {symptom.about: symptom for symptom in rehearse(side, HostClock(), 0.1)}
+    effect = found["effect of level"]
+    assert effect.well and "9 → 1: " in effect.seen and "wait_ms 4.5 → 0.5" in effect.seen
+    assert (tmp_path / "in-force").read_text() == "9"
+    side.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('signal = "HUP"', 'signal = "KILL"', "the signal 'KILL' is none to reload by"),
+        ('signal = "HUP"', "", "needs a command or a signal"),
+        ("[process]", "[other]", "unknown key 'other'"),
+        ('program = "', 'programs = "', "did you mean program?"),
+        ('pid_file = "/', 'pid_file = "', "pid_file must be an absolute path"),
+        ('pid_file = "', 'unit = "a.service"\npid_file = "', "a unit knows its processes"),
+        ("runs = 3", "runs = 2", "runs must be at least 3, not 2"),
+        ("runs = 3", "timeout_s = 0", "timeout_s must be above 0"),
+        ("runs = 3", "env = { 'A=B' = 'c' }", "env: A=B"),
+        ('"cat", ', '"c\\u0000at", ', "a command is a list of words"),
+        ('signal = "HUP"', 'signal = "HUP"\nseconds = 0', "seconds must be above 0, not 0"),
+        ("[load.items]\npattern", "[load.item]\npattern", "did you mean items?"),
+        ("'done: ([0-9]+) items'", "'done'", "pattern must have one group"),
+        ("'([0-9]+)' }", "'[0-9]+' }", "pattern must have one group"),
+        ('read = { command = ["cat"', 'read = { path = "/a", command = ["cat"', "has no path"),
+        ("read = {", "unit = {name='a.service',property='CPUWeight'}\nread = {", "one of them"),
+        ("seconds = 30", "seconds = 30\nrestart = true", "takes a restart, and there is no"),
+        ("[reload]", "[restart]\ncommand = 'ls'\n[reload]", "command must be a list"),
+        ('name = "wait_ms"', 'name = "latency_ms"', "there is a metric latency_ms already"),
+        ("[reload]", "[reload]\nready = '/up'", "has no url, and ready in [reload] needs one"),
+        ("[reload]", "[latency]\nhistogram='a'\n[reload]", "has no url, and [latency] needs one"),
+        ("[reload]", "[signal]\nname='a'\ngauge='a'\n[reload]", "no counters of the service"),
+        (
+            "[reload]",
+            "[[json]]\nname='wait_ms'\npath='/'\njson='a'\n[reload]",
+            "has no url, and [json] needs one",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_by_its_place(
+    tmp_path: Path, service: subprocess.Popen[bytes], old: str, new: str, says: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        opened(tmp_path, service, **{old: new})
+    assert says in str(refused.value) and "packer.toml" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("unit", "says"),
+    [
+        ('name = "*.service", property = "CPUQuota"', "is no unit"),
+        ('name = "--help.service", property = "CPUQuota"', "is no unit"),
+        ('name = "a.timer", property = "CPUQuota"', "is no unit"),
+        ('name = "a.service", property = "ExecStart"', "property cannot be 'ExecStart'"),
+        ('name = "a.service", property = "CPUQuotas"', "known: CPUQuota"),
+        ('name = "a.service", property = "AllowedCPUs", x = 1', "unknown key 'x'"),
+    ],
+)
+def test_a_unit_that_cannot_be_is_refused(
+    tmp_path: Path, service: subprocess.Popen[bytes], unit: str, says: str
+) -> None:
+    text = text_of(tmp_path, service.pid)
+    start, end = text.index("write = {"), text.index("[reload]")
+    (tmp_path / "packer.toml").write_text(text[:start] + f"unit = {{ {unit} }}\n" + text[end:])
+    with pytest.raises(ConfigError) as refused:
+        open_workload(
+            f"service:{tmp_path}/packer.toml", seed=0, state_dir=tmp_path, clock=HostClock()
+        )
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["0", "1.5", "-1", "true", '"50 MemoryMax=1"', '"50%"'])
+def test_a_units_values_are_numbers_or_infinity(
+    tmp_path: Path, service: subprocess.Popen[bytes], value: str
+) -> None:
+    text = text_of(tmp_path, service.pid).replace("[1, 3, 9]", f"[9, {value}]")
+    start, end = text.index("write = {"), text.index("[reload]")
+    unit = 'unit = { name = "a.service", property = "CPUQuota" }\n'
+    (tmp_path / "packer.toml").write_text(text[:start] + unit + text[end:])
+    with pytest.raises(ConfigError, match="CPUQuota cannot be"):
+        open_workload(
+            f"service:{tmp_path}/packer.toml", seed=0, state_dir=tmp_path, clock=HostClock()
+        )
