@@ -36,7 +36,7 @@ LEAST_NOISE = 0.003
 """No window is more exact than this: drift between windows is not in its standard error."""
 
 NEGLIGIBLE = 0.005
-"""Combinations of so small a share of the probability are left out."""
+"""Combinations of so small a share of the likeliest one's probability are left out."""
 
 JITTER = 1e-10
 
@@ -125,7 +125,7 @@ def posterior(
     shared = {rest: seen.covariance(*rest) for rest in product(RESIDUALS, ROUGHNESS)}
     logs = [hypothesis.evidence(shared[rest]) for rest, hypothesis in ways]
     weights = torch.softmax(torch.tensor(logs, dtype=torch.float64), dim=0)
-    weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
+    weights = torch.where(weights < NEGLIGIBLE * weights.max(), 0.0, weights)
     weights = weights / weights.sum()
     return [
         hypothesis.component(float(weight), seen, rest, shared[rest])
