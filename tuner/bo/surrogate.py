@@ -83,7 +83,7 @@ class Scale:
             return Prediction(self.reference + self.unit * mean, self.unit * sd)
         variance = min(sd * sd, MOST_EXPONENT)
         expected = self.reference * math.exp(min(mean + variance / 2.0, MOST_EXPONENT))
-        return Prediction(expected, expected * math.sqrt(math.expm1(variance)))
+        return Prediction(expected, expected * math.sqrt(math.expm1(variance)), lognormal=True)
 
 
 @dataclass(frozen=True, slots=True)
