@@ -46,11 +46,15 @@ REFUSED: Mapping[Safety, float] = {
 
 
 def chance(predicted: Prediction, limit: Limit) -> float:
-    """Return how likely a predicted value keeps a limit, as a normal distribution has it."""
-    room = limit.sign * (limit.value - predicted.mean)
-    if predicted.sd <= 0.0:
+    """Return how likely a predicted value keeps a limit, as its distribution has it."""
+    mean, sd, bound = predicted.mean, predicted.sd, limit.value
+    if sd > 0.0 and predicted.lognormal and bound > 0.0:
+        variance = math.log1p((sd / mean) ** 2)
+        mean, sd, bound = math.log(mean) - variance / 2.0, math.sqrt(variance), math.log(bound)
+    room = limit.sign * (bound - mean)
+    if sd <= 0.0:
         return float(room >= 0.0)
-    return 0.5 * math.erfc(-room / predicted.sd / math.sqrt(2.0))
+    return 0.5 * math.erfc(-room / sd / math.sqrt(2.0))
 
 
 def risk(study: Study, evidence: Evidence, predicted: Mapping[str, Prediction]) -> str | None:

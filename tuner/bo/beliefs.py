@@ -106,13 +106,16 @@ def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> 
 
 
 def _drawn(study: Study, evidence: Evidence) -> float | None:
-    """Return the share of its one power limit that the baseline draws, None where that is not known."""
+    """Return the share of its one power limit that the baseline draws, None where that is not known.
+
+    What several devices draw together is told as one number, and each has the limit.
+    """
     caps = [knob for knob in study.space.knobs if knob.role is Role.POWER_LIMIT]
     shown = evidence.baseline.get(called(POWER, study.quantities))
     limit = _number(caps[0].default) if len(caps) == 1 else None
     if limit is None or shown is None:
         return None
-    return share_drawn(shown.mean, limit)
+    return share_drawn(shown.mean / len(study.devices), limit)
 
 
 def _number(value: Value) -> float | None:

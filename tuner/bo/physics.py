@@ -185,7 +185,9 @@ def _clocked(
     beside = bool({Role.HOST_CLOCK, Role.HOST_CORES} & columns.keys())
     core, memory, cpu = _speeds(columns, one, sampler)
     for ratio in columns.get(Role.POWER_LIMIT, ()):
-        core = core * _allowed(ratio, idle, drawn, sampler)
+        # The device runs at the lower of the two: where the clock binds, the limit is not felt.
+        allowed, usual = _allowed(ratio, idle, drawn, sampler)
+        core = torch.minimum(core, allowed) / usual.clamp_max(1.0)
     share = sampler.uniform(0.4, 1.0)
     second = (1.0 - share) * sampler.uniform(0.0, 1.0)
     third = (1.0 - share - second) * sampler.uniform(0.0, 1.0)
@@ -247,8 +249,10 @@ def _clusters(clocks: Sequence[Tensor], one: Tensor, sampler: LawSampler) -> Ten
     return torch.stack(speeds).sum(dim=0) / torch.stack(parts).sum(dim=0)
 
 
-def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, sampler: LawSampler) -> Tensor:
-    """Return the clock that a power limit leaves, relative to the baseline's.
+def _allowed(
+    ratio: Tensor, idle: Tensor, drawn: float | None, sampler: LawSampler
+) -> tuple[Tensor, Tensor]:
+    """Return the clock that a power limit leaves, and that of the baseline's, over the one that is set.
 
     That at which the workload's demand fits it. A baseline below its limit draws what it demands, one
     at its limit may demand more; half of the laws doubt that limit and power are of the same parts.
@@ -259,9 +263,11 @@ def _allowed(ratio: Tensor, idle: Tensor, drawn: float | None, sampler: LawSampl
             sampler.uniform(0.97, 1.2) * drawn if drawn < BOUND else sampler.uniform(BOUND, 1.4)
         )
         demand = torch.where(sampler.chance(0.5), consistent, demand)
-    left = ((ratio / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
-    full = ((1.0 / demand - idle) / (1.0 - idle)).clamp(0.02, 1.0) ** (1.0 / gamma)
-    return (left / full).clamp_min(0.1)
+    left, usual = (
+        ((share / demand - idle) / (1.0 - idle)).clamp_min(0.02) ** (1.0 / gamma)
+        for share in (ratio, torch.ones_like(ratio))
+    )
+    return torch.maximum(left, 0.1 * usual.clamp_max(1.0)), usual
 
 
 def _queued(ratio: Tensor, sampler: LawSampler) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from tuner.core import (
     Kind,
     Limit,
     Past,
+    Role,
     Setting,
     Study,
     TrialState,
@@ -106,12 +107,17 @@ class Search:
     def _slower_still(self) -> Tensor:
         """Which rows differ from one that was proven too slow only by lower clocks and power limits.
 
-        Not from the baseline: where that breaks a limit, what mends it is looked for everywhere.
+        Not from the baseline: where that breaks a limit, what mends it is looked for everywhere. Under a
+        power limit a lower clock of memory or host leaves more to the core, and may be faster.
         """
         points = self.grid.points
         knobs = [self.study.space.knob(name) for name in self.grid.names]
         # Of a clock or a limit a zero may stand for none at all.
-        lowers = torch.tensor([k.role.slows and positive(k.values) for k in knobs])
+        capped = any(knob.role is Role.POWER_LIMIT for knob in self.study.space.knobs)
+        shared = (Role.MEMORY_CLOCK, Role.HOST_CLOCK) if capped else ()
+        lowers = torch.tensor(
+            [k.role.slows and k.role not in shared and positive(k.values) for k in knobs]
+        )
         too_slow = torch.zeros(len(points), dtype=torch.bool)
         for row, candidate in self.view.measured.items():
             if row != self.baseline and self._too_slow(candidate):

@@ -36,7 +36,7 @@ LEAST_NOISE = 0.003
 """No window is more exact than this: drift between windows is not in its standard error."""
 
 NEGLIGIBLE = 0.005
-"""Combinations of so small a share of the probability are left out."""
+"""Combinations of so small a share of the likeliest one's probability are left out."""
 
 JITTER = 1e-10
 
@@ -83,7 +83,7 @@ class Scale:
             return Prediction(self.reference + self.unit * mean, self.unit * sd)
         variance = min(sd * sd, MOST_EXPONENT)
         expected = self.reference * math.exp(min(mean + variance / 2.0, MOST_EXPONENT))
-        return Prediction(expected, expected * math.sqrt(math.expm1(variance)))
+        return Prediction(expected, expected * math.sqrt(math.expm1(variance)), lognormal=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def posterior(
     shared = {rest: seen.covariance(*rest) for rest in product(RESIDUALS, ROUGHNESS)}
     logs = [hypothesis.evidence(shared[rest]) for rest, hypothesis in ways]
     weights = torch.softmax(torch.tensor(logs, dtype=torch.float64), dim=0)
-    weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
+    weights = torch.where(weights < NEGLIGIBLE * weights.max(), 0.0, weights)
     weights = weights / weights.sum()
     return [
         hypothesis.component(float(weight), seen, rest, shared[rest])

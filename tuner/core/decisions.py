@@ -102,11 +102,13 @@ class Past:
 class Prediction:
     """What a surrogate expects of a metric: mean and standard deviation, in the metric's unit.
 
-    `sd` is the uncertainty of the underlying value, without the noise of one window.
+    `sd` is the uncertainty of the underlying value, without the noise of one window. The value is
+    normally distributed, or its logarithm where `lognormal` is set.
     """
 
     mean: float
     sd: float
+    lognormal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

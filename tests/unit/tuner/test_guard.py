@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,6 +90,16 @@ def test_the_chance_to_keep_a_limit_is_that_of_draws(limit: Limit, sign: float) 
     draws = np.random.default_rng(3).normal(predicted.mean, predicted.sd, 200_000)
     kept = np.mean([sign * (d - limit.value) <= 0.0 for d in draws])
     assert guard.chance(predicted, limit) == pytest.approx(kept, abs=0.005)
+
+
+@pytest.mark.parametrize(("limit", "sign"), [(LIMIT, 1.0), (FLOOR, -1.0)])
+def test_what_is_normal_in_its_logarithm_is_not_read_as_normal(limit: Limit, sign: float) -> None:
+    rng = np.random.default_rng(4)
+    draws = rng.lognormal(np.log(100.0) - sign * 0.1, 0.6, 400_000)
+    predicted = Prediction(float(draws.mean()), float(draws.std()), lognormal=True)
+    kept = np.mean([sign * (d - limit.value) <= 0.0 for d in draws])
+    assert guard.chance(predicted, limit) == pytest.approx(kept, abs=0.01)
+    assert abs(guard.chance(replace(predicted, lognormal=False), limit) - kept) > 0.05
 
 
 @pytest.mark.parametrize("limit", [LIMIT, FLOOR])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -29,6 +31,22 @@ def test_a_limit_far_above_what_the_baseline_draws_is_not_thought_to_bind(
     """Drivers take watts, milliwatts or microwatts."""
     ample, tight = (slower_under_three_quarters(w * unit, name) for w in (200.0, 102.0))
     assert ample < 0.5 * tight
+
+
+def test_what_several_devices_draw_is_shared_among_their_limits() -> None:
+    """Four GPUs that draw 400 W together under 120 W each are as near to their limits as one at 100 W."""
+
+    def drawn(devices: tuple[str, ...], power_w: float) -> float | None:
+        at = asked(20, space=Space((knob("gpu.power_limit_w", (60.0, 120.0), 120.0),)))
+        at = replace(at, devices=devices)
+        shown = window(2.0, 100.0, rate=50.0)
+        estimates = {**shown.estimates, "power_w": Estimate(power_w, 1.0)}
+        told = [trial(1, at.baseline, replace(shown, estimates=estimates), phase=Phase.BASELINE)]
+        return baseline_facts(at, weigh(at, told), ["energy_j"]).drawn
+
+    alone = drawn(("gpu",), 100.0)
+    assert alone == pytest.approx(0.83)
+    assert drawn(("a", "b", "c", "d"), 400.0) == alone
 
 
 def chance_of_a_low_ceiling(rate: float) -> float:

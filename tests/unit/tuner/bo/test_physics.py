@@ -80,6 +80,14 @@ def test_laws_disagree_where_half_a_clock_saves_energy() -> None:
     assert bool((energy > 0.0).any())
 
 
+def test_where_the_clock_binds_a_power_limit_is_not_felt() -> None:
+    """A device runs at the lower of the two: at a quarter of the clock 90 % of the power is plenty."""
+    ratios = torch.tensor([[0.25, 1.0], [0.25, 0.9]], dtype=torch.float64)
+    laws = laws_of(["gpu.clock_mhz", "gpu.power_limit_w"], ratios, BaselineFacts(drawn=0.6))
+    assert torch.allclose(laws.work[:, 0], laws.work[:, 1])
+    assert torch.allclose(laws.power[:, 0], laws.power[:, 1])
+
+
 def test_a_larger_batch_never_shortens_its_step() -> None:
     assert rises(alone("batch_size").step)
 

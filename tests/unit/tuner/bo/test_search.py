@@ -23,6 +23,7 @@ from tuner.bo.search import MOST_CONTAMINATED, MOST_WINDOWS, Search
 from tuner.bo.surrogate import Scale
 from tuner.core import (
     Cost,
+    Knob,
     Limit,
     Measurement,
     Objective,
@@ -92,6 +93,23 @@ def test_another_limit_or_knob_is_not_mended_by_going_faster() -> None:
     left = {tuple(s.values()) for s, ok in zip(free.grid.settings, free.allowed, strict=True) if ok}
     assert {(2, 600), (1, 700), (8, 700)} <= left
     assert not {(4, 700), (4, 600)} & left
+
+
+def test_under_a_power_limit_less_memory_clock_may_mend_what_was_too_slow() -> None:
+    """It leaves more of the limit to the core; a lower clock of the core itself never does."""
+
+    def left(*others: Knob) -> set[tuple[object, ...]]:
+        space = Space((LADDER.knobs[0], knob("gpu.mem_clock_mhz", (500, 1000), 1000), *others))
+        at = ladder(space=space)
+        slow = trial(3, {**at.baseline, "gpu.clock_mhz": 700}, window(9.0, 150.0))
+        free = seen(at, [*at_baseline(at), slow])
+        marked = zip(free.grid.settings, free.allowed, strict=True)
+        return {(s["gpu.clock_mhz"], s["gpu.mem_clock_mhz"]) for s, ok in marked if ok}
+
+    capped = left(knob("gpu.power_limit_w", (100.0,), 100.0))
+    assert (700, 500) in capped
+    assert (600, 1000) not in capped
+    assert (700, 500) not in left()
 
 
 def test_what_is_mostly_contaminated_is_left_alone() -> None:

@@ -68,6 +68,14 @@ def test_weights_are_positive_and_add_up_to_one() -> None:
         assert component.mean.shape == component.sd.shape == (len(GRID.settings), 2)
 
 
+def test_many_ways_that_are_equally_likely_all_count() -> None:
+    """Each has far less than the share below which one is left out beside a likelier one."""
+    flat = Hypothesis(torch.zeros(1, len(GRID.settings)), torch.zeros(0, len(GRID.settings)))
+    components = posterior(GRID, 1, [], [Hypothesis(flat.centres, flat.features)] * 30)
+    assert len(components) > 300
+    assert sum(c.weight for c in components) == pytest.approx(1.0)
+
+
 def test_exact_readings_are_believed() -> None:
     belief = believed(read(SPREAD, LEAST_NOISE))
     assert belief.mean[SPREAD, 0].numpy() == pytest.approx(truth()[SPREAD].numpy(), abs=0.01)
