@@ -104,6 +104,7 @@ def serve(config: TunerConfig) -> None:
     from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
     from tuner.service.metrics import Metrics
+    from tuner.service.replicas import Roll
     from tuner.service.schedule import Maintenance, start
     from tuner.service.summaries import Summaries
     from tuner.service.watchdog import Watchdog
@@ -133,7 +134,9 @@ def serve(config: TunerConfig) -> None:
     )
     enders = [courier.begin() for courier in couriers(store, config)]
     enders.append(fleet.summaries.begin())
-    scheduler = start(Maintenance(operations.loop, config.keep_days))
+    roll = Roll(operations.loop, name_of(config), version("jouletune"), token)
+    roll.tell()
+    scheduler = start(Maintenance(operations.loop, config.keep_days), roll.tell)
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -188,11 +191,16 @@ def couriers(store: Store, config: TunerConfig) -> list[Courier]:
     for known in store.deliveries.list():
         if known.destination not in {place.name for place, _ in there}:
             store.deliveries.forget(known.destination)
-    tuner = min(config.names, default=socket.gethostname())
+    tuner = name_of(config)
     return [
         Courier(store, p.name, p.on, sender, now=utc_now, rng=random.Random(), tuner=tuner)
         for p, sender in there
     ]
+
+
+def name_of(config: TunerConfig) -> str:
+    """Return what this tuner is called to people."""
+    return min(config.names, default=socket.gethostname())
 
 
 def limit_threads() -> None:

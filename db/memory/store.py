@@ -16,6 +16,7 @@ from db.memory.audit import MemoryAudit
 from db.memory.bus import LocalBus
 from db.memory.deliveries import MemoryDeliveries
 from db.memory.log import MemoryEvents, MemoryObservations
+from db.memory.replicas import MemoryReplicas
 from db.memory.stops import MemoryStops
 from db.memory.tables import Tables
 from db.memory.tokens import MemoryTokens
@@ -136,11 +137,14 @@ class MemoryTrials:
         why: str,
         at: datetime,
         context: Context = ANYWHERE,
+        seen: tuple[int, int] | None = None,
     ) -> Trial:
-        """Store a RUNNING trial under the next number and return it. Raises NotFound."""
+        """Store a RUNNING trial under the next number and return it. Raises NotFound, StaleRevision."""
         with self._tables.lock:
-            self._tables.study(study)
-            number = len(self._tables.trials[study]) + 1
+            now = self._tables.study(study).revision, len(self._tables.trials[study])
+            if seen not in (None, now):
+                raise refusals.begun_since(study)
+            number = now[1] + 1
             trial = Trial(
                 number=number,
                 setting=dict(setting),
@@ -319,6 +323,24 @@ class MemoryDevices:
         with self._tables.lock:
             return {name: deepcopy(notes[-1]) for name, notes in self._tables.applied.items()}
 
+    def refuse(self, device: str, why: str) -> None:
+        """Note why a device takes no orders; empty: it takes them."""
+        with self._tables.lock:
+            if device in self._tables.devices:
+                self._tables.refusals[device] = why
+
+    def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
+        """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
+        with self._tables.lock:
+            known = self._tables.refusals
+            asked = known if devices is None else devices
+            return {name: why for name in asked if (why := known.get(name))}
+
+    def heard_at(self) -> Mapping[str, datetime]:
+        """Return when each device was last heard of, by its id, as it was stored."""
+        with self._tables.lock:
+            return {name: found.seen_at for name, found in self._tables.devices.items()}
+
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Note when devices were last heard of; unknown ones are left out."""
         with self._tables.lock:
@@ -335,6 +357,7 @@ class MemoryDevices:
                 raise refusals.device_busy(device, owner.id)
             del self._tables.devices[device]
             self._tables.applied.pop(device, None)
+            self._tables.refusals.pop(device, None)
 
 
 class MemoryStore:
@@ -353,6 +376,7 @@ class MemoryStore:
         self.stops = MemoryStops(tables)
         self.audit = MemoryAudit(tables)
         self.deliveries = MemoryDeliveries(tables)
+        self.replicas = MemoryReplicas(tables)
 
     def ping(self) -> None:
         """Return quietly: memory always answers."""

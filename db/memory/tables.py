@@ -20,6 +20,7 @@ from tuner.core import (
     FleetStop,
     Lease,
     Observation,
+    Replica,
     Report,
     Revision,
     Study,
@@ -45,6 +46,8 @@ class Tables:
     tokens: dict[str, int] = field(default_factory=dict)
     devices: dict[str, Device] = field(default_factory=dict)
     applied: dict[str, list[Applied]] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+    replicas: dict[str, Replica] = field(default_factory=dict)
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
     access: dict[str, AccessToken] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)

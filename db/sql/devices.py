@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -88,6 +88,25 @@ class SqlDevices:
         with self._database.read() as session:
             rows = session.scalars(select(AppliedRow).where(AppliedRow.id.in_(latest))).all()
             return {row.device_id: _to_applied(row) for row in rows}
+
+    def refuse(self, device: str, why: str) -> None:
+        """Note why a device takes no orders; empty: it takes them."""
+        with self._database.write() as session:
+            session.execute(update(DeviceRow).where(DeviceRow.id == device).values(unable=why))
+
+    def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
+        """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
+        asked = select(DeviceRow.id, DeviceRow.unable).where(DeviceRow.unable != "")
+        if devices is not None:
+            asked = asked.where(DeviceRow.id.in_(devices))
+        with self._database.read() as session:
+            return {row.id: row[1] for row in session.execute(asked)}
+
+    def heard_at(self) -> Mapping[str, datetime]:
+        """Return when each device was last heard of, by its id, as it was stored."""
+        with self._database.read() as session:
+            asked = select(DeviceRow.id, DeviceRow.seen_at)
+            return {row.id: row[1] for row in session.execute(asked)}
 
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Note when devices were last heard of; unknown ones are left out."""

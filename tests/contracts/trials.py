@@ -24,6 +24,7 @@ from tuner.core import (
     Report,
     Scope,
     Setting,
+    StaleRevision,
     Store,
     Trial,
     TrialState,
@@ -74,6 +75,24 @@ class TrialsContract:
     @pytest.fixture(autouse=True)
     def _study(self, store: Store) -> None:
         store.studies.add(study(), "ann", "")
+
+    def test_of_several_who_decide_by_the_same_one_begins_a_trial(self, store: Store) -> None:
+        def taken(_: int) -> bool:
+            try:
+                store.trials.begin("s1", setting(), Phase.TUNING, "", START, seen=(1, 0))
+            except StaleRevision:
+                return False
+            return True
+
+        assert sum(together(taken)) == 1
+        assert [t.number for t in store.trials.list("s1")] == [1]
+
+    def test_a_step_for_a_study_that_was_revised_since_is_not_taken(self, store: Store) -> None:
+        store.studies.revise(store.studies.get("s1"), "ann", "", START)
+        with pytest.raises(StaleRevision):
+            store.trials.begin("s1", setting(), Phase.TUNING, "", START, seen=(1, 0))
+        assert store.trials.count("s1") == 0
+        assert store.trials.begin("s1", setting(), Phase.TUNING, "", START, seen=(2, 0)).number == 1
 
     def test_a_begun_trial_runs(self, store: Store) -> None:
         mixed: Setting = {"on": True, "count": 1, "ratio": 1.0, "name": "größe"}

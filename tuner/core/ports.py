@@ -17,6 +17,7 @@ from tuner.core.devices import (
     MetricSample,
     Notice,
     Observation,
+    Replica,
 )
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
@@ -128,7 +129,7 @@ class Studies(Protocol):
 
         Raises:
             NotFound: there is no such study.
-            Conflict: somebody else revised it since; read it again.
+            StaleRevision: somebody else revised it since; read it again.
             DeviceBusy: it became active again and a device is taken.
         """
         ...
@@ -162,8 +163,17 @@ class Trials(Protocol):
         why: str,
         at: datetime,
         context: Context = ANYWHERE,
+        seen: tuple[int, int] | None = None,
     ) -> Trial:
-        """Store a RUNNING trial under the next number and return it. Raises NotFound."""
+        """Store a RUNNING trial under the next number and return it.
+
+        `seen` is the revision and the number of trials of the study that the step was decided by:
+        of several who decide by the same, one begins a trial.
+
+        Raises:
+            NotFound: there is no such study.
+            StaleRevision: it is not as it was seen any more; look again.
+        """
         ...
 
     def restart(self, study: str, number: int, at: datetime) -> Trial:
@@ -271,6 +281,18 @@ class Devices(Protocol):
 
     def standing(self) -> Mapping[str, Applied]:
         """Return what each device is set to, by its id; without those of which nothing is known."""
+        ...
+
+    def refuse(self, device: str, why: str) -> None:
+        """Note why a device takes no orders; empty: it takes them. Quietly nothing where it is unknown."""
+        ...
+
+    def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
+        """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
+        ...
+
+    def heard_at(self) -> Mapping[str, datetime]:
+        """Return when each device was last heard of, by its id, as it was stored."""
         ...
 
     def seen(self, at: Mapping[str, datetime]) -> None:
@@ -387,6 +409,22 @@ class Tokens(Protocol):
         ...
 
 
+class Replicas(Protocol):
+    """The tuners at work on one database, each by its own word."""
+
+    def tell(self, replica: Replica) -> None:
+        """Keep what a tuner tells of itself, in the place of what it told before."""
+        ...
+
+    def list(self) -> Sequence[Replica]:
+        """Return all by id, also those that told nothing for long."""
+        ...
+
+    def prune(self, before: datetime) -> int:
+        """Delete those that have told nothing since a time and return how many."""
+        ...
+
+
 class Deliveries(Protocol):
     """How far each destination of notifications has been told of the events."""
 
@@ -458,6 +496,14 @@ class Bus(Protocol):
         """Hear other processes, too, until the store is closed. Once more is no other."""
         ...
 
+    def leads(self) -> bool:
+        """Return whether this process does what one alone of those that listen does for all."""
+        ...
+
+    def lag_s(self) -> float | None:
+        """Return how long a notice lately took to be heard; None where other processes are not heard."""
+        ...
+
 
 class Store(Protocol):
     """All of the memory behind one URL. Raises StoreError where the database does not answer."""
@@ -510,6 +556,11 @@ class Store(Protocol):
     @property
     def stops(self) -> Stops:
         """The order to stop everything."""
+        ...
+
+    @property
+    def replicas(self) -> Replicas:
+        """Which tuners are at work."""
         ...
 
     @property

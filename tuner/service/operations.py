@@ -67,6 +67,7 @@ from tuner.service.views import (
 )
 from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
+from tuner.study.stale import looking_again
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -172,6 +173,7 @@ class Operations:
         except NotFound:
             return study
 
+    @looking_again
     def pause(self, study: str, change: Change) -> StudyView:
         """Stop trying; the devices go back to their original settings until it is resumed.
 
@@ -188,6 +190,7 @@ class Operations:
             self._revise(moved, change.who, why)
         return self.study(study)
 
+    @looking_again
     def reverted(self, message: Reverted) -> Receipt:
         """Pause the study whose device an operator put back on its host; a repeat changes nothing."""
         study = self.loop.store.studies.of(message.device)
@@ -200,6 +203,7 @@ class Operations:
             self.pause(study.id, Change(why=message.why))
         return Receipt(result="closed")
 
+    @looking_again
     def resume(self, study: str, change: Change) -> StudyView:
         """Go on in the phase a paused study was in; what is counted by phase counts anew."""
         study = self.full_id(study)
@@ -215,6 +219,7 @@ class Operations:
                 self.loop.note_withdrawn(found, why)
         return self.study(study)
 
+    @looking_again
     def stop(self, study: str, change: Change) -> StudyView:
         """End a study for good; its devices go back to their original settings and are free.
 
@@ -248,6 +253,7 @@ class Operations:
         self.loop.store.studies.delete(study)
         self.loop.note("deleted", f"study {study} deleted by {change.who}")
 
+    @looking_again
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
         """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
 

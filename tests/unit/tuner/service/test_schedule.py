@@ -128,7 +128,7 @@ def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
 
 
 def test_the_chores_run_in_the_background_and_end() -> None:
-    scheduler = start(Maintenance(World().loop, keep_days=30))
+    scheduler = start(Maintenance(World().loop, keep_days=30), lambda: None)
     try:
         jobs = scheduler.get_jobs()
         assert {job.name for job in jobs} == {

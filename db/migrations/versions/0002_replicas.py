@@ -1,0 +1,36 @@
+"""Tuners that share a database: who they are, and which devices take no orders.
+
+Additive: a tuner of the schema before goes on beside it.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("devices", sa.Column("unable", sa.String(), server_default="", nullable=False))
+    op.create_table(
+        "replicas",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("host", sa.String(), nullable=False),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("leads", sa.Boolean(), nullable=False),
+        sa.Column("bus_lag_s", sa.Double(), nullable=True),
+        sa.Column("agents", sa.JSON(), nullable=False),
+        sa.Column("token_mark", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_replicas"),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("replicas")
+    op.drop_column("devices", "unable")
