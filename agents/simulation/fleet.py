@@ -1,0 +1,325 @@
+"""A simulated fleet at work: hosts enrolled, devices registered, some of them tuned, all measured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from agents.simulation.agent import Traffic, VirtualAgent
+from agents.simulation.connection import Address, Connection, HttpAnswer
+from agents.simulation.device import Model
+from agents.tuner_link.client import Backoff, refusal_of
+from tuner.core import Conflict, LinkError, Now, TuningError, digest_of
+from tuner.wire import Change, Enrolment, StudyDraft
+
+PER_HOST = 8
+"""So many devices share a host, and its token."""
+AT_ONCE = 32
+"""So many hosts enrol and register at once."""
+HEALTH_EVERY_S = 0.1
+ORDER_EVERY_S = 0.2
+ORDER_WAIT_S = 70.0
+"""An order that takes longer has got lost, and was only found at the end of a long poll."""
+SPREAD_S = 60.0
+"""Agents begin over so long: a fleet does not ask in one moment."""
+OF_FLEET = "fleet-"
+PROCESS = {
+    "cpu_s": re.compile(r"^process_cpu_seconds_total (\S+)", re.MULTILINE),
+    "bytes": re.compile(r"^process_resident_memory_bytes (\S+)", re.MULTILINE),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a simulation is to do.
+
+    `agents` devices wait, `busy` of them in a study of `window_s` windows each, under `policy`.
+    `orders` further studies are created on waiting ones, to see how soon each is known.
+    """
+
+    agents: int
+    busy: int
+    orders: int
+    seconds: float
+    spec: str
+    policy: str
+    window_s: float
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What came of it. Times in seconds, `tuner_core` as a share of one core, memory in bytes.
+
+    What the tuner's process used is None where it does not tell (`/metrics`); `held` devices held a
+    setting at the end and `trying` were in a trial.
+    """
+
+    agents: int
+    waiting: int
+    trying: int
+    held: int
+    seconds: float
+    requests_per_s: float
+    failed_per_s: float
+    trials_per_s: float
+    windows_per_s: float
+    health_p50_s: float
+    health_p99_s: float
+    order_p50_s: float | None
+    order_p99_s: float | None
+    orders: int
+    orders_lost: int
+    tuner_core: float | None
+    tuner_bytes: float | None
+    tuner_bytes_before: float | None
+    receipts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def bytes_per_agent(self) -> float | None:
+        """What each agent took of the tuner's memory, None where it does not tell."""
+        if self.tuner_bytes is None or self.tuner_bytes_before is None:
+            return None
+        return (self.tuner_bytes - self.tuner_bytes_before) / max(1, self.agents)
+
+
+class SimulatedFleet:
+    """Devices `fleet-0`, `fleet-1`, … at one tuner, or at whatever balances several."""
+
+    def __init__(
+        self, address: Address, admin: str, plan: Plan, now: Now, say: Callable[[str], None]
+    ) -> None:
+        self.traffic = Traffic()
+        self.agents: list[VirtualAgent] = []
+        self._address, self._admin, self._plan, self._say = address, admin, plan, say
+        self._now = now
+        self._model = Model(plan.spec)
+        self._rng = random.Random(plan.seed)
+        self._start = secrets.token_hex(4)
+        self._studies: list[str] = []
+
+    async def simulate(self) -> Figures:
+        """Bring up the fleet, measure it, and stop the studies that were made.
+
+        Raises:
+            Conflict: the tuner has devices of somebody else.
+            LinkError, Unauthorised: the tuner does not answer, or does not know the token.
+        """
+        before = await self._process()
+        await self.register()
+        async with self.at_work():
+            await self.occupy()
+            await asyncio.sleep(SPREAD_S)
+            self._say(f"measuring for {self._plan.seconds:g} s")
+            figures = await self._measured(before)
+            await self.give_back()
+        return figures
+
+    async def register(self) -> None:
+        """Enrol the hosts and introduce their devices. Raises Conflict, and what the tuner refuses."""
+        others = [
+            row["device"]["id"]
+            for row in json.loads((await self._operator("GET", "/v1/devices")).body)
+            if not row["device"]["id"].startswith(OF_FLEET)
+        ]
+        if others:
+            raise Conflict(
+                f"this tuner has devices that are no simulation, {others[0]} among them",
+                hint="start a tuner with a database of its own for it",
+            )
+        hosts = iter(range(0, self._plan.agents, PER_HOST))
+
+        async def introduce() -> None:
+            operator = Connection(self._address, self._admin)
+            for first in hosts:
+                await self._introduce(operator, first)
+            operator.close()
+
+        self._say(f"registering {self._plan.agents} devices")
+        await asyncio.gather(*(introduce() for _ in range(AT_ONCE)))
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Have all agents work, beginning one after the other, for as long as the context lasts."""
+
+        async def begin(number: int, agent: VirtualAgent) -> None:
+            await asyncio.sleep(number * SPREAD_S / self._plan.agents)
+            await agent.run()
+
+        tasks = [asyncio.create_task(begin(n, agent)) for n, agent in enumerate(self.agents)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def occupy(self) -> None:
+        """Create the studies that keep devices busy. Raises what the tuner refuses."""
+        busy = self._spread(self._plan.busy, 0)
+        for device in busy:
+            with suppress(Conflict):  # the answer got lost, and the study is there
+                await self._study(device)
+
+    async def give_back(self) -> None:
+        """Stop the studies that were made; devices stay known to the tuner."""
+        change = Change(who="fleet simulate", why="the simulation is over").model_dump_json()
+        for study in self._studies:
+            with suppress(TuningError):
+                await self._operator("POST", f"/v1/studies/{study}/stop", change)
+
+    async def _introduce(self, operator: Connection, first: int) -> None:
+        host, token = f"{OF_FLEET}host-{first // PER_HOST}", secrets.token_urlsafe(32)
+        asked = Enrolment(agent=host, digest=digest_of(token)).model_dump_json()
+        await self._insist(operator, "POST", "/v1/enrol", asked)
+        for number in range(first, min(first + PER_HOST, self._plan.agents)):
+            agent = VirtualAgent(
+                device=f"{OF_FLEET}{number}",
+                host=host,
+                start=self._start,
+                model=self._model,
+                connection=Connection(self._address, token),
+                traffic=self.traffic,
+                now=self._now,
+                rng=random.Random(f"{self._plan.seed}/{number}"),
+            )
+            await agent.register()
+            self.agents.append(agent)
+
+    def _spread(self, count: int, skip: int) -> Sequence[str]:
+        """Return so many devices, one here and one there, none of them twice for different `skip`s."""
+        step = max(1, len(self.agents) // max(1, count))
+        names = [f"{OF_FLEET}{n}" for n in range(len(self.agents))]
+        return names[skip % step :: step][:count]
+
+    async def _study(self, device: str) -> None:
+        draft = StudyDraft.model_validate(
+            {
+                "devices": (device,),
+                "policy": self._plan.policy,
+                "constraints": ("latency_p99_ms <= 1.5x baseline",),
+                "seed": self._plan.seed,
+                "terms": {
+                    "trials": 100_000,
+                    "window_s": self._plan.window_s,
+                    "max_window_s": 10.0 * self._plan.window_s,
+                },
+                "who": "fleet simulate",
+            }
+        )
+        answer = await self._operator("POST", "/v1/studies", draft.model_dump_json())
+        self._studies.append(json.loads(answer.body)["id"])
+
+    async def _measured(self, before: dict[str, float]) -> Figures:
+        asked, failed = self.traffic.asked, self.traffic.failed
+        receipts, began = self.traffic.receipts.copy(), time.monotonic()
+        first = await self._process()
+        late: list[float | None] = []
+        ordering = asyncio.create_task(self._order(late))
+        health = sorted(await self._health(self._plan.seconds))
+        seconds, last = time.monotonic() - began, await self._process()
+        trying, held, waiting = self.traffic.trying, self.traffic.holding, self.traffic.waiting
+        requests = self.traffic.asked - asked, self.traffic.failed - failed
+        new = self.traffic.receipts - receipts
+        await ordering
+        known = sorted(one for one in late if one is not None)
+        core = (
+            (last["cpu_s"] - first["cpu_s"]) / seconds if {*first} >= {"cpu_s"} <= {*last} else None
+        )
+        return Figures(
+            agents=len(self.agents),
+            waiting=waiting,
+            trying=trying,
+            held=held,
+            seconds=seconds,
+            requests_per_s=requests[0] / seconds,
+            failed_per_s=requests[1] / seconds,
+            trials_per_s=new["trials closed"] / seconds,
+            windows_per_s=new["holds kept"] / seconds,
+            health_p50_s=quantile(health, 0.5),
+            health_p99_s=quantile(health, 0.99),
+            order_p50_s=quantile(known, 0.5) if known else None,
+            order_p99_s=quantile(known, 0.99) if known else None,
+            orders=len(late),
+            orders_lost=len(late) - len(known),
+            tuner_core=core,
+            tuner_bytes=last.get("bytes"),
+            tuner_bytes_before=before.get("bytes"),
+            receipts=dict(self.traffic.receipts),
+        )
+
+    async def _health(self, seconds: float) -> list[float]:
+        """Return how long the tuner took to say that it lives, asked ten times a second."""
+        asking, until, took = Connection(self._address, ""), time.monotonic() + seconds, []
+        while (began := time.monotonic()) < until:
+            await asking.ask("GET", "/v1/health")
+            took.append(time.monotonic() - began)
+            await asyncio.sleep(HEALTH_EVERY_S)
+        asking.close()
+        return took
+
+    async def _order(self, late: list[float | None]) -> None:
+        """Create studies on waiting devices; append how long each order took, None where it got lost.
+
+        From the asking for the study on: what the tuner needs to create it is part of the way.
+        """
+        made: dict[str, float] = {}
+        for device in self._spread(self._plan.orders, 1):
+            made[device] = time.monotonic()
+            try:
+                await self._study(device)
+            except Conflict:  # it has a study already: not a waiting one
+                made.pop(device)
+            await asyncio.sleep(ORDER_EVERY_S)
+        until = time.monotonic() + ORDER_WAIT_S
+        came = self.traffic.ordered_at
+        while time.monotonic() < until and any(came.get(d, 0.0) < at for d, at in made.items()):
+            await asyncio.sleep(0.1)
+        for device, at in made.items():
+            late.append(came[device] - at if came.get(device, 0.0) >= at else None)
+
+    async def _process(self) -> dict[str, float]:
+        """Return what the tuner's process has used, as far as it tells."""
+        asking = Connection(self._address, self._admin)
+        try:
+            answer = await asking.ask("GET", "/metrics", wait_s=60.0)
+        finally:
+            asking.close()
+        text = answer.body.decode()
+        found = {name: pattern.search(text) for name, pattern in PROCESS.items()}
+        return {name: float(match[1]) for name, match in found.items() if match}
+
+    async def _operator(self, method: str, path: str, body: str = "") -> HttpAnswer:
+        asking = Connection(self._address, self._admin)
+        try:
+            return await self._insist(asking, method, path, body)
+        finally:
+            asking.close()
+
+    async def _insist(
+        self, asking: Connection, method: str, path: str, body: str = ""
+    ) -> HttpAnswer:
+        """Ask until the tuner answers: as an operator of many devices it may be asked to wait."""
+        backoff = Backoff(self._rng)
+        for _ in range(20):
+            try:
+                answer = await asking.ask(method, path, body, wait_s=60.0)
+                if answer.status < 300:
+                    return answer
+                raise refusal_of(answer.status, answer.body, answer.retry_after)
+            except LinkError as error:
+                last = error
+                await asyncio.sleep(max(error.again_s, backoff.failed()))
+        raise last
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return a quantile of sorted values."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
