@@ -175,6 +175,35 @@ class SimulatedFleet:
             with suppress(TuningError):
                 await self._operator("POST", f"/v1/studies/{study}/stop", change)
 
+    async def health(self, seconds: float) -> list[float]:
+        """Return how long the tuner took to say that it lives, asked ten times a second."""
+        asking, until, took = Connection(self._address, ""), time.monotonic() + seconds, []
+        while (began := time.monotonic()) < until:
+            await asking.ask("GET", "/v1/health")
+            took.append(time.monotonic() - began)
+            await asyncio.sleep(HEALTH_EVERY_S)
+        asking.close()
+        return took
+
+    async def order(self) -> list[float | None]:
+        """Create studies on waiting devices; return how long each order took, None where it got lost.
+
+        From the asking for the study on: what the tuner needs to create it is part of the way.
+        """
+        made: dict[str, float] = {}
+        for device in self._spread(self._plan.orders, 1):
+            made[device] = time.monotonic()
+            try:
+                await self._study(device)
+            except Conflict:  # it has a study already: not a waiting one
+                made.pop(device)
+            await asyncio.sleep(ORDER_EVERY_S)
+        until = time.monotonic() + ORDER_WAIT_S
+        came = self.traffic.ordered_at
+        while time.monotonic() < until and any(came.get(d, 0.0) < at for d, at in made.items()):
+            await asyncio.sleep(0.1)
+        return [came[d] - at if came.get(d, 0.0) >= at else None for d, at in made.items()]
+
     async def _introduce(self, operator: Connection, first: int) -> None:
         host, token = f"{OF_FLEET}host-{first // PER_HOST}", secrets.token_urlsafe(32)
         asked = Enrolment(agent=host, digest=digest_of(token)).model_dump_json()
@@ -221,14 +250,13 @@ class SimulatedFleet:
         asked, failed = self.traffic.asked, self.traffic.failed
         receipts, began = self.traffic.receipts.copy(), time.monotonic()
         first = await self._process()
-        late: list[float | None] = []
-        ordering = asyncio.create_task(self._order(late))
-        health = sorted(await self._health(self._plan.seconds))
+        ordering = asyncio.create_task(self.order())
+        health = sorted(await self.health(self._plan.seconds))
         seconds, last = time.monotonic() - began, await self._process()
         trying, held, waiting = self.traffic.trying, self.traffic.holding, self.traffic.waiting
         requests = self.traffic.asked - asked, self.traffic.failed - failed
         new = self.traffic.receipts - receipts
-        await ordering
+        late = await ordering
         known = sorted(one for one in late if one is not None)
         core = (
             (last["cpu_s"] - first["cpu_s"]) / seconds if {*first} >= {"cpu_s"} <= {*last} else None
@@ -254,36 +282,6 @@ class SimulatedFleet:
             tuner_bytes_before=before.get("bytes"),
             receipts=dict(self.traffic.receipts),
         )
-
-    async def _health(self, seconds: float) -> list[float]:
-        """Return how long the tuner took to say that it lives, asked ten times a second."""
-        asking, until, took = Connection(self._address, ""), time.monotonic() + seconds, []
-        while (began := time.monotonic()) < until:
-            await asking.ask("GET", "/v1/health")
-            took.append(time.monotonic() - began)
-            await asyncio.sleep(HEALTH_EVERY_S)
-        asking.close()
-        return took
-
-    async def _order(self, late: list[float | None]) -> None:
-        """Create studies on waiting devices; append how long each order took, None where it got lost.
-
-        From the asking for the study on: what the tuner needs to create it is part of the way.
-        """
-        made: dict[str, float] = {}
-        for device in self._spread(self._plan.orders, 1):
-            made[device] = time.monotonic()
-            try:
-                await self._study(device)
-            except Conflict:  # it has a study already: not a waiting one
-                made.pop(device)
-            await asyncio.sleep(ORDER_EVERY_S)
-        until = time.monotonic() + ORDER_WAIT_S
-        came = self.traffic.ordered_at
-        while time.monotonic() < until and any(came.get(d, 0.0) < at for d, at in made.items()):
-            await asyncio.sleep(0.1)
-        for device, at in made.items():
-            late.append(came[device] - at if came.get(device, 0.0) >= at else None)
 
     async def _process(self) -> dict[str, float]:
         """Return what the tuner's process has used, as far as it tells."""
