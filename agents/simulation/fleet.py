@@ -94,12 +94,18 @@ class SimulatedFleet:
     """Devices `fleet-0`, `fleet-1`, … at one tuner, or at whatever balances several."""
 
     def __init__(
-        self, address: Address, admin: str, plan: Plan, now: Now, say: Callable[[str], None]
+        self,
+        address: Address,
+        admin: str,
+        plan: Plan,
+        now: Now,
+        say: Callable[[str], None],
+        spread_s: float = SPREAD_S,
     ) -> None:
         self.traffic = Traffic()
         self.agents: list[VirtualAgent] = []
         self._address, self._admin, self._plan, self._say = address, admin, plan, say
-        self._now = now
+        self._now, self._spread_s = now, spread_s
         self._model = Model(plan.spec)
         self._rng = random.Random(plan.seed)
         self._start = secrets.token_hex(4)
@@ -116,7 +122,7 @@ class SimulatedFleet:
         await self.register()
         async with self.at_work():
             await self.occupy()
-            await asyncio.sleep(SPREAD_S)
+            await asyncio.sleep(self._spread_s)
             self._say(f"measuring for {self._plan.seconds:g} s")
             figures = await self._measured(before)
             await self.give_back()
@@ -150,7 +156,7 @@ class SimulatedFleet:
         """Have all agents work, beginning one after the other, for as long as the context lasts."""
 
         async def begin(number: int, agent: VirtualAgent) -> None:
-            await asyncio.sleep(number * SPREAD_S / self._plan.agents)
+            await asyncio.sleep(number * self._spread_s / self._plan.agents)
             await agent.run()
 
         tasks = [asyncio.create_task(begin(n, agent)) for n, agent in enumerate(self.agents)]
