@@ -29,6 +29,7 @@ from tuner.core import (
     Plan,
     ProtocolMismatch,
     Quantity,
+    Replica,
     Setting,
     Signal,
     Terms,
@@ -555,6 +556,13 @@ class StoppedDevice(Message):
     device: str
     state: Literal["original", "not yet", "offline"]
     last_seen: datetime
+
+
+class ReplicaView(Message):
+    """A tuner of a database, and how long ago it told of itself, in seconds."""
+
+    replica: Replica
+    told_s: float
 
 
 class StopView(Message):

@@ -34,6 +34,7 @@ from tuner.wire import (
     FleetView,
     NewToken,
     Problem,
+    ReplicaView,
     RevisionView,
     SettingView,
     StopView,
@@ -58,6 +59,7 @@ _REVISIONS = TypeAdapter(list[RevisionView])
 _TRIALS = TypeAdapter(list[TrialView])
 _SETTINGS = TypeAdapter(list[SettingView])
 _DEVICES = TypeAdapter(list[DeviceView])
+_REPLICAS = TypeAdapter(list[ReplicaView])
 _EXPLANATION = TypeAdapter(ExplanationView)
 _FLEET = TypeAdapter(FleetView)
 _STOP = TypeAdapter(StopView)
@@ -196,6 +198,10 @@ class HttpOperatorApi:
     def devices(self) -> Sequence[DeviceView]:
         """Return all devices."""
         return self._ask(_DEVICES, "GET", "/v1/devices")
+
+    def replicas(self) -> Sequence[ReplicaView]:
+        """Return the tuners of the database."""
+        return self._ask(_REPLICAS, "GET", "/v1/replicas")
 
     def forget(self, device: str, change: Change) -> None:
         """Forget a device that is offline and in no active study."""

@@ -76,6 +76,7 @@ from tuner.wire import (
     DeviceView,
     ExplanationView,
     Receipt,
+    ReplicaView,
     Reverted,
     RevisionView,
     SettingView,
@@ -432,6 +433,14 @@ class Operations:
                 )
             )
         return views
+
+    def replicas(self) -> list[ReplicaView]:
+        """Return the tuners of this database, by id, also those that told nothing for a while."""
+        now = self.loop.now()
+        return [
+            ReplicaView(replica=one, told_s=(now - one.seen_at).total_seconds())
+            for one in self.loop.store.replicas.list()
+        ]
 
     def forget(self, device: str, change: Change) -> None:
         """Forget a device that will not come back; studies and trials on it stay.
