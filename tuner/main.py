@@ -11,7 +11,7 @@ import secrets
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -28,12 +28,17 @@ if TYPE_CHECKING:
     from tuner.destinations import Email, Webhook
     from tuner.service.courier import Courier
     from tuner.service.operations import Operations
+    from tuner.study.loop import Loop
     from tuner.study.telemetry import Telemetry
+    from tuner.suggesting.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
 GRACE_S = 2
 SEND_BYTES = 128 * 1024
+MOST_LOCAL = 4
+"""As many processes work out suggestions where nobody says how many: each takes some 350 MB."""
+MOST_IN_CLUSTER = 64
 ALIVE_S = 5
 """How often the tuner tells systemd that it works, in seconds."""
 
@@ -117,6 +122,7 @@ def serve(config: TunerConfig) -> None:
     store.bus.listen()
     token = ensure_token(config.token_file)
     operations = build_operations(store, config, counts)
+    enders = [have_decided(operations.loop, config, counts)]
     price = EnergyPrice(config.price_per_kwh, config.currency, config.co2e_g_per_kwh)
     fleet = FleetOverview(operations, Summaries(operations), price)
     metrics = Metrics(fleet, counts, version("jouletune"))
@@ -132,7 +138,7 @@ def serve(config: TunerConfig) -> None:
         fleet=fleet,
         metrics=metrics,
     )
-    enders = [courier.begin() for courier in couriers(store, config)]
+    enders += [courier.begin() for courier in couriers(store, config)]
     enders.append(fleet.summaries.begin())
     roll = Roll(operations.loop, name_of(config), version("jouletune"), token)
     roll.tell()
@@ -176,6 +182,51 @@ def serve(config: TunerConfig) -> None:
             end()
         scheduler.shutdown(wait=False)
         store.close()
+
+
+def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Callable[[], None]:
+    """Have suggestions worked out where the configuration says; return what ends that.
+
+    Raises:
+        ConfigError: there is no such place, or what it needs is not installed.
+    """
+    from tuner.suggesting.suggestions import Suggestions
+    from tuner.suggesting.workers import LocalWorker, Worker
+
+    if config.suggest == "here":
+        return lambda: None
+    ended: Callable[[], None] = lambda: None  # noqa: E731
+    workers: list[Worker]
+    if config.suggest.startswith("ray://"):
+        cluster = ray_cluster(config.suggest)
+        workers = [cluster.worker() for _ in range(min(cluster.cpus, MOST_IN_CLUSTER))]
+        ended = cluster.close
+    else:
+        asked = config.suggest.partition(":")[2]
+        usual = min(MOST_LOCAL, max(1, len(os.sched_getaffinity(0)) - 1))
+        workers = [LocalWorker() for _ in range(int(asked) if asked else usual)]
+    suggestions = Suggestions(
+        loop.policies, workers, lambda study: loop.news.tell(study.devices), telemetry.suggested
+    )
+    loop.decides = suggestions.policy
+    end = suggestions.begin()
+
+    def end_all() -> None:
+        end()
+        ended()
+
+    return end_all
+
+
+def ray_cluster(address: str) -> Cluster:
+    """Return a connection to a Ray cluster. Raises ConfigError."""
+    try:
+        from tuner.suggesting.cluster import Cluster
+    except ImportError as error:
+        raise ConfigError(
+            f"{address} needs Ray, which is not installed", hint="pip install 'jouletune[ray]'"
+        ) from error
+    return Cluster(address)
 
 
 def couriers(store: Store, config: TunerConfig) -> list[Courier]:

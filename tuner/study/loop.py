@@ -108,6 +108,8 @@ class Loop:
 
     `policies` finds a policy by name, `hours` says whether tuning is allowed at a time (holding
     always is). `now` is for display: how long a lease lasts is counted on `monotonic`, in seconds.
+    `decides` finds who decides in a policy's place, and tells how long that took; by default each
+    policy itself does, at once.
     Raises the store's errors; a refused message changes nothing.
     """
 
@@ -119,6 +121,7 @@ class Loop:
     hours: Callable[[datetime], bool] = lambda _: True
     monotonic: Callable[[], float] = time.monotonic
     telemetry: Telemetry = field(default_factory=Telemetry)
+    decides: Callable[[str], Policy] | None = None
     _silence: Silence = field(init=False)
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
@@ -571,8 +574,8 @@ class Loop:
         )
         began = self.monotonic()
         try:
-            step = lifecycle.next_step(past, self.policies(study.policy))
-            if study.phase is Phase.TUNING:
+            step = lifecycle.next_step(past, (self.decides or self.policies)(study.policy))
+            if study.phase is Phase.TUNING and self.decides is None:
                 self.telemetry.suggested(study.policy, self.monotonic() - began)
             return step
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
