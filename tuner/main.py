@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tuner.service.operations import Operations
     from tuner.study.loop import Loop
     from tuner.study.telemetry import Telemetry
-    from tuner.suggesting.cluster import Cluster
+    from tuner.suggesting.cluster import RayCluster
 
 log = logging.getLogger(__name__)
 
@@ -218,15 +218,15 @@ def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Calla
     return end_all
 
 
-def ray_cluster(address: str) -> Cluster:
+def ray_cluster(address: str) -> RayCluster:
     """Return a connection to a Ray cluster. Raises ConfigError."""
     try:
-        from tuner.suggesting.cluster import Cluster
+        from tuner.suggesting.cluster import RayCluster
     except ImportError as error:
         raise ConfigError(
             f"{address} needs Ray, which is not installed", hint="pip install 'jouletune[ray]'"
         ) from error
-    return Cluster(address)
+    return RayCluster(address)
 
 
 def couriers(store: Store, config: TunerConfig) -> list[Courier]:

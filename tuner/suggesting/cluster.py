@@ -7,6 +7,7 @@ answers are the same JSON as ever.
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any
 
 import ray
@@ -17,7 +18,7 @@ from tuner.suggesting.questions import answer
 from tuner.suggesting.workers import WorkerLost
 
 
-class Cluster:
+class RayCluster:
     """A connection to a Ray cluster whose nodes have jouletune installed.
 
     Raises:
@@ -26,7 +27,9 @@ class Cluster:
 
     def __init__(self, address: str) -> None:
         try:
-            ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what it warns of, its error says
+                ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
         except (ConnectionError, RayError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"no Ray cluster answers at {address}: {error}",
