@@ -158,7 +158,8 @@ class Assignment(Message):
 class HoldOrder(Message):
     """Hold this plan, also without the tuner, for `valid_for_s`; observe it every `observe_s`.
 
-    `limits` has those of each row of the plan, in order.
+    `limits` has those of each row of the plan, in order. Of windows that break none, one every
+    `report_s` is enough: the tuner of a large fleet says so.
     """
 
     kind: Literal["hold"] = "hold"
@@ -171,6 +172,7 @@ class HoldOrder(Message):
     valid_for_s: float
     observe_s: float
     window_s: float
+    report_s: float = 0.0
 
     @model_validator(mode="after")
     def _of_every_row(self) -> Self:

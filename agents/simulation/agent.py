@@ -6,6 +6,7 @@ What differs is said in `jouletune fleet simulate --help`: nothing is set, and a
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import Counter
@@ -86,6 +87,7 @@ class VirtualAgent:
     monotonic: Callable[[], float] = time.monotonic
     _hold: HoldOrder | None = None
     _due_s: float = 0.0
+    _reported_s: float = -math.inf
     _spool: list[TrialReport | HoldReport] = field(default_factory=list)
     _registered: bool = False
     _backoff: Backoff = field(init=False)
@@ -207,6 +209,9 @@ class VirtualAgent:
         await asyncio.sleep(hold.window_s)
         setting = hold.plan.rows[0].setting
         self._due_s = self.monotonic() + hold.observe_s
+        if self.monotonic() - self._reported_s < hold.report_s:
+            return
+        self._reported_s = self.monotonic()
         self._spool.append(
             HoldReport(
                 device=self.device,

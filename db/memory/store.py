@@ -70,6 +70,10 @@ class MemoryStudies:
         """Return the active study that has a device, None where none does."""
         return next((s for s in self.list() if s.active and device in s.devices), None)
 
+    def holding(self) -> Sequence[str]:
+        """Return the ids of the studies that hold a plan, oldest first."""
+        return tuple(study.id for study in self.list() if study.phase is Phase.HOLDING)
+
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""
         with self._tables.lock:
@@ -205,6 +209,14 @@ class MemoryTrials:
         with self._tables.lock:
             trials = self._tables.trials.get(study, {}).values()
             return tuple(deepcopy([trial for trial in trials if not trial.state.final]))
+
+    def at_work(self) -> Sequence[str]:
+        """Return the ids of the studies that have a trial which has not ended."""
+        with self._tables.lock:
+            trials = self._tables.trials.items()
+            return tuple(
+                sorted(s for s, own in trials if any(not t.state.final for t in own.values()))
+            )
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""

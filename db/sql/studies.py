@@ -89,6 +89,12 @@ class SqlStudies:
             )
         return None if document is None else decode_study(document)
 
+    def holding(self) -> Sequence[str]:
+        """Return the ids of the studies that hold a plan, oldest first."""
+        asked = select(StudyRow.id).where(StudyRow.phase == Phase.HOLDING.value)
+        with self._database.read() as session:
+            return tuple(session.scalars(asked.order_by(StudyRow.created_at, StudyRow.id)).all())
+
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""
         following = replace(study, revision=study.revision + 1)

@@ -167,6 +167,12 @@ class SqlTrials:
             ).all()
             return tuple(to_trial(row) for row in rows)
 
+    def at_work(self) -> Sequence[str]:
+        """Return the ids of the studies that have a trial which has not ended."""
+        asked = select(TrialRow.study_id).where(TrialRow.state == TrialState.RUNNING.value)
+        with self._database.read() as session:
+            return tuple(session.scalars(asked.distinct().order_by(TrialRow.study_id)).all())
+
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
         key = (report.study, report.trial, report.device, report.token, report.nonce)

@@ -87,6 +87,16 @@ class StudiesContract:
         store.studies.get("s1").space.only[0]["turbo"] = 5  # type: ignore[index]
         assert store.studies.get("s1").space.only[0] == {"turbo": True}
 
+    def test_the_studies_that_hold_are_named_oldest_first(self, store: Store) -> None:
+        for number, name in enumerate(("b", "a", "c")):
+            at = START + timedelta(minutes=number)
+            made = study(Phase.TUNING, id=name, devices=(name,), created_at=at)
+            store.studies.add(made, "ann", "")
+            if name != "c":
+                held = store.studies.get(name).moved(Phase.HOLDING, Plan.single(setting()))
+                store.studies.revise(held, "ann", "", LATER)
+        assert list(store.studies.holding()) == ["b", "a"]
+
     def test_what_revise_returns_is_a_copy_too(self, store: Store) -> None:
         held = cast("dict[str, Any]", setting())
         store.studies.add(study(), "ann", "")

@@ -94,6 +94,14 @@ class TrialsContract:
         assert store.trials.count("s1") == 0
         assert store.trials.begin("s1", setting(), Phase.TUNING, "", START, seen=(2, 0)).number == 1
 
+    def test_studies_at_work_are_those_with_a_trial_that_runs(self, store: Store) -> None:
+        store.studies.add(study(id="s2", devices=("other",)), "ann", "")
+        for name in ("s2", "s1"):
+            begin(store, name)
+        assert list(store.trials.at_work()) == ["s1", "s2"]
+        store.trials.end("s1", 1, completed(), START)
+        assert list(store.trials.at_work()) == ["s2"]
+
     def test_a_begun_trial_runs(self, store: Store) -> None:
         mixed: Setting = {"on": True, "count": 1, "ratio": 1.0, "name": "größe"}
         trial = store.trials.begin("s1", mixed, Phase.BASELINE, "to compare with", START)

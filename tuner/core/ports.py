@@ -124,6 +124,10 @@ class Studies(Protocol):
         """Return the active study that has a device, None where none does."""
         ...
 
+    def holding(self) -> Sequence[str]:
+        """Return the ids of the studies that hold a plan, oldest first."""
+        ...
+
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the study as the revision after the one it carries, and return it so.
 
@@ -209,6 +213,10 @@ class Trials(Protocol):
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
+        ...
+
+    def at_work(self) -> Sequence[str]:
+        """Return the ids of the studies that have a trial which has not ended."""
         ...
 
     def report(self, report: Report) -> bool:

@@ -47,6 +47,8 @@ AUDIT_DAYS = 400
 """The audit log is kept for a year at least."""
 PRUNED_AT_ONCE = timedelta(days=1)
 """So much of what is kept is deleted in an hour at most."""
+DRIFT_S = 3.0
+"""So long a look for drift may take, of the 60 s between two."""
 MOST_WINDOWS = 500
 """So many of a hold's latest windows are looked at."""
 
@@ -81,6 +83,8 @@ class Maintenance:
         default_factory=dict, repr=False
     )
     """What the rows of each held plan should show, by its revision and number of trials."""
+    _looked: list[str] = field(default_factory=lambda: [""], repr=False)
+    """The study whose drift was looked at last."""
 
     def reap(self) -> None:
         """End trials whose agents never came back."""
@@ -89,8 +93,18 @@ class Maintenance:
             log.info("reaped %d abandoned trials", ended)
 
     def watch_drift(self) -> None:
-        """Send a held study back to its baseline when its windows have drifted from what they were."""
-        for study in self.loop.store.studies.list():
+        """Send a held study back to its baseline when its windows have drifted from what they were.
+
+        A look takes `DRIFT_S` at most and goes on there the next time: thousands of holds take turns.
+        """
+        held = self.loop.store.studies.holding()
+        until = self.loop.monotonic() + DRIFT_S
+        first = next((n for n, name in enumerate(held) if name == self._looked[0]), -1) + 1
+        for name in (*held[first:], *held[:first]):
+            if self.loop.monotonic() > until:
+                return
+            self._looked[0] = name
+            study = self.loop.store.studies.get(name)
             why = self._drift(study)
             if why is None:
                 continue

@@ -390,12 +390,14 @@ class Loop:
         (started anew, suspended, without its database) gives everybody the same time once more.
         """
         with self._silence.listening():
-            studies = [s for s in self.store.studies.list() if s.active]
-            return sum(self._reap(s) for s in studies if self.store.trials.running(s.id))
+            return sum(map(self._reap, self.store.trials.at_work()))
 
-    def _reap(self, study: Study) -> int:
+    def _reap(self, name: str) -> int:
         ended = 0
-        with self.lock(study.id):
+        with self.lock(name):
+            study = self.store.studies.get(name)
+            if not study.active:
+                return 0
             for trial in self.store.trials.running(study.id):
                 leases = [self.store.leases.get(device) for device in study.devices]
                 if self._close(study, trial) or not self._silence.abandoned(
@@ -520,7 +522,11 @@ class Loop:
             if self._control_due(study, count, poll):
                 window = control.control(study, study.plan, poll.applied.setting)
                 return self._begun(study, count, window, device, poll)
-            return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
+            devices = 0 if study.phase is Phase.CANARY else self.presence.heard
+            report_s = assignments.report_every_s(devices)
+            return self._holds.order(
+                study, study.plan, count, lambda: trials.list(study.id), report_s
+            )
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
         if study.phase is Phase.PROPOSED:

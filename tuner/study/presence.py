@@ -116,6 +116,11 @@ class Presence:
         """Note that a device's agent has stopped waiting for its answer."""
         self.note_contact(device)
 
+    @property
+    def heard(self) -> int:
+        """How many devices this process has heard."""
+        return len(self._due)
+
     def protocols(self) -> dict[int, int]:
         """Return how many devices speak which protocol, of those that this process hears."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""Tuners that share a database: who they are, and which devices take no orders.
+"""Tuners that share a database: who they are, which devices take no orders, which trials run.
 
 Additive: a tuner of the schema before goes on beside it.
 """
@@ -29,8 +29,17 @@ def upgrade() -> None:
         sa.Column("token_mark", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_replicas"),
     )
+    running = sa.text("state = 'running'")
+    op.create_index(
+        "ix_trials_running",
+        "trials",
+        ["study_id"],
+        sqlite_where=running,
+        postgresql_where=running,
+    )
 
 
 def downgrade() -> None:
+    op.drop_index("ix_trials_running", "trials")
     op.drop_table("replicas")
     op.drop_column("devices", "unable")

@@ -128,11 +128,14 @@ def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
 
 
 def test_the_chores_run_in_the_background_and_end() -> None:
-    scheduler = start(Maintenance(World().loop, keep_days=30), lambda: None)
+    def tell() -> None:
+        """Tell the other tuners."""
+
+    scheduler = start(Maintenance(World().loop, keep_days=30), tell)
     try:
         jobs = scheduler.get_jobs()
         assert {job.name for job in jobs} == {
-            "reap", "watch_drift", "keep_seen", "watch_silence", "prune", "trim",
+            "reap", "watch_drift", "keep_seen", "watch_silence", "prune", "tell", "trim",
         }  # fmt: skip
         assert {job.misfire_grace_time for job in jobs} == {None}, "late is better than never"
     finally:
