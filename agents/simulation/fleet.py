@@ -169,8 +169,7 @@ class SimulatedFleet:
 
     async def occupy(self) -> None:
         """Create the studies that keep devices busy. Raises what the tuner refuses."""
-        busy = self._spread(self._plan.busy, 0)
-        for device in busy:
+        for device in chosen(self._plan.agents, self._plan.busy, 0):
             with suppress(Conflict):  # the answer got lost, and the study is there
                 await self._study(device)
 
@@ -197,7 +196,7 @@ class SimulatedFleet:
         From the asking for the study on: what the tuner needs to create it is part of the way.
         """
         made: dict[str, float] = {}
-        for device in self._spread(self._plan.orders, 1):
+        for device in chosen(self._plan.agents, self._plan.orders, 1):
             made[device] = time.monotonic()
             try:
                 await self._study(device)
@@ -227,12 +226,6 @@ class SimulatedFleet:
             )
             await agent.register()
             self.agents.append(agent)
-
-    def _spread(self, count: int, skip: int) -> Sequence[str]:
-        """Return so many devices, one here and one there, none of them twice for different `skip`s."""
-        step = max(1, len(self.agents) // max(1, count))
-        names = [f"{OF_FLEET}{n}" for n in range(len(self.agents))]
-        return names[skip % step :: step][:count]
 
     async def _study(self, device: str) -> None:
         draft = StudyDraft.model_validate(
@@ -322,6 +315,12 @@ class SimulatedFleet:
                 last = error
                 await asyncio.sleep(max(error.again_s, backoff.failed()))
         raise last
+
+
+def chosen(agents: int, count: int, skip: int) -> Sequence[str]:
+    """Return so many devices of a fleet, one here and one there; with another `skip` others."""
+    step = max(1, agents // max(1, count))
+    return [f"{OF_FLEET}{n}" for n in range(skip % step, agents, step)][:count]
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -18,7 +18,7 @@ from tuner.core import Applied, Device, Level
 
 SEEN = text(
     "UPDATE devices SET seen_at = told.at FROM (SELECT id, at FROM unnest(CAST(:ids AS text[]), "
-    "CAST(:ats AS timestamptz[])) AS both(id, at) ORDER BY id) AS told WHERE devices.id = told.id"
+    "CAST(:ats AS timestamptz[])) AS heard(id, at) ORDER BY id) AS told WHERE devices.id = told.id"
 )
 """Ten thousand devices at once, in one order: two processes must not wait for each other."""
 
