@@ -27,8 +27,8 @@ HEALTH_EVERY_S = 0.1
 ORDER_EVERY_S = 0.2
 ORDER_WAIT_S = 70.0
 """An order that takes longer has got lost, and was only found at the end of a long poll."""
-SPREAD_S = 60.0
-"""Agents begin over so long: a fleet does not ask in one moment."""
+SPREAD_S, BEGIN_PER_S = 60.0, 50.0
+"""Agents begin over so long at most, and so many a second at least: a fleet does not ask in one moment."""
 OF_FLEET = "fleet-"
 PROCESS = {
     "cpu_s": re.compile(r"^process_cpu_seconds_total (\S+)", re.MULTILINE),
@@ -52,6 +52,11 @@ class Plan:
     policy: str
     window_s: float
     seed: int
+
+    @property
+    def spread_s(self) -> float:
+        """Over how long the agents begin, in seconds."""
+        return min(SPREAD_S, self.agents / BEGIN_PER_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +105,11 @@ class SimulatedFleet:
         plan: Plan,
         now: Now,
         say: Callable[[str], None],
-        spread_s: float = SPREAD_S,
     ) -> None:
         self.traffic = Traffic()
         self.agents: list[VirtualAgent] = []
         self._address, self._admin, self._plan, self._say = address, admin, plan, say
-        self._now, self._spread_s = now, spread_s
+        self._now = now
         self._model = Model(plan.spec)
         self._rng = random.Random(plan.seed)
         self._start = secrets.token_hex(4)
@@ -122,7 +126,7 @@ class SimulatedFleet:
         await self.register()
         async with self.at_work():
             await self.occupy()
-            await asyncio.sleep(self._spread_s)
+            await asyncio.sleep(self._plan.spread_s)
             self._say(f"measuring for {self._plan.seconds:g} s")
             figures = await self._measured(before)
             await self.give_back()
@@ -156,7 +160,7 @@ class SimulatedFleet:
         """Have all agents work, beginning one after the other, for as long as the context lasts."""
 
         async def begin(number: int, agent: VirtualAgent) -> None:
-            await asyncio.sleep(number * self._spread_s / self._plan.agents)
+            await asyncio.sleep(number * self._plan.spread_s / self._plan.agents)
             await agent.run()
 
         tasks = [asyncio.create_task(begin(n, agent)) for n, agent in enumerate(self.agents)]

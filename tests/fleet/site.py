@@ -123,7 +123,7 @@ class Workforce:
             seed=0,
         )  # fmt: skip
         address = Address("127.0.0.1", port)
-        self.fleet = SimulatedFleet(address, ADMIN, plan, utc_now, lambda _: None, spread_s=2.0)
+        self.fleet = SimulatedFleet(address, ADMIN, plan, utc_now, lambda _: None)
         self._ended = threading.Event()
         self._begun = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._work()), daemon=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from agents.simulation.connection import Address
-from agents.simulation.fleet import SPREAD_S, Plan, SimulatedFleet, quantile
+from agents.simulation.fleet import Plan, SimulatedFleet, quantile
 from tuner.main import utc_now
 
 HERE = Path(__file__).parents[2]
@@ -104,7 +104,7 @@ async def measure(root: Path, agents: int, window_s: float, orders: int) -> Outc
         before = process.memory_info().rss
         await fleet.register()
         async with fleet.at_work():
-            await asyncio.sleep(SPREAD_S + 5.0)
+            await asyncio.sleep(plan.spread_s + 60.0 + 5.0)
             core, health, foreign = await load(process, fleet, window_s)
             grown = process.memory_info().rss - before
             late = sorted(math.inf if one is None else one for one in await fleet.order())
