@@ -394,6 +394,8 @@ class ReplicaRow(Base):
     bus_lag_s: Mapped[float | None]
     agents: Mapped[JsonObject]
     token_mark: Mapped[str]
+    cpu_s: Mapped[float]
+    memory_bytes: Mapped[int]
 
 
 class StopRow(Base):

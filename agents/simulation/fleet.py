@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
 
 from agents.simulation.agent import Traffic, VirtualAgent
 from agents.simulation.connection import Address, Connection, HttpAnswer
 from agents.simulation.device import Model
 from agents.tuner_link.client import Backoff, refusal_of
-from tuner.core import Conflict, LinkError, Now, TuningError, digest_of
-from tuner.wire import Change, Enrolment, StudyDraft
+from tuner.core import Conflict, LinkError, Now, Replica, TuningError, digest_of
+from tuner.wire import Change, Enrolment, ReplicaView, StudyDraft
 
 PER_HOST = 8
 """So many devices share a host, and its token."""
@@ -30,10 +31,9 @@ ORDER_WAIT_S = 70.0
 SPREAD_S, BEGIN_PER_S = 60.0, 50.0
 """Agents begin over so long at most, and so many a second at least: a fleet does not ask in one moment."""
 OF_FLEET = "fleet-"
-PROCESS = {
-    "cpu_s": re.compile(r"^process_cpu_seconds_total (\S+)", re.MULTILINE),
-    "bytes": re.compile(r"^process_resident_memory_bytes (\S+)", re.MULTILINE),
-}
+_REPLICAS = TypeAdapter(list[ReplicaView])
+TOLD_S = 25.0
+"""A tuner that has told nothing of itself for so long is not counted; they tell every 10 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,8 @@ class Plan:
 class Figures:
     """What came of it. Times in seconds, `tuner_core` as a share of one core, memory in bytes.
 
-    What the tuner's process used is None where it does not tell (`/metrics`); `held` devices held a
-    setting at the end and `trying` were in a trial.
+    What the tuners' processes used is by their own word, told every 10 s, None where there is none;
+    `held` devices held a setting at the end and `trying` were in a trial.
     """
 
     agents: int
@@ -122,7 +122,7 @@ class SimulatedFleet:
             Conflict: the tuner has devices of somebody else.
             LinkError, Unauthorised: the tuner does not answer, or does not know the token.
         """
-        before = await self._process()
+        before = await self._used()
         await self.register()
         async with self.at_work():
             await self.occupy()
@@ -134,11 +134,8 @@ class SimulatedFleet:
 
     async def register(self) -> None:
         """Enrol the hosts and introduce their devices. Raises Conflict, and what the tuner refuses."""
-        others = [
-            row["device"]["id"]
-            for row in json.loads((await self._operator("GET", "/v1/devices")).body)
-            if not row["device"]["id"].startswith(OF_FLEET)
-        ]
+        rows = json.loads((await self._operator("GET", "/v1/devices")).body)
+        others = [d for row in rows if not (d := row["device"]["id"]).startswith(OF_FLEET)]
         if others:
             raise Conflict(
                 f"this tuner has devices that are no simulation, {others[0]} among them",
@@ -249,21 +246,18 @@ class SimulatedFleet:
         answer = await self._operator("POST", "/v1/studies", draft.model_dump_json())
         self._studies.append(json.loads(answer.body)["id"])
 
-    async def _measured(self, before: dict[str, float]) -> Figures:
+    async def _measured(self, before: Mapping[str, Replica]) -> Figures:
         asked, failed = self.traffic.asked, self.traffic.failed
         receipts, began = self.traffic.receipts.copy(), time.monotonic()
-        first = await self._process()
+        first = await self._used()
         ordering = asyncio.create_task(self.order())
         health = sorted(await self.health(self._plan.seconds))
-        seconds, last = time.monotonic() - began, await self._process()
+        seconds, last = time.monotonic() - began, await self._used()
         trying, held, waiting = self.traffic.trying, self.traffic.holding, self.traffic.waiting
         requests = self.traffic.asked - asked, self.traffic.failed - failed
         new = self.traffic.receipts - receipts
         late = await ordering
         known = sorted(one for one in late if one is not None)
-        core = (
-            (last["cpu_s"] - first["cpu_s"]) / seconds if {*first} >= {"cpu_s"} <= {*last} else None
-        )
         return Figures(
             agents=len(self.agents),
             waiting=waiting,
@@ -280,22 +274,16 @@ class SimulatedFleet:
             order_p99_s=quantile(known, 0.99) if known else None,
             orders=len(late),
             orders_lost=len(late) - len(known),
-            tuner_core=core,
-            tuner_bytes=last.get("bytes"),
-            tuner_bytes_before=before.get("bytes"),
+            tuner_core=_core(first, last),
+            tuner_bytes=sum(r.memory_bytes for r in last.values()) or None,
+            tuner_bytes_before=sum(r.memory_bytes for r in before.values()) or None,
             receipts=dict(self.traffic.receipts),
         )
 
-    async def _process(self) -> dict[str, float]:
-        """Return what the tuner's process has used, as far as it tells."""
-        asking = Connection(self._address, self._admin)
-        try:
-            answer = await asking.ask("GET", "/metrics", wait_s=60.0)
-        finally:
-            asking.close()
-        text = answer.body.decode()
-        found = {name: pattern.search(text) for name, pattern in PROCESS.items()}
-        return {name: float(match[1]) for name, match in found.items() if match}
+    async def _used(self) -> dict[str, Replica]:
+        """Return what the tuners at work have told of themselves, by their ids."""
+        told = _REPLICAS.validate_json((await self._operator("GET", "/v1/replicas")).body)
+        return {one.replica.id: one.replica for one in told if one.told_s < TOLD_S}
 
     async def _operator(self, method: str, path: str, body: str = "") -> HttpAnswer:
         asking = Connection(self._address, self._admin)
@@ -319,6 +307,16 @@ class SimulatedFleet:
                 last = error
                 await asyncio.sleep(max(error.again_s, backoff.failed()))
         raise last
+
+
+def _core(first: Mapping[str, Replica], last: Mapping[str, Replica]) -> float | None:
+    """Return how many cores the tuners used between what they told; None where that is not known."""
+    used = [
+        (last[name].cpu_s - one.cpu_s) / (last[name].seen_at - one.seen_at).total_seconds()
+        for name, one in first.items()
+        if name in last and last[name].seen_at > one.seen_at
+    ]
+    return sum(used) if used else None
 
 
 def chosen(agents: int, count: int, skip: int) -> Sequence[str]:

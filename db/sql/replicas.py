@@ -29,6 +29,8 @@ class SqlReplicas:
             "bus_lag_s": replica.bus_lag_s,
             "agents": {str(protocol): count for protocol, count in replica.agents.items()},
             "token_mark": replica.token_mark,
+            "cpu_s": replica.cpu_s,
+            "memory_bytes": replica.memory_bytes,
         }
         with self._database.write() as session:
             session.execute(
@@ -63,4 +65,6 @@ def _to_replica(row: ReplicaRow) -> Replica:
         bus_lag_s=row.bus_lag_s,
         agents={int(protocol): count for protocol, count in row.agents.items()},
         token_mark=row.token_mark,
+        cpu_s=row.cpu_s,
+        memory_bytes=row.memory_bytes,
     )

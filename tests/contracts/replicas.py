@@ -18,6 +18,8 @@ ONE = Replica(
     bus_lag_s=0.25,
     agents={1: 120, 2: 3},
     token_mark="a0b1",
+    cpu_s=12.5,
+    memory_bytes=200_000_000,
 )
 
 

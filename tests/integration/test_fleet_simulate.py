@@ -29,7 +29,7 @@ def test_a_small_fleet_is_simulated_and_measured(
     assert told["agents"] == 24 and told["orders"] == 3 and told["orders_lost"] == 0
     assert told["trials_per_s"] > 0.0 and told["requests_per_s"] > 0.0
     assert told["failed_per_s"] == 0.0
-    assert told["tuner_core"] > 0.0 and told["tuner_bytes"] > told["tuner_bytes_before"] > 0
+    assert told["tuner_bytes"] >= told["tuner_bytes_before"] > 0
     store = open_store(url, create=False)
     assert not [s for s in store.studies.list() if s.active], "a study was left"
     assert all(t.state.final for s in store.studies.list() for t in store.trials.list(s.id))

@@ -45,7 +45,10 @@ def _tuner(one: ReplicaView) -> Finding:
     heard = (
         "hears no other tuner" if lag is None else f"hears the others after {lag * 1000.0:.0f} ms"
     )
-    seen = f"{told.host}: jouletune {told.version} since {told.started_at:%Y-%m-%d %H:%M}, {heard}"
+    seen = (
+        f"{told.host}: jouletune {told.version} since {told.started_at:%Y-%m-%d %H:%M}, "
+        f"{told.memory_bytes / 1e6:.0f} MB, {heard}"
+    )
     if lag is not None and lag > SLOW_S:
         return Finding(about, False, seen, "look at the load of its machine and of the database")
     return Finding(about, True, f"{seen}{'; leads' if told.leads else ''}")

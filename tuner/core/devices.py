@@ -151,7 +151,8 @@ class Replica:
 
     `leads` says whether it does what one alone does for all. `bus_lag_s` is how long a notice took it
     to hear itself through the database, None where it hears nobody. `agents` counts the devices that it
-    heard last, by the protocol they speak. `token_mark` tells tuners of different token files apart.
+    heard last, by the protocol they speak. `token_mark` tells tuners of different token files apart. By
+    `seen_at` the process has used `cpu_s` seconds of processors, and has `memory_bytes`.
     """
 
     id: str
@@ -163,6 +164,8 @@ class Replica:
     bus_lag_s: float | None
     agents: Mapping[int, int]
     token_mark: str
+    cpu_s: float
+    memory_bytes: int
 
 
 class Topic(StrEnum):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from fastapi import APIRouter, Response
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -61,7 +61,6 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(Uncreated(counts.registry))
         self._registry.register(FleetCollector(fleet, counts, version))
-        ProcessCollector(registry=self._registry)
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._text, self._until_s = b"", float("-inf")

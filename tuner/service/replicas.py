@@ -9,6 +9,8 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import psutil
+
 from tuner.core import Replica
 from tuner.study.loop import Loop
 
@@ -34,6 +36,7 @@ class Roll:
     host: str
     version: str
     token: str
+    process: psutil.Process = field(default_factory=psutil.Process)
     id: str = field(default_factory=lambda: secrets.token_hex(4))
     _began: list[Replica] = field(default_factory=list, repr=False)
 
@@ -50,6 +53,8 @@ class Roll:
             bus_lag_s=store.bus.lag_s(),
             agents=self.loop.presence.protocols(),
             token_mark=mark_of(self.token),
+            cpu_s=sum(self.process.cpu_times()[:2]),
+            memory_bytes=self.process.memory_info().rss,
         )
         store.replicas.tell(told)
         if not self._began:

@@ -27,6 +27,8 @@ def upgrade() -> None:
         sa.Column("bus_lag_s", sa.Double(), nullable=True),
         sa.Column("agents", sa.JSON(), nullable=False),
         sa.Column("token_mark", sa.String(), nullable=False),
+        sa.Column("cpu_s", sa.Double(), nullable=False),
+        sa.Column("memory_bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_replicas"),
     )
     running = sa.text("state = 'running'")
