@@ -156,6 +156,7 @@ class StudyDeviceRow(Base):
             sqlite_where=text("active"),
             postgresql_where=text("active"),
         ),
+        Index("ix_study_devices_device_id", "device_id"),
     )
 
     study_id: Mapped[str] = mapped_column(

@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("memory_bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_replicas"),
     )
+    op.create_index("ix_study_devices_device_id", "study_devices", ["device_id"])
     running = sa.text("state = 'running'")
     op.create_index(
         "ix_trials_running",
@@ -43,5 +44,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("ix_trials_running", "trials")
+    op.drop_index("ix_study_devices_device_id", "study_devices")
     op.drop_table("replicas")
     op.drop_column("devices", "unable")
