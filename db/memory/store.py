@@ -60,11 +60,28 @@ class MemoryStudies:
         with self._tables.lock:
             return deepcopy(self._tables.study(study))
 
-    def list(self) -> Sequence[Study]:
-        """Return all studies, oldest first."""
+    def list(
+        self,
+        *,
+        device: str | None = None,
+        among: Collection[str] | None = None,
+        active: bool = False,
+    ) -> Sequence[Study]:
+        """Return all studies, oldest first: those of a device, of these ids, the active ones."""
         with self._tables.lock:
-            current = [revisions[-1].study for revisions in self._tables.revisions.values()]
+            current = [
+                study
+                for revisions in self._tables.revisions.values()
+                for study in (revisions[-1].study,)
+                if (device is None or device in study.devices)
+                and (among is None or study.id in among)
+                and (study.active or not active)
+            ]
             return tuple(deepcopy(sorted(current, key=lambda s: (s.created_at, s.id))))
+
+    def stopped(self) -> Sequence[str]:
+        """Return the ids of the studies that are over, oldest first."""
+        return tuple(study.id for study in self.list() if not study.active)
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does."""
@@ -199,6 +216,10 @@ class MemoryTrials:
             ]
             found.sort(key=lambda each: (each[1].started_at, each[0], each[1].number), reverse=True)
             return tuple(deepcopy(found[skip : skip + last]))
+
+    def at(self, study: str, setting: Setting) -> Sequence[Trial]:
+        """Return the trials of a study that try a setting, by number; empty for an unknown study."""
+        return tuple(trial for trial in self.list(study) if trial.tries(setting))
 
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""

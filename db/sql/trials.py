@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, Text, select, update
+from sqlalchemy import cast as cast_to
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -31,8 +33,10 @@ from tuner.core import (
     Phase,
     Report,
     Setting,
+    SettingKey,
     Trial,
     TrialState,
+    setting_key,
 )
 
 TABLE = TrialRow.__table__
@@ -150,6 +154,22 @@ class SqlTrials:
         by = (TrialRow.started_at.desc(), TrialRow.study_id.desc(), TrialRow.number.desc())
         with self._database.read() as session:
             return _trials(session, asked.order_by(*by).limit(last).offset(skip))
+
+    def at(self, study: str, setting: Setting) -> Sequence[Trial]:
+        """Return the trials of a study that try a setting, by number; empty for an unknown study."""
+        key, keys = setting_key(setting), dict[str, SettingKey]()
+        # As text: a study has few settings, and each is decoded once.
+        asked = select(TrialRow.number, cast_to(TrialRow.setting, Text).label("text"))
+        with self._database.read() as session:
+            numbers = []
+            for number, written in session.execute(asked.where(TrialRow.study_id == study)):
+                if written not in keys:
+                    keys[written] = setting_key(json.loads(written))
+                if keys[written] == key:
+                    numbers.append(number)
+            own = (TrialRow.study_id == study) & TrialRow.number.in_(numbers)
+            found = _trials(session, select(*TABLE.c).where(own).order_by(TrialRow.number))
+        return tuple(trial for _, trial in found)
 
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""

@@ -102,6 +102,14 @@ class TrialsContract:
         store.trials.end("s1", 1, completed(), START)
         assert list(store.trials.at_work()) == ["s2"]
 
+    def test_the_trials_of_one_setting_come_whole_and_by_number(self, store: Store) -> None:
+        for at in (setting(), setting(600), setting()):
+            number = store.trials.begin("s1", at, Phase.TUNING, "", START).number
+            store.trials.end("s1", number, completed(), START)
+        every = store.trials.list("s1")
+        assert list(store.trials.at("s1", setting())) == [every[0], every[2]]
+        assert store.trials.at("s1", setting(400)) == store.trials.at("nobody", setting()) == ()
+
     def test_a_begun_trial_runs(self, store: Store) -> None:
         mixed: Setting = {"on": True, "count": 1, "ratio": 1.0, "name": "größe"}
         trial = store.trials.begin("s1", mixed, Phase.BASELINE, "to compare with", START)

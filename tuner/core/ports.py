@@ -116,8 +116,18 @@ class Studies(Protocol):
         """Return a study as it is now. Raises NotFound."""
         ...
 
-    def list(self) -> Sequence[Study]:
-        """Return all studies, oldest first."""
+    def list(
+        self,
+        *,
+        device: str | None = None,
+        among: Collection[str] | None = None,
+        active: bool = False,
+    ) -> Sequence[Study]:
+        """Return all studies, oldest first: those of a device, of these ids, the active ones."""
+        ...
+
+    def stopped(self) -> Sequence[str]:
+        """Return the ids of the studies that are over, oldest first."""
         ...
 
     def of(self, device: str) -> Study | None:
@@ -205,6 +215,10 @@ class Trials(Protocol):
 
         The first `skip` are left out; `until` itself is not included.
         """
+        ...
+
+    def at(self, study: str, setting: Setting) -> Sequence[Trial]:
+        """Return the trials of a study that try a setting, by number; empty for an unknown study."""
         ...
 
     def count(self, study: str) -> int:

@@ -412,7 +412,7 @@ class Operations:
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
         """Return all devices, or some, with what is applied to them and which study has them."""
         standing = self.loop.store.devices.standing()
-        active = [study for study in self.loop.store.studies.list() if study.active]
+        active = self.loop.store.studies.list(active=True)
         owners = {device: study for study in active for device in study.devices}
         views = []
         for device in self.loop.store.devices.list():
