@@ -191,12 +191,12 @@ def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Calla
         ConfigError: there is no such place, or what it needs is not installed.
     """
     from tuner.suggesting.suggestions import Suggestions
-    from tuner.suggesting.workers import LocalWorker, Worker
+    from tuner.suggesting.workers import LocalWorker, SuggestionWorker
 
     if config.suggest == "here":
         return lambda: None
     ended: Callable[[], None] = lambda: None  # noqa: E731
-    workers: list[Worker]
+    workers: list[SuggestionWorker]
     if config.suggest.startswith("ray://"):
         cluster = ray_cluster(config.suggest)
         workers = [cluster.worker() for _ in range(min(cluster.cpus, MOST_IN_CLUSTER))]

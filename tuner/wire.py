@@ -29,11 +29,11 @@ from tuner.core import (
     Plan,
     ProtocolMismatch,
     Quantity,
-    Replica,
     Setting,
     Signal,
     Terms,
     TrialState,
+    TunerReplica,
     Value,
     Verdict,
 )
@@ -563,7 +563,7 @@ class StoppedDevice(Message):
 class ReplicaView(Message):
     """A tuner of a database, and how long ago it told of itself, in seconds."""
 
-    replica: Replica
+    replica: TunerReplica
     told_s: float
 
 

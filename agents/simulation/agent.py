@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from agents.simulation.connection import Connection
-from agents.simulation.device import Model
+from agents.simulation.connection import AgentConnection
+from agents.simulation.device import DeviceModel
 from agents.tuner_link.client import Answer, Backoff, refusal_of
 from tuner.core import (
     Applied,
@@ -79,8 +79,8 @@ class VirtualAgent:
     device: str
     host: str
     start: str
-    model: Model
-    connection: Connection
+    model: DeviceModel
+    connection: AgentConnection
     traffic: Traffic
     now: Now
     rng: random.Random

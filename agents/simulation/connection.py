@@ -18,7 +18,7 @@ BUFFER_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class TunerAddress:
     """Where a tuner is, as its URL says; `tls` is None where it speaks plain HTTP."""
 
     host: str
@@ -26,7 +26,7 @@ class Address:
     tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of(cls, url: str, tls: ssl.SSLContext | None = None) -> Address:
+    def of(cls, url: str, tls: ssl.SSLContext | None = None) -> TunerAddress:
         """Return the address in a URL. Raises ConfigError where it has none."""
         try:
             parts = urlsplit(url)
@@ -48,12 +48,12 @@ class HttpAnswer:
     retry_after: str = ""
 
 
-class Connection:
+class AgentConnection:
     """One caller's connection, made when it is needed and again where it was dropped. For one task."""
 
     __slots__ = ("_address", "_streams", "_token")
 
-    def __init__(self, address: Address, token: str) -> None:
+    def __init__(self, address: TunerAddress, token: str) -> None:
         self._address, self._token = address, token
         self._streams: Streams | None = None
 

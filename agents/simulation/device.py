@@ -28,7 +28,7 @@ TAIL_N = 400
 
 
 @dataclass(frozen=True)
-class Model:
+class DeviceModel:
     """One preset of the simulator, with what each setting settles at, worked out once.
 
     Raises:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter
 
 from agents.simulation.agent import Traffic, VirtualAgent
-from agents.simulation.connection import Address, Connection, HttpAnswer
-from agents.simulation.device import Model
+from agents.simulation.connection import AgentConnection, HttpAnswer, TunerAddress
+from agents.simulation.device import DeviceModel
 from agents.tuner_link.client import Backoff, refusal_of
-from tuner.core import Conflict, LinkError, Now, Replica, TuningError, digest_of
+from tuner.core import Conflict, LinkError, Now, TunerReplica, TuningError, digest_of
 from tuner.wire import Change, Enrolment, ReplicaView, StudyDraft
 
 PER_HOST = 8
@@ -37,7 +37,7 @@ TOLD_S = 25.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SimulationPlan:
     """What a simulation is to do.
 
     `agents` devices wait, `busy` of them in a study of `window_s` windows each, under `policy`.
@@ -60,7 +60,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class SimulationFigures:
     """What came of it. Times in seconds, `tuner_core` as a share of one core, memory in bytes.
 
     What the tuners' processes used is by their own word, told every 10 s, None where there is none;
@@ -100,9 +100,9 @@ class SimulatedFleet:
 
     def __init__(
         self,
-        address: Address,
+        address: TunerAddress,
         admin: str,
-        plan: Plan,
+        plan: SimulationPlan,
         now: Now,
         say: Callable[[str], None],
     ) -> None:
@@ -110,12 +110,12 @@ class SimulatedFleet:
         self.agents: list[VirtualAgent] = []
         self._address, self._admin, self._plan, self._say = address, admin, plan, say
         self._now = now
-        self._model = Model(plan.spec)
+        self._model = DeviceModel(plan.spec)
         self._rng = random.Random(plan.seed)
         self._start = secrets.token_hex(4)
         self._studies: list[str] = []
 
-    async def simulate(self) -> Figures:
+    async def simulate(self) -> SimulationFigures:
         """Bring up the fleet, measure it, and stop the studies that were made.
 
         Raises:
@@ -144,7 +144,7 @@ class SimulatedFleet:
         hosts = iter(range(0, self._plan.agents, PER_HOST))
 
         async def introduce() -> None:
-            operator = Connection(self._address, self._admin)
+            operator = AgentConnection(self._address, self._admin)
             for first in hosts:
                 await self._introduce(operator, first)
             operator.close()
@@ -183,7 +183,7 @@ class SimulatedFleet:
 
     async def health(self, seconds: float) -> list[float]:
         """Return how long the tuner took to say that it lives, asked ten times a second."""
-        asking, until, took = Connection(self._address, ""), time.monotonic() + seconds, []
+        asking, until, took = AgentConnection(self._address, ""), time.monotonic() + seconds, []
         while (began := time.monotonic()) < until:
             await asking.ask("GET", "/v1/health")
             took.append(time.monotonic() - began)
@@ -210,7 +210,7 @@ class SimulatedFleet:
             await asyncio.sleep(0.1)
         return [came[d] - at if came.get(d, 0.0) >= at else None for d, at in made.items()]
 
-    async def _introduce(self, operator: Connection, first: int) -> None:
+    async def _introduce(self, operator: AgentConnection, first: int) -> None:
         host, token = f"{OF_FLEET}host-{first // PER_HOST}", secrets.token_urlsafe(32)
         asked = Enrolment(agent=host, digest=digest_of(token)).model_dump_json()
         await self._insist(operator, "POST", "/v1/enrol", asked)
@@ -220,7 +220,7 @@ class SimulatedFleet:
                 host=host,
                 start=self._start,
                 model=self._model,
-                connection=Connection(self._address, token),
+                connection=AgentConnection(self._address, token),
                 traffic=self.traffic,
                 now=self._now,
                 rng=random.Random(f"{self._plan.seed}/{number}"),
@@ -246,7 +246,7 @@ class SimulatedFleet:
         answer = await self._operator("POST", "/v1/studies", draft.model_dump_json())
         self._studies.append(json.loads(answer.body)["id"])
 
-    async def _measured(self, before: Mapping[str, Replica]) -> Figures:
+    async def _measured(self, before: Mapping[str, TunerReplica]) -> SimulationFigures:
         asked, failed = self.traffic.asked, self.traffic.failed
         receipts, began = self.traffic.receipts.copy(), time.monotonic()
         first = await self._used()
@@ -258,7 +258,7 @@ class SimulatedFleet:
         new = self.traffic.receipts - receipts
         late = await ordering
         known = sorted(one for one in late if one is not None)
-        return Figures(
+        return SimulationFigures(
             agents=len(self.agents),
             waiting=waiting,
             trying=trying,
@@ -280,20 +280,20 @@ class SimulatedFleet:
             receipts=dict(self.traffic.receipts),
         )
 
-    async def _used(self) -> dict[str, Replica]:
+    async def _used(self) -> dict[str, TunerReplica]:
         """Return what the tuners at work have told of themselves, by their ids."""
         told = _REPLICAS.validate_json((await self._operator("GET", "/v1/replicas")).body)
         return {one.replica.id: one.replica for one in told if one.told_s < TOLD_S}
 
     async def _operator(self, method: str, path: str, body: str = "") -> HttpAnswer:
-        asking = Connection(self._address, self._admin)
+        asking = AgentConnection(self._address, self._admin)
         try:
             return await self._insist(asking, method, path, body)
         finally:
             asking.close()
 
     async def _insist(
-        self, asking: Connection, method: str, path: str, body: str = ""
+        self, asking: AgentConnection, method: str, path: str, body: str = ""
     ) -> HttpAnswer:
         """Ask until the tuner answers: as an operator of many devices it may be asked to wait."""
         backoff = Backoff(self._rng)
@@ -309,7 +309,7 @@ class SimulatedFleet:
         raise last
 
 
-def _core(first: Mapping[str, Replica], last: Mapping[str, Replica]) -> float | None:
+def _core(first: Mapping[str, TunerReplica], last: Mapping[str, TunerReplica]) -> float | None:
     """Return how many cores the tuners used between what they told; None where that is not known."""
     used = [
         (last[name].cpu_s - one.cpu_s) / (last[name].seen_at - one.seen_at).total_seconds()

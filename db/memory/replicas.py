@@ -7,7 +7,7 @@ from copy import deepcopy
 from datetime import datetime
 
 from db.memory.tables import Tables
-from tuner.core import Replica
+from tuner.core import TunerReplica
 
 
 class MemoryReplicas:
@@ -16,12 +16,12 @@ class MemoryReplicas:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    def tell(self, replica: Replica) -> None:
+    def tell(self, replica: TunerReplica) -> None:
         """Keep what a tuner tells of itself, in the place of what it told before."""
         with self._tables.lock:
             self._tables.replicas[replica.id] = deepcopy(replica)
 
-    def list(self) -> Sequence[Replica]:
+    def list(self) -> Sequence[TunerReplica]:
         """Return all by id."""
         with self._tables.lock:
             return tuple(deepcopy([r for _, r in sorted(self._tables.replicas.items())]))

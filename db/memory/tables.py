@@ -20,12 +20,12 @@ from tuner.core import (
     FleetStop,
     Lease,
     Observation,
-    Replica,
     Report,
     Revision,
     Study,
     Trial,
     TrialState,
+    TunerReplica,
 )
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Tables:
     devices: dict[str, Device] = field(default_factory=dict)
     applied: dict[str, list[Applied]] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
-    replicas: dict[str, Replica] = field(default_factory=dict)
+    replicas: dict[str, TunerReplica] = field(default_factory=dict)
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
     access: dict[str, AccessToken] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from sqlalchemy import delete, select
 
 from db.schema import ReplicaRow
 from db.sql.database import Database, insert_into
-from tuner.core import Replica
+from tuner.core import TunerReplica
 
 
 class SqlReplicas:
@@ -18,7 +18,7 @@ class SqlReplicas:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def tell(self, replica: Replica) -> None:
+    def tell(self, replica: TunerReplica) -> None:
         """Keep what a tuner tells of itself, in the place of what it told before."""
         values = {
             "host": replica.host,
@@ -39,7 +39,7 @@ class SqlReplicas:
                 .on_conflict_do_update(index_elements=[ReplicaRow.id], set_=values)
             )
 
-    def list(self) -> Sequence[Replica]:
+    def list(self) -> Sequence[TunerReplica]:
         """Return all by id."""
         with self._database.read() as session:
             rows = session.scalars(select(ReplicaRow)).all()
@@ -54,8 +54,8 @@ class SqlReplicas:
             return len(gone)
 
 
-def _to_replica(row: ReplicaRow) -> Replica:
-    return Replica(
+def _to_replica(row: ReplicaRow) -> TunerReplica:
+    return TunerReplica(
         id=row.id,
         host=row.host,
         version=row.version,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tests.builders import START
-from tuner.core import Replica, Store
+from tuner.core import Store, TunerReplica
 
-ONE = Replica(
+ONE = TunerReplica(
     id="b1",
     host="tuner-1",
     version="0.1.0",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import text
 
-from agents.simulation.device import Model
+from agents.simulation.device import DeviceModel
 from agents.simulation.fleet import OF_FLEET
 from db import open_store
 from db.sql.database import Database, read_url
@@ -87,7 +87,7 @@ def hold(url: str, devices: int, free: Collection[str], spec: str) -> None:
 
 
 def _template(url: str, spec: str) -> None:
-    store, model, rng, now = open_store(url), Model(spec), random.Random(0), datetime.now(UTC)
+    store, model, rng, now = open_store(url), DeviceModel(spec), random.Random(0), datetime.now(UTC)
     device = model.described(PATTERN, "nobody", now)
     store.devices.put(device)
     first = device.space.knobs[0]

@@ -17,8 +17,8 @@ import httpx
 from sqlalchemy import text
 
 from agents.simulation.agent import Traffic
-from agents.simulation.connection import Address
-from agents.simulation.fleet import Plan, SimulatedFleet
+from agents.simulation.connection import TunerAddress
+from agents.simulation.fleet import SimulatedFleet, SimulationPlan
 from db import open_store
 from tests import postgres
 from tests.integration.stage import Stage, Wire, until
@@ -118,11 +118,11 @@ class Workforce:
     """Simulated agents at work in a thread of their own, for as long as the context lasts."""
 
     def __init__(self, port: int, agents: int) -> None:
-        plan = Plan(
+        plan = SimulationPlan(
             agents=agents, busy=0, orders=0, seconds=0.0, spec="orin", policy="sobol", window_s=1.0,
             seed=0,
         )  # fmt: skip
-        address = Address("127.0.0.1", port)
+        address = TunerAddress("127.0.0.1", port)
         self.fleet = SimulatedFleet(address, ADMIN, plan, utc_now, lambda _: None)
         self._ended = threading.Event()
         self._begun = threading.Event()

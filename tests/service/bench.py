@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from agents.simulation.connection import Address
-from agents.simulation.fleet import Plan, SimulatedFleet, quantile
+from agents.simulation.connection import TunerAddress
+from agents.simulation.fleet import SimulatedFleet, SimulationPlan, quantile
 from tuner.main import utc_now
 
 HERE = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ def tuner(root: Path) -> Iterator[tuple[psutil.Process, int]]:
 
 async def measure(root: Path, agents: int, window_s: float, orders: int) -> Outcome:
     """Have so many agents wait at a commit's tuner, and measure it for a window."""
-    plan = Plan(
+    plan = SimulationPlan(
         agents=agents,
         busy=0,
         orders=orders,
@@ -98,7 +98,7 @@ async def measure(root: Path, agents: int, window_s: float, orders: int) -> Outc
         seed=0,
     )
     with tuner(root) as (process, port):
-        fleet = SimulatedFleet(Address("127.0.0.1", port), ADMIN, plan, utc_now, print)
+        fleet = SimulatedFleet(TunerAddress("127.0.0.1", port), ADMIN, plan, utc_now, print)
         await asyncio.sleep(3.0)
         idle_core, _, _ = await load(process, fleet, min(15.0, window_s))
         before = process.memory_info().rss

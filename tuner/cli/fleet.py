@@ -13,7 +13,7 @@ import typer
 from tuner.cli.options import AsJson, TokenFile, without_password
 
 if TYPE_CHECKING:
-    from agents.simulation.fleet import Figures
+    from agents.simulation.fleet import SimulationFigures
 
 commands = typer.Typer(help="Try how large a fleet a tuner can take.")
 FILES_BESIDE = 200
@@ -75,8 +75,8 @@ def simulate(
     import asyncio
     import ssl
 
-    from agents.simulation.connection import Address
-    from agents.simulation.fleet import Plan, SimulatedFleet
+    from agents.simulation.connection import TunerAddress
+    from agents.simulation.fleet import SimulatedFleet, SimulationPlan
     from tuner.cli.http_api import read_token
     from tuner.cli.output import echo_json
     from tuner.core import ConfigError
@@ -89,7 +89,7 @@ def simulate(
             hint="give more --agents",
         )
     _raise_files(agents + FILES_BESIDE)
-    plan = Plan(
+    plan = SimulationPlan(
         agents=agents,
         busy=busy,
         orders=orders,
@@ -102,7 +102,7 @@ def simulate(
     with _tuner(tuner, token_file, db) as (url, token):
         tls = ssl.create_default_context(cafile=os.environ.get("JOULETUNE_CA_FILE"))
         fleet = SimulatedFleet(
-            Address.of(url, tls),
+            TunerAddress.of(url, tls),
             read_token(token),
             plan,
             utc_now,
@@ -164,7 +164,7 @@ def _raise_files(wanted: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _show(figures: Figures) -> None:
+def _show(figures: SimulationFigures) -> None:
     """Print what came of it, a line each."""
     from tuner.cli.output import echo_table
 

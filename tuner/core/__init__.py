@@ -38,8 +38,8 @@ from tuner.core.devices import (
     MetricSample,
     Notice,
     Observation,
-    Replica,
     Topic,
+    TunerReplica,
 )
 from tuner.core.errors import (
     ConstraintSyntax,
@@ -304,7 +304,7 @@ __all__ = [
     "Quantity",
     "RateLimited",
     "Reading",
-    "Replica",
+    "TunerReplica",
     "Report",
     "Revision",
     "Role",

@@ -146,7 +146,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class TunerReplica:
     """One tuner's process at work on a database, as it last told of itself.
 
     `leads` says whether it does what one alone does for all. `bus_lag_s` is how long a notice took it

@@ -17,7 +17,7 @@ from tuner.core.devices import (
     MetricSample,
     Notice,
     Observation,
-    Replica,
+    TunerReplica,
 )
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
@@ -434,11 +434,11 @@ class Tokens(Protocol):
 class Replicas(Protocol):
     """The tuners at work on one database, each by its own word."""
 
-    def tell(self, replica: Replica) -> None:
+    def tell(self, replica: TunerReplica) -> None:
         """Keep what a tuner tells of itself, in the place of what it told before."""
         ...
 
-    def list(self) -> Sequence[Replica]:
+    def list(self) -> Sequence[TunerReplica]:
         """Return all by id, also those that told nothing for long."""
         ...
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import psutil
 
-from tuner.core import Replica
+from tuner.core import TunerReplica
 from tuner.study.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -38,12 +38,12 @@ class Roll:
     token: str
     process: psutil.Process = field(default_factory=psutil.Process)
     id: str = field(default_factory=lambda: secrets.token_hex(4))
-    _began: list[Replica] = field(default_factory=list, repr=False)
+    _began: list[TunerReplica] = field(default_factory=list, repr=False)
 
     def tell(self) -> None:
         """Store how this tuner is. Raises StoreError."""
         store, now = self.loop.store, self.loop.now()
-        told = Replica(
+        told = TunerReplica(
             id=self.id,
             host=self.host,
             version=self.version,
@@ -61,7 +61,7 @@ class Roll:
             self._began.append(told)
             self._warn(told)
 
-    def _warn(self, own: Replica) -> None:
+    def _warn(self, own: TunerReplica) -> None:
         others = [r for r in self.loop.store.replicas.list() if r.id != own.id]
         for other in others:
             if own.seen_at - other.seen_at < SILENT and other.token_mark != own.token_mark:

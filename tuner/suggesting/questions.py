@@ -40,7 +40,7 @@ class SuggestsMany(Protocol):
         ...
 
 
-class Question(BaseModel):
+class BatchQuestion(BaseModel):
     """Pasts that one policy is to decide for."""
 
     model_config = EXACT
@@ -76,7 +76,7 @@ class Finished(BaseModel):
     suggestion: Done
 
 
-class Failed(BaseModel):
+class NotDecided(BaseModel):
     """A policy that raised, by the code of its error; empty: none of our family."""
 
     model_config = EXACT
@@ -91,10 +91,10 @@ class Failed(BaseModel):
         return (error_of(self.code) or TuningError)(self.message, hint=self.hint)
 
 
-Answered = Annotated[Tried | Waited | Finished | Failed, Field(discriminator="kind")]
+Answered = Annotated[Tried | Waited | Finished | NotDecided, Field(discriminator="kind")]
 
 
-class Answers(BaseModel):
+class BatchAnswers(BaseModel):
     """The answers to a question, in the order of its pasts."""
 
     model_config = EXACT
@@ -107,7 +107,7 @@ class Answers(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Decided:
     """What a policy decided for one past, or what it raised."""
 
     suggestion: Suggestion | None
@@ -120,36 +120,38 @@ def answer(question: bytes) -> bytes:
     What a policy raises is an answer, too. With several pasts a policy that decides for many at once
     does so; should that fail, each is asked for alone, so that one cannot spoil the others.
     """
-    asked = Question.model_validate_json(question)
+    asked = BatchQuestion.model_validate_json(question)
     try:
         policy = load_policy(asked.policy)
     except TuningError as error:
-        return Answers(answers=tuple(_failed(error) for _ in asked.pasts)).dumped()
+        return BatchAnswers(answers=tuple(_failed(error) for _ in asked.pasts)).dumped()
     if len(asked.pasts) > 1 and isinstance(policy, SuggestsMany):
         try:
-            return Answers(answers=tuple(map(_said, policy.suggest_many(asked.pasts)))).dumped()
+            return BatchAnswers(
+                answers=tuple(map(_said, policy.suggest_many(asked.pasts)))
+            ).dumped()
         except Exception:  # noqa: BLE001  whose past it was shows when each is asked alone
             pass
-    return Answers(answers=tuple(_alone(policy, past) for past in asked.pasts)).dumped()
+    return BatchAnswers(answers=tuple(_alone(policy, past) for past in asked.pasts)).dumped()
 
 
 def ask(policy: str, pasts: Sequence[Past]) -> bytes:
     """Return a question as it travels."""
-    return Question(policy=policy, pasts=tuple(pasts)).model_dump_json().encode()
+    return BatchQuestion(policy=policy, pasts=tuple(pasts)).model_dump_json().encode()
 
 
-def read(answers: bytes, count: int) -> list[Answer]:
+def read(answers: bytes, count: int) -> list[Decided]:
     """Return the answers that came back. Raises ValueError: they are not to the question."""
-    found = Answers.model_validate_json(answers).answers
+    found = BatchAnswers.model_validate_json(answers).answers
     if len(found) != count:
         raise ValueError(f"{len(found)} answers to {count} questions")
     return [
-        Answer(None, one.error()) if isinstance(one, Failed) else Answer(one.suggestion)
+        Decided(None, one.error()) if isinstance(one, NotDecided) else Decided(one.suggestion)
         for one in found
     ]
 
 
-def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | Failed:
+def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided:
     try:
         return _said(policy.suggest(past))
     except Exception as error:  # noqa: BLE001  whatever a plug-in raises is told to its study
@@ -166,7 +168,7 @@ def _said(suggestion: Suggestion) -> Tried | Waited | Finished:
     return Finished(suggestion=suggestion)
 
 
-def _failed(error: Exception) -> Failed:
+def _failed(error: Exception) -> NotDecided:
     if isinstance(error, TuningError):
-        return Failed(code=error.code, message=error.message, hint=error.hint)
-    return Failed(code="", message=f"{type(error).__name__}: {error}")
+        return NotDecided(code=error.code, message=error.message, hint=error.hint)
+    return NotDecided(code="", message=f"{type(error).__name__}: {error}")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from policies import QUICK
 from tuner.core import Past, Policy, Study, Suggestion, TuningError, Wait
-from tuner.suggesting.questions import Answer, SuggestsMany, ask, read
-from tuner.suggesting.workers import Worker, WorkerLost
+from tuner.suggesting.questions import Decided, SuggestsMany, ask, read
+from tuner.suggesting.workers import SuggestionWorker, WorkerLost
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ class Suggestions:
     """
 
     policies: Callable[[str], Policy]
-    workers: Sequence[Worker]
+    workers: Sequence[SuggestionWorker]
     wake: Callable[[Study], None]
     took: Callable[[str, float], None] = lambda _policy, _seconds: None
     within_s: float = WITHIN_S
     _lock: threading.Condition = field(default_factory=threading.Condition)
     _queue: list[Wanted] = field(default_factory=list)
     _asked: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _decided: dict[str, tuple[tuple[int, int], Answer]] = field(default_factory=dict)
+    _decided: dict[str, tuple[tuple[int, int], Decided]] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
     _ended: bool = False
 
@@ -101,7 +101,7 @@ class Suggestions:
             raise decided[1].error or TuningError("nothing was decided")
         return decided[1].suggestion
 
-    def _work(self, worker: Worker) -> None:
+    def _work(self, worker: SuggestionWorker) -> None:
         while batch := self._taken():
             began = time.monotonic()
             try:
@@ -134,7 +134,7 @@ class Suggestions:
             self._queue = [w for w in self._queue if id(w) not in taken]
             return batch
 
-    def _answered(self, worker: Worker, batch: Sequence[Wanted]) -> list[Answer]:
+    def _answered(self, worker: SuggestionWorker, batch: Sequence[Wanted]) -> list[Decided]:
         within_s = self.within_s * (1.0 + (len(batch) - 1) / 10.0)
         question = ask(batch[0].policy, [w.past for w in batch])
         try:
@@ -149,7 +149,7 @@ class Suggestions:
             lost = wanted.lost + 1
             if lost >= MOST_TRIES:
                 why = f"{lost} workers were lost on it, the last one so: {error.message}"
-                self._keep(wanted, Answer(None, WorkerLost(why)))
+                self._keep(wanted, Decided(None, WorkerLost(why)))
                 continue
             with self._lock:
                 if self._ended:
@@ -157,7 +157,7 @@ class Suggestions:
                 self._queue.append(replace(wanted, lost=lost))
                 self._lock.notify()
 
-    def _keep(self, wanted: Wanted, answer: Answer) -> None:
+    def _keep(self, wanted: Wanted, answer: Decided) -> None:
         study = wanted.past.study
         with self._lock:
             if self._asked.get(study.id) != wanted.at:  # it has changed since

@@ -13,7 +13,7 @@ from tuner.suggesting.questions import answer
 
 
 def main() -> None:
-    """Answer until the input ends. Whatever a policy prints goes to stderr."""
+    """Decided until the input ends. Whatever a policy prints goes to stderr."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C is for the tuner, which then closes the input

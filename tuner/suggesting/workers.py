@@ -15,7 +15,7 @@ class WorkerLost(TuningError, code="worker_lost"):
     """Whoever worked on a suggestion is gone, or took too long. Ask somebody else: nothing was stored."""
 
 
-class Worker(Protocol):
+class SuggestionWorker(Protocol):
     """Somebody who answers one question at a time. Used by one thread."""
 
     def answer(self, question: bytes, within_s: float) -> bytes:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from agents.simulation.agent import Traffic, VirtualAgent
-from agents.simulation.connection import Address, Connection, HttpAnswer
-from agents.simulation.device import Model
+from agents.simulation.connection import AgentConnection, HttpAnswer, TunerAddress
+from agents.simulation.device import DeviceModel
 from tests.builders import START, setting
 from tuner.core import ConfigError, InvalidInput, LinkError, Phase, Plan
 from tuner.wire import Assignment, HoldOrder, Idle, Message, Problem, Receipt, Registered, Release
@@ -42,7 +42,7 @@ class Script:
         return [path for path, _ in self.asked]
 
 
-MODEL = Model("tx2")
+MODEL = DeviceModel("tx2")
 
 
 def agent(script: Script) -> VirtualAgent:
@@ -135,16 +135,16 @@ def test_a_window_shows_what_the_simulator_settles_at() -> None:
     with pytest.raises(InvalidInput):
         MODEL.window(setting(1), START, 10.0, random.Random(0))
     with pytest.raises(InvalidInput):
-        Model("nothing")
+        DeviceModel("nothing")
 
 
 @pytest.mark.parametrize("url", ["tuner", "ftp://tuner", "http://", "http://tuner:many"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="no tuner's address"):
-        Address.of(url)
+        TunerAddress.of(url)
 
 
 def test_a_tuner_that_is_not_there_is_a_link_error() -> None:
-    connection = Connection(Address.of("http://127.0.0.1:1"), "token")
+    connection = AgentConnection(TunerAddress.of("http://127.0.0.1:1"), "token")
     with pytest.raises(LinkError, match=r"cannot reach the tuner at 127\.0\.0\.1:1"):
         asyncio.run(connection.ask("GET", "/v1/health"))

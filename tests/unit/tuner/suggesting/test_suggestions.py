@@ -14,7 +14,7 @@ from policies import load_policy
 from tests.builders import baseline, past, policies, setting, study, trial
 from tests.integration.stage import until
 from tuner.core import Past, Policy, Study, Suggestion, Try, TuningError, Wait
-from tuner.suggesting.questions import Answers, Failed, Question, Tried
+from tuner.suggesting.questions import BatchAnswers, BatchQuestion, NotDecided, Tried
 from tuner.suggesting.suggestions import WORKING, Suggestions
 from tuner.suggesting.workers import WorkerLost
 
@@ -28,11 +28,11 @@ class Scripted:
     closed: bool = False
 
     def answer(self, question: bytes, within_s: float) -> bytes:
-        pasts = Question.model_validate_json(question).pasts
+        pasts = BatchQuestion.model_validate_json(question).pasts
         self.asked.append([p.study.id for p in pasts])
         self.does(pasts)
         said = (Tried(suggestion=Try(setting(600), f"for {p.study.id}")) for p in pasts)
-        return Answers(answers=tuple(said)).dumped()
+        return BatchAnswers(answers=tuple(said)).dumped()
 
     def close(self) -> None:
         self.closed = True
@@ -169,8 +169,8 @@ def test_who_takes_every_worker_with_it_is_given_up_with_the_reason() -> None:
 def test_what_the_policy_raised_is_raised_here() -> None:
     class Failing(Scripted):
         def answer(self, question: bytes, within_s: float) -> bytes:
-            return Answers(
-                answers=(Failed(code="metric_unavailable", message="no meter"),)
+            return BatchAnswers(
+                answers=(NotDecided(code="metric_unavailable", message="no meter"),)
             ).dumped()
 
     with at_work(Failing()) as (suggestions, woken):
