@@ -48,12 +48,12 @@ FILL = (
        failed, utilisation, context, throttled, foreign_share, sources)
        SELECT t.study_id, t.number, t.started_at, m.seconds, m.overhead_s, m.completed, m.failed,
        m.utilisation, m.context, m.throttled, m.foreign_share, m.sources
-       FROM trials t JOIN measurements m ON m.study_id = :model 
+       FROM trials t JOIN measurements m ON m.study_id = :model
        AND m.trial_number = CASE WHEN t.number % 10 = 1 THEN 1 ELSE 2 END
        WHERE t.study_id LIKE 'old%'""",
     """INSERT INTO estimates SELECT m.id, e.metric, e.position, e.mean, e.stderr, e.n, e.low, e.high,
        e.origin, e.scope FROM measurements m
-       JOIN measurements p ON p.study_id = :model 
+       JOIN measurements p ON p.study_id = :model
        AND p.trial_number = CASE WHEN m.trial_number % 10 = 1 THEN 1 ELSE 2 END
        JOIN estimates e ON e.measurement_id = p.id AND e.metric IN ('energy_j', 'latency_p99_ms')
        WHERE m.study_id LIKE 'old%'""",
@@ -61,8 +61,8 @@ FILL = (
 
 
 def many_trials(url: str, trials: int) -> dict[str, Any]:
-    """Store so many trials, a tenth of them at the baseline: 500 devices that hold, and many stopped studies
-    of each. Return how much that is.
+    """Store so many trials, a tenth of them at the baseline, of 500 devices that hold, in stopped studies
+    of each; return how much that is.
     """
     hold(url, DEVICES, (), "orin")
     database = Database(read_url(url))
