@@ -128,7 +128,7 @@ class Watch:
         if seen.foreign:
             # Judged all the same: whoever is at fault, the limit was kept or not.
             log.warning("event=window_not_reported device=%s why=%r", self._device, seen.foreign)
-        elif why or self._is_wanted(hold):
+        elif why or self._is_wanted(self._holder.current or hold):
             self._reported_at = self._clock.monotonic()
             self._link.keep(
                 HoldReport(

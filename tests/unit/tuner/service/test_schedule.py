@@ -8,12 +8,14 @@ from threading import RLock
 
 import pytest
 
+from db.memory.bus import LocalBus
 from db.memory.log import MemoryObservations
 from db.memory.store import MemoryStudies
-from tests.builders import completed, setting, window
+from tests.builders import completed, setting, study, window
 from tests.unit.tuner.study.worlds import World, truth
-from tuner.core import Event, Observation, Phase, Setting
-from tuner.service.schedule import Maintenance, start
+from tuner.core import Event, Observation, Phase, Plan, Setting, Study
+from tuner.service import schedule
+from tuner.service.schedule import DRIFT_S, Lead, Maintenance, start
 
 
 def observe(world: World, at: Setting, *energies: float) -> None:
@@ -38,6 +40,41 @@ def test_a_drifted_study_goes_back_to_its_baseline() -> None:
     chores.watch_drift()
     found = world.store.studies.get("s1")
     assert (found.phase, found.since_trial) == (Phase.BASELINE, 9)
+
+
+def test_where_there_are_more_holds_than_time_they_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    for name in ("a", "b", "c"):
+        held = study(Phase.HOLDING, id=name, devices=(name,), plan=Plan.single(setting(600)))
+        world.store.studies.add(held, "ann", "")
+    looked: list[str] = []
+
+    def slowly(_: Maintenance, found: Study) -> None:
+        looked.append(found.id)
+        world.time.sleep(DRIFT_S * 0.75)
+
+    monkeypatch.setattr(Maintenance, "_drift", slowly)
+    chores = Maintenance(world.loop, keep_days=30)
+    for _ in range(3):
+        chores.watch_drift()
+    assert looked == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_what_one_alone_does_is_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, done, expected = World(), list[int](), list[int]()
+    leads = [False]
+    monkeypatch.setattr(LocalBus, "leads", lambda _: leads[0])
+    monkeypatch.setattr(schedule, "expect", lambda _: expected.append(1))
+    task = Lead(world.loop).alone(lambda: done.append(1))
+    task()
+    assert not done and not expected
+    leads[0] = True
+    task()
+    task()
+    assert len(done) == 2
+    assert len(expected) == 1, "who has just begun to lead waits for all devices anew"
 
 
 def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
