@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-boards bench-service bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -93,6 +93,12 @@ bench-boards: $(VENV)/.installed-dev
 bench-service: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.service.bench $(if $(BEFORE),--before $(BEFORE)) --output build/bench/service.json
 	$(BIN)/python docs/figures.py service build/bench/service.json docs/services.md
+
+# 10,000 agents, replicas through ten bad minutes, 1,000 suggestions, 10 million trials: an hour and 20 GB
+# of disk; `make bench-fleet PART=holding` for one of them.
+bench-fleet: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.fleet.bench $(or $(PART),holding replicas asking trials) --output build/bench/fleet.json
+	$(BIN)/python docs/figures.py fleet build/bench/fleet.json docs/fleet.md
 
 # Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
 bench-packrat: $(VENV)/.installed

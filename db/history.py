@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 from tuner.core import (
     Better,
@@ -21,7 +20,6 @@ from tuner.core import (
     Store,
     Study,
     Trial,
-    Trials,
     TrialState,
     Verdict,
     quantity_of,
@@ -81,7 +79,7 @@ def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
     if question.study is not None:
         studies: Sequence[Study] = (store.studies.get(question.study),)
     else:
-        studies = store.studies.list()
+        studies = store.studies.list(device=question.device)
     rows = [
         row
         for study in studies
@@ -107,21 +105,27 @@ def recent(
     Raises:
         NotFound: the question names a study that is not there.
     """
-    named = question.study
-    among = store.studies.list() if named is None else (store.studies.get(named),)
-    studies = {s.id: s for s in among if _of(s, question)}
+    named, studies = question.study, dict[str, Study]()
+    if narrowed := bool(named or question.device or question.workload):
+        among = (
+            store.studies.list(device=question.device)
+            if named is None
+            else [store.studies.get(named)]
+        )
+        studies = {s.id: s for s in among if _of(s, question)}
     pasts: dict[str, Past] = {}
-    of = past_of or partial(judging, store.trials)
-    narrowed = named or question.device or question.workload
+    of = past_of or (lambda study: judging(store, study))
     page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
     found = store.trials.latest(
         page, wanted, tuple(studies) if narrowed else None,
         question.since, question.until, question.state,
     )  # fmt: skip
+    if not narrowed:
+        studies = {s.id: s for s in store.studies.list(among={study for study, _ in found})}
     rows = []
     for study_id, trial in found:
         study = studies.get(study_id)
-        if study is None:  # made since
+        if study is None:  # made or deleted since
             continue
         if study_id not in pasts:
             pasts[study_id] = of(study)
@@ -131,9 +135,9 @@ def recent(
     return tuple(rows if question.verdict is None else rows[skip : skip + last])
 
 
-def judging(trials: Trials, study: Study) -> Past:
+def judging(store: Store, study: Study) -> Past:
     """Return what is needed of a study's past to judge its trials: those of its baseline."""
-    return Past(study=study, trials=tuple(trials.tried(study.id, study.baseline)))
+    return Past(study=study, trials=tuple(store.trials.tried(study.id, study.baseline)))
 
 
 def pareto(store: Store, study: str, metrics: Sequence[str] = ()) -> tuple[Candidate, ...]:

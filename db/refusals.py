@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core import Conflict, DeviceBusy, NotFound, Unauthorised
+from tuner.core import Conflict, DeviceBusy, NotFound, StaleRevision, Unauthorised
 
 
 def no_study(study: str) -> NotFound:
@@ -41,9 +41,17 @@ def device_busy(device: str, owner: str) -> DeviceBusy:
     )
 
 
-def revised_since(study: str, carried: int, stored: int) -> Conflict:
+def begun_since(study: str) -> StaleRevision:
+    """Return the refusal for a step that somebody else has taken already."""
+    return StaleRevision(
+        f"study {study!r} was revised, or its next trial begun, since it was looked at",
+        hint="look at it again",
+    )
+
+
+def revised_since(study: str, carried: int, stored: int) -> StaleRevision:
     """Return the refusal for a change that was based on an older revision."""
-    return Conflict(
+    return StaleRevision(
         f"study {study!r} is at revision {stored} by now, the change was made to {carried}",
         hint="read it again and repeat the change",
     )

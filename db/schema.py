@@ -91,7 +91,10 @@ class WorkloadVersionRow(Base):
 
 
 class DeviceRow(Base):
-    """A device as last registered; `description` has its space, metrics and versions."""
+    """A device as last registered; `description` has its space, metrics and versions.
+
+    `unable` is why it takes no orders; empty: it does.
+    """
 
     __tablename__ = "devices"
     __table_args__ = (
@@ -110,6 +113,7 @@ class DeviceRow(Base):
     workload_version: Mapped[str]
     seen_at: Mapped[datetime]
     description: Mapped[JsonObject]
+    unable: Mapped[str] = mapped_column(server_default="")
 
 
 class StudyRow(Base):
@@ -152,6 +156,7 @@ class StudyDeviceRow(Base):
             sqlite_where=text("active"),
             postgresql_where=text("active"),
         ),
+        Index("ix_study_devices_device_id", "device_id"),
     )
 
     study_id: Mapped[str] = mapped_column(
@@ -162,9 +167,17 @@ class StudyDeviceRow(Base):
 
 
 class TrialRow(Base):
-    """A trial as it is now."""
+    """A trial as it is now. Few of millions run: an index has them alone."""
 
     __tablename__ = "trials"
+    __table_args__ = (
+        Index(
+            "ix_trials_running",
+            "study_id",
+            sqlite_where=text("state = 'running'"),
+            postgresql_where=text("state = 'running'"),
+        ),
+    )
 
     study_id: Mapped[str] = mapped_column(
         ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True
@@ -366,6 +379,24 @@ class WriteCheckRow(Base):
 
     id: Mapped[Serial]
     times: Mapped[int]
+
+
+class ReplicaRow(Base):
+    """A tuner's process at work on this database, by its own word."""
+
+    __tablename__ = "replicas"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    host: Mapped[str]
+    version: Mapped[str]
+    started_at: Mapped[datetime]
+    seen_at: Mapped[datetime]
+    leads: Mapped[bool]
+    bus_lag_s: Mapped[float | None]
+    agents: Mapped[JsonObject]
+    token_mark: Mapped[str]
+    cpu_s: Mapped[float]
+    memory_bytes: Mapped[int]
 
 
 class StopRow(Base):

@@ -504,6 +504,81 @@ def _kept(best: Told, limit: Told) -> str:
     return f"{limit['metric']} at {best['metrics'][limit['metric']]['mean'] / limit['value']:.0%}"
 
 
+def fleet(told: Told) -> list[str]:
+    """Return what each part of the bench of a fleet has shown, as far as it was run."""
+    found = [PARTS[name](told[name]) for name in PARTS if name in told]
+    return [line for part in found for line in ("", *part)][1:]
+
+
+def _held(o: Told) -> list[str]:
+    memory = (o["tuner_bytes"] - o["tuner_bytes_before"]) / o["agents"]
+    late = f"{o['order_p50_s']:.2f} and {o['order_p99_s']:.2f} s of {o['orders']}, {o['orders_lost']} lost"
+    rows = [
+        ("agents", f"{o['agents']:,}: {o['held']:,} keep a setting, {o['trying']} are in a trial"),
+        (
+            "requests",
+            f"{o['requests_per_s']:.0f} a second, {o['failed_per_s']:.2f} of them in vain",
+        ),
+        ("trials, reported windows", f"{o['trials_per_s']:.1f}, {o['windows_per_s']:.1f} a second"),
+        (
+            "`/v1/health`, p50 and p99",
+            f"{1e3 * o['health_p50_s']:.1f} and {1e3 * o['health_p99_s']:.0f} ms",
+        ),
+        ("an order's way, p50 and p99", late),
+        ("the tuner", f"{o['tuner_core']:.2f} of a core, {memory / 1e3:.1f} kB an agent"),
+    ]
+    return [
+        f"One tuner, PostgreSQL and all agents on this machine, for {o['seconds']:.0f} s "
+        f"({o['commit']}; load average before {o['load_before']:.1f}):",
+        "",
+        *table(("what", "measured"), rows),
+    ]
+
+
+def _suffered(o: Told) -> list[str]:
+    done = ", ".join(f"{count} {what}" for what, count in sorted(o["done"].items()))
+    known = ", ".join(f"{count} {what.removeprefix('trials ')}" for what, count in
+                      sorted(o["receipts"].items()) if what.startswith("trials"))  # fmt: skip
+    return [
+        f"Three tuners for {o['minutes']:g} minutes, one killed every 20 s while the next was cut off from "
+        f"PostgreSQL for 30 s ({o['commit']}): {done}. {o['studies']} studies all found their setting; of "
+        f"{o['trials']} trials none was lost or doubled, every device was let go of in the end. Reports "
+        f"as they were answered: {known}; {o['failed']} requests in vain.",
+    ]
+
+
+def _asked_for(o: Told) -> list[str]:
+    by = {n: [r["seconds"] for r in o["runs"] if r["processes"] == n] for n in (1, 2)}
+    one, two = (statistics.fmean(by[n]) for n in (1, 2))
+    return [
+        f"{o['studies']:,} studies of one space of {o['settings']} settings, {o['trials']} trials each, "
+        f"that ask at once ({o['commit']}): {one:.1f} s by one process "
+        f"({1e3 * one / o['studies']:.0f} ms each), {two:.1f} s by two, {one / two:.2f} times as fast; the "
+        f"same setting for {o['same']:,} of {o['studies']:,}. Each is decided alone: no policy decides "
+        "for many yet.",
+    ]
+
+
+def _looked_at(o: Told) -> list[str]:
+    rows = [(what, f"{1e3 * o['p95_s'][what]:.0f} ms", f"{1e3 * first:.0f} ms") for what, first in
+            o["first_s"].items()]  # fmt: skip
+    per = o["bytes"] / o["trials"]
+    return [
+        f"{o['trials']:,} trials of {o['studies']:,} studies on {o['devices']} devices in PostgreSQL, two "
+        f"metrics each: {o['bytes'] / 1e9:.1f} GB, {per:.0f} bytes a trial ({o['commit']}):",
+        "",
+        *table(("asked for", "p95", "the first time"), rows),
+    ]
+
+
+PARTS: dict[str, Callable[[Any], list[str]]] = {
+    "holding": _held,
+    "replicas": _suffered,
+    "asking": _asked_for,
+    "trials": _looked_at,
+}
+"""What the bench of a fleet is made of, in the page's order."""
+
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
     "devices": devices,
@@ -512,6 +587,7 @@ SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "allocators": allocators,
     "federated": federated,
     "made-up": surfaces,
+    "fleet": fleet,
     "packrat": packrat,
     "pages": pages,
     "plugins": plugins,

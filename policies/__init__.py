@@ -29,6 +29,18 @@ POLICIES: Mapping[str, str] = {
     "botorch-plain": "policies.rivals.botorch:BotorchPlain",
 }
 """Name to `module:Class`. To add a policy, add its file and a line here."""
+QUICK = frozenset(
+    {
+        "sobol",
+        "hillclimb",
+        "fedgpo",
+        "fedgpo-qlearning",
+        "fedgpo-interval",
+        "fedgpo-fixed",
+        "fedgpo-random",
+    }
+)
+"""Policies that decide in a few milliseconds: less than it costs to ask another process."""
 
 
 def load_policy(name: str) -> Policy:

@@ -25,39 +25,48 @@ def binaries() -> Path:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """Run a server in `folder` and yield the URL of its maintenance database.
+def server(folder: Path, options: str = "-F") -> Iterator[str]:
+    """Run a server in `folder` and yield the URL of its maintenance database; `-F`: nothing is synced.
 
     PostgreSQL refuses to run as root: then it runs as `postgres`, or as `nobody`.
     """
-    programs, user = binaries(), _unprivileged()
+    user = _unprivileged()
     folder.mkdir(parents=True)
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
-
-    def run(program: str, *arguments: str) -> None:
-        done = subprocess.run(
-            [programs / program, "-D", folder / "data", *arguments],
-            user=user.pw_uid if user is not None else None,
-            group=user.pw_gid if user is not None else None,
-            extra_groups=[] if user is not None else None,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, f"{program}: {done.stderr.decode()}"
-
-    run("initdb", "-A", "trust", "-U", "tester", "-N", "--locale=C", "-E", "UTF8")
+    _run(folder, "initdb", "-A", "trust", "-U", "tester", "-N", "--locale=C", "-E", "UTF8")
     port = _free_port()
     log = str(folder / "log")
-    run("pg_ctl", "-w", "-l", log, "-o", f"-p {port} -h 127.0.0.1 -k '' -F", "start")
+    _run(
+        folder, "pg_ctl", "-w", "-l", log, "-o", f"-p {port} -h 127.0.0.1 -k '' {options}", "start"
+    )
     try:
         yield f"postgresql://tester@127.0.0.1:{port}/postgres"
     finally:
-        run("pg_ctl", "-w", "-m", "immediate", "stop")
+        _run(folder, "pg_ctl", "-w", "-m", "immediate", "stop")
+
+
+def restart(folder: Path) -> None:
+    """End a server as a crash would, and start it again."""
+    log = str(folder / "log")
+    _run(folder, "pg_ctl", "-w", "-m", "immediate", "-l", log, "restart")
+
+
+def _run(folder: Path, program: str, *arguments: str) -> None:
+    user = _unprivileged()
+    done = subprocess.run(
+        [binaries() / program, "-D", folder / "data", *arguments],
+        user=user.pw_uid if user is not None else None,
+        group=user.pw_gid if user is not None else None,
+        extra_groups=[] if user is not None else None,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{program}: {done.stderr.decode()}"
 
 
 @contextmanager

@@ -52,6 +52,7 @@ ONLY_READ = {
     "packrat measure": "takes minutes",
     "speculation proxy": "serves until it is ended",
     "bench": "takes minutes, or measured tables",
+    "fleet simulate": "takes minutes; tests/integration/test_fleet_simulate.py has a small one",
     "speculation profile": "trains a language model and measures, for minutes",
     "speculation table": "reads what the command before it measured",
 }

@@ -242,10 +242,33 @@ RESULTS["pages"] = [
     for name in ("SQLite", "PostgreSQL")
 ]
 SURFACES = "| `ours` | 0.75 | 0.88 | 1.00 / 1.00 | 0.0 % / 0.0 % | 0.0 / 0.0 | 0.10 |"
+RESULTS["fleet"] = {
+    "holding": {
+        "commit": "abc1234", "agents": 10_000, "held": 9_700, "trying": 199, "requests_per_s": 251.3,
+        "failed_per_s": 0.0, "trials_per_s": 19.5, "windows_per_s": 38.2, "health_p50_s": 0.002,
+        "health_p99_s": 0.081, "order_p50_s": 0.2, "order_p99_s": 0.9, "orders": 100, "orders_lost": 0,
+        "tuner_core": 0.61, "tuner_bytes": 480_000_000, "tuner_bytes_before": 150_000_000,
+        "seconds": 60.0, "load_before": 0.4,
+    },
+    "replicas": {
+        "commit": "abc1234", "minutes": 10.0, "studies": 28, "trials": 1_800, "failed": 500,
+        "done": {"tuners killed": 17, "tuners cut off": 17, "database restarts": 3},
+        "receipts": {"trials closed": 1_700, "trials duplicate": 3, "holds kept": 9},
+    },
+    "asking": {
+        "commit": "abc1234", "studies": 1_000, "settings": 500, "trials": 20, "same": 1_000,
+        "runs": [{"processes": n, "seconds": s} for n, s in ((1, 300.0), (2, 160.0)) * 2],
+    },
+    "trials": {
+        "commit": "abc1234", "devices": 500, "studies": 20_500, "trials": 10_000_000, "bytes": 9e9,
+        "first_s": {"the fleet, page": 0.4}, "p95_s": {"the fleet, page": 0.25},
+    },
+}  # fmt: skip
 SHOWN = {
     "surfaces": SURFACES,
     "made-up": SURFACES,
     "plugins": "| level 6 → 1 | 4 → 3 | **25.0 ± 0.5 %** | size_kb at 75% |",
+    "fleet": "| the tuner | 0.61 of a core, 33.0 kB an agent |",
     "pages": "| `/` | 200 ms | 400 ms | 200 ms | 400 ms |",
     "service": "| abc1234 | 2,000 | 0.114 | 50 | 28 kB | 1.0 and 6 ms | 0.30 s of 100 | 2% |",
     "devices": DEVICES,
@@ -309,7 +332,9 @@ def test_a_bench_without_a_section_is_refused_and_the_page_stays(tmp_path: Path)
     assert page.read_text() == "nothing here\n"
 
 
-PAGES = ("figures.md", "figures-optimiser.md", "services.md", "tuned-services.md", "web.md")
+PAGES = (
+    "figures.md", "figures-optimiser.md", "fleet.md", "services.md", "tuned-services.md", "web.md",
+)  # fmt: skip
 
 
 def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:

@@ -16,6 +16,7 @@ from tuner.tls import ServerTls
 PASSWORD = re.compile(r"^[^:/]*://[^:/]*:[^@]+@|[?&](ssl)?password=", re.IGNORECASE)
 """A password as SQLAlchemy finds it in a URL, where it may hold `/` and `?`, or among libpq's options."""
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:]+", re.ASCII | re.IGNORECASE)
+SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,9 @@ class TunerConfig:
     ones for loopback. `tls_cert`, `tls_key` and `client_ca` are its certificate, key, and the authority
     of agents' certificates; `behind_proxy` says that a proxy in front of it speaks TLS. `webhooks` and
     `email` are told of events. `price_per_kwh` and `co2e_g_per_kwh` are what a kilowatt-hour costs, in
-    `currency`, and emits: what was saved is told in them, too.
+    `currency`, and emits: what was saved is told in them, too. `suggest` says where suggestions are worked
+    out: `local`, by a few processes of this machine; `local:N`, by so many; `here`, by the tuner itself;
+    or `ray://HOST:PORT`, on a Ray cluster.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
@@ -50,6 +53,7 @@ class TunerConfig:
     price_per_kwh: float | None = None
     currency: str = "EUR"
     co2e_g_per_kwh: float | None = None
+    suggest: str = "local"
 
     def __post_init__(self) -> None:
         ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.client_ca)
@@ -67,6 +71,11 @@ class TunerConfig:
                     f"names cannot hold {name!r}",
                     hint='write host names alone, without scheme and port: ["tuner.example.org"]',
                 )
+        if not SUGGEST.fullmatch(self.suggest):
+            raise ConfigError(
+                f"suggestions cannot be worked out at {self.suggest!r}",
+                hint="write local, local:N, here, or ray://HOST:PORT",
+            )
         try:
             parse_hours(self.tuning_hours, "tuning_hours")
         except InvalidInput as error:
@@ -128,6 +137,7 @@ FILE_KEYS = {
     "price_per_kwh": toml.NUMBER,
     "currency": str,
     "co2e_g_per_kwh": toml.NUMBER,
+    "suggest": str,
 }
 MADE_INTO = {
     "names": tuple,

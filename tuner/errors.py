@@ -13,6 +13,7 @@ TuningError
 ├─ Conflict                         the state does not allow it: read again, then decide
 │   ├─ IllegalTransition            a trial or a study cannot go there from where it is
 │   ├─ StaleToken                   somebody newer owns this trial: stop working on it
+│   ├─ StaleRevision                the study was changed since it was read: read it again
 │   └─ DeviceBusy                   the device belongs to another active study
 ├─ Unauthorised (PermissionError)   no token, or not the right one
 │   └─ Forbidden                    the token is known, but is for something else

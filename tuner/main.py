@@ -11,7 +11,7 @@ import secrets
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -28,12 +28,17 @@ if TYPE_CHECKING:
     from tuner.destinations import Email, Webhook
     from tuner.service.courier import Courier
     from tuner.service.operations import Operations
+    from tuner.study.loop import Loop
     from tuner.study.telemetry import Telemetry
+    from tuner.suggesting.cluster import RayCluster
 
 log = logging.getLogger(__name__)
 
 GRACE_S = 2
 SEND_BYTES = 128 * 1024
+MOST_LOCAL = 4
+"""As many processes work out suggestions where nobody says how many: each takes some 350 MB."""
+MOST_IN_CLUSTER = 64
 ALIVE_S = 5
 """How often the tuner tells systemd that it works, in seconds."""
 
@@ -104,6 +109,7 @@ def serve(config: TunerConfig) -> None:
     from tuner.service.gate import MOST_BYTES
     from tuner.service.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
     from tuner.service.metrics import Metrics
+    from tuner.service.replicas import Roll
     from tuner.service.schedule import Maintenance, start
     from tuner.service.summaries import Summaries
     from tuner.service.watchdog import Watchdog
@@ -116,6 +122,7 @@ def serve(config: TunerConfig) -> None:
     store.bus.listen()
     token = ensure_token(config.token_file)
     operations = build_operations(store, config, counts)
+    enders = [have_decided(operations.loop, config, counts)]
     price = EnergyPrice(config.price_per_kwh, config.currency, config.co2e_g_per_kwh)
     fleet = FleetOverview(operations, Summaries(operations), price)
     metrics = Metrics(fleet, counts, version("jouletune"))
@@ -131,9 +138,11 @@ def serve(config: TunerConfig) -> None:
         fleet=fleet,
         metrics=metrics,
     )
-    enders = [courier.begin() for courier in couriers(store, config)]
+    enders += [courier.begin() for courier in couriers(store, config)]
     enders.append(fleet.summaries.begin())
-    scheduler = start(Maintenance(operations.loop, config.keep_days))
+    roll = Roll(operations.loop, name_of(config), version("jouletune"), token)
+    roll.tell()
+    scheduler = start(Maintenance(operations.loop, config.keep_days), roll.tell)
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_BYTES)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -175,6 +184,51 @@ def serve(config: TunerConfig) -> None:
         store.close()
 
 
+def have_decided(loop: Loop, config: TunerConfig, telemetry: Telemetry) -> Callable[[], None]:
+    """Have suggestions worked out where the configuration says; return what ends that.
+
+    Raises:
+        ConfigError: there is no such place, or what it needs is not installed.
+    """
+    from tuner.suggesting.suggestions import Suggestions
+    from tuner.suggesting.workers import LocalWorker, SuggestionWorker
+
+    if config.suggest == "here":
+        return lambda: None
+    ended: Callable[[], None] = lambda: None  # noqa: E731
+    workers: list[SuggestionWorker]
+    if config.suggest.startswith("ray://"):
+        cluster = ray_cluster(config.suggest)
+        workers = [cluster.worker() for _ in range(min(cluster.cpus, MOST_IN_CLUSTER))]
+        ended = cluster.close
+    else:
+        asked = config.suggest.partition(":")[2]
+        usual = min(MOST_LOCAL, max(1, len(os.sched_getaffinity(0)) - 1))
+        workers = [LocalWorker() for _ in range(int(asked) if asked else usual)]
+    suggestions = Suggestions(
+        loop.policies, workers, lambda study: loop.news.tell(study.devices), telemetry.suggested
+    )
+    loop.decides = suggestions.policy
+    end = suggestions.begin()
+
+    def end_all() -> None:
+        end()
+        ended()
+
+    return end_all
+
+
+def ray_cluster(address: str) -> RayCluster:
+    """Return a connection to a Ray cluster. Raises ConfigError."""
+    try:
+        from tuner.suggesting.cluster import RayCluster
+    except ImportError as error:
+        raise ConfigError(
+            f"{address} needs Ray, which is not installed", hint="pip install 'jouletune[ray]'"
+        ) from error
+    return RayCluster(address)
+
+
 def couriers(store: Store, config: TunerConfig) -> list[Courier]:
     """Return who carries events to each destination; destinations there are no more are forgotten."""
     from tuner.service.courier import Courier
@@ -188,11 +242,16 @@ def couriers(store: Store, config: TunerConfig) -> list[Courier]:
     for known in store.deliveries.list():
         if known.destination not in {place.name for place, _ in there}:
             store.deliveries.forget(known.destination)
-    tuner = min(config.names, default=socket.gethostname())
+    tuner = name_of(config)
     return [
         Courier(store, p.name, p.on, sender, now=utc_now, rng=random.Random(), tuner=tuner)
         for p, sender in there
     ]
+
+
+def name_of(config: TunerConfig) -> str:
+    """Return what this tuner is called to people."""
+    return min(config.names, default=socket.gethostname())
 
 
 def limit_threads() -> None:

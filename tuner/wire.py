@@ -33,6 +33,7 @@ from tuner.core import (
     Signal,
     Terms,
     TrialState,
+    TunerReplica,
     Value,
     Verdict,
 )
@@ -157,7 +158,8 @@ class Assignment(Message):
 class HoldOrder(Message):
     """Hold this plan, also without the tuner, for `valid_for_s`; observe it every `observe_s`.
 
-    `limits` has those of each row of the plan, in order.
+    `limits` has those of each row of the plan, in order. Of windows that break none, one every
+    `report_s` is enough: the tuner of a large fleet says so.
     """
 
     kind: Literal["hold"] = "hold"
@@ -170,6 +172,7 @@ class HoldOrder(Message):
     valid_for_s: float
     observe_s: float
     window_s: float
+    report_s: float = 0.0
 
     @model_validator(mode="after")
     def _of_every_row(self) -> Self:
@@ -555,6 +558,13 @@ class StoppedDevice(Message):
     device: str
     state: Literal["original", "not yet", "offline"]
     last_seen: datetime
+
+
+class ReplicaView(Message):
+    """A tuner of a database, and how long ago it told of itself, in seconds."""
+
+    replica: TunerReplica
+    told_s: float
 
 
 class StopView(Message):

@@ -46,6 +46,7 @@ class Watch:
         self._rng = rng
         self._follow = follow
         self._due_at = clock.monotonic()
+        self._reported_at = -math.inf
 
     def due_in_s(self) -> float:
         """Return how long nothing need be done, in seconds; for ever where nothing is held.
@@ -127,7 +128,8 @@ class Watch:
         if seen.foreign:
             # Judged all the same: whoever is at fault, the limit was kept or not.
             log.warning("event=window_not_reported device=%s why=%r", self._device, seen.foreign)
-        else:
+        elif why or self._is_wanted(self._holder.current or hold):
+            self._reported_at = self._clock.monotonic()
             self._link.keep(
                 HoldReport(
                     device=self._device,
@@ -139,6 +141,11 @@ class Watch:
             )
         if why:
             self.end(why)
+
+    def _is_wanted(self, hold: Hold) -> bool:
+        """Return whether the tuner wants a window: each that breaks a limit, of others one now and then."""
+        passed_s = self._clock.monotonic() - self._reported_at
+        return bool(hold.broken.get(hold.row, 0)) or passed_s >= hold.order.report_s
 
     def _follow_plan(self) -> None:
         """Follow a plan that goes by what windows show; end the hold where that fails."""

@@ -196,7 +196,8 @@ class TunerClient:
                 ) from error
             if response.is_success:
                 return self._understood(response, schema)
-            raise _problem(response)
+            retry_after = response.headers.get("retry-after", "")
+            raise refusal_of(response.status_code, response.content, retry_after)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -221,26 +222,25 @@ class TunerClient:
             ) from None
 
 
-def _problem(response: httpx.Response) -> TuningError:
+def refusal_of(status: int, body: bytes, retry_after: str) -> TuningError:
     """Return the error that a refusal stands for: by its code, for anybody may answer with a status."""
     try:
-        problem = Problem.model_validate_json(response.content)
+        problem = Problem.model_validate_json(body)
         if not problem.model_fields_set >= WHOLE:  # gateways have codes and messages, too
             raise ValueError("not the tuner's")
     except ValueError:
-        text = f"HTTP {response.status_code} came back, but not as the tuner answers"
+        text = f"HTTP {status} came back, but not as the tuner answers"
         return LinkError(text, hint="is a proxy in between, and is the address right?")
     kind = error_of(problem.code)
     if kind is None or not issubclass(kind, OURS):
         busy = LinkError(problem.message, hint=problem.hint)
-        busy.again_s = _retry_after_s(response)
+        busy.again_s = _retry_after_s(retry_after)
         return busy
     return kind(problem.message, hint=problem.hint)
 
 
-def _retry_after_s(response: httpx.Response) -> float:
+def _retry_after_s(text: str) -> float:
     """Return how long the tuner wants to be left alone; no proxy makes us silent for longer."""
-    text = response.headers.get("retry-after", "")
     return min(float(text), MOST_AGAIN_S) if text.isdecimal() else 0.0
 
 

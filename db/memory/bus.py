@@ -41,3 +41,11 @@ class LocalBus:
 
     def listen(self) -> None:
         """Do nothing: there is no other process."""
+
+    def leads(self) -> bool:
+        """Return that it does: there is no other."""
+        return True
+
+    def lag_s(self) -> float | None:
+        """Return nothing: no other process is heard."""
+        return None

@@ -16,6 +16,7 @@ from db.memory.audit import MemoryAudit
 from db.memory.bus import LocalBus
 from db.memory.deliveries import MemoryDeliveries
 from db.memory.log import MemoryEvents, MemoryObservations
+from db.memory.replicas import MemoryReplicas
 from db.memory.stops import MemoryStops
 from db.memory.tables import Tables
 from db.memory.tokens import MemoryTokens
@@ -59,15 +60,36 @@ class MemoryStudies:
         with self._tables.lock:
             return deepcopy(self._tables.study(study))
 
-    def list(self) -> Sequence[Study]:
-        """Return all studies, oldest first."""
+    def list(
+        self,
+        *,
+        device: str | None = None,
+        among: Collection[str] | None = None,
+        active: bool = False,
+    ) -> Sequence[Study]:
+        """Return all studies, oldest first: those of a device, of these ids, the active ones."""
         with self._tables.lock:
-            current = [revisions[-1].study for revisions in self._tables.revisions.values()]
+            current = [
+                study
+                for revisions in self._tables.revisions.values()
+                for study in (revisions[-1].study,)
+                if (device is None or device in study.devices)
+                and (among is None or study.id in among)
+                and (study.active or not active)
+            ]
             return tuple(deepcopy(sorted(current, key=lambda s: (s.created_at, s.id))))
+
+    def stopped(self) -> Sequence[str]:
+        """Return the ids of the studies that are over, oldest first."""
+        return tuple(study.id for study in self.list() if not study.active)
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does."""
         return next((s for s in self.list() if s.active and device in s.devices), None)
+
+    def holding(self) -> Sequence[str]:
+        """Return the ids of the studies that hold a plan, oldest first."""
+        return tuple(study.id for study in self.list() if study.phase is Phase.HOLDING)
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""
@@ -136,11 +158,14 @@ class MemoryTrials:
         why: str,
         at: datetime,
         context: Context = ANYWHERE,
+        seen: tuple[int, int] | None = None,
     ) -> Trial:
-        """Store a RUNNING trial under the next number and return it. Raises NotFound."""
+        """Store a RUNNING trial under the next number and return it. Raises NotFound, StaleRevision."""
         with self._tables.lock:
-            self._tables.study(study)
-            number = len(self._tables.trials[study]) + 1
+            now = self._tables.study(study).revision, len(self._tables.trials[study])
+            if seen not in (None, now):
+                raise refusals.begun_since(study)
+            number = now[1] + 1
             trial = Trial(
                 number=number,
                 setting=dict(setting),
@@ -206,10 +231,13 @@ class MemoryTrials:
             trials = self._tables.trials.get(study, {}).values()
             return tuple(deepcopy([trial for trial in trials if not trial.state.final]))
 
-    def unfinished(self) -> Sequence[str]:
-        """Return the ids of the studies with a trial that has not ended, in order."""
+    def at_work(self) -> Sequence[str]:
+        """Return the ids of the studies that have a trial which has not ended."""
         with self._tables.lock:
-            return tuple(study for study in sorted(self._tables.trials) if self.running(study))
+            trials = self._tables.trials.items()
+            return tuple(
+                sorted(s for s, own in trials if any(not t.state.final for t in own.values()))
+            )
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
@@ -328,6 +356,24 @@ class MemoryDevices:
         with self._tables.lock:
             return {name: deepcopy(notes[-1]) for name, notes in self._tables.applied.items()}
 
+    def refuse(self, device: str, why: str) -> None:
+        """Note why a device takes no orders; empty: it takes them."""
+        with self._tables.lock:
+            if device in self._tables.devices:
+                self._tables.refusals[device] = why
+
+    def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
+        """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
+        with self._tables.lock:
+            known = self._tables.refusals
+            asked = known if devices is None else devices
+            return {name: why for name in asked if (why := known.get(name))}
+
+    def heard_at(self) -> Mapping[str, datetime]:
+        """Return when each device was last heard of, by its id, as it was stored."""
+        with self._tables.lock:
+            return {name: found.seen_at for name, found in self._tables.devices.items()}
+
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Note when devices were last heard of; unknown ones are left out."""
         with self._tables.lock:
@@ -344,6 +390,7 @@ class MemoryDevices:
                 raise refusals.device_busy(device, owner.id)
             del self._tables.devices[device]
             self._tables.applied.pop(device, None)
+            self._tables.refusals.pop(device, None)
 
 
 class MemoryStore:
@@ -362,6 +409,7 @@ class MemoryStore:
         self.stops = MemoryStops(tables)
         self.audit = MemoryAudit(tables)
         self.deliveries = MemoryDeliveries(tables)
+        self.replicas = MemoryReplicas(tables)
 
     def ping(self) -> None:
         """Return quietly: memory always answers."""

@@ -25,6 +25,7 @@ from tuner.core import (
     Study,
     Trial,
     TrialState,
+    TunerReplica,
 )
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ class Tables:
     tokens: dict[str, int] = field(default_factory=dict)
     devices: dict[str, Device] = field(default_factory=dict)
     applied: dict[str, list[Applied]] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+    replicas: dict[str, TunerReplica] = field(default_factory=dict)
     observations: dict[ObservationKey, Observation] = field(default_factory=dict)
     access: dict[str, AccessToken] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from typing import IO
 
-from sqlalchemy import func, select, text
+from sqlalchemy import Connection, func, select, text
 from sqlalchemy.orm import Session
 
 from db.memory.bus import Heard, LocalBus
@@ -22,8 +24,15 @@ log = logging.getLogger(__name__)
 CHANNEL = "jouletune"
 TUNER_LOCK = "hashtext('jouletune tuner')"
 """What a tuner at work shares with others, and who restores needs alone. On SQLite it is the file's."""
+LEADER_LOCK = "hashtext('jouletune leader')"
+"""What one of PostgreSQL's tuners has for as long as its listening connection lives."""
 LOOK_S = 1.0
 """How late SQLite's users hear of each other, and PostgreSQL's listener that it is to end."""
+PING_S = 10.0
+"""How often PostgreSQL's listener tells itself something, to see that it hears, and how late."""
+PING = "ping"
+MOST_IDLE_S = 45
+"""After so long without a word the server gives up a listening connection, with the lock it has."""
 RETRY_S = 2.0
 MOST_BYTES = 7_000
 """PostgreSQL takes notifications of less than 8,000 bytes; a longer one names no devices."""
@@ -42,6 +51,8 @@ class SqlBus:
         self._own: set[int] = set()
         self._file: IO[bytes] | None = None
         self._notifies = database.engine.dialect.name == "postgresql"
+        self._leads = not self._notifies
+        self._lag_s: float | None = None
 
     def publish(self, notice: Notice) -> None:
         """Tell every subscriber; other processes as far as the database answers."""
@@ -82,6 +93,14 @@ class SqlBus:
             self._listener = threading.Thread(target=work, name="bus", daemon=True)
             self._listener.start()
 
+    def leads(self) -> bool:
+        """Return whether this process does what one alone does for all; on SQLite everybody does."""
+        return self._leads
+
+    def lag_s(self) -> float | None:
+        """Return how long the last notice to itself took; None where other processes are not heard."""
+        return self._lag_s
+
     def close(self) -> None:
         """End listening."""
         self._ended.set()
@@ -104,22 +123,40 @@ class SqlBus:
             except (StoreError, Error) as error:
                 log.warning("the tuners of this database do not hear each other: %s", error)
                 self._ended.wait(RETRY_S)
+            finally:
+                self._leads, self._lag_s = False, None
 
     def _hear_on_one_connection(self) -> None:
         with self._database.spoken(), self._database.engine.connect() as connection:
             connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            connection.detach()  # its locks end with it: it must not go back to the pool
+            _give_up_in_time(connection)
             connection.execute(text(f"SELECT pg_advisory_lock_shared({TUNER_LOCK})"))
             connection.execute(text(f"LISTEN {CHANNEL}"))
             self._all_may_be_new()
-            driver = connection.connection.driver_connection
-            assert driver is not None
+            pinged_s = -math.inf
             while not self._ended.is_set():
+                self._leads = self._leads or _takes_lead(connection)
+                if (
+                    time.monotonic() - pinged_s >= PING_S
+                ):  # a server that is gone is noticed by it, too
+                    pinged_s = time.monotonic()
+                    self._ping(connection, pinged_s)
                 for told in driver.notifies(timeout=LOOK_S):
                     self._take(told.payload)
 
+    def _ping(self, connection: Connection, now_s: float) -> None:
+        message = json.dumps([self._told_by, PING, str(now_s), []])
+        connection.execute(select(func.pg_notify(CHANNEL, message)))
+
     def _take(self, message: str) -> None:
         told_by, topic, study, devices = json.loads(message)
-        if told_by != self._told_by:
+        if topic == PING:
+            if told_by == self._told_by:
+                self._lag_s = time.monotonic() - float(study)
+        elif told_by != self._told_by and topic in set(Topic):  # newer tuners may know more of them
             self._local.publish(Notice(Topic(topic), study, tuple(devices)))
 
     def _look(self) -> None:
@@ -152,5 +189,27 @@ class SqlBus:
         return last
 
     def _all_may_be_new(self) -> None:
-        self._local.publish(Notice(Topic.EVENTS))
-        self._local.publish(Notice(Topic.ORDERS))
+        for topic in Topic:
+            self._local.publish(Notice(topic))
+
+
+def _takes_lead(connection: Connection) -> bool:
+    """Return whether nobody else leads; the lock ends with the connection, whatever ends that."""
+    asked = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
+    return bool(connection.execute(asked).scalar())
+
+
+def _give_up_in_time(connection: Connection) -> None:
+    """Have the server notice within a minute that we are gone: by itself it takes two hours."""
+    asked = {
+        "tcp_keepalives_idle": "10",
+        "tcp_keepalives_interval": "5",
+        "tcp_keepalives_count": "3",
+        "tcp_user_timeout": "15000",
+        "idle_session_timeout": f"{MOST_IDLE_S}s",  # since PostgreSQL 14
+    }
+    for name, value in asked.items():
+        connection.execute(
+            text("SELECT set_config(name, :value, false) FROM pg_settings WHERE name = :name"),
+            {"name": name, "value": value},
+        )

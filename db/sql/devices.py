@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, text, update
 from sqlalchemy.orm import Session
 
 from db import refusals
@@ -15,6 +15,12 @@ from db.schema import AppliedRow, DeviceRow, StudyDeviceRow, WorkloadVersionRow
 from db.sql.database import Database, insert_into
 from db.sql.rows import device_values, to_device
 from tuner.core import Applied, Device, Level
+
+SEEN = text(
+    "UPDATE devices SET seen_at = told.at FROM (SELECT id, at FROM unnest(CAST(:ids AS text[]), "
+    "CAST(:ats AS timestamptz[])) AS heard(id, at) ORDER BY id) AS told WHERE devices.id = told.id"
+)
+"""Ten thousand devices at once, in one order: two processes must not wait for each other."""
 
 
 class SqlDevices:
@@ -89,11 +95,33 @@ class SqlDevices:
             rows = session.scalars(select(AppliedRow).where(AppliedRow.id.in_(latest))).all()
             return {row.device_id: _to_applied(row) for row in rows}
 
+    def refuse(self, device: str, why: str) -> None:
+        """Note why a device takes no orders; empty: it takes them."""
+        with self._database.write() as session:
+            session.execute(update(DeviceRow).where(DeviceRow.id == device).values(unable=why))
+
+    def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
+        """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
+        asked = select(DeviceRow.id, DeviceRow.unable).where(DeviceRow.unable != "")
+        if devices is not None:
+            asked = asked.where(DeviceRow.id.in_(devices))
+        with self._database.read() as session:
+            return {row.id: row[1] for row in session.execute(asked)}
+
+    def heard_at(self) -> Mapping[str, datetime]:
+        """Return when each device was last heard of, by its id, as it was stored."""
+        with self._database.read() as session:
+            asked = select(DeviceRow.id, DeviceRow.seen_at)
+            return {row.id: row[1] for row in session.execute(asked)}
+
     def seen(self, at: Mapping[str, datetime]) -> None:
         """Note when devices were last heard of; unknown ones are left out."""
         if not at:
             return
         with self._database.write() as session:
+            if session.get_bind().dialect.name == "postgresql":
+                session.execute(SEEN, {"ids": sorted(at), "ats": [at[name] for name in sorted(at)]})
+                return
             session.connection().execute(
                 update(DeviceRow)
                 .where(DeviceRow.id == bindparam("device"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Text, cast, delete, func, select, text
+from sqlalchemy import Select, Text, cast, delete, func, select, text
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -17,6 +17,9 @@ from db.sql.bus import SqlBus
 from db.sql.database import Database, Refused
 from db.sql.rows import observation_row, to_observation
 from tuner.core import Event, MetricSample, Notice, Observation, SettingKey, setting_key
+
+AT_ONCE = 2_000
+"""So many old rows are deleted in one transaction."""
 
 
 class SqlObservations:
@@ -89,13 +92,8 @@ class SqlObservations:
 
     def prune(self, before: datetime) -> int:
         """Delete those made before a time and return how many."""
-        with self._database.write() as session:
-            gone = session.scalars(
-                delete(ObservationRow)
-                .where(ObservationRow.at < before)
-                .returning(ObservationRow.id)
-            ).all()
-            return len(gone)
+        old = select(ObservationRow.id).where(ObservationRow.at < before)
+        return _pruned(self._database, ObservationRow, old.order_by(ObservationRow.at))
 
 
 class SqlEvents:
@@ -161,14 +159,21 @@ class SqlEvents:
 
     def prune(self, before: datetime) -> int:
         """Delete those before a time but the newest, after which ids count on; return how many."""
-        with self._database.write() as session:
-            newest = select(func.max(EventRow.id)).scalar_subquery()
-            gone = session.scalars(
-                delete(EventRow)
-                .where(EventRow.at < before, EventRow.id < newest)
-                .returning(EventRow.id)
-            ).all()
-            return len(gone)
+        newest = select(func.max(EventRow.id)).scalar_subquery()
+        old = select(EventRow.id).where(EventRow.at < before, EventRow.id < newest)
+        return _pruned(self._database, EventRow, old.order_by(EventRow.at))
+
+
+def _pruned(database: Database, table: type[ObservationRow | EventRow], old: Select[int]) -> int:
+    """Delete old rows in pieces: a day of a large fleet has millions, and a statement may take 30 s."""
+    gone, piece = 0, old.limit(AT_ONCE)
+    while True:
+        with database.write() as session:
+            ids = session.scalars(piece).all()
+            session.execute(delete(table).where(table.id.in_(ids)))
+        gone += len(ids)
+        if len(ids) < AT_ONCE:
+            return gone
 
 
 def _has(session: Session, observation: Observation) -> bool:

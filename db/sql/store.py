@@ -14,6 +14,7 @@ from db.sql.deliveries import SqlDeliveries
 from db.sql.devices import SqlDevices
 from db.sql.leases import SqlLeases
 from db.sql.log import SqlEvents, SqlObservations
+from db.sql.replicas import SqlReplicas
 from db.sql.stops import SqlStops
 from db.sql.studies import SqlStudies
 from db.sql.tokens import SqlTokens
@@ -38,6 +39,7 @@ class SqlStore:
         self.stops = SqlStops(database)
         self.audit = SqlAudit(database)
         self.deliveries = SqlDeliveries(database)
+        self.replicas = SqlReplicas(database)
 
     def ping(self) -> None:
         """Return quietly when the database answers. Raises StoreError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NoReturn
@@ -58,11 +58,34 @@ class SqlStudies:
             raise refusals.no_study(study)
         return decode_study(document)
 
-    def list(self) -> Sequence[Study]:
-        """Return all studies, oldest first."""
+    def list(
+        self,
+        *,
+        device: str | None = None,
+        among: Collection[str] | None = None,
+        active: bool = False,
+    ) -> Sequence[Study]:
+        """Return all studies, oldest first: those of a device, of these ids, the active ones."""
+        asked = select(RevisionRow.document).join(
+            StudyRow,
+            (StudyRow.id == RevisionRow.study_id) & (StudyRow.revision == RevisionRow.revision),
+        )
+        if device is not None:
+            own = select(StudyDeviceRow.study_id).where(StudyDeviceRow.device_id == device)
+            asked = asked.where(StudyRow.id.in_(own))
+        if among is not None:
+            asked = asked.where(StudyRow.id.in_(among))
+        if active:
+            asked = asked.where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
         with self._database.read() as session:
-            documents = session.scalars(CURRENT.order_by(StudyRow.created_at, StudyRow.id)).all()
+            documents = session.scalars(asked.order_by(StudyRow.created_at, StudyRow.id)).all()
         return tuple(decode_study(document) for document in documents)
+
+    def stopped(self) -> Sequence[str]:
+        """Return the ids of the studies that are over, oldest first."""
+        asked = select(StudyRow.id).where(StudyRow.phase.not_in([p.value for p in ACTIVE]))
+        with self._database.read() as session:
+            return tuple(session.scalars(asked.order_by(StudyRow.created_at, StudyRow.id)).all())
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does."""
@@ -73,6 +96,12 @@ class SqlStudies:
                 )
             )
         return None if document is None else decode_study(document)
+
+    def holding(self) -> Sequence[str]:
+        """Return the ids of the studies that hold a plan, oldest first."""
+        asked = select(StudyRow.id).where(StudyRow.phase == Phase.HOLDING.value)
+        with self._database.read() as session:
+            return tuple(session.scalars(asked.order_by(StudyRow.created_at, StudyRow.id)).all())
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
         """Store the next revision and return it. Raises NotFound, Conflict, DeviceBusy."""

@@ -54,16 +54,23 @@ class SqlTrials:
         why: str,
         at: datetime,
         context: Context = ANYWHERE,
+        seen: tuple[int, int] | None = None,
     ) -> Trial:
-        """Store a RUNNING trial under the next number and return it. Raises NotFound."""
+        """Store a RUNNING trial under the next number and return it. Raises NotFound, StaleRevision."""
+        as_seen = StudyRow.id == study
+        if seen is not None:
+            as_seen &= (StudyRow.revision == seen[0]) & (StudyRow.last_trial == seen[1])
         with self._database.write() as session:
-            # The counter's row is locked until the end: numbers are distinct and without gaps.
+            # The counter's row is locked until the end: numbers are distinct and without gaps, and of
+            # several tuners that decided by the same trials one begins the next.
             number = session.scalar(
                 update(StudyRow)
-                .where(StudyRow.id == study)
+                .where(as_seen)
                 .values(last_trial=StudyRow.last_trial + 1)
                 .returning(StudyRow.last_trial)
             )
+            if number is None and session.get(StudyRow, study) is not None:
+                raise refusals.begun_since(study)
             if number is None:
                 raise refusals.no_study(study)
             trial = Trial(
@@ -173,12 +180,11 @@ class SqlTrials:
             ).all()
             return tuple(to_trial(row) for row in rows)
 
-    def unfinished(self) -> Sequence[str]:
-        """Return the ids of the studies with a trial that has not ended, in order."""
-        running = TrialRow.state == TrialState.RUNNING.value
-        asked = select(TrialRow.study_id).where(running).distinct().order_by(TrialRow.study_id)
+    def at_work(self) -> Sequence[str]:
+        """Return the ids of the studies that have a trial which has not ended."""
+        asked = select(TrialRow.study_id).where(TrialRow.state == TrialState.RUNNING.value)
         with self._database.read() as session:
-            return tuple(session.scalars(asked).all())
+            return tuple(session.scalars(asked.distinct().order_by(TrialRow.study_id)).all())
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""

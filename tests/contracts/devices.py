@@ -67,6 +67,25 @@ class DevicesContract:
         cast("dict[str, Any]", store.devices.get("sim").versions).clear()
         assert store.devices.get("sim").versions == {"cuda": "12.4"}
 
+    def test_why_devices_take_no_orders_outlives_their_registration(self, store: Store) -> None:
+        for name in ("a", "b", "c"):
+            store.devices.put(device(name))
+        store.devices.refuse("a", "its driver is gone")
+        store.devices.refuse("b", "put back to stay")
+        store.devices.refuse("nobody", "unknown")
+        store.devices.put(device("a", driver="2"))
+        assert store.devices.refusals() == {"a": "its driver is gone", "b": "put back to stay"}
+        assert store.devices.refusals(["b", "c"]) == {"b": "put back to stay"}
+        store.devices.refuse("b", "")
+        assert store.devices.refusals(["b", "c"]) == {}
+
+    def test_when_devices_were_heard_of_is_known_by_their_ids(self, store: Store) -> None:
+        later = START + timedelta(minutes=1)
+        for name in ("a", "b"):
+            store.devices.put(device(name))
+        store.devices.seen({"b": later, "nobody": later})
+        assert store.devices.heard_at() == {"a": START, "b": later}
+
     def test_what_was_applied_is_told_latest_first(self, store: Store) -> None:
         notes = [
             applied(),

@@ -84,9 +84,8 @@ class MigrationsContract:
                 schema = described(ours)
                 assert set(schema) == set(Base.metadata.tables)
                 assert schema == described(theirs)
-                assert [predicate(i) for i in inspect(ours).get_indexes("study_devices")] == [
-                    "active"
-                ]
+                claims = inspect(ours).get_indexes("study_devices")
+                assert sorted(map(predicate, claims)) == ["", "active"]
 
     def test_up_down_and_up_again(self, empty: Callable[[], str]) -> None:
         with engine(empty()) as opened, opened.connect() as connection:

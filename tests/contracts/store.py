@@ -21,6 +21,7 @@ from tests.contracts.log import (
     ObservationsContract,
     SharedBusContract,
 )
+from tests.contracts.replicas import ReplicasContract
 from tests.contracts.stops import StopsContract
 from tests.contracts.studies import (
     DeviceOwnershipContract,
@@ -44,6 +45,7 @@ __all__ = [
     "KilledWriterContract",
     "LeasesContract",
     "ObservationsContract",
+    "ReplicasContract",
     "ReportsContract",
     "SharedBusContract",
     "StopsContract",

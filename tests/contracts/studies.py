@@ -87,6 +87,34 @@ class StudiesContract:
         store.studies.get("s1").space.only[0]["turbo"] = 5  # type: ignore[index]
         assert store.studies.get("s1").space.only[0] == {"turbo": True}
 
+    def test_studies_are_listed_by_device_by_id_and_as_far_as_they_are_active(
+        self, store: Store
+    ) -> None:
+        for name, devices in {"a": ("x", "y"), "b": ("z",), "c": ("w",)}.items():
+            store.studies.add(study(Phase.TUNING, id=name, devices=devices), "ann", "")
+        store.studies.revise(store.studies.get("a").moved(Phase.STOPPED), "ann", "", LATER)
+        store.studies.add(study(Phase.TUNING, id="d", devices=("x",)), "ann", "")
+
+        def listed(**asked: Any) -> list[str]:  # noqa: ANN401
+            return [found.id for found in store.studies.list(**asked)]
+
+        assert listed(device="x") == ["a", "d"]
+        assert listed(among=["c", "a", "none"]) == ["a", "c"]
+        assert listed(active=True) == ["b", "c", "d"]
+        assert listed(device="x", active=True) == ["d"]
+        assert listed(device="nobody") == listed(among=[]) == []
+        assert list(store.studies.stopped()) == ["a"]
+
+    def test_the_studies_that_hold_are_named_oldest_first(self, store: Store) -> None:
+        for number, name in enumerate(("b", "a", "c")):
+            at = START + timedelta(minutes=number)
+            made = study(Phase.TUNING, id=name, devices=(name,), created_at=at)
+            store.studies.add(made, "ann", "")
+            if name != "c":
+                held = store.studies.get(name).moved(Phase.HOLDING, Plan.single(setting()))
+                store.studies.revise(held, "ann", "", LATER)
+        assert list(store.studies.holding()) == ["b", "a"]
+
     def test_what_revise_returns_is_a_copy_too(self, store: Store) -> None:
         held = cast("dict[str, Any]", setting())
         store.studies.add(study(), "ann", "")

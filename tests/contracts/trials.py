@@ -24,6 +24,7 @@ from tuner.core import (
     Report,
     Scope,
     Setting,
+    StaleRevision,
     Store,
     Trial,
     TrialState,
@@ -75,6 +76,24 @@ class TrialsContract:
     def _study(self, store: Store) -> None:
         store.studies.add(study(), "ann", "")
 
+    def test_of_several_who_decide_by_the_same_one_begins_a_trial(self, store: Store) -> None:
+        def taken(_: int) -> bool:
+            try:
+                store.trials.begin("s1", setting(), Phase.TUNING, "", START, seen=(1, 0))
+            except StaleRevision:
+                return False
+            return True
+
+        assert sum(together(taken)) == 1
+        assert [t.number for t in store.trials.list("s1")] == [1]
+
+    def test_a_step_for_a_study_that_was_revised_since_is_not_taken(self, store: Store) -> None:
+        store.studies.revise(store.studies.get("s1"), "ann", "", START)
+        with pytest.raises(StaleRevision):
+            store.trials.begin("s1", setting(), Phase.TUNING, "", START, seen=(1, 0))
+        assert store.trials.count("s1") == 0
+        assert store.trials.begin("s1", setting(), Phase.TUNING, "", START, seen=(2, 0)).number == 1
+
     def test_a_begun_trial_runs(self, store: Store) -> None:
         mixed: Setting = {"on": True, "count": 1, "ratio": 1.0, "name": "größe"}
         trial = store.trials.begin("s1", mixed, Phase.BASELINE, "to compare with", START)
@@ -124,14 +143,14 @@ class TrialsContract:
 
     def test_the_studies_with_trials_that_have_not_ended_are_named_once(self, store: Store) -> None:
         store.studies.add(study(id="s0", devices=("other",)), "ann", "")
-        assert store.trials.unfinished() == ()
+        assert store.trials.at_work() == ()
         for name in ("s1", "s0", "s1"):
             begin(store, name)
-        assert store.trials.unfinished() == ("s0", "s1")
+        assert store.trials.at_work() == ("s0", "s1")
         store.trials.end("s1", 1, completed(), LATER)
-        assert store.trials.unfinished() == ("s0", "s1")
+        assert store.trials.at_work() == ("s0", "s1")
         store.trials.end("s1", 2, completed(), LATER)
-        assert store.trials.unfinished() == ("s0",)
+        assert store.trials.at_work() == ("s0",)
 
     def test_the_trials_at_a_setting_are_those_that_equal_it(self, store: Store) -> None:
         store.studies.add(study(id="s2", devices=("other",)), "ann", "")

@@ -184,12 +184,14 @@ def stage(folder: Path, toml: str = "lease_s = 3.0\n") -> Iterator[Stage]:
 class Wire:
     """A TCP wire to a port, which can be cut: connections break and new ones are refused.
 
+    To several ports, it balances: each new connection goes to the next of them that takes it.
+
     Hushed, the connections there are stay open and say nothing any more, not even that one end has
     closed; new ones are as ever.
     """
 
-    def __init__(self, target: int) -> None:
-        self._target = target
+    def __init__(self, *targets: int) -> None:
+        self._targets = list(targets)
         self._pairs: list[socket.socket] = []
         self._open = threading.Event()
         self._open.set()
@@ -226,15 +228,21 @@ class Wire:
             if not self._open.is_set():
                 near.close()
                 continue
-            try:
-                far = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
+            far = self._far()
+            if far is None:
                 near.close()
                 continue
             self._pairs += [near, far]
             for source, sink in ((near, far), (far, near)):
                 pumped = (source, sink, self._hushed)
                 threading.Thread(target=_pump, args=pumped, daemon=True).start()
+
+    def _far(self) -> socket.socket | None:
+        for _ in self._targets:
+            self._targets.append(self._targets.pop(0))
+            with suppress(OSError):
+                return socket.create_connection(("127.0.0.1", self._targets[-1]))
+        return None
 
 
 def _pump(source: socket.socket, sink: socket.socket, hushed: threading.Event) -> None:

@@ -24,8 +24,8 @@ from tests.contracts import store as contracts
 from tests.contracts.migrations import MigrationsContract
 from tests.frozen.content import everything, fill
 from tests.frozen.make import POSTGRES
-from tests.integration.stage import JOULETUNE, Wire
-from tuner.core import InvalidInput, Store, StoreError
+from tests.integration.stage import JOULETUNE, Wire, until
+from tuner.core import InvalidInput, Notice, Store, StoreError, Topic
 
 HURRIED = {"options": "-c statement_timeout=100"}
 
@@ -120,12 +120,44 @@ class TestDeliveries(contracts.DeliveriesContract):
     pass
 
 
+class TestReplicas(contracts.ReplicasContract):
+    pass
+
+
 class TestBus(contracts.BusContract):
     pass
 
 
 class TestSharedBus(contracts.SharedBusContract):
     pass
+
+
+def test_one_leads_and_another_once_that_is_gone(url: str) -> None:
+    stores = [open_store(url) for _ in range(3)]
+    for store in stores:
+        store.bus.listen()
+    until(lambda: any(store.bus.leads() for store in stores), "nobody leads")
+    for left in (3, 2):
+        leading = [store for store in stores if store.bus.leads()]
+        assert len(leading) == 1, f"{len(leading)} of {left} lead"
+        stores.remove(leading[0])
+        leading[0].close()
+        assert not leading[0].bus.leads()
+        until(lambda: any(store.bus.leads() for store in stores), "nobody leads any more")
+    stores[0].close()
+
+
+def test_who_lost_its_connection_leads_no_more_and_hears_again(url: str, server: str) -> None:
+    one = open_store(url)
+    one.bus.listen()
+    until(lambda: one.bus.leads() and one.bus.lag_s() is not None, "it does not listen")
+    heard: list[Notice] = []
+    one.bus.subscribe(heard.append)
+    drop_connections(server, "contracts")
+    until(lambda: Notice(Topic.ORDERS) in heard, "it does not say that all may be new")
+    assert Notice(Topic.DEVICES) in heard
+    until(one.bus.leads, "it does not lead again")
+    one.close()
 
 
 class TestHistory(contracts.HistoryContract):

@@ -43,10 +43,11 @@ def runs(application: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the cluster's dashboard and its proxy are."""
+    """Where the cluster's dashboard and its proxy are, and where its clients come in."""
 
     dashboard: int
     proxy: int
+    clients: int
 
     @property
     def spec(self) -> str:
@@ -84,11 +85,12 @@ def cluster() -> Iterator[Cluster]:
         pytest.skip("ray is not installed: make test-ray installs it")
     # The paths of Ray's sockets must be short.
     folder = Path(tempfile.mkdtemp(prefix="jt-ray-", dir="/tmp"))
-    ports = free_ports(5)
+    ports = free_ports(6)
     command = [str(Path(sys.prefix, "bin", "ray")), "start", "--head", "--block"]
     command += ["--port", str(ports[0]), "--dashboard-port", str(ports[1])]
     command += ["--metrics-export-port", str(ports[2]), "--num-cpus", "2"]
     command += ["--dashboard-agent-listen-port", str(ports[3]), "--temp-dir", str(folder)]
+    command += ["--ray-client-server-port", str(ports[5])]
     command += ["--dashboard-host", "127.0.0.1", "--include-dashboard", "true"]
     command += ["--disable-usage-stats", "--object-store-memory", "100000000"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "1000"}
@@ -96,7 +98,7 @@ def cluster() -> Iterator[Cluster]:
     with (folder / "start.log").open("wb") as log:
         ray = subprocess.Popen(command, stdout=log, stderr=log, env=environ, start_new_session=True)
     try:
-        cluster = Cluster(ports[1], ports[4])
+        cluster = Cluster(ports[1], ports[4], ports[5])
         await_dashboard(cluster, ray, folder / "start.log")
         yield cluster
     finally:

@@ -1,6 +1,7 @@
 """What waiting agents cost a tuner, beside another commit's: `python -m tests.service.bench --help`.
 
-The tuner is the real process on SQLite; agents are raw connections of this process. Arms alternate.
+The tuner is the real process on SQLite; agents are those of `jouletune fleet simulate`, in this process.
+Arms alternate.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,15 +22,14 @@ from pathlib import Path
 
 import psutil
 
-from tests.service.agents import Crowd, Line
-from tuner.wire import StudyDraft
+from agents.simulation.connection import TunerAddress
+from agents.simulation.fleet import SimulatedFleet, SimulationPlan, quantile
+from tuner.main import utc_now
 
 HERE = Path(__file__).parents[2]
 CONSOLE = "import sys; from tuner.cli.app import main; sys.exit(main(sys.argv[1:]))"
 ADMIN = "x" * 43
-HEALTH_EVERY_S = 0.1
 ORDERS = 100
-ORDER_EVERY_S = 0.2
 START_S = 60.0
 
 
@@ -86,68 +87,54 @@ def tuner(root: Path) -> Iterator[tuple[psutil.Process, int]]:
 
 async def measure(root: Path, agents: int, window_s: float, orders: int) -> Outcome:
     """Have so many agents wait at a commit's tuner, and measure it for a window."""
+    plan = SimulationPlan(
+        agents=agents,
+        busy=0,
+        orders=orders,
+        seconds=window_s,
+        spec="orin",
+        policy="sobol",
+        window_s=3600.0,
+        seed=0,
+    )
     with tuner(root) as (process, port):
-        admin = Line(port, ADMIN)
+        fleet = SimulatedFleet(TunerAddress("127.0.0.1", port), ADMIN, plan, utc_now, print)
         await asyncio.sleep(3.0)
-        idle_core, _, _ = await load(process, admin, min(15.0, window_s))
+        idle_core, _, _ = await load(process, fleet, min(15.0, window_s))
         before = process.memory_info().rss
-        crowd = Crowd(port, ADMIN, agents)
-        await crowd.register()
-        crowd.wait()
-        await asyncio.sleep(crowd.wait_s + 5.0)
-        core, health, foreign = await load(process, admin, window_s)
-        grown = process.memory_info().rss - before
-        late = sorted(await ordered(admin, crowd, orders))
-        await crowd.end()
+        await fleet.register()
+        async with fleet.at_work():
+            await asyncio.sleep(plan.spread_s + 60.0 + 5.0)
+            core, health, foreign = await load(process, fleet, window_s)
+            grown = process.memory_info().rss - before
+            late = sorted(math.inf if one is None else one for one in await fleet.order())
         return Outcome(
             commit=described(root),
             agents=agents,
             idle_core=idle_core,
             core=core,
             bytes_per_agent=grown / agents,
-            health_p50_s=at(health, 0.5),
-            health_p99_s=at(health, 0.99),
-            order_p50_s=at(late, 0.5) if late else None,
-            order_p99_s=at(late, 0.99) if late else None,
+            health_p50_s=quantile(health, 0.5),
+            health_p99_s=quantile(health, 0.99),
+            order_p50_s=quantile(late, 0.5) if late else None,
+            order_p99_s=quantile(late, 0.99) if late else None,
             orders=len(late),
             foreign=foreign,
         )
 
 
 async def load(
-    process: psutil.Process, admin: Line, window_s: float
+    process: psutil.Process, fleet: SimulatedFleet, window_s: float
 ) -> tuple[float, list[float], float]:
     """Return the share of a core that a tuner takes, how long its health took, and what others took."""
     ours = psutil.Process()
     used, all_before, began = cpu_s(process), busy_s(), time.monotonic()
-    own, answers = cpu_s(ours), []
-    while (now := time.monotonic()) - began < window_s:
-        status, _ = await admin.ask("GET", "/v1/health")
-        assert status == 200
-        answers.append(time.monotonic() - now)
-        await asyncio.sleep(HEALTH_EVERY_S)
+    own = cpu_s(ours)
+    answers = sorted(await fleet.health(window_s))
     seconds = time.monotonic() - began
     took = cpu_s(process) - used
     others = busy_s() - all_before - took - (cpu_s(ours) - own)
-    return took / seconds, sorted(answers), others / seconds / (os.cpu_count() or 1)
-
-
-async def ordered(admin: Line, crowd: Crowd, orders: int) -> list[float]:
-    """Return how long each of some orders took to its agent: from its study's creation being answered."""
-    made: dict[str, float] = {}
-    for n in range(0, crowd.count, max(1, crowd.count // max(1, orders)))[:orders]:
-        draft = StudyDraft(
-            devices=(f"d{n}",), policy="sobol", constraints=("latency_p99_ms <= 1.2x baseline",)
-        )
-        sent = time.monotonic()
-        status, text = await admin.ask("POST", "/v1/studies", draft.model_dump_json())
-        assert status == 201, text
-        made[f"d{n}"] = sent
-        await asyncio.sleep(ORDER_EVERY_S)
-    end = time.monotonic() + 70.0
-    while made.keys() - crowd.ordered.keys() and time.monotonic() < end:
-        await asyncio.sleep(0.1)
-    return [crowd.ordered.get(name, end) - began for name, began in made.items()]
+    return took / seconds, answers, others / seconds / (os.cpu_count() or 1)
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -160,11 +147,6 @@ def busy_s() -> float:
     """Return the processor time everything has had."""
     times = psutil.cpu_times()
     return float(times.user + times.system + times.nice + times.irq + times.softirq)
-
-
-def at(ordered_values: list[float], share: float) -> float:
-    """Return a quantile of sorted values."""
-    return ordered_values[min(len(ordered_values) - 1, int(share * len(ordered_values)))]
 
 
 def described(root: Path) -> str:

@@ -24,6 +24,7 @@ from tuner.cli import (
     events,
     export,
     finetune,
+    fleet,
     history,
     notification,
     packrat,
@@ -79,6 +80,7 @@ app.add_typer(workload.commands, name="workload")
 app.add_typer(packrat.commands, name="packrat")
 app.add_typer(finetune.commands, name="finetune")
 app.add_typer(speculation.commands, name="speculation")
+app.add_typer(fleet.commands, name="fleet")
 app.add_typer(bench.commands, name="bench")
 bench.commands.command("devices")(bench_devices.devices)
 bench.commands.command("speculation")(bench_speculation.speculation)

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tuner.cli.options import AsJson, without_password
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at: whether it is there, what was seen, and what to do where it is not."""
-
-    about: str
-    there: bool
-    seen: str
-    hint: str = ""
+from tuner.cli.finding import Finding
+from tuner.cli.options import AsJson, TokenFile, TunerUrl, without_password
 
 
 def doctor(
@@ -41,11 +31,17 @@ def doctor(
             metavar="FILE.tar.gz", help="Write what devices are read from, to be sent to us."
         ),
     ] = None,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Look at the tuners of a fleet, not at this machine.")
+    ] = False,
+    tuner: TunerUrl = "",
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Check which sensors and controls are available.
 
-    And what cannot, and why. Changes nothing.
+    And what cannot, and why. With --fleet: which tuners are at work on the database, who leads, how they
+    hear each other, and what agents speak. Changes nothing.
     """
     from agents.config import filesystem_root
     from tuner.cli.output import echo_json, echo_table
@@ -58,7 +54,15 @@ def doctor(
             f"{bundle}: {count} files, without serial numbers, addresses and the host's name"
         )
         return
-    findings = list(examine(filesystem_root(), db))
+    if fleet:
+        from tuner.cli.doctor_fleet import examine_fleet
+        from tuner.cli.operator_api import open_api
+
+        with open_api(tuner, token_file, db) as api:
+            findings = list(examine_fleet(api.replicas(), api.devices()))
+        findings += [_database(db), *_upkeep(db)] if db else []
+    else:
+        findings = list(examine(filesystem_root(), db))
     if as_json:
         echo_json({"findings": findings})
         return

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DeviceView,
         ExplanationView,
         NewToken,
+        ReplicaView,
         RevisionView,
         SettingView,
         StopView,
@@ -132,6 +133,10 @@ class OperatorApi(Protocol):
 
     def devices(self) -> Sequence[DeviceView]:
         """Return all devices."""
+        ...
+
+    def replicas(self) -> Sequence[ReplicaView]:
+        """Return the tuners of the database."""
         ...
 
     def forget(self, device: str, change: Change) -> None:

@@ -142,7 +142,7 @@ def stand(
     agent += [part for spec in specs for part in ("--device", spec)]
     try:
         log = children.start("tuner", tuner, environ).log
-        _until(port_file.is_file, children, f"the tuner did not start; its log is {log}")
+        await_file(port_file, children, f"the tuner did not start; its log is {log}")
         url = f"http://127.0.0.1:{port_file.read_text().strip()}"
         log = children.start("agent", [*agent, "--tuner", url], environ).log
         with Client(url, read_token(token_file)) as api:
@@ -157,6 +157,11 @@ def stand(
         children.end()
         if (state_dir / AGENT).is_dir():
             revert(state_dir / AGENT, tell=False)
+
+
+def await_file(file: Path, children: Children, failing: str) -> None:
+    """Return once a child has written a file. Raises LinkError: it took too long; `failing` says so."""
+    _until(file.is_file, children, failing)
 
 
 def last_error(log: Path) -> str:

@@ -45,6 +45,13 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    suggest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Where suggestions are worked out: local[:N] processes, here, or ray://HOST:PORT.",
+        ),
+    ] = None,
     port_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write the port it listens on.")
     ] = None,
@@ -63,6 +70,7 @@ def serve(
         "token_file": token_file,
         "port_file": port_file,
         "behind_proxy": behind_proxy,
+        "suggest": suggest,
     }
     base = TunerConfig() if config is None else load_tuner_config(config)
     logs.begin("alembic", "apscheduler")

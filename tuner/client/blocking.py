@@ -25,6 +25,7 @@ from tuner.wire import (
     DeviceView,
     ExplanationView,
     FleetView,
+    ReplicaView,
     RevisionView,
     SettingView,
     StopView,
@@ -191,6 +192,10 @@ class Client:
     def devices(self) -> Sequence[DeviceView]:
         """Return all devices."""
         return self.ask(calls.devices())
+
+    def replicas(self) -> Sequence[ReplicaView]:
+        """Return the tuners of the database."""
+        return self.ask(calls.replicas())
 
     def forget(self, device: str, change: Change) -> None:
         """Forget a device that is offline and in no active study."""

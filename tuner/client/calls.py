@@ -32,6 +32,7 @@ from tuner.wire import (
     FleetView,
     NewToken,
     Problem,
+    ReplicaView,
     RevisionView,
     SettingView,
     StopView,
@@ -56,6 +57,7 @@ _REVISIONS = TypeAdapter(list[RevisionView])
 _TRIALS = TypeAdapter(list[TrialView])
 _SETTINGS = TypeAdapter(list[SettingView])
 _DEVICES = TypeAdapter(list[DeviceView])
+_REPLICAS = TypeAdapter(list[ReplicaView])
 _EXPLANATION = TypeAdapter(ExplanationView)
 _FLEET = TypeAdapter(FleetView)
 _STOP = TypeAdapter(StopView)
@@ -171,6 +173,11 @@ def explain(name: str) -> Call[ExplanationView]:
 def devices() -> Call[list[DeviceView]]:
     """List all devices."""
     return Call(_DEVICES, "GET", "/v1/devices")
+
+
+def replicas() -> Call[list[ReplicaView]]:
+    """Ask for the tuners of the database."""
+    return Call(_REPLICAS, "GET", "/v1/replicas")
 
 
 def forget(device: str, told: Change) -> Call[None]:

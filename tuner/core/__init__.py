@@ -39,6 +39,7 @@ from tuner.core.devices import (
     Notice,
     Observation,
     Topic,
+    TunerReplica,
 )
 from tuner.core.errors import (
     ConstraintSyntax,
@@ -49,6 +50,7 @@ from tuner.core.errors import (
     MetricUnavailable,
     ProtocolMismatch,
     RateLimited,
+    StaleRevision,
     StaleToken,
     error_of,
 )
@@ -302,6 +304,7 @@ __all__ = [
     "Quantity",
     "RateLimited",
     "Reading",
+    "TunerReplica",
     "Report",
     "Revision",
     "Role",
@@ -313,6 +316,7 @@ __all__ = [
     "SettingKey",
     "Signal",
     "Space",
+    "StaleRevision",
     "StaleToken",
     "Stops",
     "Store",

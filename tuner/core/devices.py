@@ -145,6 +145,29 @@ class Delivery:
     given_up: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunerReplica:
+    """One tuner's process at work on a database, as it last told of itself.
+
+    `leads` says whether it does what one alone does for all. `bus_lag_s` is how long a notice took it
+    to hear itself through the database, None where it hears nobody. `agents` counts the devices that it
+    heard last, by the protocol they speak. `token_mark` tells tuners of different token files apart. By
+    `seen_at` the process has used `cpu_s` seconds of processors, and has `memory_bytes`.
+    """
+
+    id: str
+    host: str
+    version: str
+    started_at: datetime
+    seen_at: datetime
+    leads: bool
+    bus_lag_s: float | None
+    agents: Mapping[int, int]
+    token_mark: str
+    cpu_s: float
+    memory_bytes: int
+
+
 class Topic(StrEnum):
     """What a notice is about."""
 
@@ -152,6 +175,8 @@ class Topic(StrEnum):
     """A study moved, or a trial began or ended: its devices may have other orders."""
     EVENTS = "events"
     """The operator's log has a further entry."""
+    DEVICES = "devices"
+    """What a device is set to, or whether it takes orders, is stored anew."""
 
 
 @dataclass(frozen=True, slots=True)

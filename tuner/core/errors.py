@@ -21,6 +21,10 @@ class StaleToken(Conflict, code="stale_token"):
     """A newer attempt owns this trial. Stop working on it and ask for the next assignment."""
 
 
+class StaleRevision(Conflict, code="stale_revision"):
+    """Somebody else changed the study since it was read. Read it again, then decide."""
+
+
 class Forbidden(Unauthorised, code="forbidden"):
     """The token is known, but does not allow this. Use one that does; do not retry with the same."""
 

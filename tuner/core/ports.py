@@ -17,6 +17,7 @@ from tuner.core.devices import (
     MetricSample,
     Notice,
     Observation,
+    TunerReplica,
 )
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
@@ -115,12 +116,26 @@ class Studies(Protocol):
         """Return a study as it is now. Raises NotFound."""
         ...
 
-    def list(self) -> Sequence[Study]:
-        """Return all studies, oldest first."""
+    def list(
+        self,
+        *,
+        device: str | None = None,
+        among: Collection[str] | None = None,
+        active: bool = False,
+    ) -> Sequence[Study]:
+        """Return all studies, oldest first: those of a device, of these ids, the active ones."""
+        ...
+
+    def stopped(self) -> Sequence[str]:
+        """Return the ids of the studies that are over, oldest first."""
         ...
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does."""
+        ...
+
+    def holding(self) -> Sequence[str]:
+        """Return the ids of the studies that hold a plan, oldest first."""
         ...
 
     def revise(self, study: Study, who: str, why: str, at: datetime) -> Study:
@@ -128,7 +143,7 @@ class Studies(Protocol):
 
         Raises:
             NotFound: there is no such study.
-            Conflict: somebody else revised it since; read it again.
+            StaleRevision: somebody else revised it since; read it again.
             DeviceBusy: it became active again and a device is taken.
         """
         ...
@@ -162,8 +177,17 @@ class Trials(Protocol):
         why: str,
         at: datetime,
         context: Context = ANYWHERE,
+        seen: tuple[int, int] | None = None,
     ) -> Trial:
-        """Store a RUNNING trial under the next number and return it. Raises NotFound."""
+        """Store a RUNNING trial under the next number and return it.
+
+        `seen` is the revision and the number of trials of the study that the step was decided by:
+        of several who decide by the same, one begins a trial.
+
+        Raises:
+            NotFound: there is no such study.
+            StaleRevision: it is not as it was seen any more; look again.
+        """
         ...
 
     def restart(self, study: str, number: int, at: datetime) -> Trial:
@@ -205,8 +229,8 @@ class Trials(Protocol):
         """Return the trials of a study that have not ended, by number."""
         ...
 
-    def unfinished(self) -> Sequence[str]:
-        """Return the ids of the studies with a trial that has not ended, in order."""
+    def at_work(self) -> Sequence[str]:
+        """Return the ids of the studies that have a trial which has not ended."""
         ...
 
     def report(self, report: Report) -> bool:
@@ -279,6 +303,18 @@ class Devices(Protocol):
 
     def standing(self) -> Mapping[str, Applied]:
         """Return what each device is set to, by its id; without those of which nothing is known."""
+        ...
+
+    def refuse(self, device: str, why: str) -> None:
+        """Note why a device takes no orders; empty: it takes them. Quietly nothing where it is unknown."""
+        ...
+
+    def refusals(self, devices: Collection[str] | None = None) -> Mapping[str, str]:
+        """Return why (these) devices take no orders, by id; without those that do and unknown ones."""
+        ...
+
+    def heard_at(self) -> Mapping[str, datetime]:
+        """Return when each device was last heard of, by its id, as it was stored."""
         ...
 
     def seen(self, at: Mapping[str, datetime]) -> None:
@@ -395,6 +431,22 @@ class Tokens(Protocol):
         ...
 
 
+class Replicas(Protocol):
+    """The tuners at work on one database, each by its own word."""
+
+    def tell(self, replica: TunerReplica) -> None:
+        """Keep what a tuner tells of itself, in the place of what it told before."""
+        ...
+
+    def list(self) -> Sequence[TunerReplica]:
+        """Return all by id, also those that told nothing for long."""
+        ...
+
+    def prune(self, before: datetime) -> int:
+        """Delete those that have told nothing since a time and return how many."""
+        ...
+
+
 class Deliveries(Protocol):
     """How far each destination of notifications has been told of the events."""
 
@@ -466,6 +518,14 @@ class Bus(Protocol):
         """Hear other processes, too, until the store is closed. Once more is no other."""
         ...
 
+    def leads(self) -> bool:
+        """Return whether this process does what one alone of those that listen does for all."""
+        ...
+
+    def lag_s(self) -> float | None:
+        """Return how long a notice lately took to be heard; None where other processes are not heard."""
+        ...
+
 
 class Store(Protocol):
     """All of the memory behind one URL. Raises StoreError where the database does not answer."""
@@ -518,6 +578,11 @@ class Store(Protocol):
     @property
     def stops(self) -> Stops:
         """The order to stop everything."""
+        ...
+
+    @property
+    def replicas(self) -> Replicas:
+        """Which tuners are at work."""
         ...
 
     @property

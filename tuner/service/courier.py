@@ -67,6 +67,9 @@ class Courier:
     def _run(self) -> None:
         while not self._ended.is_set():
             self._new.clear()
+            if not self._store.bus.leads():  # another tuner of this database delivers
+                self._ended.wait(AGAIN_S)
+                continue
             try:
                 again_s = self.deliver()
             except StoreError as error:

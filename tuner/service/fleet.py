@@ -36,9 +36,10 @@ class FleetOverview:
     def view(self) -> FleetView:
         """Return how every device stands. Sums are of the studies that are known by now."""
         store = self.operations.loop.store
-        studies, standing = store.studies.list(), store.devices.standing()
+        studies, standing = store.studies.list(active=True), store.devices.standing()
         known = {study.id: self.summaries.of(study) for study in studies}
-        owners = {device: s for s in studies if s.active for device in s.devices}
+        known |= {name: self.summaries.of_stopped(name) for name in store.studies.stopped()}
+        owners = {device: study for study in studies for device in study.devices}
         stopped = store.stops.current() is not None
         rows = tuple(
             self._row(d, standing.get(d.id), owner, known.get(owner.id) if owner else None, stopped)
@@ -49,7 +50,7 @@ class FleetOverview:
             rows=rows,
             health=dict(Counter(str(row.health) for row in rows)),
             stopped=stopped,
-            studies=len(studies),
+            studies=len(known),
             pending=sum(summary is None for summary in known.values()),
             saved=self.savings([s for s in known.values() if s is not None]),
         )

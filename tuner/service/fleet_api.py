@@ -17,7 +17,7 @@ from tuner.service.answers import many, one
 from tuner.service.feed import EventFilter, Feed, unnamed
 from tuner.service.fleet import FleetOverview
 from tuner.service.operations import ROWS
-from tuner.wire import Change, DeviceView, FleetView, StopView, check_protocol
+from tuner.wire import Change, DeviceView, FleetView, ReplicaView, StopView, check_protocol
 
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """For proxies: nginx would keep a stream until it has a whole buffer of it."""
@@ -42,6 +42,11 @@ def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
     def devices() -> Response:
         """List devices."""
         return many(operations.devices())
+
+    @router.get("/replicas", response_model=list[ReplicaView])
+    def replicas() -> Response:
+        """List the tuners that work on this database."""
+        return many(operations.replicas())
 
     @router.delete("/devices/{device}", status_code=204)
     def forget(device: str, caller: OperatorCaller, who: str = "operator") -> None:

@@ -67,6 +67,7 @@ from tuner.service.views import (
 )
 from tuner.study.control import baseline_shifts
 from tuner.study.loop import Loop
+from tuner.study.stale import looking_again
 from tuner.wire import (
     Change,
     ConstraintChange,
@@ -75,6 +76,7 @@ from tuner.wire import (
     DeviceView,
     ExplanationView,
     Receipt,
+    ReplicaView,
     Reverted,
     RevisionView,
     SettingView,
@@ -172,6 +174,7 @@ class Operations:
         except NotFound:
             return study
 
+    @looking_again
     def pause(self, study: str, change: Change) -> StudyView:
         """Stop trying; the devices go back to their original settings until it is resumed.
 
@@ -179,6 +182,7 @@ class Operations:
         """
         return self._halted(study, Phase.PAUSED, change)
 
+    @looking_again
     def reverted(self, message: Reverted) -> Receipt:
         """Pause the study whose device an operator put back on its host; a repeat changes nothing."""
         study = self.loop.store.studies.of(message.device)
@@ -191,6 +195,7 @@ class Operations:
             self.pause(study.id, Change(why=message.why))
         return Receipt(result="closed")
 
+    @looking_again
     def resume(self, study: str, change: Change) -> StudyView:
         """Go on in the phase a paused study was in; what is counted by phase counts anew.
 
@@ -211,6 +216,7 @@ class Operations:
                 self.loop.note_withdrawn(found, why)
         return self.study(study)
 
+    @looking_again
     def stop(self, study: str, change: Change) -> StudyView:
         """End a study for good; its devices go back to their original settings and are free.
 
@@ -246,6 +252,7 @@ class Operations:
         self.loop.store.studies.delete(study)
         self.loop.note("deleted", f"study {study} deleted by {change.who}")
 
+    @looking_again
     def set_constraints(self, study: str, change: ConstraintChange) -> StudyView:
         """Replace the constraints: all history is judged anew, and tuning goes on only if needed.
 
@@ -403,7 +410,7 @@ class Operations:
     def devices(self, only: Container[str] | None = None) -> list[DeviceView]:
         """Return all devices, or some, with what is applied to them and which study has them."""
         standing = self.loop.store.devices.standing()
-        active = [study for study in self.loop.store.studies.list() if study.active]
+        active = self.loop.store.studies.list(active=True)
         owners = {device: study for study in active for device in study.devices}
         views = []
         for device in self.loop.store.devices.list():
@@ -424,6 +431,14 @@ class Operations:
                 )
             )
         return views
+
+    def replicas(self) -> list[ReplicaView]:
+        """Return the tuners of this database, by id, also those that told nothing for a while."""
+        now = self.loop.now()
+        return [
+            ReplicaView(replica=one, told_s=(now - one.seen_at).total_seconds())
+            for one in self.loop.store.replicas.list()
+        ]
 
     def forget(self, device: str, change: Change) -> None:
         """Forget a device that will not come back; studies and trials on it stay.

@@ -6,9 +6,11 @@ from tuner.core import HELD, Conflict, IllegalTransition, Phase, Plan, Safety, S
 from tuner.study.advice import plan_in_words
 from tuner.study.canary import first_phase
 from tuner.study.loop import Loop
+from tuner.study.stale import looking_again
 from tuner.wire import Decision
 
 
+@looking_again
 def approve(loop: Loop, study: str, decision: Decision) -> None:
     """Hold what a study proposes, on its canary first where it has one; twice is once.
 
@@ -26,6 +28,7 @@ def approve(loop: Loop, study: str, decision: Decision) -> None:
         _decide(loop, held, plan, decision, "approved")
 
 
+@looking_again
 def reject(loop: Loop, study: str, decision: Decision) -> None:
     """End a study for good whose proposal is not wanted. Saying it twice changes nothing.
 

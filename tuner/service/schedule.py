@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from tuner.core import (
     render_setting,
     setting_key,
 )
+from tuner.service.replicas import FORGOTTEN, TELL_S
 from tuner.study.confirm import asked, duel
 from tuner.study.drift import drift
 from tuner.study.loop import Loop
@@ -92,10 +94,11 @@ class Maintenance:
     def watch_drift(self) -> Iterator[None]:
         """Send a held study back to its baseline when its windows have drifted from what they were.
 
-        Yield after each study: there may be hundreds, and requests wait meanwhile.
+        Yield after each study: there may be thousands, and requests wait meanwhile.
         """
-        for study in self.loop.store.studies.list():
+        for name in self.loop.store.studies.holding():
             yield
+            study = self.loop.store.studies.get(name)
             why = self._drift(study)
             if why is None:
                 continue
@@ -121,6 +124,7 @@ class Maintenance:
         that a destination has still to be told of stay.
         """
         before, store = self.loop.now() - timedelta(days=self.keep_days), self.loop.store
+        store.replicas.prune(self.loop.now() - FORGOTTEN)
         store.audit.prune(self.loop.now() - timedelta(days=max(self.keep_days, AUDIT_DAYS)))
         told = min((d.event for d in store.deliveries.list()), default=store.events.newest())
         untold = next(iter(store.events.after(told, 1)), None)
@@ -214,16 +218,50 @@ def in_turns(
     return turn
 
 
-def start(maintenance: Maintenance) -> BackgroundScheduler:
-    """Start the maintenance in the background and return the scheduler, to be shut down at the end."""
-    expect(maintenance.loop)
+class Lead:
+    """Runs what one tuner of a database does for all, while that is this one."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._led = False
+
+    def taken(self) -> bool:
+        """Return whether this tuner leads; who has just begun to, waits for all devices anew."""
+        with self._lock:
+            leads = self._loop.store.bus.leads()
+            if leads and not self._led:
+                expect(self._loop)
+                log.info("this tuner does now what one alone does for all")
+            self._led = leads
+            return leads
+
+    def alone(self, task: Callable[[], None]) -> Callable[[], None]:
+        """Return the task so that it is done by who leads only."""
+
+        @wraps(task)
+        def run() -> None:
+            if self.taken():
+                task()
+
+        return run
+
+
+def start(maintenance: Maintenance, tell: Callable[[], None]) -> BackgroundScheduler:
+    """Start the maintenance in the background and return the scheduler, to be shut down at the end.
+
+    `tell` is how this tuner lets the others know of itself.
+    """
+    lead = Lead(maintenance.loop)
+    lead.taken()
     scheduler = BackgroundScheduler(timezone="UTC")
     plan: list[tuple[Callable[[], None], int]] = [
-        (maintenance.reap, 10),
-        (in_turns(maintenance.watch_drift, 60.0), 1),
+        (lead.alone(maintenance.reap), 10),
+        (lead.alone(in_turns(maintenance.watch_drift, 60.0)), 1),
         (maintenance.keep_seen, round(KEEP_S)),
-        (maintenance.watch_silence, 10),
-        (maintenance.prune, 3600),
+        (lead.alone(maintenance.watch_silence), 10),
+        (lead.alone(maintenance.prune), 3600),
+        (tell, TELL_S),
         (malloc.trim, 60),
     ]
     for task, seconds in plan:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from tuner.core import HELD, Conflict, Device, FleetStop, Notice, Topic
 from tuner.study.loop import Loop
+from tuner.study.stale import looking_again
 from tuner.wire import Change, StoppedDevice, StopView
 
 
@@ -31,13 +32,18 @@ def lift(loop: Loop, change: Change) -> None:
         return
     why = f"stop-all lifted by {change.who}{f': {change.why}' if change.why else ''}"
     for study in loop.store.studies.list():
-        with loop.lock(study.id):
-            found = loop.store.studies.get(study.id)
-            if found.phase in HELD:
-                loop.revise(found, change.who, why)
+        _order_anew(loop, study.id, change.who, why)
     if loop.store.stops.lift():
         loop.note("stop-all lifted", why)
     loop.store.bus.publish(Notice(Topic.ORDERS))
+
+
+@looking_again
+def _order_anew(loop: Loop, study: str, who: str, why: str) -> None:
+    with loop.lock(study):
+        found = loop.store.studies.get(study)
+        if found.phase in HELD:
+            loop.revise(found, who, why)
 
 
 def stop_view(loop: Loop) -> StopView:

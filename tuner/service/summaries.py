@@ -77,10 +77,17 @@ class Summaries:
 
     def of(self, study: Study) -> StudySummary | None:
         """Return what is known of a study at the moment; None before it was worked out."""
+        return self._of(study.id, active=study.active)
+
+    def of_stopped(self, study: str) -> StudySummary | None:
+        """Return what is known of a study that is over, by its id alone."""
+        return self._of(study, active=False)
+
+    def _of(self, study: str, *, active: bool) -> StudySummary | None:
         with self._lock:
-            known = self._known.setdefault(study.id, _Known())
+            known = self._known.setdefault(study, _Known())
             self._asked_s = self._monotonic()
-            if known.stale or (study.active and self._asked_s - known.at_s > FRESH_S):
+            if known.stale or (active and self._asked_s - known.at_s > FRESH_S):
                 known.stale = True
                 self._wanted.set()
             return known.summary

@@ -23,6 +23,15 @@ from tuner.study.moves import needed_metrics
 from tuner.wire import Assignment, HoldOrder, Poll, Release
 
 OBSERVE_S = 60.0
+MOST_WINDOWS_PER_S = 40.0
+"""So many windows of holds a tuner takes; with more devices than give these it wants fewer of each."""
+RAREST_REPORT_S = 240.0
+"""A held window speaks for up to 300 s in the bill: none must be rarer."""
+
+
+def report_every_s(devices: int) -> float:
+    """Return how often a window of each of so many devices is wanted, in whole minutes; 0: every one."""
+    return min(RAREST_REPORT_S, OBSERVE_S * (devices / MOST_WINDOWS_PER_S // OBSERVE_S))
 
 
 def assignment(
@@ -99,16 +108,24 @@ class Holds:
         self._known: dict[str, tuple[tuple[int, int], HoldOrder]] = {}
 
     def order(
-        self, study: Study, plan: Plan, count: int, trials: Callable[[], Sequence[Trial]]
+        self,
+        study: Study,
+        plan: Plan,
+        count: int,
+        trials: Callable[[], Sequence[Trial]],
+        report_s: float = 0.0,
     ) -> HoldOrder:
         """Return the order to hold a plan; `trials` is asked only where it may have changed.
 
-        `count` is the number of trials before it was seen that none runs.
+        `count` is the number of trials before it was seen that none runs, `report_s` how often windows
+        in which nothing is amiss are wanted.
         """
         at, known = self._known.get(study.id, (None, None))
         if known is None or at != (study.revision, count):
             known = hold(study, trials(), plan)
-            self._known[study.id] = (study.revision, count), known
+        if known.report_s != report_s:
+            known = known.model_copy(update={"report_s": report_s})
+        self._known[study.id] = (study.revision, count), known
         return known
 
     def limits(self, study: Study, revision: int, held: Setting) -> tuple[Limit, ...]:

@@ -1,7 +1,8 @@
 """One study at work: past → step → order to the device → report → evidence.
 
 All state is in the store, so a tuner that dies goes on where it was. One lock per study keeps two
-callers of this process from taking the same step; the store's constraints keep two processes from it.
+callers of this process from working out the same step; of several processes one takes it, as the store
+takes a step only for the study as it was seen, and the others look again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tuner.core import (
     Conflict,
     Device,
     Event,
+    IllegalTransition,
     InvalidInput,
     Lease,
     Mode,
@@ -34,6 +36,7 @@ from tuner.core import (
     Plan,
     Policy,
     Report,
+    StaleRevision,
     StaleToken,
     Store,
     Study,
@@ -49,6 +52,7 @@ from tuner.study import advice, assignments, canary, control, lifecycle, moves
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
+from tuner.study.stale import looking_again
 from tuner.study.telemetry import Telemetry
 from tuner.wire import (
     Assignment,
@@ -104,6 +108,8 @@ class Loop:
 
     `policies` finds a policy by name, `hours` says whether tuning is allowed at a time (holding
     always is). `now` is for display: how long a lease lasts is counted on `monotonic`, in seconds.
+    `decides` finds who decides in a policy's place, and tells how long that took; by default each
+    policy itself does, at once.
     Raises the store's errors; a refused message changes nothing.
     """
 
@@ -115,6 +121,7 @@ class Loop:
     hours: Callable[[datetime], bool] = lambda _: True
     monotonic: Callable[[], float] = time.monotonic
     telemetry: Telemetry = field(default_factory=Telemetry)
+    decides: Callable[[str], Policy] | None = None
     _silence: Silence = field(init=False)
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
@@ -154,7 +161,12 @@ class Loop:
         return Registered(lease_s=self.lease_s)
 
     def _heard(self, notice: Notice) -> None:
-        """Wake who waits for a device that may have other orders."""
+        """Wake who waits for a device that may have other orders; forget what others have stored anew."""
+        if notice.topic is Topic.DEVICES:
+            self.presence.told_elsewhere(notice.devices)
+            for device in notice.devices or tuple(self._applied):
+                self._applied.pop(device, None)
+                self._answered.pop(device, None)
         if notice.topic is not Topic.ORDERS:
             return
         if notice.devices:
@@ -197,7 +209,7 @@ class Loop:
         self.store.devices.get(device)
         if news:
             self.note("unable" if poll.unable else "able", news, device=device)
-        self._note_applied(replace(poll.applied, device=device))
+        self._note_applied(replace(poll.applied, device=device), news)
         study = self.store.studies.of(device)
         if study is None:
             stopped = assignments.stopped(self.store.stops, device, poll)
@@ -207,24 +219,35 @@ class Loop:
                 self.abort(study, stopped.why)
                 return stopped
             for _ in range(MOST_MOVES):
-                study = self.store.studies.get(study.id)
-                count = self.store.trials.count(study.id)  # first: another process may begin one
-                running = next(iter(self.store.trials.running(study.id)), None)
-                if running is not None:
-                    answer = self._running(study, running, device, poll)
-                else:
-                    answer = self._advance(study, count, device, poll)
-                if answer is not None:
-                    return answer
-        return Idle(why=f"study {study.id} changed phase {MOST_MOVES} times in a row")
+                with suppress(StaleRevision):  # another tuner took the step
+                    answer = self._look(study.id, device, poll)
+                    if answer is not None:
+                        return answer
+        return Idle(why=f"study {study.id} changed {MOST_MOVES} times in a row")
 
-    def _note_applied(self, applied: Applied) -> None:
-        """Store what a device is set to, where that is not what it was when last heard of."""
+    def _look(self, name: str, device: str, poll: Poll) -> Orders | None:
+        """Take a study's next step; None where it moved and must be looked at again."""
+        study = self.store.studies.get(name)
+        count = self.store.trials.count(name)  # first: another process may begin one
+        running = next(iter(self.store.trials.running(name)), None)
+        if running is not None:
+            return self._running(study, running, device, poll)
+        return self._advance(study, count, device, poll)
+
+    def _note_applied(self, applied: Applied, news: str) -> None:
+        """Store what a device is set to, where that is not what it was when last heard of.
+
+        Other tuners hear of that, and of `news` of whether it takes orders: what they know is old.
+        """
         state = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
-        if self._applied.get(applied.device) != state:
+        changed = self._applied.get(applied.device) != state
+        if changed:
             self.store.devices.apply(replace(applied, at=self.now()))
-            self._applied[applied.device] = state
             self.telemetry.applied(applied)
+        if changed or news:
+            self.store.bus.publish(Notice(Topic.DEVICES, devices=(applied.device,)))
+            self.presence.told_here(applied.device)
+        self._applied[applied.device] = state
 
     def renew(self, renewal: Renewal) -> Registered:
         """Put off the end of a lease. Raises NotFound or Conflict: the agent must stop."""
@@ -279,6 +302,7 @@ class Loop:
             closed = self._close(self.store.studies.get(message.study), trial)
             return Receipt(result="closed" if closed else "kept")
 
+    @looking_again
     def own_step(self, message: StepReport) -> Receipt:
         """Take a step of a continuous study that its agent made by itself: a trial like any other.
 
@@ -298,19 +322,21 @@ class Loop:
             if message.outcome.measurement is not None:
                 refuse_negative(message.outcome.measurement.estimates, study.quantities)
             why = f"decided by the agent, which did not reach the tuner; {message.key}"
+            seen = study.revision, self.store.trials.count(study.id)
             known = next((t for t in self.store.trials.list(study.id) if t.why == why), None)
             if known is not None and known.state.final:
                 return Receipt(result="duplicate")
             if known is None:
                 self.abort(study, "its agent went on without the tuner")
                 known = self.store.trials.begin(
-                    study.id, message.setting, Phase.TUNING, why, self.now()
+                    study.id, message.setting, Phase.TUNING, why, self.now(), seen=seen
                 )
             self._end(known, study, message.outcome)
             if message.outcome.measurement is not None:
                 self.telemetry.measured(study, message.device, message.outcome.measurement)
             return Receipt(result="closed")
 
+    @looking_again
     def observe(self, message: HoldReport) -> Receipt:
         """Take a window of a hold, or its end, which sends the study back to its baseline."""
         with self.lock(message.study):
@@ -364,12 +390,14 @@ class Loop:
         (started anew, suspended, without its database) gives everybody the same time once more.
         """
         with self._silence.listening():
-            studies = map(self.store.studies.get, self.store.trials.unfinished())
-            return sum(self._reap(study) for study in studies if study.active)
+            return sum(map(self._reap, self.store.trials.at_work()))
 
-    def _reap(self, study: Study) -> int:
+    def _reap(self, name: str) -> int:
         ended = 0
-        with self.lock(study.id):
+        with self.lock(name):
+            study = self.store.studies.get(name)
+            if not study.active:
+                return 0
             for trial in self.store.trials.running(study.id):
                 leases = [self.store.leases.get(device) for device in study.devices]
                 if self._close(study, trial) or not self._silence.abandoned(
@@ -475,7 +503,10 @@ class Loop:
                 self._end(trial, study, Outcome(state=TrialState.FAILED, reason=why))
                 self.store.leases.release(device, lease.token)
                 return None
-            trial = self.store.trials.restart(study.id, trial.number, self.now())
+            try:
+                trial = self.store.trials.restart(study.id, trial.number, self.now())
+            except IllegalTransition:  # another tuner has ended it
+                return None
             text = f"trial {trial.number} again, attempt {trial.attempt}"
             self.note("attempt", text, study.id, device)
         return self._granted(study, trial, device, agent)
@@ -490,8 +521,12 @@ class Loop:
                 return Idle(why=poll.unable)
             if self._control_due(study, count, poll):
                 window = control.control(study, study.plan, poll.applied.setting)
-                return self._begun(study, window, device, poll)
-            return self._holds.order(study, study.plan, count, lambda: trials.list(study.id))
+                return self._begun(study, count, window, device, poll)
+            devices = 0 if study.phase is Phase.CANARY else self.presence.heard
+            report_s = assignments.report_every_s(devices)
+            return self._holds.order(
+                study, study.plan, count, lambda: trials.list(study.id), report_s
+            )
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
         if study.phase is Phase.PROPOSED:
@@ -510,12 +545,15 @@ class Loop:
         if isinstance(step, moves.Move):
             self.move(study, step.phase, step.why, step.plan)
             return None
-        return self._begun(study, step, device, poll)
+        return self._begun(study, count, step, device, poll)
 
-    def _begun(self, study: Study, step: moves.Assign, device: str, poll: Poll) -> Assignment:
-        """Begin a trial and give it to the device that asks."""
+    def _begun(
+        self, study: Study, count: int, step: moves.Assign, device: str, poll: Poll
+    ) -> Assignment:
+        """Begin a trial and give it to the device that asks. Raises StaleRevision."""
+        seen = study.revision, count
         trial = self.store.trials.begin(
-            study.id, step.setting, study.phase, step.why, self.now(), step.context
+            study.id, step.setting, study.phase, step.why, self.now(), step.context, seen
         )
         self.publish(study)
         return self._granted(study, trial, device, poll.agent)
@@ -542,8 +580,8 @@ class Loop:
         )
         began = self.monotonic()
         try:
-            step = lifecycle.next_step(past, self.policies(study.policy))
-            if study.phase is Phase.TUNING:
+            step = lifecycle.next_step(past, (self.decides or self.policies)(study.policy))
+            if study.phase is Phase.TUNING and self.decides is None:
                 self.telemetry.suggested(study.policy, self.monotonic() - began)
             return step
         except Exception as error:  # whatever a plug-in raises must not stop the tuner
@@ -572,7 +610,12 @@ class Loop:
         return True
 
     def _end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
-        ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
+        """End a trial; quietly nothing where another tuner has ended it since it was looked at."""
+        try:
+            ended = self.store.trials.end(study.id, trial.number, outcome, self.now())
+        except IllegalTransition as error:
+            log.info("trial %d of study %s: %s", trial.number, study.id, error)
+            return
         self.telemetry.ended(outcome)
         self.publish(study)
         if outcome.state is not TrialState.COMPLETED:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from tuner.core import Conflict, Context, Device, Devices, Now, Study
@@ -19,8 +19,8 @@ KEEP_S = 30.0
 class Presence:
     """Hears devices. Silence is counted on this process's own clock, which nobody sets.
 
-    What was heard before this process, or by another, is known as it was stored, by wall time.
-    Safe from many threads.
+    What was heard before this process, or by another, is known as it was stored, by wall time: of
+    several tuners on one database each hears some of a device's requests. Safe from many threads.
     """
 
     def __init__(
@@ -34,10 +34,14 @@ class Presence:
         self._last_heard: dict[str, tuple[float, datetime]] = {}
         self._due: dict[str, float] = {}
         self._expected: dict[str, float] = {}
+        self._stored_before: dict[str, datetime] = {}
         self._away: set[str] = set()
         self._unstored: set[str] = set()
         self._unable: dict[str, str] = {}
+        self._outdated: set[str] | None = None
+        """Whose refusals were stored by another process since they were read; None: anybody's."""
         self._loads: dict[str, tuple[Context, datetime]] = {}
+        self._protocols: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def meet(self, device: str, poll: Poll) -> str:
@@ -60,9 +64,12 @@ class Presence:
             met.append(agent)
             del met[:-MOST_MET]
         self.note_contact(device)
-        before = self._unable.get(device, "")
-        self._unable[device] = poll.unable
+        before = self.refusal(device)
+        if poll.unable != before:
+            self._devices.refuse(device, poll.unable)
+            self._unable[device] = poll.unable
         self._loads[device] = poll.context, self._now()
+        self._protocols[device] = poll.protocol
         return "" if poll.unable == before else poll.unable or "it takes orders again"
 
     def load(self, device: str) -> tuple[Context, datetime] | None:
@@ -71,7 +78,28 @@ class Presence:
 
     def refusal(self, device: str) -> str:
         """Return why a device takes no order; empty where it does."""
+        with self._lock:
+            outdated, self._outdated = self._outdated, set()
+        if outdated is None:
+            self._unable = dict(self._devices.refusals())
+        elif outdated:
+            stored = self._devices.refusals(outdated)
+            self._unable.update({name: stored.get(name, "") for name in outdated})
         return self._unable.get(device, "")
+
+    def told_elsewhere(self, devices: Collection[str]) -> None:
+        """Look up anew what other processes may have stored of devices; of all where none is named."""
+        with self._lock:
+            if not devices:
+                self._outdated = None
+            elif self._outdated is not None:
+                self._outdated.update(devices)
+
+    def told_here(self, device: str) -> None:
+        """Believe what this process has just stored of a device."""
+        with self._lock:
+            if self._outdated is not None:
+                self._outdated.discard(device)
 
     def unable(self, devices: Sequence[str]) -> str:
         """Return why one of these takes no order; empty where all do."""
@@ -88,10 +116,24 @@ class Presence:
         """Note that a device's agent has stopped waiting for its answer."""
         self.note_contact(device)
 
+    @property
+    def heard(self) -> int:
+        """How many devices this process has heard."""
+        return len(self._due)
+
+    def protocols(self) -> dict[int, int]:
+        """Return how many devices speak which protocol, of those that this process hears."""
+        with self._lock:
+            now = self._monotonic()
+            here = [d for d, due in self._due.items() if now - due <= self._lease_s]
+        return dict(Counter(self._protocols[d] for d in here if d in self._protocols))
+
     def last_seen(self, device: Device) -> datetime:
         """Return when a device was last heard of, in wall time."""
         last = self._last_heard.get(device.id)
-        return device.seen_at if last is None else last[1]
+        if last is None or self._is_elsewhere(device.id, device.seen_at):
+            return device.seen_at
+        return last[1]
 
     def online(self, device: Device, owner: Study | None) -> bool:
         """Return whether a device was heard of within a lease; `owner` is the study that has it.
@@ -100,32 +142,57 @@ class Presence:
         """
         silence_s = self._lease_s + (owner.terms.window_s if owner is not None else 0.0)
         due = self._due.get(device.id)
-        if due is not None:
-            return self._monotonic() - due <= silence_s
-        return self._now() - device.seen_at <= timedelta(
-            seconds=silence_s + KEEP_S + LONGEST_POLL_S
-        )
+        if due is not None and self._monotonic() - due <= silence_s:
+            return True
+        if due is not None and not self._is_elsewhere(device.id, device.seen_at):
+            return False
+        return self._is_recent(device.seen_at, silence_s)
+
+    def _is_elsewhere(self, device: str, stored: datetime) -> bool:
+        """Return whether another process has heard a device since this one did, by what is stored."""
+        last, before = self._last_heard.get(device), self._stored_before.get(device)
+        known = before if last is None else last[1]
+        return known is None or stored > known
+
+    def _is_recent(self, stored: datetime, silence_s: float) -> bool:
+        """Return whether what was stored of a device, now and then, shows it to be there."""
+        return self._now() - stored <= timedelta(seconds=silence_s + KEEP_S + LONGEST_POLL_S)
 
     def expect(self, devices: Iterable[str], away: Iterable[str]) -> None:
         """Wait for devices that were there before this process; some were known to be away then."""
         until = self._monotonic() + LONGEST_POLL_S
         self._expected = dict.fromkeys(devices, until)
+        self._stored_before = dict(self._devices.heard_at())
         self._away = set(away)
 
     def turned(self, owner_of: Callable[[str], Study | None]) -> list[tuple[str, bool]]:
-        """Return the devices that went offline, and those that came back, since the last time."""
+        """Return the devices that went offline, and those that came back, since the last time.
+
+        Also of those that only other processes hear.
+        """
         found: list[tuple[str, bool]] = []
+        stored = self._devices.heard_at()
         with self._lock:
             due = {**self._expected, **self._due}
-        for device, at in due.items():
-            silent_s, known_away = self._monotonic() - at, device in self._away
-            if silent_s <= self._lease_s:
-                if known_away and device in self._due:
+
+        def is_there(device: str, silence_s: float) -> bool:
+            if device in due and self._monotonic() - due[device] <= silence_s:
+                return True
+            at = stored.get(device)
+            elsewhere = at is not None and self._is_elsewhere(device, at)
+            return elsewhere and at is not None and self._is_recent(at, silence_s)
+
+        for device in due.keys() | stored.keys():
+            away = device in self._away
+            if is_there(device, self._lease_s):
+                at = stored.get(device)
+                heard = device in self._due or (at is not None and self._is_elsewhere(device, at))
+                if away and heard:
                     self._away.discard(device)
                     found.append((device, True))
-            elif not known_away:
+            elif not away:
                 owner = owner_of(device)
-                if silent_s > self._lease_s + (owner.terms.window_s if owner else 0.0):
+                if not is_there(device, self._lease_s + (owner.terms.window_s if owner else 0.0)):
                     self._away.add(device)
                     found.append((device, False))
         return found
@@ -144,6 +211,7 @@ class Presence:
             self._due.pop(device, None)
             self._expected.pop(device, None)
             self._loads.pop(device, None)
+            self._protocols.pop(device, None)
             self._away.discard(device)
             self._unstored.discard(device)
             self._agents.pop(device, None)

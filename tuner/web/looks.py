@@ -58,7 +58,7 @@ class Judges:
     """What the verdicts of studies are derived from, kept until a study changes. Safe from many threads."""
 
     def __init__(self, operations: Operations) -> None:
-        self._trials = operations.loop.store.trials
+        self._store = operations.loop.store
         self._known: dict[str, Past] = {}
         operations.loop.store.bus.subscribe(self._heard)
 
@@ -69,5 +69,6 @@ class Judges:
         """Return a study's baseline, as its trials are judged by it."""
         known = self._known.get(study.id)
         if known is None or known.study != study:
-            known = self._known[study.id] = judging(self._trials, study)
+            known = judging(self._store, study)
+            self._known[study.id] = known
         return known

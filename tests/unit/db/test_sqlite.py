@@ -98,6 +98,10 @@ class TestDeliveries(contracts.DeliveriesContract):
     pass
 
 
+class TestReplicas(contracts.ReplicasContract):
+    pass
+
+
 class TestBus(contracts.BusContract):
     pass
 

@@ -268,6 +268,20 @@ def test_three_broken_windows_end_the_hold(rig: Rig) -> None:
     assert rig.setting == ORIGINAL
 
 
+def test_of_windows_that_keep_the_limits_as_many_are_told_as_are_wanted(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold(observe_s=10.0, report_s=100.0)]
+    agent.step()
+    while rig.time.monotonic() < 250.0:
+        agent.step()
+    told = len(windows(rig))
+    assert 2 <= told <= 4
+    rig.shows = steady(p99_ms=60.0)
+    while not ends(rig):
+        agent.step()
+    assert len(windows(rig)) >= told + 3, "each that breaks a limit is told"
+
+
 def test_a_hold_that_ended_here_is_not_taken_up_again(rig: Rig) -> None:
     agent = rig.agent()
     rig.shows = steady(p99_ms=60.0)

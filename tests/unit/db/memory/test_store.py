@@ -69,6 +69,10 @@ class TestDeliveries(contracts.DeliveriesContract):
     pass
 
 
+class TestReplicas(contracts.ReplicasContract):
+    pass
+
+
 class TestBus(contracts.BusContract):
     pass
 

@@ -9,12 +9,14 @@ from threading import RLock
 
 import pytest
 
+from db.memory.bus import LocalBus
 from db.memory.log import MemoryObservations
 from db.memory.store import MemoryStudies
 from tests.builders import completed, setting, window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Event, Observation, Phase, Setting, StoreError
-from tuner.service.schedule import LONGEST_TURN_S, Maintenance, in_turns, start
+from tuner.service import schedule
+from tuner.service.schedule import LONGEST_TURN_S, Lead, Maintenance, in_turns, start
 
 
 def observe(world: World, at: Setting, *energies: float) -> None:
@@ -84,6 +86,21 @@ def test_work_that_failed_in_a_turn_is_begun_anew_when_it_is_due() -> None:
     with pytest.raises(StoreError):
         turn()
     assert begun == [120.0, 180.0]
+
+
+def test_what_one_alone_does_is_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, done, expected = World(), list[int](), list[int]()
+    leads = [False]
+    monkeypatch.setattr(LocalBus, "leads", lambda _: leads[0])
+    monkeypatch.setattr(schedule, "expect", lambda _: expected.append(1))
+    task = Lead(world.loop).alone(lambda: done.append(1))
+    task()
+    assert not done and not expected
+    leads[0] = True
+    task()
+    task()
+    assert len(done) == 2
+    assert len(expected) == 1, "who has just begun to lead waits for all devices anew"
 
 
 def test_who_changed_a_study_while_it_was_watched_is_not_overruled() -> None:
@@ -174,11 +191,14 @@ def test_what_piled_up_is_pruned_a_day_at_a_time() -> None:
 
 
 def test_the_chores_run_in_the_background_and_end() -> None:
-    scheduler = start(Maintenance(World().loop, keep_days=30))
+    def tell() -> None:
+        """Tell the other tuners."""
+
+    scheduler = start(Maintenance(World().loop, keep_days=30), tell)
     try:
         jobs = scheduler.get_jobs()
         assert {job.name for job in jobs} == {
-            "reap", "watch_drift", "keep_seen", "watch_silence", "prune", "trim",
+            "reap", "watch_drift", "keep_seen", "watch_silence", "prune", "tell", "trim",
         }  # fmt: skip
         assert {job.misfire_grace_time for job in jobs} == {None}, "late is better than never"
     finally:

@@ -286,7 +286,7 @@ def test_a_tuner_whose_database_was_away_gives_agents_their_time_again(
     world.start()
     order = world.assigned()
     with monkeypatch.context() as broken:
-        broken.setattr(MemoryTrials, "unfinished", _unwell)
+        broken.setattr(MemoryTrials, "at_work", _unwell)
         for _ in range(100):
             world.time.sleep(10.0)
             with pytest.raises(StoreError):

@@ -197,3 +197,59 @@ def test_a_tuner_that_starts_waits_for_the_devices_there_were_and_repeats_nothin
     again.watch_silence()
     silent = [e.device for e in office.store.events.list() if e.kind == "offline"]
     assert sorted(silent[:2]) == ["other", "sim"] and silent[2:] == ["third"]
+
+
+@pytest.fixture
+def beside(office: Office) -> Loop:
+    """Another tuner on the same memory."""
+    return office.another()
+
+
+def asks(loop: Loop, unable: str = "", name: str = "sim") -> object:
+    return loop.order(name, Poll(agent="host/1", applied=applied(name), unable=unable))
+
+
+def test_a_device_that_asks_another_tuner_is_online_at_every_one(
+    office: Office, beside: Loop
+) -> None:
+    office.poll()
+    for _ in range(10):
+        office.passes(60.0)
+        asks(beside)
+        beside.presence.keep()
+    assert office.online() and office.online(Operations(beside))
+    assert office.verbs.devices()[0].last_seen == office.wall.now()
+
+
+def test_who_leads_notes_the_silence_of_devices_that_others_heard(
+    office: Office, beside: Loop
+) -> None:
+    maintenance = Maintenance(office.loop, keep_days=1)
+    expect(office.loop)
+    beside.register(device("other"))
+    asks(beside, name="other")
+    beside.presence.keep()
+
+    def noted() -> list[str]:
+        maintenance.watch_silence()
+        events = office.store.events.list(device="other")
+        return [e.kind for e in events if e.kind in ("offline", "online")]
+
+    assert noted() == []
+    office.passes(office.loop.lease_s + KEEP_S + LONGEST_POLL_S + 1.0)
+    assert noted() == noted() == ["offline"]
+    asks(beside, name="other")
+    beside.presence.keep()
+    assert noted() == noted() == ["offline", "online"]
+
+
+def test_what_a_device_refuses_at_one_tuner_is_known_at_all(office: Office, beside: Loop) -> None:
+    both = device(), device("other")
+    office.loop.register(both[1])
+    office.store.studies.add(study(Phase.BASELINE, devices=("sim", "other")), "ann", "created")
+    asks(beside, "its driver is gone", "other")
+    waits = asks(office.loop)
+    assert getattr(waits, "why", "") == "other: its driver is gone"
+    assert office.store.trials.count("s1") == 0
+    asks(beside, "", "other")
+    assert isinstance(asks(office.loop), Assignment)

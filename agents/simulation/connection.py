@@ -1,0 +1,117 @@
+"""One HTTP/1.1 connection to a tuner, without a thread of its own: ten thousand fit a process."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from agents.tuner_link.client import PATIENCE_S
+from tuner.core import ConfigError, LinkError
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+BUFFER_BYTES = 16 * 1024
+"""How much of an answer is read ahead; asyncio's own 64 kB would be most of what an agent takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunerAddress:
+    """Where a tuner is, as its URL says; `tls` is None where it speaks plain HTTP."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    @classmethod
+    def of(cls, url: str, tls: ssl.SSLContext | None = None) -> TunerAddress:
+        """Return the address in a URL. Raises ConfigError where it has none."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if host is None or parts.scheme not in ("http", "https"):
+            raise ConfigError(f"{url!r} is no tuner's address", hint="write http://HOST:PORT")
+        secure = parts.scheme == "https"
+        return cls(host, port or (443 if secure else 80), tls if secure else None)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What came back: the status, the body, and after how many seconds to come again (text)."""
+
+    status: int
+    body: bytes
+    retry_after: str = ""
+
+
+class AgentConnection:
+    """One caller's connection, made when it is needed and again where it was dropped. For one task."""
+
+    __slots__ = ("_address", "_streams", "_token")
+
+    def __init__(self, address: TunerAddress, token: str) -> None:
+        self._address, self._token = address, token
+        self._streams: Streams | None = None
+
+    async def ask(self, method: str, path: str, body: str = "", wait_s: float = 0.0) -> HttpAnswer:
+        """Return the answer to a request, which the tuner may think about for `wait_s`.
+
+        A connection that was left idle may be gone by now: then a second one is tried.
+
+        Raises:
+            LinkError: nobody answers, or not as HTTP is spoken.
+        """
+        message = self._message(method, path, body)
+        try:
+            async with asyncio.timeout(wait_s + PATIENCE_S):
+                if self._streams is not None:
+                    with suppress(OSError, EOFError):
+                        return await self._exchanged(self._streams, message)
+                self.close()
+                self._streams = await asyncio.open_connection(
+                    self._address.host,
+                    self._address.port,
+                    ssl=self._address.tls,
+                    limit=BUFFER_BYTES,
+                )
+                return await self._exchanged(self._streams, message)
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+            self.close()
+            where = f"{self._address.host}:{self._address.port}"
+            why = str(error) or type(error).__name__
+            raise LinkError(f"cannot reach the tuner at {where}: {why}") from error
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    def _message(self, method: str, path: str, body: str) -> bytes:
+        content = body.encode()
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: {self._address.host}\r\n"
+            f"Authorization: Bearer {self._token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        return head.encode() + content
+
+    async def _exchanged(self, streams: Streams, message: bytes) -> HttpAnswer:
+        reader, writer = streams
+        try:
+            writer.write(message)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            fields = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
+            status = int(head[0].split(" ", 2)[1])
+            length = 0 if status == 204 else int(fields["content-length"])
+            body = await reader.readexactly(length)
+        except BaseException:
+            self.close()
+            raise
+        if fields.get("connection") == "close":
+            self.close()
+        return HttpAnswer(status, body, fields.get("retry-after", ""))

@@ -1,0 +1,1 @@
+"""Several tuners on one database, and what is done to them."""

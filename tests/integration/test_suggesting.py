@@ -1,0 +1,60 @@
+"""A whole study whose suggestions are worked out by processes beside the tuner, which may be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.stage import Stage, stage, until
+
+pytestmark = pytest.mark.slow
+
+
+def tuned(played: Stage) -> None:
+    """Tune a simulated device; the tuner itself never needs torch."""
+    played.start_tuner()
+    played.start_agent("simulated:orin")
+    study = played.create(
+        policy="polythrottle", constraints=["latency_p99_ms <= 1.5x baseline"],
+        terms={"trials": 3},
+    )  # fmt: skip
+    played.await_phase(study, "holding", 200.0)
+    trials = played.trials(study)
+    assert sum(t["phase"] == "tuning" for t in trials) == 3
+    assert "torch" not in Path(f"/proc/{played.processes['tuner'].pid}/maps").read_text()
+
+
+def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> None:
+    killed: list[int] = []
+    with stage(tmp_path, 'suggest = "local:1"\n') as played:
+
+        def kill_at_work() -> bool:
+            for child in psutil.Process(played.processes["tuner"].pid).children():
+                with suppress(psutil.NoSuchProcess):
+                    if "tuner.suggesting.worker" in child.cmdline():
+                        os.kill(child.pid, signal.SIGKILL)
+                        killed.append(child.pid)
+            return bool(killed)
+
+        played.start_tuner()
+        played.start_agent("simulated:orin")
+        study = played.create(policy="polythrottle", constraints=[], terms={"trials": 3})
+        until(kill_at_work, "nobody works on the study")
+        played.await_phase(study, "holding", 200.0)
+        assert "ended (-9)" in played.log("tuner")
+        assert sum(t["phase"] == "tuning" for t in played.trials(study)) == 3
+        tuner = played.processes["tuner"]
+        workers = psutil.Process(tuner.pid).children()
+        os.kill(tuner.pid, signal.SIGKILL)  # not its group: the workers see their input end
+        gone, left = psutil.wait_procs(workers, timeout=60.0)
+        assert len(gone) == 1 and not left
+
+
+def test_a_tuner_with_processes_of_its_own_needs_no_torch(tmp_path: Path) -> None:
+    with stage(tmp_path, 'suggest = "local:1"\n') as played:
+        tuned(played)

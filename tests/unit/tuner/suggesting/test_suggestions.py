@@ -1,0 +1,198 @@
+"""Who decides for whom: one at a time for each study, nobody held up, nothing lost with a worker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from policies import load_policy
+from tests.builders import baseline, past, policies, setting, study, trial
+from tests.integration.stage import until
+from tuner.core import Past, Policy, Study, Suggestion, Try, TuningError, Wait
+from tuner.suggesting.questions import BatchAnswers, BatchQuestion, NotDecided, Tried
+from tuner.suggesting.suggestions import WORKING, Suggestions
+from tuner.suggesting.workers import WorkerLost
+
+
+@dataclass
+class Scripted:
+    """A worker that answers as `does` says, and remembers which studies it was asked about."""
+
+    does: Callable[[Sequence[Past]], None] = lambda _: None
+    asked: list[list[str]] = field(default_factory=list)
+    closed: bool = False
+
+    def answer(self, question: bytes, within_s: float) -> bytes:
+        pasts = BatchQuestion.model_validate_json(question).pasts
+        self.asked.append([p.study.id for p in pasts])
+        self.does(pasts)
+        said = (Tried(suggestion=Try(setting(600), f"for {p.study.id}")) for p in pasts)
+        return BatchAnswers(answers=tuple(said)).dumped()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Many:
+    """A policy that can decide for many."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        raise NotImplementedError
+
+    def suggest_many(self, pasts: Sequence[Past]) -> Sequence[Suggestion]:
+        raise NotImplementedError
+
+
+def many(_: str) -> Policy:
+    return Many()
+
+
+@contextmanager
+def at_work(
+    *workers: Scripted, by: Callable[[str], Policy] = policies
+) -> Iterator[tuple[Suggestions, list[str]]]:
+    woken: list[str] = []
+    found = Suggestions(by, workers, lambda s: woken.append(s.id), within_s=5.0)
+    end = found.begin()
+    yield found, woken
+    end()
+    assert all(worker.closed for worker in workers)
+
+
+def of(name: str = "s1", **changes: Any) -> Past:  # noqa: ANN401
+    at: Study = study(id=name, **changes)
+    return past(at, baseline(at))
+
+
+def test_what_is_decided_is_told_and_taken_once() -> None:
+    worker = Scripted()
+    with at_work(worker) as (suggestions, woken):
+        policy = suggestions.policy("scripted")
+        assert policy.suggest(of()) == Wait(WORKING)
+        until(lambda: woken == ["s1"], "nobody was woken")
+        assert policy.suggest(of()) == Try(setting(600), "for s1")
+        assert policy.suggest(of()) == Wait(WORKING), "taken: whoever asks again asks anew"
+        until(lambda: len(woken) == 2, "it was not asked again")
+    assert worker.asked == [["s1"], ["s1"]]
+
+
+def test_a_study_that_waits_is_asked_for_once_and_anew_when_it_has_changed() -> None:
+    go = threading.Event()
+    worker = Scripted(lambda _: assert_soon(go))
+    with at_work(worker) as (suggestions, woken):
+        policy = suggestions.policy("scripted")
+        for _ in range(5):
+            assert policy.suggest(of()) == Wait(WORKING)
+        until(lambda: len(worker.asked) == 1, "it was not asked")
+        newer = of()
+        newer = replace(newer, trials=(*newer.trials, trial(3, setting(800))))
+        assert policy.suggest(newer) == Wait(WORKING)
+        go.set()
+        until(lambda: woken == ["s1"], "the newer past was not decided")
+        assert isinstance(policy.suggest(newer), Try)
+    assert worker.asked == [["s1"], ["s1"]], "what was decided for the older past was not used"
+
+
+def assert_soon(event: threading.Event) -> None:
+    assert event.wait(30.0)
+
+
+def test_a_slow_one_holds_up_nobody_else() -> None:
+    go = threading.Event()
+
+    def slow(pasts: Sequence[Past]) -> None:
+        if pasts[0].study.id == "slow":
+            assert_soon(go)
+
+    with at_work(Scripted(slow), Scripted(slow)) as (suggestions, woken):
+        policy = suggestions.policy("scripted")
+        for name in ("slow", "a", "b", "c"):
+            policy.suggest(of(name))
+        until(lambda: sorted(woken) == ["a", "b", "c"], "the others wait for the slow one")
+        go.set()
+        until(lambda: "slow" in woken, "the slow one was lost")
+
+
+def test_studies_of_one_space_are_asked_for_together_where_the_policy_can() -> None:
+    go = threading.Event()
+    worker = Scripted(lambda _: assert_soon(go))
+    with at_work(worker, by=many) as (suggestions, woken):
+        policy = suggestions.policy("scripted")
+        policy.suggest(of("first"))
+        until(lambda: len(worker.asked) == 1, "it was not asked")
+        fewer = replace(study().space, only=(setting(), setting(600)))
+        for name, changes in {"a": {}, "b": {"space": fewer}, "c": {}}.items():
+            policy.suggest(of(name, **changes))
+        go.set()
+        until(lambda: len(woken) == 4, "not all were decided")
+    assert worker.asked == [["first"], ["a", "c"], ["b"]]
+
+
+def test_what_was_lost_with_a_worker_is_asked_for_alone_and_found() -> None:
+    lost: list[str] = []
+
+    def dies(pasts: Sequence[Past]) -> None:
+        if len(pasts) > 1 or not lost:
+            lost.extend(p.study.id for p in pasts)
+            raise WorkerLost("it was killed")
+
+    worker = Scripted(dies)
+    with at_work(worker, by=many) as (suggestions, woken):
+        policy = suggestions.policy("scripted")
+        for name in ("a", "b", "c"):
+            policy.suggest(of(name))
+        until(lambda: sorted(woken) == ["a", "b", "c"], "some were lost")
+        assert policy.suggest(of("b")) == Try(setting(600), "for b")
+
+
+def test_who_takes_every_worker_with_it_is_given_up_with_the_reason() -> None:
+    def dies(pasts: Sequence[Past]) -> None:
+        if any(p.study.id == "deadly" for p in pasts):
+            raise WorkerLost("out of memory")
+
+    worker = Scripted(dies)
+    with at_work(worker) as (suggestions, woken):
+        policy = suggestions.policy("scripted")
+        policy.suggest(of("deadly"))
+        policy.suggest(of("harmless"))
+        until(lambda: sorted(woken) == ["deadly", "harmless"], "not both were told")
+        with pytest.raises(WorkerLost, match=r"3 workers were lost on it.*out of memory"):
+            policy.suggest(of("deadly"))
+    assert worker.asked.count(["deadly"]) == 3
+
+
+def test_what_the_policy_raised_is_raised_here() -> None:
+    class Failing(Scripted):
+        def answer(self, question: bytes, within_s: float) -> bytes:
+            return BatchAnswers(
+                answers=(NotDecided(code="metric_unavailable", message="no meter"),)
+            ).dumped()
+
+    with at_work(Failing()) as (suggestions, woken):
+        policy = suggestions.policy("scripted")
+        policy.suggest(of())
+        until(lambda: woken == ["s1"], "nobody was woken")
+        with pytest.raises(TuningError, match="no meter") as told:
+            policy.suggest(of())
+        assert told.value.code == "metric_unavailable"
+
+
+def test_an_answer_that_is_none_is_a_lost_worker() -> None:
+    class Babbling(Scripted):
+        def answer(self, question: bytes, within_s: float) -> bytes:
+            super().answer(question, within_s)
+            return b"{}" if len(self.asked) == 1 else super().answer(question, within_s)
+
+    with at_work(Babbling()) as (suggestions, woken):
+        suggestions.policy("scripted").suggest(of())
+        until(lambda: woken == ["s1"], "it was not asked again")
+
+
+def test_a_quick_policy_decides_at_once() -> None:
+    with at_work(by=load_policy) as (suggestions, _):
+        assert isinstance(suggestions.policy("sobol").suggest(of()), Try)

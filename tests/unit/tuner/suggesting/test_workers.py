@@ -1,0 +1,93 @@
+"""Real processes that work out suggestions: the same ones as here, and none of them left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from policies import load_policy
+from tests.builders import asked, baseline, past, setting, surface, trial
+from tests.integration.stage import until
+from tuner.core import Done, Limit, Past, Try
+from tuner.suggesting.questions import answer, ask, read
+from tuner.suggesting.workers import LocalWorker, WorkerLost
+
+LONG_S = 300.0
+
+
+def pasts() -> list[Past]:
+    """Return studies of one space at several points of their search, the last one at its end."""
+    found = []
+    for tried in range(3):
+        at = replace(asked(2 if tried == 2 else 8), id=f"s{tried}", seed=tried)
+        trials = baseline(at)
+        for number, clock in enumerate((800, 600, 400)[:tried], start=3):
+            seen = surface(setting(clock, 2))
+            broke = Limit("latency_p99_ms", "<=", 1 / 3) if clock == 400 else None
+            trials.append(trial(number, setting(clock, 2), seen, broke=broke))
+        found.append(past(at, trials))
+    return found
+
+
+@pytest.fixture
+def worker() -> Iterator[LocalWorker]:
+    found = LocalWorker()
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("policy", ["polythrottle", "sobol"])
+def test_the_same_is_suggested_whoever_works_it_out(worker: LocalWorker, policy: str) -> None:
+    here = [load_policy(policy).suggest(one) for one in pasts()]
+    question = ask(policy, pasts())
+    assert {type(one) for one in here} == {Try, Done}
+    for answers in (answer(question), worker.answer(question, LONG_S)):
+        assert [one.suggestion for one in read(answers, 3)] == here
+
+
+def test_what_a_policy_raises_comes_back_and_the_process_lives_on(worker: LocalWorker) -> None:
+    (unknown,) = read(worker.answer(ask("nobody", pasts()[:1]), LONG_S), 1)
+    assert unknown.error is not None and "there is no policy 'nobody'" in unknown.error.message
+    (known,) = read(worker.answer(ask("sobol", pasts()[:1]), LONG_S), 1)
+    assert known.suggestion == load_policy("sobol").suggest(pasts()[0])
+
+
+def children() -> list[psutil.Process]:
+    return [c for c in psutil.Process().children() if "tuner.suggesting.worker" in c.cmdline()]
+
+
+def test_a_killed_process_is_a_lost_worker_and_the_next_question_finds_another(
+    worker: LocalWorker,
+) -> None:
+    def kill() -> None:
+        until(lambda: bool(children()), "no process works")
+        os.kill(children()[0].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(WorkerLost, match="ended"):
+        worker.answer(ask("polythrottle", pasts()), LONG_S)
+    killer.join()
+    assert read(worker.answer(ask("sobol", pasts()), LONG_S), 3)
+
+
+def test_a_process_that_takes_too_long_is_ended(worker: LocalWorker) -> None:
+    with pytest.raises(WorkerLost, match=r"not there after 0\.05 s"):
+        worker.answer(ask("polythrottle", pasts()), 0.05)
+    assert children() == []
+
+
+def test_no_process_outlives_the_input_it_was_given() -> None:
+    worker = LocalWorker()
+    worker.answer(ask("sobol", pasts()[:1]), LONG_S)
+    (process,) = children()
+    assert worker._process is not None and worker._process.stdin is not None
+    worker._process.stdin.close()
+    assert process.wait(30.0) == 0
+    worker.close()

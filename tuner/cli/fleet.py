@@ -1,0 +1,186 @@
+"""`jouletune fleet`: how many devices a tuner can take, tried with devices that are not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import AsJson, TokenFile, without_password
+
+if TYPE_CHECKING:
+    from agents.simulation.fleet import SimulationFigures
+
+commands = typer.Typer(help="Try how large a fleet a tuner can take.")
+FILES_BESIDE = 200
+"""So many files a process needs beside its agents' connections."""
+
+
+@commands.callback()
+def nouns() -> None:
+    """Try how large a fleet a tuner can take."""
+
+
+@commands.command()
+def simulate(
+    agents: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Devices, eight to a host.")
+    ] = 10_000,
+    busy: Annotated[
+        int, typer.Option(metavar="N", min=0, help="So many of them are tuned at any time.")
+    ] = 200,
+    orders: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Further studies, to see how soon they begin.")
+    ] = 50,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=1.0, help="How long it is measured.")
+    ] = 60.0,
+    window_s: Annotated[
+        float, typer.Option("--window", metavar="S", min=0.1, help="How long a trial takes.")
+    ] = 10.0,
+    device: Annotated[
+        str, typer.Option(metavar="PRESET", help="What the devices are: a100, orin, tx2, …")
+    ] = "orin",
+    policy: Annotated[
+        str, typer.Option(help="What decides; sobol costs next to nothing.")
+    ] = "sobol",
+    seed: Annotated[int, typer.Option(help="What the noise is drawn by.")] = 0,
+    tuner: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="The tuner, or what balances several; else one is started."
+        ),
+    ] = "",
+    token_file: TokenFile = None,
+    db: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            callback=without_password,
+            help="The database of the tuner that is started; else a SQLite file that is deleted.",
+        ),
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Have many simulated agents work at a tuner, over the real wire, and tell what that took.
+
+    They ask, try, hold, report and back off as real agents do. Nothing is set anywhere: a window is
+    waited for, and what it shows comes from the simulator's physics. The tuner must have no real
+    devices.
+    """
+    import asyncio
+    import ssl
+
+    from agents.simulation.connection import TunerAddress
+    from agents.simulation.fleet import SimulatedFleet, SimulationPlan
+    from tuner.cli.output import echo_json
+    from tuner.client.tokens import read_token
+    from tuner.core import ConfigError
+    from tuner.garbage import uncollected
+    from tuner.main import utc_now
+
+    if busy + orders > agents:
+        raise ConfigError(
+            f"{busy} busy devices and {orders} orders are more than {agents} agents",
+            hint="give more --agents",
+        )
+    _raise_files(agents + FILES_BESIDE)
+    plan = SimulationPlan(
+        agents=agents,
+        busy=busy,
+        orders=orders,
+        seconds=seconds,
+        spec=device,
+        policy=policy,
+        window_s=window_s,
+        seed=seed,
+    )
+    with _tuner(tuner, token_file, db) as (url, token):
+        tls = ssl.create_default_context(cafile=os.environ.get("JOULETUNE_CA_FILE"))
+        fleet = SimulatedFleet(
+            TunerAddress.of(url, tls),
+            read_token(token),
+            plan,
+            utc_now,
+            lambda text: typer.echo(text, err=True),
+        )
+        with uncollected():
+            figures = asyncio.run(fleet.simulate())
+    if as_json:
+        echo_json(figures)
+    else:
+        _show(figures)
+
+
+@contextmanager
+def _tuner(url: str, token_file: Path | None, db: str) -> Iterator[tuple[str, Path]]:
+    """Give the tuner's address and token file; start one where none is named."""
+    from tempfile import TemporaryDirectory
+
+    from tuner.cli.processes import Children, await_file
+    from tuner.core import ConfigError
+
+    token_file = token_file or (
+        Path(given) if (given := os.environ.get("JOULETUNE_TOKEN_FILE")) else None
+    )
+    url = url or os.environ.get("JOULETUNE_TUNER", "")
+    if url:
+        if token_file is None or db:
+            hint = "a tuner that runs has its own database" if db else "give --token-file"
+            raise ConfigError(f"--tuner {url} goes with --token-file and without --db", hint=hint)
+        yield url, token_file
+        return
+    with TemporaryDirectory(prefix="jouletune-fleet-") as name:
+        folder = Path(name)
+        children, port = Children(folder), folder / "port"
+        environ = {**os.environ, "JOULETUNE_DB": db or f"sqlite:///{folder / 'fleet.sqlite'}"}
+        options = ["--token-file", str(folder / "token"), "--port-file", str(port)]
+        try:
+            log = children.start("tuner", ["tuner", "serve", "--port", "0", *options], environ).log
+            await_file(port, children, f"the tuner did not start; its log is {log}")
+            yield f"http://127.0.0.1:{port.read_text().strip()}", folder / "token"
+        finally:
+            children.end()
+
+
+def _raise_files(wanted: int) -> None:
+    """Let this process have so many files open. Raises ConfigError where it may not."""
+    import resource
+
+    from tuner.core import ConfigError
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise ConfigError(
+            f"{wanted} connections are needed, and this process may have {hard} files open",
+            hint="raise `ulimit -n`, the tuner's too, or give fewer --agents",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _show(figures: SimulationFigures) -> None:
+    """Print what came of it, a line each."""
+    from tuner.cli.output import echo_table
+
+    def ms(seconds: float | None) -> str:
+        return "–" if seconds is None else f"{seconds * 1000.0:.0f} ms"
+
+    core, memory = figures.tuner_core, figures.bytes_per_agent
+    rows = (
+        ("agents", f"{figures.agents}: {figures.waiting} waiting, {figures.trying} in a trial, "
+         f"{figures.held} holding"),
+        ("requests", f"{figures.requests_per_s:.1f} a second, {figures.failed_per_s:.2f} in vain"),
+        ("trials", f"{figures.trials_per_s:.2f} a second; {figures.windows_per_s:.2f} windows of holds"),
+        ("health", f"p50 {ms(figures.health_p50_s)}, p99 {ms(figures.health_p99_s)}"),
+        ("an order's way", f"p50 {ms(figures.order_p50_s)}, p99 {ms(figures.order_p99_s)} of "
+         f"{figures.orders}; {figures.orders_lost} lost"),
+        ("the tuner", "does not tell what it uses" if core is None else f"{core:.2f} of a core"),
+        ("memory", "–" if memory is None else f"{memory / 1000.0:.1f} kB an agent"),
+    )  # fmt: skip
+    echo_table("what", f"in {figures.seconds:.0f} s", rows=rows, nothing="")

@@ -1,0 +1,73 @@
+"""The tuners at work on one database: each tells of itself, and anybody may ask how they are."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import psutil
+
+from tuner.core import TunerReplica
+from tuner.study.loop import Loop
+
+log = logging.getLogger(__name__)
+
+TELL_S = 10
+"""How often a tuner tells of itself."""
+SILENT = timedelta(seconds=45)
+"""A tuner that has told nothing for so long is gone, or does not reach the database."""
+FORGOTTEN = timedelta(hours=1)
+
+
+def mark_of(token: str) -> str:
+    """Return what tells two tuners of different token files: far too short to guess a token by."""
+    return hmac.new(token.encode(), b"jouletune replica", hashlib.sha256).hexdigest()[:4]
+
+
+@dataclass(frozen=True)
+class Roll:
+    """Tells the other tuners of this one."""
+
+    loop: Loop
+    host: str
+    version: str
+    token: str
+    process: psutil.Process = field(default_factory=psutil.Process)
+    id: str = field(default_factory=lambda: secrets.token_hex(4))
+    _began: list[TunerReplica] = field(default_factory=list, repr=False)
+
+    def tell(self) -> None:
+        """Store how this tuner is. Raises StoreError."""
+        store, now = self.loop.store, self.loop.now()
+        told = TunerReplica(
+            id=self.id,
+            host=self.host,
+            version=self.version,
+            started_at=self._began[0].started_at if self._began else now,
+            seen_at=now,
+            leads=store.bus.leads(),
+            bus_lag_s=store.bus.lag_s(),
+            agents=self.loop.presence.protocols(),
+            token_mark=mark_of(self.token),
+            cpu_s=sum(self.process.cpu_times()[:2]),
+            memory_bytes=self.process.memory_info().rss,
+        )
+        store.replicas.tell(told)
+        if not self._began:
+            self._began.append(told)
+            self._warn(told)
+
+    def _warn(self, own: TunerReplica) -> None:
+        others = [r for r in self.loop.store.replicas.list() if r.id != own.id]
+        for other in others:
+            if own.seen_at - other.seen_at < SILENT and other.token_mark != own.token_mark:
+                log.warning(
+                    "the tuner %s on %s has another token file: operators are let in by one of both "
+                    "only; copy the file",
+                    other.id,
+                    other.host,
+                )

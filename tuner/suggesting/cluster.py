@@ -1,0 +1,70 @@
+"""Where suggestions are worked out: on a Ray cluster. Imports ray, so only who has it imports this.
+
+Between tuner and cluster Ray's own transport is spoken, within one trusted network; questions and
+answers are the same JSON as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+
+from tuner.core import ConfigError
+from tuner.suggesting.questions import answer
+from tuner.suggesting.workers import WorkerLost
+
+
+class RayCluster:
+    """A connection to a Ray cluster whose nodes have jouletune installed.
+
+    Raises:
+        ConfigError: nobody answers there.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what it warns of, its error says
+                ray.init(address, log_to_driver=False, logging_level=logging.WARNING)
+        except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"no Ray cluster answers at {address}: {error}",
+                hint="start one with `ray start --head`; its client port is 10001",
+            ) from error
+        self.cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._remote: Any = ray.remote(max_retries=0)(answer)
+
+    def worker(self) -> RayWorker:
+        """Return somebody of the cluster who answers one question at a time."""
+        return RayWorker(self._remote)
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        ray.shutdown()
+
+
+class RayWorker:
+    """One place in the cluster: Ray finds a node for each question."""
+
+    def __init__(self, remote: Any) -> None:  # noqa: ANN401  ray tells no type
+        self._remote = remote
+
+    def answer(self, question: bytes, within_s: float) -> bytes:
+        """Return the answers to a question. Raises WorkerLost."""
+        asked = self._remote.remote(question)
+        try:
+            found: bytes = ray.get(asked, timeout=within_s)
+        except GetTimeoutError:
+            ray.cancel(asked, force=True)
+            raise WorkerLost(f"a suggestion was not there after {within_s:g} s") from None
+        except (RayError, ConnectionError) as error:
+            first = next(iter(str(error).splitlines()), type(error).__name__)
+            raise WorkerLost(f"the Ray worker on a suggestion was lost: {first}") from error
+        return found
+
+    def close(self) -> None:
+        """Let go of nothing: the cluster keeps its processes."""

@@ -1,0 +1,174 @@
+"""What is sent to whoever works out suggestions, and what comes back: JSON, exact to the last bit.
+
+A past is all that a policy may read, so the answer is the same wherever it is worked out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies import load_policy
+from tuner.core import (
+    Done,
+    Past,
+    Policy,
+    Prediction,
+    Suggestion,
+    Try,
+    TuningError,
+    Wait,
+    error_of,
+)
+
+EXACT = ConfigDict(ser_json_inf_nan="strings", frozen=True)
+
+
+@runtime_checkable
+class SuggestsMany(Protocol):
+    """A policy that decides for several studies of one space together, sharing what is alike.
+
+    As pure as `suggest`: the answer for a past does not depend on what is asked beside it, or its
+    acquisition is within 1e-6 of it.
+    """
+
+    def suggest_many(self, pasts: Sequence[Past]) -> Sequence[Suggestion]:
+        """Return what to do next in each study, in their order."""
+        ...
+
+
+class BatchQuestion(BaseModel):
+    """Pasts that one policy is to decide for."""
+
+    model_config = EXACT
+
+    policy: str
+    pasts: tuple[Past, ...]
+
+
+class Tried(BaseModel):
+    """The answer to try a setting."""
+
+    model_config = EXACT
+
+    kind: Literal["try"] = "try"
+    suggestion: Try
+
+
+class Waited(BaseModel):
+    """The answer to wait."""
+
+    model_config = EXACT
+
+    kind: Literal["wait"] = "wait"
+    suggestion: Wait
+
+
+class Finished(BaseModel):
+    """The answer that enough is known."""
+
+    model_config = EXACT
+
+    kind: Literal["done"] = "done"
+    suggestion: Done
+
+
+class NotDecided(BaseModel):
+    """A policy that raised, by the code of its error; empty: none of our family."""
+
+    model_config = EXACT
+
+    kind: Literal["failed"] = "failed"
+    code: str
+    message: str
+    hint: str = ""
+
+    def error(self) -> TuningError:
+        """Return what the policy raised."""
+        return (error_of(self.code) or TuningError)(self.message, hint=self.hint)
+
+
+Answered = Annotated[Tried | Waited | Finished | NotDecided, Field(discriminator="kind")]
+
+
+class BatchAnswers(BaseModel):
+    """The answers to a question, in the order of its pasts."""
+
+    model_config = EXACT
+
+    answers: tuple[Answered, ...]
+
+    def dumped(self) -> bytes:
+        """Return them as they travel: one line."""
+        return self.model_dump_json().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a policy decided for one past, or what it raised."""
+
+    suggestion: Suggestion | None
+    error: TuningError | None = None
+
+
+def answer(question: bytes) -> bytes:
+    """Decide for every past of a question; runs wherever the work is done.
+
+    What a policy raises is an answer, too. With several pasts a policy that decides for many at once
+    does so; should that fail, each is asked for alone, so that one cannot spoil the others.
+    """
+    asked = BatchQuestion.model_validate_json(question)
+    try:
+        policy = load_policy(asked.policy)
+    except TuningError as error:
+        return BatchAnswers(answers=tuple(_failed(error) for _ in asked.pasts)).dumped()
+    if len(asked.pasts) > 1 and isinstance(policy, SuggestsMany):
+        try:
+            return BatchAnswers(
+                answers=tuple(map(_said, policy.suggest_many(asked.pasts)))
+            ).dumped()
+        except Exception:  # noqa: BLE001  whose past it was shows when each is asked alone
+            pass
+    return BatchAnswers(answers=tuple(_alone(policy, past) for past in asked.pasts)).dumped()
+
+
+def ask(policy: str, pasts: Sequence[Past]) -> bytes:
+    """Return a question as it travels."""
+    return BatchQuestion(policy=policy, pasts=tuple(pasts)).model_dump_json().encode()
+
+
+def read(answers: bytes, count: int) -> list[Decided]:
+    """Return the answers that came back. Raises ValueError: they are not to the question."""
+    found = BatchAnswers.model_validate_json(answers).answers
+    if len(found) != count:
+        raise ValueError(f"{len(found)} answers to {count} questions")
+    return [
+        Decided(None, one.error()) if isinstance(one, NotDecided) else Decided(one.suggestion)
+        for one in found
+    ]
+
+
+def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided:
+    try:
+        return _said(policy.suggest(past))
+    except Exception as error:  # noqa: BLE001  whatever a plug-in raises is told to its study
+        return _failed(error)
+
+
+def _said(suggestion: Suggestion) -> Tried | Waited | Finished:
+    if isinstance(suggestion, Try):
+        plain = {n: Prediction(float(p.mean), float(p.sd)) for n, p in suggestion.predicted.items()}
+        asked = {name: float(value) for name, value in suggestion.context.items()}
+        return Tried(suggestion=Try(dict(suggestion.setting), suggestion.why, plain, asked))
+    if isinstance(suggestion, Wait):
+        return Waited(suggestion=suggestion)
+    return Finished(suggestion=suggestion)
+
+
+def _failed(error: Exception) -> NotDecided:
+    if isinstance(error, TuningError):
+        return NotDecided(code=error.code, message=error.message, hint=error.hint)
+    return NotDecided(code="", message=f"{type(error).__name__}: {error}")

@@ -1,0 +1,184 @@
+"""Studies that wait for a suggestion, who works them out, and what was decided until it is taken."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from policies import QUICK
+from tuner.core import Past, Policy, Study, Suggestion, TuningError, Wait
+from tuner.suggesting.questions import Decided, SuggestsMany, ask, read
+from tuner.suggesting.workers import SuggestionWorker, WorkerLost
+
+log = logging.getLogger(__name__)
+
+WORKING = "its next setting is being worked out"
+MOST_TOGETHER = 64
+"""So many studies of one space are decided at once, by a policy that can."""
+WITHIN_S = 120.0
+"""How long a suggestion may take; each further one of a question adds a tenth of it."""
+MOST_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A study that waits: `at` is its revision and how many trials it has, which the past is made of.
+
+    `together` is what those have in common that may be decided at once; `lost` counts the workers that
+    were lost on it.
+    """
+
+    policy: str
+    past: Past
+    at: tuple[int, int]
+    together: object
+    lost: int = 0
+
+
+@dataclass
+class Suggestions:
+    """Has policies decide elsewhere, several at a time: nobody who waits holds up anybody else.
+
+    `policies` finds a policy by name, `workers` are who decides, each of them one question at a time;
+    `wake` is told of a study that is decided, `took` of how long that was. What is decided is kept until
+    it is taken; a study that has changed meanwhile asks anew. Safe from many threads.
+    """
+
+    policies: Callable[[str], Policy]
+    workers: Sequence[SuggestionWorker]
+    wake: Callable[[Study], None]
+    took: Callable[[str, float], None] = lambda _policy, _seconds: None
+    within_s: float = WITHIN_S
+    _lock: threading.Condition = field(default_factory=threading.Condition)
+    _queue: list[Wanted] = field(default_factory=list)
+    _asked: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _decided: dict[str, tuple[tuple[int, int], Decided]] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _ended: bool = False
+
+    def begin(self) -> Callable[[], None]:
+        """Have the workers work, each in a thread; return what ends that."""
+        for number, worker in enumerate(self.workers):
+            thread = threading.Thread(
+                target=self._work, args=(worker,), name=f"suggestions {number}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+        def end() -> None:
+            with self._lock:
+                self._ended = True
+                self._lock.notify_all()
+            for worker in self.workers:
+                worker.close()
+
+        return end
+
+    def policy(self, name: str) -> Policy:
+        """Return a policy that is asked here and decides elsewhere; a quick one decides here."""
+        return self.policies(name) if name in QUICK else Elsewhere(name, self)
+
+    def suggestion(self, policy: str, past: Past) -> Suggestion:
+        """Return what was decided for a past, which is then forgotten; or have it decided, and wait.
+
+        Raises what the policy raised, or WorkerLost where everybody was lost on it.
+        """
+        study, at = past.study, (past.study.revision, _numbered(past))
+        with self._lock:
+            decided = self._decided.pop(study.id, None)
+            if decided is None or decided[0] != at:
+                if self._asked.get(study.id) != at:
+                    many = isinstance(self.policies(policy), SuggestsMany)
+                    together = (policy, study.space) if many else object()
+                    self._asked[study.id] = at
+                    self._queue.append(Wanted(policy, past, at, together))
+                    self._lock.notify()
+                return Wait(WORKING)
+        if decided[1].suggestion is None:
+            raise decided[1].error or TuningError("nothing was decided")
+        return decided[1].suggestion
+
+    def _work(self, worker: SuggestionWorker) -> None:
+        while batch := self._taken():
+            began = time.monotonic()
+            try:
+                answers = self._answered(worker, batch)
+            except WorkerLost as error:
+                log.warning(
+                    "suggestions for %s: %s", ", ".join(w.past.study.id for w in batch), error
+                )
+                self._again(batch, error)
+                continue
+            seconds = (time.monotonic() - began) / len(batch)
+            for wanted, answer in zip(batch, answers, strict=True):
+                self._keep(wanted, answer)
+                self.took(wanted.policy, seconds)
+
+    def _taken(self) -> list[Wanted]:
+        """Wait for studies and return those of one kind, oldest first; nothing at the end.
+
+        Who was lost with others is asked for alone.
+        """
+        with self._lock:
+            while not self._queue and not self._ended:
+                self._lock.wait()
+            if self._ended:
+                return []
+            first = self._queue[0]
+            alike = [w for w in self._queue if w.together == first.together and not w.lost]
+            batch = [first] if first.lost else alike[:MOST_TOGETHER]
+            taken = {id(w) for w in batch}
+            self._queue = [w for w in self._queue if id(w) not in taken]
+            return batch
+
+    def _answered(self, worker: SuggestionWorker, batch: Sequence[Wanted]) -> list[Decided]:
+        within_s = self.within_s * (1.0 + (len(batch) - 1) / 10.0)
+        question = ask(batch[0].policy, [w.past for w in batch])
+        try:
+            return read(worker.answer(question, within_s), len(batch))
+        except ValueError as error:
+            worker.close()
+            raise WorkerLost(f"what came back is no answer: {error}") from error
+
+    def _again(self, batch: Sequence[Wanted], error: WorkerLost) -> None:
+        """Have others try; give up on what took too many of them with it."""
+        for wanted in batch:
+            lost = wanted.lost + 1
+            if lost >= MOST_TRIES:
+                why = f"{lost} workers were lost on it, the last one so: {error.message}"
+                self._keep(wanted, Decided(None, WorkerLost(why)))
+                continue
+            with self._lock:
+                if self._ended:
+                    return
+                self._queue.append(replace(wanted, lost=lost))
+                self._lock.notify()
+
+    def _keep(self, wanted: Wanted, answer: Decided) -> None:
+        study = wanted.past.study
+        with self._lock:
+            if self._asked.get(study.id) != wanted.at:  # it has changed since
+                return
+            del self._asked[study.id]
+            self._decided[study.id] = wanted.at, answer
+        self.wake(study)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A policy by its name, which `suggestions` has decide; until then it waits."""
+
+    name: str
+    suggestions: Suggestions
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return what was decided, or wait for it. Raises what the policy raised."""
+        return self.suggestions.suggestion(self.name, past)
+
+
+def _numbered(past: Past) -> int:
+    """Return up to which trial a past goes: none of them changes once it has ended."""
+    return past.trials[-1].number if past.trials else 0

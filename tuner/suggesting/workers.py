@@ -1,0 +1,83 @@
+"""Where suggestions are worked out: in processes of this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Protocol
+
+from tuner.core import TuningError
+
+
+class WorkerLost(TuningError, code="worker_lost"):
+    """Whoever worked on a suggestion is gone, or took too long. Ask somebody else: nothing was stored."""
+
+
+class SuggestionWorker(Protocol):
+    """Somebody who answers one question at a time. Used by one thread."""
+
+    def answer(self, question: bytes, within_s: float) -> bytes:
+        """Return the answers to a question. Raises WorkerLost; ask again, a new one is found."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it. May be called twice."""
+        ...
+
+
+class LocalWorker:
+    """A child process, started at its first question and again after it was lost."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def answer(self, question: bytes, within_s: float) -> bytes:
+        """Return the answers to a question. Raises WorkerLost."""
+        process = self._running()
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(within_s, end)
+        timer.daemon = True
+        timer.start()
+        line = b""
+        try:
+            with suppress(OSError):
+                assert process.stdin is not None and process.stdout is not None
+                process.stdin.write(question + b"\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+        finally:
+            timer.cancel()
+        if line.endswith(b"\n"):
+            return line
+        self.close()
+        if late.is_set():
+            raise WorkerLost(f"a suggestion was not there after {within_s:g} s")
+        raise WorkerLost(f"the process that worked on a suggestion ended ({process.returncode})")
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for end in (process.stdin, process.stdout):
+            if end is not None:
+                with suppress(OSError):
+                    end.close()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tuner.suggesting.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        return self._process
