@@ -26,7 +26,7 @@ TERMS = MappingProxyType(
         "nginx": ("--trials", "4", "--window", "5"),
         "postgresql": ("--trials", "8"),
         "redis": ("--trials", "3"),
-        "training": ("--trials", "5"),
+        "training": ("--trials", "4"),
         "ffmpeg": ("--trials", "9"),
     }
 )
