@@ -536,14 +536,15 @@ def _held(o: Told) -> list[str]:
 
 
 def _suffered(o: Told) -> list[str]:
+    every_s = 60.0 * o["minutes"] / o["done"]["tuners killed"]
     done = ", ".join(f"{count} {what}" for what, count in sorted(o["done"].items()))
     known = ", ".join(f"{count} {what.removeprefix('trials ')}" for what, count in
                       sorted(o["receipts"].items()) if what.startswith("trials"))  # fmt: skip
     return [
-        f"Three tuners for {o['minutes']:g} minutes, one killed every 20 s while the next was cut off from "
-        f"PostgreSQL for 30 s ({o['commit']}): {done}. {o['studies']} studies all found their setting; of "
-        f"{o['trials']} trials none was lost or doubled, every device was let go of in the end. Reports "
-        f"as they were answered: {known}; {o['failed']} requests in vain.",
+        f"Three tuners for {o['minutes']:g} minutes, one killed every {every_s:.0f} s while the next "
+        f"was cut off from PostgreSQL for 30 s ({o['commit']}): {done}. {o['studies']} studies found their "
+        f"setting; of {o['trials']} trials none was lost or doubled, every device was let go of in the "
+        f"end. Reports as they were answered: {known}; {o['failed']} requests in vain.",
     ]
 
 

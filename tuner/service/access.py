@@ -23,6 +23,7 @@ from tuner.core import (
     Notice,
     Now,
     Store,
+    Topic,
     Unauthorised,
     digest_of,
 )
@@ -32,7 +33,9 @@ from tuner.wire import Enrolled, Enrolment, NewToken, TokenDraft, TokenView
 ENROL_FOR = timedelta(hours=24)
 """How long a token made with `--enrol` waits for its agent."""
 TRUSTED_S = 30.0
-"""How long a token or a device's owner is believed without a look, where no news of it came."""
+"""How long a person's token is believed without a look, where no news of it came."""
+AGENT_TRUSTED_S = 300.0
+"""How long an agent's token, and a device's owner: agents ask once a minute, and news ends it at once."""
 ADMIN = Caller("admin", AccessRole.ADMIN)
 ENDED = ("revoked", "expired")
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
@@ -42,7 +45,7 @@ NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 class Access:
     """The tokens of a store, and what they allow. A refused wish changes nothing.
 
-    What was looked up is remembered until the bus tells of a change, `TRUSTED_S` at most.
+    What was looked up is remembered until the bus tells of a change, for a while at most.
     """
 
     store: Store
@@ -59,7 +62,7 @@ class Access:
 
     def _heard(self, notice: Notice) -> None:
         """Forget what may have changed: a token's event names no study, a forgotten device no other."""
-        if notice.study:
+        if notice.study or notice.topic is Topic.DEVICES:
             return
         self._changes += 1
         if not notice.devices:
@@ -123,7 +126,8 @@ class Access:
         digest, changes = digest_of(token), self._changes
         found = self.store.tokens.of(digest) or self._persons(token)
         if found is not None and changes == self._changes:
-            self._known[digest] = found, self.monotonic() + TRUSTED_S
+            lasts = AGENT_TRUSTED_S if found.role is AccessRole.AGENT else TRUSTED_S
+            self._known[digest] = found, self.monotonic() + lasts
         return found
 
     def _persons(self, token: str) -> AccessToken | None:
@@ -189,7 +193,7 @@ class Access:
             return known
         owner = self.store.devices.get(device).agent
         if changes == self._changes:
-            self._owners[device] = owner, self.monotonic() + TRUSTED_S
+            self._owners[device] = owner, self.monotonic() + AGENT_TRUSTED_S
         return owner
 
     def create(self, draft: TokenDraft) -> NewToken:
