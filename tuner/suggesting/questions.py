@@ -160,7 +160,10 @@ def _alone(policy: Policy, past: Past) -> Tried | Waited | Finished | NotDecided
 
 def _said(suggestion: Suggestion) -> Tried | Waited | Finished:
     if isinstance(suggestion, Try):
-        plain = {n: Prediction(float(p.mean), float(p.sd)) for n, p in suggestion.predicted.items()}
+        plain = {
+            n: Prediction(float(p.mean), float(p.sd), p.lognormal)
+            for n, p in suggestion.predicted.items()
+        }
         asked = {name: float(value) for name, value in suggestion.context.items()}
         return Tried(suggestion=Try(dict(suggestion.setting), suggestion.why, plain, asked))
     if isinstance(suggestion, Wait):

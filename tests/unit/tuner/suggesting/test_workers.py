@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import psutil
@@ -59,7 +60,13 @@ def test_what_a_policy_raises_comes_back_and_the_process_lives_on(worker: LocalW
 
 
 def children() -> list[psutil.Process]:
-    return [c for c in psutil.Process().children() if "tuner.suggesting.worker" in c.cmdline()]
+    """Return the workers that run; of a process that has ended nobody knows the command."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+            if "tuner.suggesting.worker" in child.cmdline():
+                found.append(child)
+    return found
 
 
 def test_a_killed_process_is_a_lost_worker_and_the_next_question_finds_another(
