@@ -195,4 +195,7 @@ def test_an_answer_that_is_none_is_a_lost_worker() -> None:
 
 def test_a_quick_policy_decides_at_once() -> None:
     with at_work(by=load_policy) as (suggestions, _):
+        took: list[str] = []
+        suggestions.took = lambda policy, _: took.append(policy)
         assert isinstance(suggestions.policy("sobol").suggest(of()), Try)
+        assert took == ["sobol"]
