@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner import guard
-from tuner.bo.explore import explore
+from tuner.bo.decide import decide
 from tuner.bo.search import Search
 from tuner.bo.suggest import search_of
 from tuner.core import (
@@ -45,7 +45,7 @@ def explain(past: Past) -> Explanation:
         return Explanation(text="there is only one setting")
     search = search_of(past, past.limits)
     through = _through(past)
-    chosen = explore(search) if past.left > 0 else None
+    chosen = decide(search) if past.left > 0 else None
     text = (
         f"next it would try {render_setting(chosen.setting)}: {chosen.why}"
         if chosen is not None
@@ -84,7 +84,7 @@ def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
 
 def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
     """Yield the settings that are believed to be better than one, but would not be tried."""
-    value = search.view.belief.sign * search.view.belief.mean[:, 0]
+    value = search.view.cost
     beaten = search.grid.row(through)
     found = 0
     for row in value.argsort()[:MOST_LOOKED_AT].tolist():

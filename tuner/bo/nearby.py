@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Set
 from random import Random
 
 from tuner.bo.encoding import MOST_ROWS, Grid, grid_of
-from tuner.bo.explore import worth
+from tuner.bo.decide import promise
 from tuner.bo.search import Search
 from tuner.core import Evidence, Knob, Setting, SettingKey, Space, Study, Value, setting_key
 
@@ -46,7 +46,7 @@ def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -
     search = look(grid_of(space, tuple(by_key.values())))
     for _ in range(ROUNDS):
         before = len(by_key)
-        for row in worth(search).argsort(descending=True)[:BEST].tolist():
+        for row in promise(search).argsort(descending=True)[:BEST].tolist():
             _add(by_key, _neighbours(space, search.grid.settings[row], allowed, rungs))
         if len(by_key) == before:
             break

@@ -13,13 +13,10 @@ from torch import Tensor
 
 from tuner.bo.beliefs import View
 from tuner.bo.caution import CAUTION, Caution
-from tuner.bo.encoding import Grid, positive
-from tuner.bo.surrogate import MOST_EXPONENT, Scale
+from tuner.bo.encoding import Grid
 from tuner.core import (
     Z95,
-    Candidate,
     Evidence,
-    Kind,
     Limit,
     Past,
     Setting,
@@ -27,23 +24,15 @@ from tuner.core import (
     TrialState,
     Try,
     Verdict,
-    quantity_of,
     setting_key,
 )
 from tuner.guard import MOST_FAILURES
 
-MOST_WINDOWS = 4
-"""No setting is measured more often than this while tuning."""
-
 MOST_CONTAMINATED = 3
 """A setting with so many more contaminated windows than clean ones is left alone: they cost trials too."""
 
-RETRY_CHANCE = 0.5
-"""How likely a setting that failed once is thought to work."""
-
-THRIFT = 0.25
-"""By which power of its duration a trial counts for less: the elasticity of its worth in seconds."""
-
+TENTH = 0.1
+"""A limit broken by so much costs twice as much as one that is barely broken."""
 
 @dataclass(frozen=True)
 class Search:
@@ -57,6 +46,7 @@ class Search:
     grid: Grid
     view: View
     within: Callable[[Setting], bool] | None = None
+    factor: float = 1.0
 
     @property
     def study(self) -> Study:
@@ -70,7 +60,7 @@ class Search:
 
     @property
     def caution(self) -> Caution:
-        """How the study weighs its limits."""
+        """What the study's level of safety prices."""
         return CAUTION[self.study.terms.safety]
 
     @property
@@ -98,93 +88,69 @@ class Search:
             allowed[row] &= count < MOST_CONTAMINATED + self.windows[row]
         allowed[self._rows(TrialState.RUNNING)] = False
         for row, candidate in self.view.measured.items():
-            often = self.windows[row] >= MOST_WINDOWS
-            allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
-        return allowed & ~self._slower_still
-
-    @property
-    def _slower_still(self) -> Tensor:
-        """Which rows differ from one that was proven too slow only by lower clocks and power limits.
-
-        Not from the baseline: where that breaks a limit, what mends it is looked for everywhere.
-        """
-        points = self.grid.points
-        knobs = [self.study.space.knob(name) for name in self.grid.names]
-        # Of a clock or a limit a zero may stand for none at all.
-        lowers = torch.tensor([k.role.slows and positive(k.values) for k in knobs])
-        too_slow = torch.zeros(len(points), dtype=torch.bool)
-        for row, candidate in self.view.measured.items():
-            if row != self.baseline and self._too_slow(candidate):
-                like = (points == points[row]) | (lowers & (points < points[row]))
-                too_slow |= like.all(dim=1)
-        return too_slow
-
-    def _too_slow(self, candidate: Candidate) -> bool:
-        """Return whether a setting has proven to take too long, or to do too little in its time."""
-        broken = [
-            limit
-            for limit in self.limits
-            if limit.verdict(candidate.estimates.get(limit.metric)) is Verdict.INFEASIBLE
-        ]
-        known = self.study.quantities
-        return any(
-            quantity_of(x.metric, known).kind is (Kind.TIME if x.sign > 0.0 else Kind.RATE)
-            for x in broken
-        )
+            allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE
+        return allowed
 
     @cached_property
     def chance(self) -> Tensor:
         """Each row's probability to come out well: to keep every limit, and not to fail again.
 
-        What has worked is not thought to fail.
+        What failed once is thought as likely to work as not, what has worked not to fail.
         """
-        chance = self.view.belief.chance.clone()
+        chance = self.view.chance.clone()
         for row in set(self._rows(TrialState.FAILED)) - self.windows.keys():
-            chance[row] *= RETRY_CHANCE
+            chance[row] /= 2.0
         return chance
 
     @cached_property
-    def deployable(self) -> tuple[int, ...]:
-        """The measured rows that could be held, best believed objective first; at the end the baseline.
+    def price(self) -> Tensor:
+        """What trying each row risks: the price of breaking a limit, and of how far.
 
-        What was measured to the end of a window, is likely enough to keep its limits, has not proven
-        the contrary, and is believed to beat the baseline, unless that breaks a limit.
+        Nothing where the baseline breaks one itself.
+        """
+        broken = 1.0 - self.chance + self.view.overshoot / TENTH
+        return self.factor * self.caution.violation * broken / 2.0 * self.chance[self.baseline]
+
+    def worth(self, chance: Tensor, cost: Tensor) -> Tensor:
+        """Return what deploying is worth: what it saves, less the price of its being wrong."""
+        return -cost * chance - self.caution.wrong * (1.0 - chance)
+
+    @cached_property
+    def deployable(self) -> tuple[int, ...]:
+        """The measured rows that could be held, the best first.
+
+        What was measured to the end of a window and has not proven to break a limit; the baseline.
         """
         needed = {self.study.objective.metric, *(limit.metric for limit in self.limits)}
-        value = self.view.belief.sign * self.view.belief.mean[:, 0]
         rows = [
             row
             for row, c in self.view.measured.items()
-            if c.deployable
-            and c.verdict is not Verdict.INFEASIBLE
-            and needed <= c.estimates.keys()
-            and self.chance[row] >= self.caution.deploy_chance
-            and (value[row] < value[self.baseline] or self.evidence.broken is not None)
-            and row != self.baseline
+            if c.deployable and c.verdict is not Verdict.INFEASIBLE and needed <= c.estimates.keys()
         ]
-        return (*sorted(rows, key=lambda row: float(value[row])), self.baseline)
+        worth = self.worth(self.chance, self.view.cost)
+        return tuple(sorted({*rows, self.baseline}, key=lambda row: -float(worth[row])))
 
     @cached_property
     def incumbent(self) -> int:
-        """The measured row to beat: the best deployable.
-
-        Where the baseline breaks a limit and nothing is deployable yet, the likeliest to keep them.
-        """
-        if self.deployable[0] != self.baseline or self.evidence.broken is None:
-            return self.deployable[0]
+        from tuner.bo.caution_old import CAUTION as OLD
+        rows=[r for r in self.deployable if r!=self.baseline and self.chance[r]>=OLD[self.study.terms.safety].deploy_chance and (self.view.cost[r]<self.view.cost[self.baseline] or self.evidence.broken is not None)]
+        rows=sorted(rows,key=lambda r: float(self.view.cost[r]))
+        if rows: return rows[0]
+        if self.evidence.broken is None: return self.baseline
         return max(self.view.measured, key=lambda row: float(self.chance[row]))
 
     @cached_property
     def effort(self) -> Tensor:
         """What a trial of each row takes, relative to the cheapest: its window and changing the knobs.
 
-        Between trials a device is at its baseline or a hold, so every changed knob is paid for.
+        Between trials a device is at its baseline or a hold, so every changed knob is paid for. Counted
+        by its root: seconds are dear, but not the only cost.
         """
         seconds = torch.full((len(self.grid.settings),), self.study.terms.window_s).double()
         for column, name in enumerate(self.grid.names):
             changed = self.grid.points[:, column] != self.grid.points[self.baseline, column]
             seconds += self.study.space.knob(name).cost.seconds * changed
-        return (seconds / self.study.terms.window_s) ** THRIFT
+        return (seconds / self.study.terms.window_s).sqrt()
 
     def attempt(self, row: int, why: str) -> Try:
         """Return the suggestion to measure a row."""
@@ -194,19 +160,17 @@ class Search:
         """Return in words what is expected of a row."""
         metric = self.study.objective.metric
         kept = f", with a chance of {self.percent(row)} to keep every limit" if self.limits else ""
-        sign, belief = self.study.objective.sign, self.view.belief
-        away = float(belief.mean[row, 0] - belief.mean[self.baseline, 0])
-        at_best = away - sign * Z95 * float(belief.sd[row, 0])
-        scale = self.view.scales[metric]
-        text = f"{metric} should be {_beside(away, scale)} the baseline"
-        if sign * away > 0.0 > sign * at_best:
-            text += f", at best {_beside(at_best, scale)} it"
+        cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
+        sign = self.study.objective.sign
+        text = f"{metric} should be {_beside(sign * cost)} the baseline"
+        if cost > 0.0 > cost - Z95 * sd:
+            text += f", at best {_beside(sign * (cost - Z95 * sd))} it"
         return text + kept
 
     def percent(self, row: int) -> str:
         """Return in words how likely a row keeps every limit."""
-        chance = float(self.view.belief.chance[row])
-        return "over 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
+        chance = f"{float(self.view.chance[row]):.0%}".replace("%", " %")
+        return "over 99 %" if chance == "100 %" else chance
 
     def _rows(self, *states: TrialState) -> list[int]:
         """Return the row of every trial in one of some states."""
@@ -214,11 +178,7 @@ class Search:
         return [row for row in rows if row is not None]
 
 
-def _beside(away: float, scale: Scale) -> str:
-    """Return in words how far below or above the baseline something is, given in a model's units."""
-    way = "below" if away < 0.0 else "above"
-    if scale.log:
-        return f"{100.0 * abs(math.expm1(min(away, MOST_EXPONENT))):.1f} % {way}"
-    if scale.reference == 0.0:
-        return f"{abs(away) * scale.unit:.3g} {way}"
-    return f"{100.0 * abs(away * scale.unit / scale.reference):.1f} % {way}"
+def _beside(away: float) -> str:
+    """Return in words how far below or above the baseline something is, given as a logarithm."""
+    share = f"{abs(math.expm1(min(away, 1.0 / TENTH))):.1%}".replace("%", " %")
+    return f"{share} {'below' if away < 0.0 else 'above'}"

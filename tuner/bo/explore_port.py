@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tuner.bo.acquisition import argmax, information_gain
 from tuner.bo.search import Search
-from tuner.bo.surrogate import MOST_EXPONENT
+from tuner.bo.scale import MOST_EXPONENT
+from tuner.bo.caution_old import CAUTION as OLD
 from tuner.core import Z95, Try, render_setting
 
 WORTH = 0.002
@@ -87,7 +87,8 @@ class _Rules:
     """One decision: the rows' promises and risks, worked out once."""
 
     def __init__(self, search: Search) -> None:
-        self.search, self.belief = search, search.view.belief
+        self.search, self.view = search, search.view
+        self.caution=OLD[search.study.terms.safety]
         self.best = search.incumbent
         self.chance, self.seed = search.chance, search.study.seed
 
@@ -126,33 +127,31 @@ class _Rules:
 
         For a measured row: what it would save were it trusted.
         """
-        value = self.belief.sign * self.belief.mean[:, 0]
-        fresh = self.belief.gain(float(self.belief.mean[self.best, 0]))
-        fresh = fresh * self.chance / self.belief.chance.clamp_min(1e-300)
+        value = self.view.cost
+        fresh = self.view.gain(float(value[self.best]))
+        fresh = fresh * self.chance / self.view.chance.clamp_min(1e-300)
         again = AGAIN * (value[self.best] - value).clamp_min(0.0) * self.chance
         gain = torch.where(self._unmeasured, fresh, again) / self.search.effort
         wild = torch.zeros_like(self._unmeasured)
-        for edge in self.belief.edges:
-            wild |= self.belief.sd[:, edge.column] > MOST_SD
+        for _, sd in self.view.margins():
+            wild |= sd > MOST_SD
         lost = wild & (self.chance < FIRM_CHANCE)
         return torch.where(self.search.allowed & ~lost, gain, 0.0)
 
     @cached_property
     def priced(self) -> Tensor:
         """What each row may save, less the price of breaking a limit."""
-        caution = self.search.caution
+        caution = self.caution
         early = self.search.past.spent < caution.first_trials
         price = caution.overshoot_price * (caution.first_factor if early else 1.0)
-        far = price * self.belief.overshoot
-        ample = tuple(edge for edge in self.belief.edges if edge.sign * edge.at > AMPLE)
-        extra = (AMPLE_FACTOR - 1.0) * replace(self.belief, edges=ample).squared_overshoot
-        farther = caution.square_price * (self.belief.squared_overshoot + extra)
+        far = price * self.view.overshoot
+        farther = caution.square_price * self.view.squared_overshoot * (AMPLE_FACTOR if self.view.room > AMPLE else 1.0)
         return self.gain - caution.price * (1.0 - self.chance) - far - farther
 
     @cached_property
     def net(self) -> Tensor:
         """The same; -inf where a row is too likely to break a limit, or too far beyond what is known."""
-        likely = self.chance >= self.search.caution.least_chance
+        likely = self.chance >= self.caution.least_chance
         return torch.where(
             likely & (self.gain > 0.0) & self._within_stride(), self.priced, -math.inf
         )
@@ -160,16 +159,13 @@ class _Rules:
     def _within_stride(self) -> Tensor:
         """Return which rows' 95 % bound uses no more of the remaining slack than one step may."""
         kept = torch.ones_like(self._unmeasured)
-        stride = self.search.caution.stride
+        stride = self.caution.stride
         if math.isinf(stride):
             return kept
         safe = [row for row in self.search.view.measured if self.chance[row] >= SURE]
-        for edge in self.belief.edges:
-            mean = edge.sign * self.belief.mean[:, edge.column]
-            bound = mean + Z95 * (self.belief.sd[:, edge.column] ** 2 + edge.doubt**2).sqrt()
-            limit = edge.sign * edge.at
-            reached = max([float(mean[row]) for row in safe] or [limit])
-            kept &= bound <= reached + stride * max(0.0, limit - reached)
+        for mean, sd in self.view.margins():
+            reached = max([float(mean[row]) for row in safe] or [0.0])
+            kept &= mean + Z95 * sd <= reached + stride * max(0.0, -reached)
         return kept
 
     def _worthwhile(self) -> Try | None:
@@ -186,12 +182,12 @@ class _Rules:
 
         It saves nearly as much, risks a fraction, and tells most of what is to be known of the row.
         """
-        leap = bool(self._unmeasured[row] & (self.chance[row] < self.search.caution.step_chance))
+        leap = bool(self._unmeasured[row] & (self.chance[row] < self.caution.step_chance))
         if not leap or not self._teachable:
             return None
         information, risk = (
-            information_gain(self.belief, row, self._usual_noise()),
-            self.belief.overshoot,
+            self.view.information(row),
+            self.view.overshoot,
         )
         steps = self._unmeasured & (self.net >= STEP_WORTH * self.net[row])
         steps &= (risk <= STEP_RISK * risk[row]) & (
@@ -202,7 +198,7 @@ class _Rules:
     @property
     def _teachable(self) -> bool:
         """Whether a window may tell anything of another row's limits."""
-        return bool(self.belief.edges) and len(self.belief.components) > 1
+        return bool(self.search.limits)
 
     def _safety_probe(self) -> Try | None:
         """Return the safe window that tells most about the row that promises most.
@@ -214,9 +210,9 @@ class _Rules:
         target = argmax(self.gain, self.search.allowed & (self.chance >= OPEN), self.seed)
         if target is None or float(self.gain[target]) <= PROBE_GAIN:
             return None
-        value = self.belief.sign * self.belief.mean[:, 0]
+        value = self.view.cost
         dearer = (value - value[self.search.baseline]).clamp(0.0, MOST_EXPONENT).exp()
-        information = information_gain(self.belief, target, self._usual_noise()) / dearer
+        information = self.view.information(target) / dearer
         few = torch.ones_like(self._unmeasured)
         few[[row for row, count in self.search.windows.items() if count > 1]] = False
         row = argmax(information, self.search.allowed & few & (self.chance >= SAFE), self.seed)
@@ -233,7 +229,7 @@ class _Rules:
         return self.best == self.search.baseline and self.search.evidence.broken is None
 
     def _look_around(self) -> Try | None:
-        caution, spent = self.search.caution, self.search.past.spent
+        caution, spent = self.caution, self.search.past.spent
         late = spent >= caution.looks
         if late and not (self._stuck and spent < caution.stuck_looks):
             return None
@@ -301,7 +297,7 @@ class _Rules:
 
         What a model says of it is a guess. Of such rows the one that could be best.
         """
-        value = self.belief.sign * self.belief.mean[:, 0] - Z95 * self.belief.sd[:, 0]
+        value = self.view.cost - Z95 * self.view.cost_sd
         for rows, what in ((self._fresh, UNMOVED), (self._alone, NOT_ALONE)):
             row = argmax(-value, rows & (self.chance >= SAFE), self.seed)
             if row is not None:
@@ -313,7 +309,7 @@ class _Rules:
 
         One that moves a single new knob, if there is any: of several nothing tells which one it was.
         """
-        likely = self.chance >= self.search.caution.unmoved_chance
+        likely = self.chance >= self.caution.unmoved_chance
         for rows, what in (
             (self._fresh & (self._news == 1), UNMOVED),
             (self._fresh, UNMOVED),
@@ -328,12 +324,12 @@ class _Rules:
         """Return the baseline once more where nothing measured beats it and few windows show it."""
         row = self.search.baseline
         few = self.search.windows[row] < BASELINE_WINDOWS
-        if not self.belief.edges or self.best != row or not few or not self.search.allowed[row]:
+        if not self.search.limits or self.best != row or not few or not self.search.allowed[row]:
             return None
         return self._try(row, "the baseline again: every expected limit depends on it")
 
     def _risky_gain(self) -> Try | None:
-        caution = self.search.caution
+        caution = self.caution
         promising = torch.isfinite(self.net) & (self.gain > caution.risky_gain)
         paying = (self.chance >= caution.risky_chance) & (self.priced > WORTH)
         return self._first(self.priced, promising | paying, -math.inf, "; a risk worth taking")
@@ -360,14 +356,13 @@ class _Rules:
     def _try(self, row: int, why: str) -> Try:
         return self.search.attempt(row, why)
 
-    def _usual_noise(self) -> list[float]:
-        """Return the largest deviation of what was measured, metric by metric, in the models' units."""
-        view = self.search.view
-        return [
-            max(
-                scale.width(c.estimates[metric])
-                for c in view.measured.values()
-                if metric in c.estimates
-            )
-            for metric, scale in view.scales.items()
-        ]
+
+
+def argmax(score: Tensor, allowed: Tensor, seed: int) -> int | None:
+    """Return the allowed row of the highest score, None where none is; ties fall by the seed."""
+    rows = torch.nonzero(allowed).flatten()
+    if not len(rows):
+        return None
+    highest = rows[score[rows] == score[rows].max()]
+    chance = torch.Generator().manual_seed(seed)
+    return int(highest[torch.randint(len(highest), (1,), generator=chance)])
