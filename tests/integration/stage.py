@@ -128,6 +128,10 @@ class Stage:
         if process.stdout is not None:
             process.stdout.close()
 
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to all processes of one that was started."""
+        os.killpg(self.processes[name].pid, number)
+
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()[-2000:]
 
