@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import select
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -14,15 +15,18 @@ from typing import IO
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
     DBAPIError,
+    DisconnectionError,
     IntegrityError,
     SQLAlchemyError,
     StatementError,
 )
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from db.schema import Base
 from tuner.core import ConfigError, InvalidInput, StoreError, TuningError
@@ -39,6 +43,10 @@ SECRETS = ("password", "sslpassword")
 DISK_FULL = "53100"
 """PostgreSQL's SQLSTATE."""
 BUSY_TIMEOUT_MS = 10_000
+MOST_CONNECTIONS = 40
+"""As many as threads work for requests; one that is made and closed costs as much as ten questions."""
+FRESH_S = 1.0
+"""A connection that was used so lately and that nothing has come from is not asked whether it lives."""
 PATIENCE = {
     "connect_timeout": "5",
     "keepalives_idle": "10",
@@ -117,19 +125,24 @@ def connect(url: URL) -> Engine:
     """
     to_json = partial(json.dumps, allow_nan=False)
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, pool_size=10, max_overflow=30, json_serializer=to_json)
+        engine = create_engine(
+            url, pool_size=MOST_CONNECTIONS, max_overflow=0, json_serializer=to_json
+        )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     url = url.update_query_dict(PATIENCE | dict(url.query))
     try:
-        return create_engine(
-            url, pool_size=10, max_overflow=30, json_serializer=to_json, pool_pre_ping=True
+        engine = create_engine(
+            url, pool_size=MOST_CONNECTIONS, max_overflow=0, json_serializer=to_json
         )
     except ImportError as error:
         raise ConfigError(
             "the PostgreSQL driver is not installed", hint="pip install 'jouletune[postgres]'"
         ) from error
+    event.listen(engine, "checkin", _note_use)
+    event.listen(engine, "checkout", partial(_refuse_gone, engine))
+    return engine
 
 
 class Database:
@@ -151,6 +164,12 @@ class Database:
             else self.engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
+        )
+        # One statement sees one state by itself: it needs no BEGIN and no COMMIT.
+        self._looks = (
+            self.engine
+            if self.engine.dialect.name == "sqlite"
+            else self.engine.execution_options(isolation_level="AUTOCOMMIT")
         )
 
     def share_file(self) -> IO[bytes]:
@@ -177,6 +196,12 @@ class Database:
         """Open a transaction that sees one state of the database. Raises StoreError."""
         with self._timing("read"), self.spoken(), Session(self._reads) as session, session.begin():
             yield session
+
+    @contextmanager
+    def look(self) -> Iterator[Connection]:
+        """Open what one statement that only reads is asked on. Raises StoreError."""
+        with self._timing("read"), self.spoken(), self._looks.connect() as connection:
+            yield connection
 
     @contextmanager
     def write(self) -> Iterator[Session]:
@@ -258,6 +283,32 @@ def insert_into(session: Session, table: type[Base]) -> postgresql.Insert | sqli
     if session.get_bind().dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
+
+
+def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info["used_s"] = time.monotonic()
+
+
+def _refuse_gone(
+    engine: Engine, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object
+) -> None:
+    """Have the pool make another connection in place of one that has gone while nobody used it."""
+    idle_s = time.monotonic() - record.info.get("used_s", time.monotonic())
+    if idle_s < FRESH_S and not _has_arrived(record):
+        return
+    try:
+        engine.dialect.do_ping(connection)
+    except engine.dialect.loaded_dbapi.Error as error:
+        raise DisconnectionError from error
+
+
+def _has_arrived(record: ConnectionPoolEntry) -> bool:
+    """Return whether something waits to be read on a connection, as its end does that the server made."""
+    driver = record.driver_connection
+    assert driver is not None
+    arrived = select.poll()
+    arrived.register(driver.fileno(), select.POLLIN)
+    return bool(arrived.poll(0))
 
 
 def _unkeepable(name: str, error: Exception) -> TuningError:

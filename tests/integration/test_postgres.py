@@ -17,7 +17,7 @@ from db import open_store
 from db.memory.store import MemoryStore
 from db.schema import Base
 from db.sql import patience
-from db.sql.database import Database, read_url
+from db.sql.database import FRESH_S, Database, read_url
 from tests import postgres
 from tests.builders import device
 from tests.contracts import store as contracts
@@ -298,6 +298,7 @@ def test_idle_connections_that_fell_silent_are_replaced(
     silenced = open_store(through)
     assert silenced.studies.list() == ()
     wire.hush()
+    time.sleep(FRESH_S)
     began = time.monotonic()
     assert silenced.studies.list() == ()
     assert time.monotonic() - began > 0.4, "the old connection was asked, and not heard of"
