@@ -31,6 +31,7 @@ from tuner.core import (
     Report,
     Revision,
     Setting,
+    Situation,
     Study,
     Trial,
     TrialState,
@@ -86,6 +87,23 @@ class MemoryStudies:
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does."""
         return next((s for s in self.list() if s.active and device in s.devices), None)
+
+    def situation(self, device: str) -> Situation:
+        """Return what a device's next order goes by. Raises NotFound."""
+        tables = self._tables
+        with tables.lock:
+            if device not in tables.devices:
+                raise refusals.no_device(device)
+            study, notes = self.of(device), tables.applied.get(device)
+            trials = {} if study is None else tables.trials[study.id]
+            return Situation(
+                applied=deepcopy(notes[-1]) if notes else None,
+                study=study,
+                since=None if study is None else tables.revisions[study.id][-1].at,
+                trials=len(trials),
+                running=any(not trial.state.final for trial in trials.values()),
+                stopped=tables.stop is not None,
+            )
 
     def holding(self) -> Sequence[str]:
         """Return the ids of the studies that hold a plan, oldest first."""
@@ -333,6 +351,10 @@ class MemoryDevices:
             if device not in self._tables.devices:
                 raise refusals.no_device(device)
             return deepcopy(self._tables.devices[device])
+
+    def agent(self, device: str) -> str:
+        """Return the agent that registered a device. Raises NotFound."""
+        return self.get(device).agent
 
     def list(self) -> Sequence[Device]:
         """Return all devices by id."""

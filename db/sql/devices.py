@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, func, select, text, update
-from sqlalchemy.orm import Session
+from sqlalchemy import bindparam, delete, func, insert, select, text, update
 
 from db import refusals
 from db.codec import encode_setting
 from db.schema import AppliedRow, DeviceRow, StudyDeviceRow, WorkloadVersionRow
+from db.sql.bus import SqlBus
 from db.sql.database import Database, insert_into
-from db.sql.rows import device_values, to_device
-from tuner.core import Applied, Device, Level
+from db.sql.rows import applied_of, device_values, to_device
+from tuner.core import Applied, Device, Notice, Topic
 
 SEEN = text(
     "UPDATE devices SET seen_at = told.at FROM (SELECT id, at FROM unnest(CAST(:ids AS text[]), "
     "CAST(:ats AS timestamptz[])) AS heard(id, at) ORDER BY id) AS told WHERE devices.id = told.id"
 )
 """Ten thousand devices at once, in one order: two processes must not wait for each other."""
+NOTE = AppliedRow.__table__.c
+LATEST = AppliedRow.id.desc()
 
 
 class SqlDevices:
     """Devices in a database, and what was applied to them."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, bus: SqlBus) -> None:
+        self._database, self._bus = database, bus
 
     def put(self, device: Device) -> None:
         """Store a device, replacing its former description."""
@@ -56,6 +57,14 @@ class SqlDevices:
                 raise refusals.no_device(device)
             return to_device(row)
 
+    def agent(self, device: str) -> str:
+        """Return the agent that registered a device. Raises NotFound."""
+        with self._database.look() as connection:
+            found = connection.scalar(select(DeviceRow.agent).where(DeviceRow.id == device))
+        if found is None:
+            raise refusals.no_device(device)
+        return found
+
     def list(self) -> Sequence[Device]:
         """Return all devices by id."""
         with self._database.read() as session:
@@ -63,17 +72,18 @@ class SqlDevices:
             return tuple(sorted((to_device(row) for row in rows), key=lambda d: d.id))
 
     def apply(self, applied: Applied) -> None:
-        """Note what a device is set to, where that differs from the last note."""
-        with self._database.read() as session:  # mostly nothing is new: that needs no write
-            if _noted(session, applied):
-                return
+        """Note what a device is set to, where that differs from the last note; tell other processes."""
+        own = AppliedRow.device_id == applied.device
         with self._database.write() as session:
             # Two notes at once wait for each other on the device's row, where it has one.
-            session.get(DeviceRow, applied.device, with_for_update=True)
-            if _noted(session, applied):
+            session.execute(
+                select(DeviceRow.id).where(DeviceRow.id == applied.device).with_for_update()
+            )
+            last = session.execute(select(*NOTE).where(own).order_by(LATEST).limit(1)).first()
+            if last is not None and applied_of(applied.device, last, applied.at) == applied:
                 return
-            session.add(
-                AppliedRow(
+            session.execute(
+                insert(AppliedRow).values(
                     device_id=applied.device,
                     setting=encode_setting(applied.setting),
                     level=applied.level.value,
@@ -82,18 +92,22 @@ class SqlDevices:
                     revision=applied.revision,
                 )
             )
+            self._bus.announce(session, Notice(Topic.DEVICES, devices=(applied.device,)))
 
     def applied(self, device: str) -> Sequence[Applied]:
         """Return what a device was set to, latest first."""
         with self._database.read() as session:
-            return tuple(_to_applied(row) for row in _notes(session, device))
+            rows = session.execute(
+                select(*NOTE).where(AppliedRow.device_id == device).order_by(LATEST)
+            ).all()
+            return tuple(applied_of(device, row, row.at) for row in rows)
 
     def standing(self) -> Mapping[str, Applied]:
         """Return what each device is set to, by its id; without those of which nothing is known."""
         latest = select(func.max(AppliedRow.id)).group_by(AppliedRow.device_id)
         with self._database.read() as session:
-            rows = session.scalars(select(AppliedRow).where(AppliedRow.id.in_(latest))).all()
-            return {row.device_id: _to_applied(row) for row in rows}
+            rows = session.execute(select(*NOTE).where(AppliedRow.id.in_(latest))).all()
+            return {row.device_id: applied_of(row.device_id, row, row.at) for row in rows}
 
     def refuse(self, device: str, why: str) -> None:
         """Note why a device takes no orders; empty: it takes them."""
@@ -145,28 +159,3 @@ class SqlDevices:
                 raise refusals.device_busy(device, owner)
             session.execute(delete(AppliedRow).where(AppliedRow.device_id == device))
             session.delete(row)
-
-
-def _notes(session: Session, device: str, limit: int | None = None) -> Sequence[AppliedRow]:
-    return session.scalars(
-        select(AppliedRow)
-        .where(AppliedRow.device_id == device)
-        .order_by(AppliedRow.id.desc())
-        .limit(limit)
-    ).all()
-
-
-def _to_applied(row: AppliedRow) -> Applied:
-    return Applied(
-        device=row.device_id,
-        setting=row.setting,
-        level=Level(row.level),
-        at=row.at,
-        study=row.study_id,
-        revision=row.revision,
-    )
-
-
-def _noted(session: Session, applied: Applied) -> bool:
-    last = _notes(session, applied.device, limit=1)
-    return bool(last) and replace(_to_applied(last[0]), at=applied.at) == applied

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
 
 from db.codec import (
     Json,
@@ -27,9 +31,11 @@ from db.schema import (
     TrialRow,
 )
 from tuner.core import (
+    Applied,
     Device,
     Estimate,
     Lease,
+    Level,
     Load,
     Measurement,
     Observation,
@@ -107,6 +113,18 @@ def trial_of(row: TrialRow, measurement: Measurement | None) -> Trial:
         measurement=measurement,
         broke=decode_limit(row.broke),
         reason=row.reason,
+    )
+
+
+def applied_of(device: str, row: Row[*tuple[Any, ...]], at: datetime) -> Applied:
+    """Return what a device is set to, from a note's columns."""
+    return Applied(
+        device=device,
+        setting=row.setting,
+        level=Level(row.level),
+        at=at,
+        study=row.study_id,
+        revision=row.revision,
     )
 
 

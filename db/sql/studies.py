@@ -7,20 +7,71 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NoReturn
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import and_, delete, exists, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from db import refusals
 from db.codec import decode_study, encode_study
-from db.schema import RevisionRow, StudyDeviceRow, StudyRow
+from db.schema import (
+    AppliedRow,
+    DeviceRow,
+    RevisionRow,
+    StopRow,
+    StudyDeviceRow,
+    StudyRow,
+    TrialRow,
+)
 from db.sql.database import Database, Refused
-from tuner.core import ACTIVE, Conflict, Phase, Revision, Study
+from db.sql.rows import applied_of
+from tuner.core import (
+    ACTIVE,
+    Conflict,
+    Phase,
+    Revision,
+    Situation,
+    Study,
+    TrialState,
+)
 
 CURRENT = select(RevisionRow.document).join(
     StudyRow,
     (StudyRow.id == RevisionRow.study_id) & (StudyRow.revision == RevisionRow.revision),
 )
 """The latest revision of studies."""
+LAST_NOTE = (
+    select(func.max(AppliedRow.id))
+    .where(AppliedRow.device_id == DeviceRow.id)
+    .correlate(DeviceRow)
+    .scalar_subquery()
+)
+SITUATION = (
+    select(
+        AppliedRow.setting,
+        AppliedRow.level,
+        AppliedRow.at.label("applied_at"),
+        AppliedRow.study_id,
+        AppliedRow.revision,
+        RevisionRow.document,
+        RevisionRow.at.label("since"),
+        StudyRow.last_trial,
+        exists(literal(1))
+        .where(TrialRow.study_id == StudyRow.id, TrialRow.state == TrialState.RUNNING.value)
+        .correlate(StudyRow)
+        .label("running"),
+        exists(select(StopRow.id)).label("stopped"),
+    )
+    .select_from(DeviceRow)
+    .outerjoin(AppliedRow, AppliedRow.id == LAST_NOTE)
+    .outerjoin(
+        StudyDeviceRow, and_(StudyDeviceRow.device_id == DeviceRow.id, StudyDeviceRow.active)
+    )
+    .outerjoin(StudyRow, StudyRow.id == StudyDeviceRow.study_id)
+    .outerjoin(
+        RevisionRow,
+        and_(RevisionRow.study_id == StudyRow.id, RevisionRow.revision == StudyRow.revision),
+    )
+)
+"""What devices' next orders go by, in one statement: agents ask it all the time."""
 
 
 class SqlStudies:
@@ -96,6 +147,21 @@ class SqlStudies:
                 )
             )
         return None if document is None else decode_study(document)
+
+    def situation(self, device: str) -> Situation:
+        """Return what a device's next order goes by. Raises NotFound."""
+        with self._database.look() as connection:
+            row = connection.execute(SITUATION.where(DeviceRow.id == device)).first()
+        if row is None:
+            raise refusals.no_device(device)
+        return Situation(
+            applied=None if row.level is None else applied_of(device, row, row.applied_at),
+            study=None if row.document is None else decode_study(row.document),
+            since=row.since,
+            trials=row.last_trial or 0,
+            running=row.running,
+            stopped=row.stopped,
+        )
 
     def holding(self) -> Sequence[str]:
         """Return the ids of the studies that hold a plan, oldest first."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import typing
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Select, Text, cast, select, update
+from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -37,7 +38,27 @@ from tuner.core import (
     setting_key,
 )
 
-TABLE = TrialRow.__table__
+TABLE, WINDOW = TrialRow.__table__, MeasurementRow.__table__
+ESTIMATES = select(*EstimateRow.__table__.c).join(
+    MeasurementRow, MeasurementRow.id == EstimateRow.measurement_id
+)
+IN_ORDER = EstimateRow.measurement_id, EstimateRow.position
+
+
+class TrialQueries(NamedTuple):
+    """What trials are read by: their own columns, those of their windows, and of what these show."""
+
+    trials: Select[tuple[object, ...]]
+    windows: Select[tuple[object, ...]]
+    estimates: Select[tuple[object, ...]]
+
+
+OF_STUDY = TrialQueries(
+    select(*TABLE.c).where(TrialRow.study_id == bindparam("study")).order_by(TrialRow.number),
+    select(*WINDOW.c).where(MeasurementRow.study_id == bindparam("study")),
+    ESTIMATES.where(MeasurementRow.study_id == bindparam("study")).order_by(*IN_ORDER),
+)
+"""Made once: the trials of a study are read at its every step."""
 
 
 class SqlTrials:
@@ -125,7 +146,9 @@ class SqlTrials:
 
     def list(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study by number; empty for an unknown study."""
-        return self._of(TrialRow.study_id == study)
+        with self._database.read() as session:
+            found = _read(session, OF_STUDY, {"study": study})
+        return tuple(trial for _, trial in found)
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
         """Return the trials of a study at a setting by number; empty for an unknown study."""
@@ -226,31 +249,38 @@ class SqlTrials:
 
 
 def _trials(session: Session, asked: Select[tuple[object, ...]]) -> Sequence[tuple[str, Trial]]:
-    """Return trials by their columns: as mapped objects they take three times as long."""
     key = asked.with_only_columns(TrialRow.study_id, TrialRow.number).subquery()
     own = (MeasurementRow.study_id == key.c.study_id) & (
         MeasurementRow.trial_number == key.c.number
     )
+    return _read(
+        session,
+        TrialQueries(
+            asked, select(*WINDOW.c).join(key, own), ESTIMATES.join(key, own).order_by(*IN_ORDER)
+        ),
+        {},
+    )
+
+
+def _read(
+    session: Session, queries: TrialQueries, named: Mapping[str, str]
+) -> Sequence[tuple[str, Trial]]:
+    """Return trials by their columns: as mapped objects they take three times as long."""
     estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
-    for row in session.execute(
-        select(*EstimateRow.__table__.c)
-        .join(MeasurementRow, MeasurementRow.id == EstimateRow.measurement_id)
-        .join(key, own)
-        .order_by(EstimateRow.measurement_id, EstimateRow.position)
-    ):
+    for row in session.execute(queries.estimates, named):
         estimates[row.measurement_id][row.metric] = to_estimate(typing.cast("EstimateRow", row))
     windows = {
         (row.study_id, row.trial_number): window_of(
             typing.cast("MeasurementRow", row), estimates[row.id]
         )
-        for row in session.execute(select(*MeasurementRow.__table__.c).join(key, own))
+        for row in session.execute(queries.windows, named)
     }
     return tuple(
         (
             row.study_id,
             trial_of(typing.cast("TrialRow", row), windows.get((row.study_id, row.number))),
         )
-        for row in session.execute(asked)
+        for row in session.execute(queries.trials, named)
     )
 
 

@@ -56,6 +56,13 @@ class DevicesContract:
             store.devices.get("nobody")
         assert store.devices.applied("nobody") == ()
 
+    def test_the_agent_of_a_device_is_the_one_that_registered_it_last(self, store: Store) -> None:
+        for agent in ("first", "second"):
+            store.devices.put(device(agent=agent))
+        assert store.devices.agent("sim") == "second"
+        with pytest.raises(NotFound):
+            store.devices.agent("nobody")
+
     def test_many_may_register_at_once(self, store: Store) -> None:
         together(lambda index: store.devices.put(device(f"d{index % 2}", driver=str(index))))
         assert [d.id for d in store.devices.list()] == ["d0", "d1"]

@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from tests.builders import START, completed, setting, study, window
+from tests.builders import START, applied, completed, device, setting, study, window
 from tests.contracts.threads import together
 from tuner.core import (
     Conflict,
     Constraint,
     DeviceBusy,
+    FleetStop,
     Knob,
     Mode,
     NotFound,
@@ -26,6 +27,7 @@ from tuner.core import (
     Report,
     Row,
     Signal,
+    Situation,
     Space,
     Store,
     Study,
@@ -210,6 +212,33 @@ class DeviceOwnershipContract:
         assert store.studies.of("other") is None
         store.studies.revise(store.studies.get("s1").moved(Phase.STOPPED), "test", "stop", START)
         assert store.studies.of("sim") is None
+
+    def test_what_an_order_goes_by_is_told_as_of_one_moment(self, store: Store) -> None:
+        with pytest.raises(NotFound):
+            store.studies.situation("sim")
+        store.devices.put(device())
+        assert store.studies.situation("sim") == Situation()
+        for at in (600, 800):
+            store.devices.apply(applied(at=setting(at)))
+        store.studies.add(study(), "me", "because")
+        created = store.studies.get("s1")
+        store.trials.begin("s1", setting(), Phase.TUNING, "", START)
+        found = store.studies.situation("sim")
+        assert found == Situation(
+            applied=applied(at=setting(800)),
+            study=created,
+            since=created.created_at,
+            trials=1,
+            running=True,
+        )
+        store.trials.end("s1", 1, completed(1.0, 1.0), LATER)
+        store.stops.order(FleetStop(at=START, who="me"))
+        revised = store.studies.revise(created.moved(Phase.PAUSED), "me", "", LATER)
+        found = store.studies.situation("sim")
+        assert (found.study, found.since, found.trials) == (revised, LATER, 1)
+        assert (found.running, found.stopped) == (False, True)
+        store.studies.revise(revised.moved(Phase.STOPPED), "me", "", LATER)
+        assert store.studies.situation("sim").study is None
 
     def test_a_stopped_study_lets_its_devices_go(self, store: Store) -> None:
         store.studies.add(study(id="first"), "ann", "")

@@ -178,6 +178,7 @@ from tuner.core.studies import (
     Mode,
     Revision,
     Safety,
+    Situation,
     Study,
     Terms,
 )
@@ -315,6 +316,7 @@ __all__ = [
     "Setting",
     "SettingKey",
     "Signal",
+    "Situation",
     "Space",
     "StaleRevision",
     "StaleToken",

@@ -22,7 +22,7 @@ from tuner.core.devices import (
 from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
-from tuner.core.studies import Revision, Study
+from tuner.core.studies import Revision, Situation, Study
 from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialState
 
 Now = Callable[[], datetime]
@@ -132,6 +132,10 @@ class Studies(Protocol):
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does."""
+        ...
+
+    def situation(self, device: str) -> Situation:
+        """Return what a device's next order goes by. Raises NotFound: it is not registered."""
         ...
 
     def holding(self) -> Sequence[str]:
@@ -289,12 +293,16 @@ class Devices(Protocol):
         """Return a device. Raises NotFound."""
         ...
 
+    def agent(self, device: str) -> str:
+        """Return the agent that registered a device. Raises NotFound."""
+        ...
+
     def list(self) -> Sequence[Device]:
         """Return all devices by id."""
         ...
 
     def apply(self, applied: Applied) -> None:
-        """Note what a device is set to, where that differs from the last note."""
+        """Note what a device is set to, where that differs from the last note; tell other processes."""
         ...
 
     def applied(self, device: str) -> Sequence[Applied]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+from tuner.core.devices import Applied
 from tuner.core.errors import IllegalTransition
 from tuner.core.goals import Constraint, Objective
 from tuner.core.hours import ALL_DAY, parse_hours
@@ -269,3 +270,20 @@ class Revision:
     who: str
     why: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a device's next order goes by, as of one moment.
+
+    `applied` is what it was last noted to be set to, `study` the active study that has it, `since` when
+    that came to its revision, `trials` how many it has, and `running` whether one of these has not ended.
+    `stopped` says that every device is to be at its original setting.
+    """
+
+    applied: Applied | None = None
+    study: Study | None = None
+    since: datetime | None = None
+    trials: int = 0
+    running: bool = False
+    stopped: bool = False

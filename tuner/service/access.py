@@ -191,7 +191,7 @@ class Access:
         known, until = self._owners.get(device, ("", 0.0))
         if known and self.monotonic() < until:
             return known
-        owner = self.store.devices.get(device).agent
+        owner = self.store.devices.agent(device)
         if changes == self._changes:
             self._owners[device] = owner, self.monotonic() + AGENT_TRUSTED_S
         return owner

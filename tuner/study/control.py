@@ -96,7 +96,7 @@ class ControlClock:
         study: Study,
         count: int,
         trials: Callable[[], Sequence[Trial]],
-        held_since: Callable[[], datetime],
+        held_since: datetime,
     ) -> datetime | None:
         """Return what `last_control` does; the rest is asked only where it may have changed.
 
@@ -106,7 +106,7 @@ class ControlClock:
             return None
         looked_at, known = (study.revision, count), self._known.get(study.id)
         if known is None or known.looked_at != looked_at:
-            last = last_control(study, trials(), held_since())
+            last = last_control(study, trials(), held_since)
             known = self._known[study.id] = _LastControl(looked_at, study.terms, last)
         return known.at
 

@@ -7,6 +7,7 @@ takes a step only for the study as it was seen, and the others look again.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -36,6 +37,7 @@ from tuner.core import (
     Plan,
     Policy,
     Report,
+    Situation,
     StaleRevision,
     StaleToken,
     Store,
@@ -206,18 +208,19 @@ class Loop:
         return min(MOST_TRUSTED_S, self._controls.due_in_s(answer.study, self.now()))
 
     def _order(self, device: str, poll: Poll, news: str) -> Orders:
-        self.store.devices.get(device)
+        seen = self.store.studies.situation(device)
         if news:
             self.note("unable" if poll.unable else "able", news, device=device)
-        self._note_applied(replace(poll.applied, device=device), news)
-        study = self.store.studies.of(device)
+        self._note_applied(replace(poll.applied, device=device), seen.applied, news)
+        study = seen.study
         if study is None:
-            stopped = assignments.stopped(self.store.stops, device, poll)
+            stopped = self._stopped(seen, device, poll)
             return stopped or Release(why="no active study has this device")
+        if not (seen.stopped or seen.running):  # most devices hold: nobody need wait for that
+            standing = self._standing(study, seen, device, poll)
+            if standing is not None:
+                return standing
         with self.lock(study.id):
-            if (stopped := assignments.stopped(self.store.stops, device, poll)) is not None:
-                self.abort(study, stopped.why)
-                return stopped
             for _ in range(MOST_MOVES):
                 with suppress(StaleRevision):  # another tuner took the step
                     answer = self._look(study.id, device, poll)
@@ -227,24 +230,32 @@ class Loop:
 
     def _look(self, name: str, device: str, poll: Poll) -> Orders | None:
         """Take a study's next step; None where it moved and must be looked at again."""
-        study = self.store.studies.get(name)
-        count = self.store.trials.count(name)  # first: another process may begin one
-        running = next(iter(self.store.trials.running(name)), None)
+        seen = self.store.studies.situation(device)
+        study = seen.study
+        if study is None or study.id != name:
+            return Idle(why=f"study {name} does not have this device any more")
+        if (stopped := self._stopped(seen, device, poll)) is not None:
+            self.abort(study, stopped.why)
+            return stopped
+        running = next(iter(self.store.trials.running(name)), None) if seen.running else None
         if running is not None:
             return self._running(study, running, device, poll)
-        return self._advance(study, count, device, poll)
+        return self._advance(study, seen, device, poll)
 
-    def _note_applied(self, applied: Applied, news: str) -> None:
+    def _stopped(self, seen: Situation, device: str, poll: Poll) -> Release | None:
+        return assignments.stopped(self.store.stops, device, poll) if seen.stopped else None
+
+    def _note_applied(self, applied: Applied, stored: Applied | None, news: str) -> None:
         """Store what a device is set to, where that is not what it was when last heard of.
 
         Other tuners hear of that, and of `news` of whether it takes orders: what they know is old.
         """
         state = (setting_key(applied.setting), applied.level, applied.study, applied.revision)
-        changed = self._applied.get(applied.device) != state
-        if changed:
-            self.store.devices.apply(replace(applied, at=self.now()))
+        if self._applied.get(applied.device) != state:
+            if stored is None or replace(stored, at=applied.at) != applied:
+                self.store.devices.apply(replace(applied, at=self.now()))
             self.telemetry.applied(applied)
-        if changed or news:
+        if news:
             self.store.bus.publish(Notice(Topic.DEVICES, devices=(applied.device,)))
             self.presence.told_here(applied.device)
         self._applied[applied.device] = state
@@ -511,26 +522,36 @@ class Loop:
             self.note("attempt", text, study.id, device)
         return self._granted(study, trial, device, agent)
 
-    def _advance(self, study: Study, count: int, device: str, poll: Poll) -> Orders | None:
-        """Take the study's next step; None where it moved and must be looked at again."""
-        trials = self.store.trials
+    def _standing(
+        self, study: Study, seen: Situation, device: str, poll: Poll
+    ) -> HoldOrder | Release | Idle | None:
+        """Return what a device is told where its study takes no step now; None where it is to take one."""
         if study.phase is Phase.CANARY and device != study.terms.canary:
             return Release(why=f"its plan is tried on the canary {study.terms.canary} first")
         if study.phase in HELD and study.plan is not None:
             if poll.unable:
                 return Idle(why=poll.unable)
-            if self._control_due(study, count, poll):
-                window = control.control(study, study.plan, poll.applied.setting)
-                return self._begun(study, count, window, device, poll)
+            trials = functools.cache(lambda: self.store.trials.list(study.id))
+            if self._control_due(study, seen, trials, poll):
+                return None
             devices = 0 if study.phase is Phase.CANARY else self.presence.heard
             report_s = assignments.report_every_s(devices)
-            return self._holds.order(
-                study, study.plan, count, lambda: trials.list(study.id), report_s
-            )
+            return self._holds.order(study, study.plan, seen.trials, trials, report_s)
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
         if study.phase is Phase.PROPOSED:
             return Release(why=f"study {study.id} waits for an operator's yes")
+        return None
+
+    def _advance(self, study: Study, seen: Situation, device: str, poll: Poll) -> Orders | None:
+        """Take the study's next step; None where it moved and must be looked at again."""
+        standing = self._standing(study, seen, device, poll)
+        if standing is not None:
+            return standing
+        if study.phase in HELD and study.plan is not None:
+            window = control.control(study, study.plan, poll.applied.setting)
+            return self._begun(study, seen.trials, window, device, poll)
+        trials = self.store.trials
         if poll.holding and assignments.outgrown(
             study, trials.list(study.id), poll.applied.setting
         ):
@@ -545,7 +566,7 @@ class Loop:
         if isinstance(step, moves.Move):
             self.move(study, step.phase, step.why, step.plan)
             return None
-        return self._begun(study, count, step, device, poll)
+        return self._begun(study, seen.trials, step, device, poll)
 
     def _begun(
         self, study: Study, count: int, step: moves.Assign, device: str, poll: Poll
@@ -558,17 +579,14 @@ class Loop:
         self.publish(study)
         return self._granted(study, trial, device, poll.agent)
 
-    def _control_due(self, study: Study, count: int, poll: Poll) -> bool:
+    def _control_due(
+        self, study: Study, seen: Situation, trials: Callable[[], Sequence[Trial]], poll: Poll
+    ) -> bool:
         """Return whether it is time to measure the baseline again: of a hold that is in force."""
-        if (poll.holding, poll.revision) != (study.id, study.revision):
+        if (poll.holding, poll.revision) != (study.id, study.revision) or seen.since is None:
             return False
-        store, now = self.store, self.now()
-        last = self._controls.last(
-            study,
-            count,
-            lambda: store.trials.list(study.id),
-            lambda: store.studies.latest(study.id).at,
-        )
+        now = self.now()
+        last = self._controls.last(study, seen.trials, trials, seen.since)
         return last is not None and control.is_due(study.terms, last, now) and self.hours(now)
 
     def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> moves.Step:

@@ -190,7 +190,7 @@ def test_what_is_due_waits_for_the_next_hour_at_most(minutes: float, left_s: flo
 def test_a_study_without_control_windows_is_remembered_as_long_as_any() -> None:
     clock = ControlClock()
     held = study(Phase.HOLDING, plan=Plan.single(setting(600)))
-    assert clock.last(held, 0, list, lambda: START) is None
+    assert clock.last(held, 0, list, START) is None
     assert clock.due_in_s(held.id, START) == float("inf")
 
 
