@@ -28,8 +28,8 @@ HEALTH_EVERY_S = 0.1
 ORDER_EVERY_S = 0.2
 ORDER_WAIT_S = 70.0
 """An order that takes longer has got lost, and was only found at the end of a long poll."""
-SPREAD_S, BEGIN_PER_S = 60.0, 50.0
-"""Agents begin over so long at most, and so many a second at least: a fleet does not ask in one moment."""
+BEGIN_PER_S = 50.0
+"""So many agents begin in a second: those of a fleet are not started in one moment."""
 OF_FLEET = "fleet-"
 _REPLICAS = TypeAdapter(list[ReplicaView])
 TOLD_S = 25.0
@@ -56,7 +56,7 @@ class SimulationPlan:
     @property
     def spread_s(self) -> float:
         """Over how long the agents begin, in seconds."""
-        return min(SPREAD_S, self.agents / BEGIN_PER_S)
+        return self.agents / BEGIN_PER_S
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,7 @@ from tuner.core.devices import (
     TunerReplica,
 )
 from tuner.core.errors import (
+    Busy,
     ConstraintSyntax,
     Forbidden,
     IllegalTransition,
@@ -231,6 +232,7 @@ __all__ = [
     "Bill",
     "Bus",
     "CAPACITY",
+    "Busy",
     "Caller",
     "Candidate",
     "Clock",

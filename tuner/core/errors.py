@@ -38,6 +38,15 @@ class RateLimited(TuningError, code="rate_limited"):
         self.again_s = again_s
 
 
+class Busy(TuningError, code="busy"):
+    """The tuner has more to do than it can. Wait `again_s`, then ask again."""
+
+    def __init__(self, message: str, *, hint: str = "", again_s: float = 1.0) -> None:
+        """Say what is too much in `message`, and after how many seconds to ask again."""
+        super().__init__(message, hint=hint)
+        self.again_s = again_s
+
+
 class MeasurementError(TuningError, code="measurement"):
     """A meter gave nothing or nonsense. The trial is FAILED; never substitute a number."""
 

@@ -35,6 +35,7 @@ from tuner.service.metrics import METRICS, Metrics, metrics_routes
 from tuner.service.operations import Operations
 from tuner.service.sessions import Sessions
 from tuner.service.summaries import Summaries
+from tuner.service.turns import Turns
 from tuner.service.waiting import LongPoll, Recall, Waiters, ask_again
 from tuner.service.watchdog import Readiness
 from tuner.wire import (
@@ -79,7 +80,7 @@ REFUSALS: dict[int | str, str] = {
     422: "The input cannot be used.",
     426: "Another protocol is spoken here.",
     429: "Too many requests came with this token, or from this address.",
-    503: "The database does not answer.",
+    503: "The database does not answer, or more agents ask than the tuner can answer.",
 }
 LOOK_AGAIN_S = 5.0
 """News wakes who waits; what time alone changes (a lease runs out, an hour comes) is seen so late."""
@@ -124,6 +125,7 @@ def create_app(
     sessions = Sessions(access, token, operations.loop.now)
     if pages is not None:
         app.add_middleware(BesideApi, pages=pages(sessions))
+    app.add_middleware(Turns)
     app.add_middleware(
         Gate,
         access=access,

@@ -18,6 +18,7 @@ from starlette.types import Message as ASGIMessage
 
 from tuner.core import (
     AuditEntry,
+    Busy,
     Caller,
     Conflict,
     Forbidden,
@@ -46,6 +47,7 @@ STATUS: tuple[tuple[type[TuningError], int], ...] = (
     (InvalidInput, 422),
     (MeasurementError, 422),
     (RateLimited, 429),
+    (Busy, 503),
     (StoreError, 503),
     (TuningError, 500),
 )
@@ -77,7 +79,7 @@ def refused(error: TuningError) -> JSONResponse:
     """Return an error of the family as the answer it is."""
     status = status_of(error)
     answer = problem(status, error.code, error.message, error.hint)
-    if isinstance(error, RateLimited):
+    if isinstance(error, RateLimited | Busy):
         answer.headers["Retry-After"] = str(math.ceil(error.again_s))
     return answer
 
