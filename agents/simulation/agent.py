@@ -58,7 +58,8 @@ REGISTERED: TypeAdapter[Registered] = TypeAdapter(Registered)
 class Traffic:
     """What all agents of a process have asked and been answered.
 
-    `ordered_at` is when each device last got something new to do, in seconds of the monotonic clock;
+    `ordered_at` is when each device first got something new to do since its entry was taken away, in
+    seconds of the monotonic clock;
     `receipts` counts what became of reports, `trials` those that were run, by device, study and number.
     """
 
@@ -129,12 +130,12 @@ class VirtualAgent:
         asked_s = self.monotonic()
         order = await self._next()
         if isinstance(order, Assignment):
-            self.traffic.ordered_at[self.device] = self.monotonic()
+            self.traffic.ordered_at.setdefault(self.device, self.monotonic())
             await self._try(order)
             return
         if isinstance(order, HoldOrder) and order != self._hold:
             self.traffic.holding += self._hold is None
-            self.traffic.ordered_at[self.device] = self.monotonic()
+            self.traffic.ordered_at.setdefault(self.device, self.monotonic())
             self._hold = order
             self._due_s = self.monotonic() + self.rng.uniform(0.0, order.observe_s)
             return

@@ -198,6 +198,7 @@ class SimulatedFleet:
         """
         made: dict[str, float] = {}
         for device in chosen(self._plan.agents, self._plan.orders, 1):
+            self.traffic.ordered_at.pop(device, None)
             made[device] = time.monotonic()
             try:
                 await self._study(device)
