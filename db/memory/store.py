@@ -34,6 +34,7 @@ from tuner.core import (
     Situation,
     Study,
     Trial,
+    TrialCare,
     TrialState,
 )
 
@@ -207,10 +208,11 @@ class MemoryTrials:
             ended = self._tables.trial(study, number).ended(deepcopy(outcome), at)
             return self._keep(study, ended, at)
 
-    def list(self, study: str) -> Sequence[Trial]:
-        """Return the trials of a study by number; empty for an unknown study."""
+    def list(self, study: str, first: int = 1) -> Sequence[Trial]:
+        """Return the trials of a study by number, from the first on; empty for an unknown study."""
         with self._tables.lock:
-            return tuple(deepcopy(list(self._tables.trials.get(study, {}).values())))
+            trials = self._tables.trials.get(study, {}).values()
+            return tuple(deepcopy([trial for trial in trials if trial.number >= first]))
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
         """Return the trials of a study at a setting by number; empty for an unknown study."""
@@ -249,12 +251,20 @@ class MemoryTrials:
             trials = self._tables.trials.get(study, {}).values()
             return tuple(deepcopy([trial for trial in trials if not trial.state.final]))
 
-    def at_work(self) -> Sequence[str]:
-        """Return the ids of the studies that have a trial which has not ended."""
+    def at_work(self) -> Sequence[TrialCare]:
+        """Return every trial that has not ended, by study and number, with the leases on it."""
         with self._tables.lock:
-            trials = self._tables.trials.items()
+            running = [
+                (study, trial)
+                for study, trials in sorted(self._tables.trials.items())
+                for trial in trials.values()
+                if not trial.state.final
+            ]
+            leases, reports = self._tables.leases.values(), self._tables.reports
             return tuple(
-                sorted(s for s, own in trials if any(not t.state.final for t in own.values()))
+                TrialCare.of(study, trial, leases, any(not r.late for r in known.values()))
+                for study, trial in running
+                for known in (reports.get((study, trial.number), {}),)
             )
 
     def report(self, report: Report) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Select, Text, cast, delete, func, select, text
+from sqlalchemy import Select, Text, cast, delete, func, insert, select, text
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
@@ -15,7 +15,7 @@ from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.bus import SqlBus
 from db.sql.database import Database, Refused
-from db.sql.rows import observation_row, to_observation
+from db.sql.rows import keep_window, observation_values, to_observation
 from tuner.core import Event, MetricSample, Notice, Observation, SettingKey, setting_key
 
 AT_ONCE = 2_000
@@ -32,11 +32,18 @@ class SqlObservations:
         """Keep an observation; False where it is kept already. Raises NotFound."""
         try:
             with self._database.write() as session:
-                if session.get(StudyRow, observation.study) is None:
+                known = select(StudyRow.id).where(StudyRow.id == observation.study)
+                if session.scalar(known) is None:
                     raise refusals.no_study(observation.study)
                 if _has(session, observation):
                     return False
-                session.add(observation_row(observation))
+                connection = session.connection()
+                number = connection.scalar(
+                    insert(ObservationRow)
+                    .values(observation_values(observation))
+                    .returning(ObservationRow.id)
+                )
+                keep_window(session, observation.measurement, observation_id=number)
         except Refused:
             with self._database.read() as session:
                 if _has(session, observation):  # somebody kept the same one meanwhile

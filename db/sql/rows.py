@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import Row, insert
+from sqlalchemy.orm import Session
 
 from db.codec import (
     Json,
@@ -49,27 +50,38 @@ from tuner.core import (
 )
 
 
-def measurement_row(measurement: Measurement | None) -> MeasurementRow | None:
-    """Return the row, with its estimates, of what a window showed."""
+def keep_window(session: Session, measurement: Measurement | None, **owner: object) -> None:
+    """Store what a window showed, where there is one; `owner` names whose it is, by columns.
+
+    By statements: mapped objects take three times as long, and every trial and held window comes here.
+    """
     if measurement is None:
-        return None
+        return
     load = measurement.load
-    return MeasurementRow(
-        started_at=measurement.started_at,
-        seconds=measurement.seconds,
-        overhead_s=measurement.overhead_s,
-        completed=load.completed,
-        failed=load.failed,
-        utilisation=load.utilisation,
-        context=dict(measurement.context),
-        throttled=list(measurement.throttled),
-        foreign_share=measurement.foreign,
-        sources=dict(measurement.sources),
-        estimates=[
-            _estimate_row(position, metric, estimate)
-            for position, (metric, estimate) in enumerate(measurement.estimates.items())
-        ],
+    connection = session.connection()
+    number = connection.scalar(
+        insert(MeasurementRow)
+        .values(
+            started_at=measurement.started_at,
+            seconds=measurement.seconds,
+            overhead_s=measurement.overhead_s,
+            completed=load.completed,
+            failed=load.failed,
+            utilisation=load.utilisation,
+            context=dict(measurement.context),
+            throttled=list(measurement.throttled),
+            foreign_share=measurement.foreign,
+            sources=dict(measurement.sources),
+            **owner,
+        )
+        .returning(MeasurementRow.id)
     )
+    shown = [
+        {"measurement_id": number, **_estimate_values(position, metric, estimate)}
+        for position, (metric, estimate) in enumerate(measurement.estimates.items())
+    ]
+    if shown:
+        connection.execute(insert(EstimateRow), shown)
 
 
 def to_measurement(row: MeasurementRow) -> Measurement:
@@ -128,22 +140,21 @@ def applied_of(device: str, row: Row[*tuple[Any, ...]], at: datetime) -> Applied
     )
 
 
-def report_row(report: Report) -> ReportRow:
-    """Return the row of a report."""
-    return ReportRow(
-        study_id=report.study,
-        trial_number=report.trial,
-        device_id=report.device,
-        attempt=report.attempt,
-        token=report.token,
-        nonce=report.nonce,
-        state=report.outcome.state.value,
-        broke=encode_limit(report.outcome.broke),
-        reason=report.outcome.reason,
-        received_at=report.received_at,
-        late=report.late,
-        measurement=measurement_row(report.outcome.measurement),
-    )
+def report_values(report: Report) -> Json:
+    """Return the columns of a report but its id."""
+    return {
+        "study_id": report.study,
+        "trial_number": report.trial,
+        "device_id": report.device,
+        "attempt": report.attempt,
+        "token": report.token,
+        "nonce": report.nonce,
+        "state": report.outcome.state.value,
+        "broke": encode_limit(report.outcome.broke),
+        "reason": report.outcome.reason,
+        "received_at": report.received_at,
+        "late": report.late,
+    }
 
 
 def to_report(row: ReportRow) -> Report:
@@ -223,16 +234,15 @@ def to_device(row: DeviceRow) -> Device:
     )
 
 
-def observation_row(observation: Observation) -> ObservationRow:
-    """Return the row of an observation."""
-    return ObservationRow(
-        study_id=observation.study,
-        device_id=observation.device,
-        started_at=observation.measurement.started_at,
-        setting=encode_setting(observation.setting),
-        at=observation.at,
-        measurement=measurement_row(observation.measurement),
-    )
+def observation_values(observation: Observation) -> Json:
+    """Return the columns of an observation but its id."""
+    return {
+        "study_id": observation.study,
+        "device_id": observation.device,
+        "started_at": observation.measurement.started_at,
+        "setting": encode_setting(observation.setting),
+        "at": observation.at,
+    }
 
 
 def to_observation(row: ObservationRow) -> Observation:
@@ -246,18 +256,18 @@ def to_observation(row: ObservationRow) -> Observation:
     )
 
 
-def _estimate_row(position: int, metric: str, estimate: Estimate) -> EstimateRow:
-    return EstimateRow(
-        metric=metric,
-        position=position,
-        mean=estimate.mean,
-        stderr=estimate.stderr,
-        n=estimate.n,
-        low=estimate.low if math.isfinite(estimate.low) else None,
-        high=estimate.high if math.isfinite(estimate.high) else None,
-        origin=estimate.origin.value,
-        scope=estimate.scope.value,
-    )
+def _estimate_values(position: int, metric: str, estimate: Estimate) -> Json:
+    return {
+        "metric": metric,
+        "position": position,
+        "mean": estimate.mean,
+        "stderr": estimate.stderr,
+        "n": estimate.n,
+        "low": estimate.low if math.isfinite(estimate.low) else None,
+        "high": estimate.high if math.isfinite(estimate.high) else None,
+        "origin": estimate.origin.value,
+        "scope": estimate.scope.value,
+    }
 
 
 def to_estimate(row: EstimateRow) -> Estimate:

@@ -7,18 +7,38 @@ import typing
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    exists,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session, joinedload
 
 from db import refusals
 from db.codec import encode_limit, encode_setting
-from db.schema import EstimateRow, MeasurementRow, ReportRow, StudyRow, TrialRow, TrialStateRow
+from db.schema import (
+    EstimateRow,
+    LeaseRow,
+    MeasurementRow,
+    ReportRow,
+    StudyRow,
+    TrialRow,
+    TrialStateRow,
+)
 from db.sql.database import Database, Refused
 from db.sql.rows import (
-    measurement_row,
-    report_row,
+    keep_window,
+    report_values,
     to_estimate,
     to_report,
     to_trial,
@@ -34,6 +54,7 @@ from tuner.core import (
     Report,
     Setting,
     Trial,
+    TrialCare,
     TrialState,
     setting_key,
 )
@@ -53,10 +74,15 @@ class TrialQueries(NamedTuple):
     estimates: Select[tuple[object, ...]]
 
 
+WINDOWS_OF_STUDY = (MeasurementRow.study_id == bindparam("study")) & (
+    MeasurementRow.trial_number >= bindparam("first")
+)
 OF_STUDY = TrialQueries(
-    select(*TABLE.c).where(TrialRow.study_id == bindparam("study")).order_by(TrialRow.number),
-    select(*WINDOW.c).where(MeasurementRow.study_id == bindparam("study")),
-    ESTIMATES.where(MeasurementRow.study_id == bindparam("study")).order_by(*IN_ORDER),
+    select(*TABLE.c)
+    .where(TrialRow.study_id == bindparam("study"), TrialRow.number >= bindparam("first"))
+    .order_by(TrialRow.number),
+    select(*WINDOW.c).where(WINDOWS_OF_STUDY),
+    ESTIMATES.where(WINDOWS_OF_STUDY).order_by(*IN_ORDER),
 )
 """Made once: the trials of a study are read at its every step."""
 
@@ -102,8 +128,8 @@ class SqlTrials:
                 started_at=at,
                 why=why,
             )
-            session.add(
-                TrialRow(
+            session.connection().execute(
+                insert(TrialRow).values(
                     study_id=study,
                     number=number,
                     setting=encode_setting(setting),
@@ -118,36 +144,38 @@ class SqlTrials:
                     reason="",
                 )
             )
-            session.flush()
-            session.add(_state_row(study, trial, at))
+            _keep_state(session, study, trial, at)
         return trial
 
     def restart(self, study: str, number: int, at: datetime) -> Trial:
         """Count a further attempt of a running trial. Raises NotFound, IllegalTransition."""
         with self._database.write() as session:
-            row = _locked(session, study, number)
-            trial = to_trial(row).again()
-            row.attempt = trial.attempt
-            session.add(_state_row(study, trial, at))
+            trial = _locked(session, study, number).again()
+            _change(session, study, number, attempt=trial.attempt)
+            _keep_state(session, study, trial, at)
         return trial
 
     def end(self, study: str, number: int, outcome: Outcome, at: datetime) -> Trial:
         """Give a trial its one final state. Raises NotFound, IllegalTransition."""
         with self._database.write() as session:
-            row = _locked(session, study, number)
-            trial = to_trial(row).ended(outcome, at)
-            row.state = trial.state.value
-            row.ended_at = at
-            row.broke = encode_limit(trial.broke)
-            row.reason = trial.reason
-            row.measurement = measurement_row(trial.measurement)
-            session.add(_state_row(study, trial, at))
+            trial = _locked(session, study, number).ended(outcome, at)
+            _change(
+                session,
+                study,
+                number,
+                state=trial.state.value,
+                ended_at=at,
+                broke=encode_limit(trial.broke),
+                reason=trial.reason,
+            )
+            keep_window(session, trial.measurement, study_id=study, trial_number=number)
+            _keep_state(session, study, trial, at)
         return trial
 
-    def list(self, study: str) -> Sequence[Trial]:
-        """Return the trials of a study by number; empty for an unknown study."""
+    def list(self, study: str, first: int = 1) -> Sequence[Trial]:
+        """Return the trials of a study by number, from the first on; empty for an unknown study."""
         with self._database.read() as session:
-            found = _read(session, OF_STUDY, {"study": study})
+            found = _read(session, OF_STUDY, {"study": study, "first": first})
         return tuple(trial for _, trial in found)
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
@@ -203,22 +231,54 @@ class SqlTrials:
             ).all()
             return tuple(to_trial(row) for row in rows)
 
-    def at_work(self) -> Sequence[str]:
-        """Return the ids of the studies that have a trial which has not ended."""
-        asked = select(TrialRow.study_id).where(TrialRow.state == TrialState.RUNNING.value)
-        with self._database.read() as session:
-            return tuple(session.scalars(asked.distinct().order_by(TrialRow.study_id)).all())
+    def at_work(self) -> Sequence[TrialCare]:
+        """Return every trial that has not ended, by study and number, with the leases on it."""
+        own = (LeaseRow.study_id == TrialRow.study_id) & (LeaseRow.trial_number == TrialRow.number)
+        reported = exists(literal(1)).where(
+            ReportRow.study_id == TrialRow.study_id,
+            ReportRow.trial_number == TrialRow.number,
+            ReportRow.late.is_(False),
+        )
+        asked = (
+            select(
+                TrialRow.study_id,
+                TrialRow.number,
+                TrialRow.attempt,
+                reported.correlate(TrialRow).label("reported"),
+                LeaseRow.token,
+                LeaseRow.expires_at,
+            )
+            .outerjoin(LeaseRow, own)
+            .where(TrialRow.state == TrialState.RUNNING.value)
+            .order_by(TrialRow.study_id, TrialRow.number)
+        )
+        with self._database.look() as connection:
+            rows = connection.execute(asked).all()
+        return tuple(
+            TrialCare(
+                study=study,
+                trial=number,
+                attempt=attempt,
+                leases=frozenset((r.token, r.expires_at) for r in leases if r.token is not None),
+                reported=reported,
+            )
+            for (study, number, attempt, reported), leases in groupby(rows, lambda row: row[:4])
+        )
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
         key = (report.study, report.trial, report.device, report.token, report.nonce)
         try:
             with self._database.write() as session:
-                if session.get(TrialRow, (report.study, report.trial)) is None:
+                known = (TrialRow.study_id == report.study) & (TrialRow.number == report.trial)
+                if session.scalar(select(TrialRow.number).where(known)) is None:
                     raise refusals.no_trial(report.study, report.trial)
                 if _has_report(session, key):
                     return False
-                session.add(report_row(report))
+                number = session.connection().scalar(
+                    insert(ReportRow).values(report_values(report)).returning(ReportRow.id)
+                )
+                keep_window(session, report.outcome.measurement, report_id=number)
         except Refused:
             with self._database.read() as session:
                 if _has_report(session, key):  # somebody kept the same one meanwhile
@@ -263,7 +323,7 @@ def _trials(session: Session, asked: Select[tuple[object, ...]]) -> Sequence[tup
 
 
 def _read(
-    session: Session, queries: TrialQueries, named: Mapping[str, str]
+    session: Session, queries: TrialQueries, named: Mapping[str, object]
 ) -> Sequence[tuple[str, Trial]]:
     """Return trials by their columns: as mapped objects they take three times as long."""
     estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
@@ -284,11 +344,18 @@ def _read(
     )
 
 
-def _locked(session: Session, study: str, number: int) -> TrialRow:
-    row = session.get(TrialRow, (study, number), with_for_update=True)
+def _locked(session: Session, study: str, number: int) -> Trial:
+    """Return a trial that nobody else changes until the end of the transaction. Raises NotFound."""
+    own = (TrialRow.study_id == study) & (TrialRow.number == number)
+    row = session.execute(select(*TABLE.c).where(own).with_for_update()).first()
     if row is None:
         raise refusals.no_trial(study, number)
-    return row
+    return trial_of(typing.cast("TrialRow", row), None)
+
+
+def _change(session: Session, study: str, number: int, **values: object) -> None:
+    own = (TrialRow.study_id == study) & (TrialRow.number == number)
+    session.connection().execute(update(TrialRow).where(own).values(**values))
 
 
 def _has_report(session: Session, key: tuple[str, int, str, int, str]) -> bool:
@@ -305,11 +372,13 @@ def _has_report(session: Session, key: tuple[str, int, str, int, str]) -> bool:
     return found is not None
 
 
-def _state_row(study: str, trial: Trial, at: datetime) -> TrialStateRow:
-    return TrialStateRow(
-        study_id=study,
-        trial_number=trial.number,
-        state=trial.state.value,
-        attempt=trial.attempt,
-        at=at,
+def _keep_state(session: Session, study: str, trial: Trial, at: datetime) -> None:
+    session.connection().execute(
+        insert(TrialStateRow).values(
+            study_id=study,
+            trial_number=trial.number,
+            state=trial.state.value,
+            attempt=trial.attempt,
+            at=at,
+        )
     )

@@ -27,6 +27,7 @@ from tuner.core import (
     StaleRevision,
     Store,
     Trial,
+    TrialCare,
     TrialState,
 )
 
@@ -141,16 +142,32 @@ class TrialsContract:
         assert store.trials.running("s1") == ()
         assert store.trials.count("s1") == 3
 
-    def test_the_studies_with_trials_that_have_not_ended_are_named_once(self, store: Store) -> None:
+    def test_the_trials_that_have_not_ended_are_told_with_who_cares_for_them(
+        self, store: Store
+    ) -> None:
         store.studies.add(study(id="s0", devices=("other",)), "ann", "")
         assert store.trials.at_work() == ()
-        for name in ("s1", "s0", "s1"):
-            begin(store, name)
-        assert store.trials.at_work() == ("s0", "s1")
-        store.trials.end("s1", 1, completed(), LATER)
-        assert store.trials.at_work() == ("s0", "s1")
+        trials = [(name, begin(store, name)) for name in ("s0", "s1", "s1")]
+        held = store.leases.grant("sim", "s1", trials[1][1], "host/1", LATER)
+        store.leases.grant("other", "s1", trials[1][1], "host/1", LATER)
+        leases = [held, store.leases.get("other")]
+        assert store.trials.at_work() == tuple(TrialCare.of(*each, leases) for each in trials)
+        renewed = store.leases.renew("sim", held.token, held.nonce, LATER + timedelta(seconds=1))
+        assert TrialCare.of(*trials[1], [renewed, leases[1]]) == store.trials.at_work()[1]
+        store.trials.report(report(trial=1, late=True))
+        assert not store.trials.at_work()[1].reported
+        store.trials.report(report(trial=1, token=2))
+        assert [one.reported for one in store.trials.at_work()] == [False, True, False]
+        for number in (1, 2):
+            store.trials.end("s1", number, completed(), LATER)
+        assert [(one.study, one.trial) for one in store.trials.at_work()] == [("s0", 1)]
+
+    def test_trials_are_listed_from_a_number_on(self, store: Store) -> None:
+        trials = [begin(store) for _ in range(3)]
         store.trials.end("s1", 2, completed(), LATER)
-        assert store.trials.at_work() == ("s0",)
+        assert [t.number for t in store.trials.list("s1", 2)] == [2, 3]
+        assert store.trials.list("s1", 2) == store.trials.list("s1")[1:]
+        assert store.trials.list("s1", len(trials) + 1) == ()
 
     def test_the_trials_at_a_setting_are_those_that_equal_it(self, store: Store) -> None:
         store.studies.add(study(id="s2", devices=("other",)), "ann", "")

@@ -269,7 +269,7 @@ def everything(store: Store) -> Mapping[str, object]:
         for study in studies
         for what, tell in {
             "revisions": store.studies.revisions,
-            "trials": store.trials.list,
+            "trials": lambda name: store.trials.list(name),
             "observations": store.observations.list,
             "front": lambda name: pareto(store, name),
             "report": verbs.report,

@@ -14,7 +14,7 @@ from db import open_store
 from db.codec import encode_limit, encode_setting
 from db.schema import StudyRow, TrialRow, TrialStateRow
 from db.sql.database import Database, read_url
-from db.sql.rows import measurement_row
+from db.sql.rows import keep_window
 from tests.builders import device, setting, study, surface
 from tuner.core import (
     Applied,
@@ -99,10 +99,10 @@ def _tried(database: Database, asked: Study, trials: int, dice: random.Random) -
                     why="made up",
                     broke=encode_limit(None),
                     reason="",
-                    measurement=measurement_row(_window(at, began, dice)),
                 )
             )
             session.flush()
+            keep_window(session, _window(at, began, dice), study_id=asked.id, trial_number=number)
             session.add(
                 TrialStateRow(
                     study_id=asked.id,

@@ -195,6 +195,7 @@ from tuner.core.trials import (
     Phase,
     Report,
     Trial,
+    TrialCare,
     TrialState,
 )
 from tuner.errors import (
@@ -332,6 +333,7 @@ __all__ = [
     "Tokens",
     "Topic",
     "Trial",
+    "TrialCare",
     "TrialState",
     "Trials",
     "Try",

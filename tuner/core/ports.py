@@ -23,7 +23,7 @@ from tuner.core.knobs import Setting
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.readings import Reading
 from tuner.core.studies import Revision, Situation, Study
-from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialState
+from tuner.core.trials import Lease, Outcome, Phase, Report, Trial, TrialCare, TrialState
 
 Now = Callable[[], datetime]
 """Wall time in UTC, for display and for the tuner's own leases."""
@@ -202,8 +202,8 @@ class Trials(Protocol):
         """Give a trial its one final state. Raises NotFound, IllegalTransition."""
         ...
 
-    def list(self, study: str) -> Sequence[Trial]:
-        """Return the trials of a study by number; empty for an unknown study."""
+    def list(self, study: str, first: int = 1) -> Sequence[Trial]:
+        """Return the trials of a study by number, from the first on; empty for an unknown study."""
         ...
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
@@ -233,8 +233,8 @@ class Trials(Protocol):
         """Return the trials of a study that have not ended, by number."""
         ...
 
-    def at_work(self) -> Sequence[str]:
-        """Return the ids of the studies that have a trial which has not ended."""
+    def at_work(self) -> Sequence[TrialCare]:
+        """Return every trial that has not ended, by study and number, with the leases on it."""
         ...
 
     def report(self, report: Report) -> bool:

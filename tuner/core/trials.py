@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -237,3 +237,34 @@ class Report:
     outcome: Outcome
     received_at: datetime
     late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialCare:
+    """Who cares for a trial that has not ended: token and end of each lease on it.
+
+    It differs whenever an agent has done anything for the trial. `reported` says that some device has
+    reported in time: where all have, and the trial has not ended, who was to end it has died.
+    """
+
+    study: str
+    trial: int
+    attempt: int
+    leases: frozenset[tuple[int, datetime]]
+    reported: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of(
+        cls, study: str, trial: Trial, leases: Iterable[Lease | None], reported: bool = False
+    ) -> TrialCare:
+        """Return who cares for a trial, of all who have these leases."""
+        own = (study, trial.number)
+        return cls(
+            study=study,
+            trial=trial.number,
+            attempt=trial.attempt,
+            leases=frozenset(
+                (e.token, e.expires_at) for e in leases if e and (e.study, e.trial) == own
+            ),
+            reported=reported,
+        )

@@ -44,6 +44,7 @@ from tuner.core import (
     Study,
     Topic,
     Trial,
+    TrialCare,
     TrialState,
     TuningError,
     merged,
@@ -51,6 +52,7 @@ from tuner.core import (
     setting_key,
 )
 from tuner.study import advice, assignments, canary, control, lifecycle, moves
+from tuner.study.ended import EndedTrials
 from tuner.study.news import News
 from tuner.study.presence import Presence
 from tuner.study.silence import Silence
@@ -129,6 +131,7 @@ class Loop:
         default_factory=lambda: defaultdict(threading.RLock)
     )
 
+    _ended: EndedTrials = field(init=False)
     _holds: assignments.Holds = field(default_factory=assignments.Holds)
     _controls: control.ControlClock = field(default_factory=control.ControlClock)
     presence: Presence = field(init=False)
@@ -137,6 +140,7 @@ class Loop:
     _answered: dict[str, Answered] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._ended = EndedTrials(self.store.trials)
         self._silence = Silence(self.monotonic, self.lease_s, self.abandon_s)
         self.presence = Presence(self.store.devices, self.now, self.monotonic, self.lease_s)
         self.store.bus.subscribe(self._heard)
@@ -290,19 +294,18 @@ class Loop:
                     f"trial {message.trial} already has {MOST_LATE} late reports of {message.device}",
                     hint="this one was not stored",
                 )
-            self.store.trials.report(
-                Report(
-                    study=message.study,
-                    trial=message.trial,
-                    device=message.device,
-                    attempt=message.attempt,
-                    token=message.token,
-                    nonce=message.nonce,
-                    outcome=message.outcome,
-                    received_at=self.now(),
-                    late=late,
-                )
+            report = Report(
+                study=message.study,
+                trial=message.trial,
+                device=message.device,
+                attempt=message.attempt,
+                token=message.token,
+                nonce=message.nonce,
+                outcome=message.outcome,
+                received_at=self.now(),
+                late=late,
             )
+            self.store.trials.report(report)
             if message.outcome.measurement is not None:
                 self.telemetry.measured(study, message.device, message.outcome.measurement)
             if late:
@@ -310,7 +313,8 @@ class Loop:
                 self.note("late report", text, message.study, message.device)
                 return Receipt(result="late")
             self.store.leases.release(message.device, message.token)
-            closed = self._close(self.store.studies.get(message.study), trial)
+            alone = (report,) if study.devices == (message.device,) else None
+            closed = self._close(study, trial, alone)
             return Receipt(result="closed" if closed else "kept")
 
     @looking_again
@@ -401,7 +405,9 @@ class Loop:
         (started anew, suspended, without its database) gives everybody the same time once more.
         """
         with self._silence.listening():
-            return sum(map(self._reap, self.store.trials.at_work()))
+            at_work = self.store.trials.at_work()
+            alone = {one.study for one in at_work if self._silence.abandoned(one) or one.reported}
+            return sum(map(self._reap, sorted(alone)))
 
     def _reap(self, name: str) -> int:
         ended = 0
@@ -411,9 +417,8 @@ class Loop:
                 return 0
             for trial in self.store.trials.running(study.id):
                 leases = [self.store.leases.get(device) for device in study.devices]
-                if self._close(study, trial) or not self._silence.abandoned(
-                    study.id, trial, leases
-                ):
+                care = TrialCare.of(study.id, trial, leases)
+                if self._close(study, trial) or not self._silence.abandoned(care):
                     continue
                 why = f"no agent worked on it for {self.abandon_s:g} s"
                 self._cancel(study, trial, why)
@@ -551,16 +556,14 @@ class Loop:
         if study.phase in HELD and study.plan is not None:
             window = control.control(study, study.plan, poll.applied.setting)
             return self._begun(study, seen.trials, window, device, poll)
-        trials = self.store.trials
-        if poll.holding and assignments.outgrown(
-            study, trials.list(study.id), poll.applied.setting
-        ):
+        trials = self._ended.list(study.id)
+        if poll.holding and assignments.outgrown(study, trials, poll.applied.setting):
             return Release(why="the held setting breaks a limit now, and the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
         if why := self.presence.unable(study.devices):
             return Idle(why=why)
-        step = self._step(study, trials.list(study.id), poll)
+        step = self._step(study, trials, poll)
         if isinstance(step, moves.Rest):
             return Idle(why=step.why)
         if isinstance(step, moves.Move):
@@ -615,12 +618,16 @@ class Loop:
         return self._assigned(study, trial, lease)
 
     def _assigned(self, study: Study, trial: Trial, lease: Lease) -> Assignment:
-        trials = self.store.trials.list(study.id)
+        trials = self._ended.list(study.id)
         return assignments.assignment(study, trials, trial, lease, self.lease_s)
 
-    def _close(self, study: Study, trial: Trial) -> bool:
-        """End the trial once every device of the study has reported; return whether it ended."""
-        reports = self.store.trials.reports(study.id, trial.number)
+    def _close(self, study: Study, trial: Trial, reports: Sequence[Report] | None = None) -> bool:
+        """End the trial once every device of the study has reported; return whether it ended.
+
+        `reports` are all on it, None where they are to be looked up.
+        """
+        if reports is None:
+            reports = self.store.trials.reports(study.id, trial.number)
         by_device = {r.device: r.outcome for r in reports if not r.late}
         if not all(device in by_device for device in study.devices):
             return False
@@ -664,7 +671,7 @@ class Loop:
         return True
 
     def _trial(self, study: str, number: int) -> Trial:
-        for trial in self.store.trials.list(study):
+        for trial in reversed(self._ended.list(study)):
             if trial.number == number:
                 return trial
         raise NotFound(f"study {study} has no trial {number}", hint="list its trials")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
-from tuner.core import Lease, Trial
+from tuner.core import Lease, TrialCare
 
 AWAY_S = 60.0
 """After so long without a look at all trials, due every 10 s, it was the tuner that did not listen."""
@@ -42,11 +42,10 @@ class Silence:
         """Return whether a lease has not run out."""
         return self._seconds(lease.device, (lease.token, lease.expires_at)) < self._lease_s
 
-    def abandoned(self, study: str, trial: Trial, leases: Sequence[Lease | None]) -> bool:
+    def abandoned(self, care: TrialCare) -> bool:
         """Return whether nobody has cared for a trial for long, under any lease on its devices."""
-        own = (study, trial.number)
-        cared = [(e.token, e.expires_at) for e in leases if e and (e.study, e.trial) == own]
-        return self._seconds(own, (trial.attempt, cared)) > self._lease_s + self._abandon_s
+        own = care.study, care.trial
+        return self._seconds(own, care) > self._lease_s + self._abandon_s
 
     def _seconds(self, of: Hashable, stored: object) -> float:
         now = self._monotonic()

@@ -1,0 +1,78 @@
+"""Trials that have ended are read once, and what is told is what is stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from db.memory.store import MemoryStore, MemoryTrials
+from tests.builders import START, completed, setting, study
+from tuner.core import Phase
+from tuner.study.ended import EndedTrials
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    made = MemoryStore()
+    for name in ("s1", "s2"):
+        made.studies.add(study(id=name, devices=(name,)), "ann", "")
+    return made
+
+
+def tried(store: MemoryStore, name: str = "s1") -> None:
+    trial = store.trials.begin(name, setting(), Phase.TUNING, "", START)
+    store.trials.end(name, trial.number, completed(), START)
+
+
+def test_what_is_told_is_what_is_stored_while_trials_begin_and_end(store: MemoryStore) -> None:
+    ended = EndedTrials(store.trials)
+    assert ended.list("s1") == ()
+    for _ in range(3):
+        tried(store)
+        assert ended.list("s1") == store.trials.list("s1")
+        running = store.trials.begin("s1", setting(), Phase.TUNING, "", START)
+        assert ended.list("s1") == store.trials.list("s1")
+        store.trials.end("s1", running.number, completed(), START)
+        assert ended.list("s1") == store.trials.list("s1")
+
+
+def test_trials_that_have_ended_are_read_once(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    listed = MemoryTrials.list
+
+    def counted(self: MemoryTrials, name: str, first: int = 1) -> object:
+        read.append(first)
+        return listed(self, name, first)
+
+    monkeypatch.setattr(MemoryTrials, "list", counted)
+    ended = EndedTrials(store.trials)
+    for _ in range(4):
+        tried(store)
+        ended.list("s1")
+    assert read == [1, 1, 2, 3]
+
+
+def test_a_study_that_has_the_name_of_one_that_was_deleted_is_read_anew(store: MemoryStore) -> None:
+    ended = EndedTrials(store.trials)
+    for _ in range(2):
+        tried(store)
+    ended.list("s1")
+    stopped = store.studies.get("s1").moved(Phase.STOPPED)
+    store.studies.revise(stopped, "ann", "", START)
+    store.studies.delete("s1")
+    store.studies.add(study(id="s1", devices=("s1",)), "ann", "")
+    assert ended.list("s1") == ()
+    tried(store)
+    assert ended.list("s1") == store.trials.list("s1")
+
+
+def test_no_more_is_kept_than_there_is_room_for(store: MemoryStore) -> None:
+    ended = EndedTrials(store.trials, most=3)
+    for name in ("s1", "s2"):
+        for _ in range(2):
+            tried(store, name)
+    for _ in range(2):
+        for name in ("s1", "s2"):
+            assert ended.list(name) == store.trials.list(name)
+            assert ended._kept <= 3

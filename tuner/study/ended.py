@@ -1,0 +1,45 @@
+"""The trials of studies at work, of which those that have ended are not read again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import takewhile
+
+from tuner.core import Trial, Trials
+
+MOST_KEPT = 20_000
+"""So many trials are kept, some 2 kB each; the study that was not asked for longest goes first."""
+
+
+class EndedTrials:
+    """Keeps what has ended, as that never changes; what came since is asked for. Safe from many threads.
+
+    The last that is kept is asked for again: where it is another by now, its study was deleted, and its
+    name given to a new one.
+    """
+
+    def __init__(self, trials: Trials, most: int = MOST_KEPT) -> None:
+        self._trials, self._most = trials, most
+        self._ended: OrderedDict[str, Sequence[Trial]] = OrderedDict()
+        self._kept = 0
+        self._lock = threading.Lock()
+
+    def list(self, study: str) -> Sequence[Trial]:
+        """Return all trials of a study by number."""
+        with self._lock:
+            ended = self._ended.get(study, ())
+        found = self._trials.list(study, ended[-1].number if ended else 1)
+        if ended and found[:1] != ended[-1:]:
+            ended, found = (), self._trials.list(study)
+        listed = (*ended[:-1], *found)
+        self._keep(study, tuple(takewhile(lambda trial: trial.state.final, listed)))
+        return listed
+
+    def _keep(self, study: str, ended: Sequence[Trial]) -> None:
+        with self._lock:
+            self._kept += len(ended) - len(self._ended.pop(study, ()))
+            self._ended[study] = ended
+            while self._kept > self._most:
+                self._kept -= len(self._ended.popitem(last=False)[1])
