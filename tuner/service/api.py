@@ -35,7 +35,7 @@ from tuner.service.metrics import METRICS, Metrics, metrics_routes
 from tuner.service.operations import Operations
 from tuner.service.sessions import Sessions
 from tuner.service.summaries import Summaries
-from tuner.service.turns import Turns
+from tuner.service.turns import Queue, SendAway, Turns
 from tuner.service.waiting import LongPoll, Recall, Waiters, ask_again
 from tuner.service.watchdog import Readiness
 from tuner.wire import (
@@ -125,7 +125,8 @@ def create_app(
     sessions = Sessions(access, token, operations.loop.now)
     if pages is not None:
         app.add_middleware(BesideApi, pages=pages(sessions))
-    app.add_middleware(Turns)
+    queue = Queue()
+    app.add_middleware(Turns, queue=queue)
     app.add_middleware(
         Gate,
         access=access,
@@ -135,6 +136,7 @@ def create_app(
         client_certs=client_certs,
     )
     app.add_middleware(LongPoll, waiting=waiting)
+    app.add_middleware(SendAway, queue=queue)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
     app.include_router(_agent_routes(operations, access), prefix="/v1", tags=["agents"])

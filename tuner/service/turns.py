@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.core import Busy, Caller
 from tuner.service.gate import refused
-from tuner.service.waiting import RECALLED
 
 AT_ONCE = 8
 """So many are worked on: more of them wait for each other, and let the event loop wait for all."""
@@ -24,70 +23,111 @@ MOST_WAITING = 100
 """So many wait for their turn: well within the 10 s in which an agent wants its answer."""
 MOST_AGAIN_S = 60.0
 """Nobody is sent away for longer; agents do not heed more."""
-OF_TRIALS = "/v1/trials/"
-FIRST_S = 0.02
-"""How long a request takes, as long as that has not been seen."""
+APART_S = 0.02
+"""How long after one request the next is done, as long as that has not been seen."""
 WEIGHT = 0.02
-"""Of the latest request, in how long one takes."""
+"""Of the latest request, in how far they are apart."""
+SHARE = 0.5
+"""As much of what can be done is given to who was sent away; the rest asks for the first time."""
+
+
+class Queue:
+    """How many requests wait for their turn, how fast they get it, and when who is sent away may come."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+        self._apart_s = APART_S
+        self._done_s = clock()
+        self._next_s = 0.0
+
+    @property
+    def full(self) -> bool:
+        """Whether nobody else should wait."""
+        return self._waiting >= MOST_WAITING
+
+    async def turn(self) -> None:
+        """Wait for a turn, to be followed by `done`."""
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+
+    def done(self) -> None:
+        """End a turn."""
+        now = self._clock()
+        if self._waiting:  # else they are as far apart as they come
+            self._apart_s += WEIGHT * (now - self._done_s - self._apart_s)
+        self._done_s = now
+        self._turns.release()
+
+    def again_s(self) -> int:
+        """Return after how many seconds somebody who is sent away may come: each at another time."""
+        now, apart_s = self._clock(), self._apart_s / SHARE
+        first = now + MOST_WAITING * apart_s
+        self._next_s = max(self._next_s + apart_s, first)
+        if self._next_s > now + MOST_AGAIN_S:  # from the beginning: then some are sent away again
+            self._next_s = first
+        return math.ceil(min(self._next_s - now, MOST_AGAIN_S))
+
+
+class SendAway:
+    """Answers agents with 503 and when to come again while too many wait. Plain ASGI, before all else.
+
+    Not those on which a running trial hangs, nor who waits for news and is asked again.
+    """
+
+    def __init__(self, app: ASGIApp, queue: Queue) -> None:
+        self._app, self._queue = app, queue
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or send it away."""
+        if not self._queue.full or scope["type"] != "http" or not _can_wait(scope):
+            await self._app(scope, receive, send)
+            return
+        again_s = self._queue.again_s()
+        busy = Busy(
+            "more agents ask than the tuner can answer",
+            hint=f"ask again in {again_s} s",
+            again_s=again_s,
+        )
+        await refused(busy)(scope, receive, send)
 
 
 class Turns:
-    """Gives agents' requests their turns; those that are too many get 503 and when to come again.
+    """Gives agents' requests their turns; all others pass. Plain ASGI, within the gate."""
 
-    Each is told another time, as many a second as can be worked on. What a running trial hangs on, and
-    requests that are asked again at news, wait however many there are. Plain ASGI, within the gate.
-    """
-
-    def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._clock = app, clock
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._waiting = 0
-        self._takes_s = FIRST_S
-        self._next_s = 0.0
+    def __init__(self, app: ASGIApp, queue: Queue) -> None:
+        self._app, self._queue = app, queue
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, in its turn where it is an agent's."""
         if scope["type"] != "http" or not _is_agents(scope):
             await self._app(scope, receive, send)
             return
-        if self._waiting >= MOST_WAITING and not _is_due(scope):
-            await refused(self._busy())(scope, receive, send)
-            return
         receive = await _received(receive)  # a slow sender must not have a turn meanwhile
-        self._waiting += 1
-        try:
-            await self._turns.acquire()
-        finally:
-            self._waiting -= 1
-        began = self._clock()
+        await self._queue.turn()
         try:
             await self._app(scope, receive, send)
         finally:
-            self._turns.release()
-            self._takes_s += WEIGHT * (self._clock() - began - self._takes_s)
+            self._queue.done()
 
-    def _busy(self) -> Busy:
-        now, apart_s = self._clock(), self._takes_s / AT_ONCE
-        first = now + MOST_WAITING * apart_s
-        self._next_s = max(self._next_s + apart_s, first)
-        if self._next_s > now + MOST_AGAIN_S:  # from the beginning: then some are sent away again
-            self._next_s = first
-        again_s = math.ceil(self._next_s - now)
-        return Busy(
-            "more agents ask than the tuner can answer",
-            hint=f"ask again in {again_s} s",
-            again_s=again_s,
-        )
+
+def _can_wait(scope: Scope) -> bool:
+    """Return whether a request is an agent's that registers, asks what to do, or tells of a hold."""
+    method: str = scope["method"]
+    path: str = scope["path"]
+    of_device = path.startswith("/v1/devices/")
+    return (method == "PUT" and of_device) or (
+        method == "POST" and (path == "/v1/holds/report" or (of_device and path.endswith("/next")))
+    )
 
 
 def _is_agents(scope: Scope) -> bool:
     caller: Caller | None = getattr(Request(scope).state, "caller", None)
     return caller is not None and caller.machine
-
-
-def _is_due(scope: Scope) -> bool:
-    """Return whether a request is one of the few that must not be sent away."""
-    return scope["path"].startswith(OF_TRIALS) or RECALLED in scope.get("state", {})
 
 
 async def _received(receive: Receive) -> Receive:

@@ -20,8 +20,6 @@ from tuner.study.news import News
 LEAVING_S = 0.25
 """How late who waits sees that the server is about to end."""
 RECALL = "recall"
-RECALLED = "recalled"
-"""In the state of a request that is asked again."""
 
 
 class Why(Enum):
@@ -115,9 +113,8 @@ class LongPoll:
             return
         now = asyncio.get_running_loop().time
         body, until = Replayed(receive), 0.0
-        again: dict[str, object] = {}
         while True:
-            state: dict[str, object] = {**scope.get("state", {}), **again}
+            state: dict[str, object] = {**scope.get("state", {})}
             answer: list[Message] = []
             await self._app({**scope, "state": state}, body.again(), _into(answer, state, send))
             recall = state.get(RECALL)
@@ -132,7 +129,6 @@ class LongPoll:
                 return
             if self._waiting.over or until - now() <= 0.0:
                 break
-            again = {RECALLED: True}
         for message in answer:
             await send(message)
 

@@ -7,7 +7,7 @@ import asyncio
 from starlette.types import Message, Receive, Scope, Send
 
 from tuner.core import AccessRole, Caller
-from tuner.service.turns import AT_ONCE, MOST_AGAIN_S, MOST_WAITING, Turns
+from tuner.service.turns import AT_ONCE, MOST_AGAIN_S, MOST_WAITING, Queue, SendAway, Turns
 
 AGENT = Caller("host", AccessRole.AGENT)
 FULL = AT_ONCE + MOST_WAITING
@@ -35,14 +35,20 @@ class Asked:
 
     def __init__(self) -> None:
         self.app = Slow()
-        self.turns = Turns(self.app, lambda: 0.0)
+        queue = Queue(lambda: 0.0)
+        self.turns = Turns(self.app, queue)
+        self.outside = SendAway(self.turns, queue)
         self.answers: list[tuple[int, int]] = []
         self.tasks: list[asyncio.Task[None]] = []
 
     async def ask(
-        self, path: str = "/v1/devices/d/next", caller: Caller = AGENT, **state: bool
+        self,
+        path: str = "/v1/devices/d/next",
+        caller: Caller = AGENT,
+        *,
+        again: bool = False,
     ) -> None:
-        """Begin a request, and let it come as far as it can."""
+        """Begin a request, or one that is asked again, and let it come as far as it can."""
         sent = iter([{"type": "http.request", "body": b"asked", "more_body": False}])
 
         async def receive() -> Message:
@@ -53,8 +59,15 @@ class Asked:
                 headers = dict(message["headers"])
                 self.answers.append((message["status"], int(headers.get(b"retry-after", 0))))
 
-        scope = {"type": "http", "path": path, "headers": [], "state": {"caller": caller, **state}}
-        self.tasks.append(asyncio.create_task(self.turns(scope, receive, send)))
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "headers": [],
+            "state": {"caller": caller},
+        }
+        asked = self.turns if again else self.outside
+        self.tasks.append(asyncio.create_task(asked(scope, receive, send)))
         await asyncio.sleep(0)
 
     async def end(self) -> list[int]:
@@ -100,7 +113,7 @@ def test_a_running_trial_and_who_is_asked_again_at_news_are_not_sent_away() -> N
         for _ in range(FULL):
             await asked.ask()
         await asked.ask("/v1/trials/renew")
-        await asked.ask(recalled=True)
+        await asked.ask(again=True)
         return await asked.end()
 
     assert asyncio.run(played()) == [200] * (FULL + 2)
