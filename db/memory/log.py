@@ -72,6 +72,10 @@ class MemoryEvents:
         self._bus.publish(Notice.of(stored))
         return stored
 
+    def add_all(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Keep events, publish that there are, and return them with their ids."""
+        return tuple(map(self.add, events))
+
     def after(
         self, event: int, most: int | None, study: str | None = None, device: str | None = None
     ) -> Sequence[Event]:

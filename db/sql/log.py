@@ -16,7 +16,7 @@ from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, Stu
 from db.sql.bus import SqlBus
 from db.sql.database import Database, Refused
 from db.sql.rows import keep_window, observation_values, to_observation
-from tuner.core import Event, MetricSample, Notice, Observation, SettingKey, setting_key
+from tuner.core import Event, MetricSample, Notice, Observation, SettingKey, Topic, setting_key
 
 AT_ONCE = 2_000
 """So many old rows are deleted in one transaction."""
@@ -112,22 +112,33 @@ class SqlEvents:
 
     def add(self, event: Event) -> Event:
         """Keep an event, publish that there is one, and return it with its id."""
+        return self.add_all([event])[0]
+
+    def add_all(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Keep events in one transaction, publish that there are, and return them with their ids."""
+        if not events:
+            return ()
         with self._database.write() as session:
             if session.get_bind().dialect.name == "postgresql":
                 # Ids must become visible in their order: who follows never looks back.
                 session.execute(text("SELECT pg_advisory_xact_lock(hashtext('jouletune events'))"))
-            row = EventRow(
-                at=event.at,
-                kind=event.kind,
-                text=event.text,
-                study_id=event.study,
-                device_id=event.device,
+            ids = session.connection().scalars(
+                insert(EventRow).returning(EventRow.id, sort_by_parameter_order=True),
+                [
+                    {
+                        "at": event.at,
+                        "kind": event.kind,
+                        "text": event.text,
+                        "study_id": event.study,
+                        "device_id": event.device,
+                    }
+                    for event in events
+                ],
             )
-            session.add(row)
-            session.flush()
-            stored = replace(event, id=row.id)
-            self._bus.announce(session, Notice.of(stored))
-        self._bus.stored(stored)
+            stored = tuple(replace(e, id=i) for e, i in zip(events, ids, strict=True))
+            self._bus.announce(session, _notice(stored))
+        for event in stored:
+            self._bus.stored(event)
         return stored
 
     def after(
@@ -169,6 +180,14 @@ class SqlEvents:
         newest = select(func.max(EventRow.id)).scalar_subquery()
         old = select(EventRow.id).where(EventRow.at < before, EventRow.id < newest)
         return _pruned(self._database, EventRow, old.order_by(EventRow.at))
+
+
+def _notice(events: Sequence[Event]) -> Notice:
+    """Return the one notice that some events were stored."""
+    if len(events) == 1:
+        return Notice.of(events[0])
+    devices = [event.device for event in events if event.device and not event.study]
+    return Notice(Topic.EVENTS, devices=tuple(devices) if len(devices) == len(events) else ())
 
 
 def _pruned(database: Database, table: type[ObservationRow | EventRow], old: Select[int]) -> int:

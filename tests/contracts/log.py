@@ -156,6 +156,15 @@ class EventsContract:
         assert [e.study for e in store.events.list()] == ["b", "a", "c"]
         assert [e.study for e in store.events.list(last=2)] == ["a", "c"]
 
+    def test_events_kept_at_once_are_told_in_their_order(self, store: Store) -> None:
+        assert store.events.add_all([]) == ()
+        asked = (event(0, device="d"), event(0), event(0, study="s"))
+        kept = store.events.add_all(asked)
+        assert kept == asked
+        assert sorted(e.id for e in kept) == [e.id for e in kept]
+        assert store.events.list() == asked
+        assert [e.id for e in store.events.after(0, None)] == [e.id for e in kept]
+
     def test_events_of_one_study_or_device(self, store: Store) -> None:
         kept = [event(0, "s1", "a"), event(1, "s1", "b"), event(2, "s2", "a"), event(3)]
         for one in kept:

@@ -138,6 +138,18 @@ class Studies(Protocol):
         """Return what a device's next order goes by. Raises NotFound: it is not registered."""
         ...
 
+    def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
+        """Return how long a window of each of these is, in seconds; without those no active study has."""
+        ...
+
+    def active(self) -> Mapping[str, int]:
+        """Return the revision of each study that is not over, by its id, oldest first."""
+        ...
+
+    def ids(self, device: str | None = None, workload: str | None = None) -> Sequence[str]:
+        """Return the ids of the studies of a device, of a workload, or of both; oldest first."""
+        ...
+
     def holding(self) -> Sequence[str]:
         """Return the ids of the studies that hold a plan, oldest first."""
         ...
@@ -373,6 +385,10 @@ class Events(Protocol):
 
     def add(self, event: Event) -> Event:
         """Keep an event, publish that there is one, and return it with its id."""
+        ...
+
+    def add_all(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Keep events at once or none, publish that there are, and return them with their ids."""
         ...
 
     def after(

@@ -17,6 +17,7 @@ from tuner.core import (
     ANYWHERE,
     Context,
     Estimate,
+    Event,
     Events,
     MetricSample,
     Observations,
@@ -42,6 +43,8 @@ from tuner.study.presence import KEEP_S
 log = logging.getLogger(__name__)
 
 SILENT = "it is not heard of any more; see whether its agent and its host run"
+NOTED_AT_ONCE = 500
+"""So many devices that fell silent are noted in one transaction, in which no other event can be."""
 LOOKED_AT = 10_000
 """So many of the latest events are asked at the start which devices were known to be away."""
 AUDIT_DAYS = 400
@@ -113,9 +116,10 @@ class Maintenance:
 
     def watch_silence(self) -> None:
         """Note devices that fell silent, and those that are heard of again."""
-        for device, online in self.loop.presence.turned(self.loop.store.studies.of):
-            kind, text = ("online", "it is heard of again") if online else ("offline", SILENT)
-            self.loop.note(kind, text, device=device)
+        turned, now = self.loop.presence.turned(self.loop.store.studies.windows_s), self.loop.now()
+        events = [_turn(device, now, online=online) for device, online in turned]
+        for first in range(0, len(events), NOTED_AT_ONCE):
+            self.loop.note_all(events[first : first + NOTED_AT_ONCE])
 
     def prune(self) -> None:
         """Delete observations and events that are older than `keep_days`; say how many.
@@ -160,6 +164,11 @@ class Maintenance:
             known = key, tuple(row for row in rows if row is not None)
             self._expected[study.id] = known
         return known[1]
+
+
+def _turn(device: str, at: datetime, *, online: bool) -> Event:
+    kind, text = ("online", "it is heard of again") if online else ("offline", SILENT)
+    return Event(at=at, kind=kind, text=text, device=device)
 
 
 def _shorten(kept: Observations | Events, before: datetime) -> int:

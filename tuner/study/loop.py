@@ -490,10 +490,13 @@ class Loop:
 
     def note(self, kind: str, text: str, study: str = "", device: str = "") -> None:
         """Write an event for the operator."""
-        self.store.events.add(
-            Event(at=self.now(), kind=kind, text=text, study=study, device=device)
-        )
-        self.telemetry.noted(kind)
+        self.note_all([Event(at=self.now(), kind=kind, text=text, study=study, device=device)])
+
+    def note_all(self, events: Sequence[Event]) -> None:
+        """Write events for the operator, all at once."""
+        self.store.events.add_all(events)
+        for event in events:
+            self.telemetry.noted(event.kind)
 
     def _running(self, study: Study, trial: Trial, device: str, poll: Poll) -> Orders | None:
         """Give the running trial to a device that asks, or say what it waits for."""
@@ -511,7 +514,7 @@ class Loop:
         if lease is not None and mine:
             in_time = self._silence.in_time(lease)
             if in_time and lease.held_by(agent):  # the answer got lost on its way
-                return self._assigned(study, trial, lease)
+                return self._assigned(study, trial, lease, self._ended.list(study.id))
             if in_time and not lease.succeeded_by(agent):
                 return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
             if trial.attempt >= MOST_ATTEMPTS * len(study.devices):
@@ -525,7 +528,7 @@ class Loop:
                 return None
             text = f"trial {trial.number} again, attempt {trial.attempt}"
             self.note("attempt", text, study.id, device)
-        return self._granted(study, trial, device, agent)
+        return self._granted(study, trial, device, agent, self._ended.list(study.id))
 
     def _standing(
         self, study: Study, seen: Situation, device: str, poll: Poll
@@ -555,24 +558,33 @@ class Loop:
             return standing
         if study.phase in HELD and study.plan is not None:
             window = control.control(study, study.plan, poll.applied.setting)
-            return self._begun(study, seen.trials, window, device, poll)
-        trials = self._ended.list(study.id)
-        if poll.holding and assignments.outgrown(study, trials, poll.applied.setting):
+            trials = self.store.trials.list(study.id)
+            return self._begun(study, seen.trials, window, device, poll, trials)
+        if poll.holding and assignments.outgrown(
+            study, self._ended.list(study.id), poll.applied.setting
+        ):
             return Release(why="the held setting breaks a limit now, and the baseline does not")
         if not self.hours(self.now()):
             return Idle(why="tuning is not allowed at this hour")
         if why := self.presence.unable(study.devices):
             return Idle(why=why)
+        trials = self._ended.list(study.id)
         step = self._step(study, trials, poll)
         if isinstance(step, moves.Rest):
             return Idle(why=step.why)
         if isinstance(step, moves.Move):
             self.move(study, step.phase, step.why, step.plan)
             return None
-        return self._begun(study, seen.trials, step, device, poll)
+        return self._begun(study, seen.trials, step, device, poll, trials)
 
     def _begun(
-        self, study: Study, count: int, step: moves.Assign, device: str, poll: Poll
+        self,
+        study: Study,
+        count: int,
+        step: moves.Assign,
+        device: str,
+        poll: Poll,
+        trials: Sequence[Trial],
     ) -> Assignment:
         """Begin a trial and give it to the device that asks. Raises StaleRevision."""
         seen = study.revision, count
@@ -580,7 +592,7 @@ class Loop:
             study.id, step.setting, study.phase, step.why, self.now(), step.context, seen
         )
         self.publish(study)
-        return self._granted(study, trial, device, poll.agent)
+        return self._granted(study, trial, device, poll.agent, trials)
 
     def _control_due(
         self, study: Study, seen: Situation, trials: Callable[[], Sequence[Trial]], poll: Poll
@@ -612,13 +624,17 @@ class Loop:
                 why = f"{type(error).__name__}: {why}; the tuner's log shows where"
             return moves.Move(Phase.PAUSED, f"policy {study.policy} failed: {why}")
 
-    def _granted(self, study: Study, trial: Trial, device: str, agent: str) -> Assignment:
+    def _granted(
+        self, study: Study, trial: Trial, device: str, agent: str, trials: Sequence[Trial]
+    ) -> Assignment:
+        """Give a trial to a device; what was measured before it is among these trials."""
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
         self._silence.in_time(lease)
-        return self._assigned(study, trial, lease)
+        return self._assigned(study, trial, lease, trials)
 
-    def _assigned(self, study: Study, trial: Trial, lease: Lease) -> Assignment:
-        trials = self._ended.list(study.id)
+    def _assigned(
+        self, study: Study, trial: Trial, lease: Lease, trials: Sequence[Trial]
+    ) -> Assignment:
         return assignments.assignment(study, trials, trial, lease, self.lease_s)
 
     def _close(self, study: Study, trial: Trial, reports: Sequence[Report] | None = None) -> bool:

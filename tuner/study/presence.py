@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from tuner.core import Conflict, Context, Device, Devices, Now, Study
@@ -165,12 +165,16 @@ class Presence:
         self._stored_before = dict(self._devices.heard_at())
         self._away = set(away)
 
-    def turned(self, owner_of: Callable[[str], Study | None]) -> list[tuple[str, bool]]:
+    def turned(
+        self, windows_s: Callable[[Collection[str]], Mapping[str, float]]
+    ) -> list[tuple[str, bool]]:
         """Return the devices that went offline, and those that came back, since the last time.
 
-        Also of those that only other processes hear.
+        Also of those that only other processes hear. `windows_s` finds how long devices measure without
+        a word, of those that a study has.
         """
         found: list[tuple[str, bool]] = []
+        silent: list[str] = []
         stored = self._devices.heard_at()
         with self._lock:
             due = {**self._expected, **self._due}
@@ -191,10 +195,12 @@ class Presence:
                     self._away.discard(device)
                     found.append((device, True))
             elif not away:
-                owner = owner_of(device)
-                if not is_there(device, self._lease_s + (owner.terms.window_s if owner else 0.0)):
-                    self._away.add(device)
-                    found.append((device, False))
+                silent.append(device)
+        window_s = windows_s(silent) if silent else {}
+        for device in silent:
+            if not is_there(device, self._lease_s + window_s.get(device, 0.0)):
+                self._away.add(device)
+                found.append((device, False))
         return found
 
     def keep(self) -> None:
