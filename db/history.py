@@ -105,23 +105,17 @@ def recent(
     Raises:
         NotFound: the question names a study that is not there.
     """
-    named, studies = question.study, dict[str, Study]()
-    if narrowed := bool(named or question.device or question.workload):
-        among = (
-            store.studies.list(device=question.device)
-            if named is None
-            else [store.studies.get(named)]
-        )
-        studies = {s.id: s for s in among if _of(s, question)}
+    among: Sequence[str] | None = None
+    if question.study is not None:
+        named = store.studies.get(question.study)
+        among = (named.id,) if _of(named, question) else ()
+    elif question.device or question.workload:
+        among = store.studies.ids(question.device, question.workload)
     pasts: dict[str, Past] = {}
     of = past_of or (lambda study: judging(store, study))
     page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
-    found = store.trials.latest(
-        page, wanted, tuple(studies) if narrowed else None,
-        question.since, question.until, question.state,
-    )  # fmt: skip
-    if not narrowed:
-        studies = {s.id: s for s in store.studies.list(among={study for study, _ in found})}
+    found = store.trials.latest(page, wanted, among, question.since, question.until, question.state)
+    studies = {s.id: s for s in store.studies.list(among={study for study, _ in found})}
     rows = []
     for study_id, trial in found:
         study = studies.get(study_id)

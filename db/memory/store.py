@@ -106,6 +106,24 @@ class MemoryStudies:
                 stopped=tables.stop is not None,
             )
 
+    def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
+        """Return how long a window of each of these is; without those that no active study has."""
+        return {
+            device: study.terms.window_s
+            for study in self.list(active=True)
+            for device in study.devices
+            if device in devices
+        }
+
+    def active(self) -> Mapping[str, int]:
+        """Return the revision of each study that is not over, by its id, oldest first."""
+        return {study.id: study.revision for study in self.list(active=True)}
+
+    def ids(self, device: str | None = None, workload: str | None = None) -> Sequence[str]:
+        """Return the ids of the studies of a device, of a workload, or of both; oldest first."""
+        found = self.list(device=device)
+        return tuple(s.id for s in found if workload in (None, s.workload))
+
     def holding(self) -> Sequence[str]:
         """Return the ids of the studies that hold a plan, oldest first."""
         return tuple(study.id for study in self.list() if study.phase is Phase.HOLDING)

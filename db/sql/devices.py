@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import typing
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, func, insert, select, text, update
+from sqlalchemy import Text, bindparam, cast, delete, func, insert, select, text, update
 
 from db import refusals
 from db.codec import encode_setting
 from db.schema import AppliedRow, DeviceRow, StudyDeviceRow, WorkloadVersionRow
 from db.sql.bus import SqlBus
 from db.sql.database import Database, insert_into
-from db.sql.rows import applied_of, device_values, to_device
+from db.sql.rows import applied_of, described, device_of, device_values, to_device
 from tuner.core import Applied, Device, Notice, Topic
 
 SEEN = text(
@@ -22,6 +24,11 @@ SEEN = text(
 """Ten thousand devices at once, in one order: two processes must not wait for each other."""
 NOTE = AppliedRow.__table__.c
 LATEST = AppliedRow.id.desc()
+AS_TEXT = select(
+    *(column for column in DeviceRow.__table__.c if column.name != "description"),
+    cast(DeviceRow.description, Text).label("text"),
+)
+"""Devices with their descriptions as text: there are few kinds, and each is decoded once."""
 
 
 class SqlDevices:
@@ -67,9 +74,12 @@ class SqlDevices:
 
     def list(self) -> Sequence[Device]:
         """Return all devices by id."""
-        with self._database.read() as session:
-            rows = session.scalars(select(DeviceRow).order_by(DeviceRow.id)).all()
-            return tuple(sorted((to_device(row) for row in rows), key=lambda d: d.id))
+        with self._database.look() as connection:
+            rows = connection.execute(AS_TEXT).all()
+        texts = {row.text for row in rows}
+        fields = {text: described(json.loads(text)) for text in texts}
+        devices = (device_of(typing.cast("DeviceRow", row), fields[row.text]) for row in rows)
+        return tuple(sorted(devices, key=lambda device: device.id))
 
     def apply(self, applied: Applied) -> None:
         """Note what a device is set to, where that differs from the last note; tell other processes."""

@@ -216,6 +216,23 @@ def device_values(device: Device) -> Json:
 
 def to_device(row: DeviceRow) -> Device:
     """Return the device of a row."""
+    return device_of(row, described(row.description))
+
+
+def described(description: Json) -> Json:
+    """Return the fields of a device that its description has."""
+    return {
+        "space": decode_space(description["space"]),
+        "metrics": decode_metrics(description["metrics"]),
+        "signals": decode_signals(description["signals"]),
+        "cannot": description["cannot"],
+        "versions": description["versions"],
+        "shared": description["shared"],
+    }
+
+
+def device_of(row: DeviceRow, fields: Json) -> Device:
+    """Return a device, from its columns and what its description has."""
     return Device(
         id=row.id,
         kind=row.kind,
@@ -224,13 +241,8 @@ def to_device(row: DeviceRow) -> Device:
         agent=row.agent,
         workload=row.workload,
         workload_version=row.workload_version,
-        space=decode_space(row.description["space"]),
-        metrics=decode_metrics(row.description["metrics"]),
-        signals=decode_signals(row.description["signals"]),
-        cannot=row.description["cannot"],
-        versions=row.description["versions"],
-        shared=row.description["shared"],
         seen_at=row.seen_at,
+        **fields,
     )
 
 

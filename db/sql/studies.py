@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NoReturn
@@ -38,6 +38,8 @@ CURRENT = select(RevisionRow.document).join(
     (StudyRow.id == RevisionRow.study_id) & (StudyRow.revision == RevisionRow.revision),
 )
 """The latest revision of studies."""
+NAMED_AT_ONCE = 5_000
+"""So many devices are named in one statement; databases take some ten thousand values."""
 LAST_NOTE = (
     select(func.max(AppliedRow.id))
     .where(AppliedRow.device_id == DeviceRow.id)
@@ -162,6 +164,42 @@ class SqlStudies:
             running=row.running,
             stopped=row.stopped,
         )
+
+    def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
+        """Return how long a window of each of these is; without those that no active study has."""
+        window_s = RevisionRow.document["terms"]["window_s"].as_float().label("window_s")
+        asked = (
+            CURRENT.with_only_columns(StudyDeviceRow.device_id, window_s)
+            .join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id)
+            .where(StudyDeviceRow.active)
+        )
+        named, found = list(devices), dict[str, float]()
+        with self._database.read() as session:
+            for first in range(0, len(named), NAMED_AT_ONCE):
+                own = StudyDeviceRow.device_id.in_(named[first : first + NAMED_AT_ONCE])
+                found |= {row.device_id: row.window_s for row in session.execute(asked.where(own))}
+        return found
+
+    def active(self) -> Mapping[str, int]:
+        """Return the revision of each study that is not over, by its id, oldest first."""
+        asked = (
+            select(StudyRow.id, StudyRow.revision)
+            .where(StudyRow.phase.in_([phase.value for phase in ACTIVE]))
+            .order_by(StudyRow.created_at, StudyRow.id)
+        )
+        with self._database.look() as connection:
+            return {row.id: row.revision for row in connection.execute(asked)}
+
+    def ids(self, device: str | None = None, workload: str | None = None) -> Sequence[str]:
+        """Return the ids of the studies of a device, of a workload, or of both; oldest first."""
+        asked = select(StudyRow.id).order_by(StudyRow.created_at, StudyRow.id)
+        if device is not None:
+            own = select(StudyDeviceRow.study_id).where(StudyDeviceRow.device_id == device)
+            asked = asked.where(StudyRow.id.in_(own))
+        if workload is not None:
+            asked = asked.where(StudyRow.workload == workload)
+        with self._database.look() as connection:
+            return tuple(connection.scalars(asked).all())
 
     def holding(self) -> Sequence[str]:
         """Return the ids of the studies that hold a plan, oldest first."""

@@ -107,6 +107,34 @@ class StudiesContract:
         assert listed(device="nobody") == listed(among=[]) == []
         assert list(store.studies.stopped()) == ["a"]
 
+    def test_studies_are_named_by_device_by_workload_and_as_far_as_they_are_active(
+        self, store: Store
+    ) -> None:
+        for name, devices, workload in (
+            ("s1", ("a",), "w"),
+            ("s2", ("b",), "v"),
+            ("s3", ("c",), "w"),
+        ):
+            store.studies.add(study(id=name, devices=devices, workload=workload), "me", "because")
+        assert store.studies.ids("a") == ("s1",)
+        assert store.studies.ids(workload="w") == ("s1", "s3")
+        assert store.studies.ids("b", "w") == store.studies.ids("nobody") == ()
+        assert store.studies.ids() == ("s1", "s2", "s3")
+        paused = store.studies.get("s2").moved(Phase.PAUSED)
+        store.studies.revise(paused, "me", "", LATER)
+        store.studies.revise(store.studies.get("s3").moved(Phase.STOPPED), "me", "", LATER)
+        assert store.studies.active() == {"s1": 1, "s2": 2}
+
+    def test_how_long_windows_of_devices_are_is_told_of_those_that_an_active_study_has(
+        self, store: Store
+    ) -> None:
+        store.studies.add(study(devices=("a", "b")), "me", "because")
+        stopped = study(id="s2", devices=("c",))
+        store.studies.add(stopped, "me", "because")
+        assert store.studies.windows_s(["a", "b", "c"]) == {"a": 10.0, "b": 10.0, "c": 10.0}
+        store.studies.revise(stopped.moved(Phase.STOPPED), "me", "", LATER)
+        assert store.studies.windows_s(["a", "c", "nobody"]) == {"a": 10.0}
+
     def test_the_studies_that_hold_are_named_oldest_first(self, store: Store) -> None:
         for number, name in enumerate(("b", "a", "c")):
             at = START + timedelta(minutes=number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.core import ENERGY, Applied, Device, Level, Phase, Study, called
 from tuner.service.operations import Operations
@@ -32,13 +32,13 @@ class FleetOverview:
     operations: Operations
     summaries: Summaries
     price: EnergyPrice = EnergyPrice()
+    _studies: dict[str, Study] = field(default_factory=dict, init=False, repr=False)
 
     def view(self) -> FleetView:
         """Return how every device stands. Sums are of the studies that are known by now."""
         store = self.operations.loop.store
-        studies, standing = store.studies.list(active=True), store.devices.standing()
-        known = {study.id: self.summaries.of(study) for study in studies}
-        known |= {name: self.summaries.of_stopped(name) for name in store.studies.stopped()}
+        studies, standing = self._active(), store.devices.standing()
+        known = self.summaries.of_each((study.id for study in studies), store.studies.stopped())
         owners = {device: study for study in studies for device in study.devices}
         stopped = store.stops.current() is not None
         rows = tuple(
@@ -54,6 +54,17 @@ class FleetOverview:
             pending=sum(summary is None for summary in known.values()),
             saved=self.savings([s for s in known.values() if s is not None]),
         )
+
+    def _active(self) -> Sequence[Study]:
+        """Return the studies that are not over; those that are as they were are not read again."""
+        store, known = self.operations.loop.store, self._studies
+        revisions = store.studies.active()
+        for name in known.keys() - revisions.keys():
+            known.pop(name, None)
+        fresh = [n for n, r in revisions.items() if n not in known or known[n].revision != r]
+        if fresh:
+            known |= {study.id: study for study in store.studies.list(among=fresh)}
+        return [study for name in revisions if (study := known.get(name)) and study.active]
 
     def savings(self, summaries: Sequence[StudySummary]) -> Savings | None:
         """Return what holding saved in all, None where no study tells."""

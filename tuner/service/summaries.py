@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tuner.core import Estimate, NotFound, Notice, Study, TrialState, TuningError, Verdict
@@ -77,20 +77,28 @@ class Summaries:
 
     def of(self, study: Study) -> StudySummary | None:
         """Return what is known of a study at the moment; None before it was worked out."""
-        return self._of(study.id, active=study.active)
+        with self._lock:
+            return self._of(study.id, active=study.active)
 
-    def of_stopped(self, study: str) -> StudySummary | None:
-        """Return what is known of a study that is over, by its id alone."""
-        return self._of(study, active=False)
+    def of_each(
+        self, active: Iterable[str], stopped: Iterable[str]
+    ) -> dict[str, StudySummary | None]:
+        """Return what is known of studies by their ids; of those that are over nothing changes."""
+        with self._lock:
+            return {study: self._of(study, active=True) for study in active} | {
+                study: self._of(study, active=False) for study in stopped
+            }
 
     def _of(self, study: str, *, active: bool) -> StudySummary | None:
-        with self._lock:
-            known = self._known.setdefault(study, _Known())
-            self._asked_s = self._monotonic()
-            if known.stale or (active and self._asked_s - known.at_s > FRESH_S):
-                known.stale = True
-                self._wanted.set()
-            return known.summary
+        """Return what is known of a study, with the lock held."""
+        known = self._known.get(study)
+        if known is None:
+            known = self._known[study] = _Known()
+        self._asked_s = self._monotonic()
+        if known.stale or (active and self._asked_s - known.at_s > FRESH_S):
+            known.stale = True
+            self._wanted.set()
+        return known.summary
 
     def begin(self) -> Callable[[], None]:
         """Start the thread that renews them; return what ends it."""
