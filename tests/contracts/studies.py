@@ -107,9 +107,7 @@ class StudiesContract:
         assert listed(device="nobody") == listed(among=[]) == []
         assert list(store.studies.stopped()) == ["a"]
 
-    def test_studies_are_named_by_device_by_workload_and_as_far_as_they_are_active(
-        self, store: Store
-    ) -> None:
+    def test_studies_are_named_by_device_by_workload_and_while_active(self, store: Store) -> None:
         for name, devices, workload in (
             ("s1", ("a",), "w"),
             ("s2", ("b",), "v"),
