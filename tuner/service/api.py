@@ -136,7 +136,7 @@ def create_app(
         client_certs=client_certs,
     )
     app.add_middleware(LongPoll, waiting=waiting)
-    app.add_middleware(SendAway, queue=queue)
+    app.add_middleware(SendAway, queue=queue, note=operations.loop.presence.sent_away)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
     app.include_router(_agent_routes(operations, access), prefix="/v1", tags=["agents"])

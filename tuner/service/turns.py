@@ -16,13 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.core import Busy, Caller
 from tuner.service.gate import refused
+from tuner.study.presence import MOST_AGAIN_S
 
 AT_ONCE = 8
 """So many are worked on: more of them wait for each other, and let the event loop wait for all."""
 MOST_WAITING = 100
 """So many wait for their turn: well within the 10 s in which an agent wants its answer."""
-MOST_AGAIN_S = 60.0
-"""Nobody is sent away for longer; agents do not heed more."""
 APART_S = 0.02
 """How long after one request the next is done, as long as that has not been seen."""
 WEIGHT = 0.02
@@ -76,17 +75,19 @@ class Queue:
 class SendAway:
     """Answers agents with 503 and when to come again while too many wait. Plain ASGI, before all else.
 
-    Not those on which a running trial hangs, nor who waits for news and is asked again.
+    `note` is called for each of them. They are none of those on which a running trial hangs, nor of
+    those that wait for news and are asked again.
     """
 
-    def __init__(self, app: ASGIApp, queue: Queue) -> None:
-        self._app, self._queue = app, queue
+    def __init__(self, app: ASGIApp, queue: Queue, note: Callable[[], None]) -> None:
+        self._app, self._queue, self._note = app, queue, note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or send it away."""
         if not self._queue.full or scope["type"] != "http" or not _can_wait(scope):
             await self._app(scope, receive, send)
             return
+        self._note()
         again_s = self._queue.again_s()
         busy = Busy(
             "more agents ask than the tuner can answer",

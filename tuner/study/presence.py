@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,6 +13,8 @@ from tuner.wire import LONGEST_POLL_S, Poll
 
 MOST_MET = 8
 """So many starts of a device's agents are remembered."""
+MOST_AGAIN_S = 60.0
+"""For so long at most agents are sent away when too many ask; they do not heed more."""
 KEEP_S = 30.0
 """How often what was heard is stored, for those who ask the database and for a tuner's next start."""
 
@@ -42,6 +45,7 @@ class Presence:
         """Whose refusals were stored by another process since they were read; None: anybody's."""
         self._loads: dict[str, tuple[Context, datetime]] = {}
         self._protocols: dict[str, int] = {}
+        self._sent_away_s = -math.inf
         self._lock = threading.Lock()
 
     def meet(self, device: str, poll: Poll) -> str:
@@ -112,6 +116,10 @@ class Presence:
             self._due[device] = self._monotonic() + wait_s
             self._unstored.add(device)
 
+    def sent_away(self) -> None:
+        """Note that some agent was told to come again later: any may be silent for so long."""
+        self._sent_away_s = self._monotonic()
+
     def hung_up(self, device: str) -> None:
         """Note that a device's agent has stopped waiting for its answer."""
         self.note_contact(device)
@@ -175,6 +183,8 @@ class Presence:
         """
         found: list[tuple[str, bool]] = []
         silent: list[str] = []
+        lately = self._monotonic() - self._sent_away_s <= 2.0 * MOST_AGAIN_S
+        lease_s = self._lease_s + (2.0 * MOST_AGAIN_S if lately else 0.0)
         stored = self._devices.heard_at()
         with self._lock:
             due = {**self._expected, **self._due}
@@ -188,7 +198,7 @@ class Presence:
 
         for device in due.keys() | stored.keys():
             away = device in self._away
-            if is_there(device, self._lease_s):
+            if is_there(device, lease_s):
                 at = stored.get(device)
                 heard = device in self._due or (at is not None and self._is_elsewhere(device, at))
                 if away and heard:
@@ -198,7 +208,7 @@ class Presence:
                 silent.append(device)
         window_s = windows_s(silent) if silent else {}
         for device in silent:
-            if not is_there(device, self._lease_s + window_s.get(device, 0.0)):
+            if not is_there(device, lease_s + window_s.get(device, 0.0)):
                 self._away.add(device)
                 found.append((device, False))
         return found

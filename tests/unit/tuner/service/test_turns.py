@@ -7,7 +7,8 @@ import asyncio
 from starlette.types import Message, Receive, Scope, Send
 
 from tuner.core import AccessRole, Caller
-from tuner.service.turns import AT_ONCE, MOST_AGAIN_S, MOST_WAITING, Queue, SendAway, Turns
+from tuner.service.turns import AT_ONCE, MOST_WAITING, Queue, SendAway, Turns
+from tuner.study.presence import MOST_AGAIN_S
 
 AGENT = Caller("host", AccessRole.AGENT)
 FULL = AT_ONCE + MOST_WAITING
@@ -37,7 +38,7 @@ class Asked:
         self.app = Slow()
         queue = Queue(lambda: 0.0)
         self.turns = Turns(self.app, queue)
-        self.outside = SendAway(self.turns, queue)
+        self.outside = SendAway(self.turns, queue, lambda: None)
         self.answers: list[tuple[int, int]] = []
         self.tasks: list[asyncio.Task[None]] = []
 

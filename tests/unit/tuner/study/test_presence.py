@@ -14,7 +14,7 @@ from tuner.presentation.standing import standing
 from tuner.service.operations import Operations
 from tuner.service.schedule import Maintenance, expect
 from tuner.study.loop import Loop
-from tuner.study.presence import KEEP_S
+from tuner.study.presence import KEEP_S, MOST_AGAIN_S
 from tuner.wire import LONGEST_POLL_S, Assignment, Change, Poll, Renewal
 
 
@@ -179,6 +179,18 @@ def test_a_device_that_falls_silent_and_comes_back_is_noted_once_each(office: Of
     assert noted() == noted() == ["offline"]
     office.poll()
     assert noted() == noted() == ["offline", "online"]
+
+
+def test_who_is_silent_because_the_tuner_sent_agents_away_is_not_noted(office: Office) -> None:
+    maintenance = Maintenance(office.loop, keep_days=1)
+    office.poll()
+    office.loop.presence.sent_away()
+    office.passes(2.0 * MOST_AGAIN_S)
+    maintenance.watch_silence()
+    assert not [e for e in office.verbs.events(device="sim") if e.kind == "offline"]
+    office.passes(office.loop.lease_s + 1.0)
+    maintenance.watch_silence()
+    assert [e.kind for e in office.verbs.events(device="sim", last=1)] == ["offline"]
 
 
 def test_a_tuner_that_starts_waits_for_the_devices_there_were_and_repeats_nothing(
