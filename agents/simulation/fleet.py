@@ -28,8 +28,10 @@ HEALTH_EVERY_S = 0.1
 ORDER_EVERY_S = 0.2
 ORDER_WAIT_S = 70.0
 """An order that takes longer has got lost, and was only found at the end of a long poll."""
-BEGIN_PER_S = 50.0
+BEGIN_PER_S = 25.0
 """So many agents begin in a second: those of a fleet are not started in one moment."""
+ROUND_S, MOST_ROUNDS = 60.0, 5
+"""A fleet has settled once nobody asked in vain for so long, and is measured after so many in any case."""
 OF_FLEET = "fleet-"
 _REPLICAS = TypeAdapter(list[ReplicaView])
 TOLD_S = 25.0
@@ -125,8 +127,9 @@ class SimulatedFleet:
         before = await self._used()
         await self.register()
         async with self.at_work():
-            await self.occupy()
             await asyncio.sleep(self._plan.spread_s)
+            await self.occupy()
+            await self._settled()
             self._say(f"measuring for {self._plan.seconds:g} s")
             figures = await self._measured(before)
             await self.give_back()
@@ -173,6 +176,13 @@ class SimulatedFleet:
         for device in chosen(self._plan.agents, self._plan.busy, 0):
             with suppress(Conflict):  # the answer got lost, and the study is there
                 await self._study(device)
+
+    async def _settled(self) -> None:
+        for _ in range(MOST_ROUNDS):
+            failed = self.traffic.failed
+            await asyncio.sleep(min(ROUND_S, self._plan.spread_s))
+            if self.traffic.failed == failed:
+                return
 
     async def give_back(self) -> None:
         """Stop the studies that were made; devices stay known to the tuner."""
