@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NoReturn
 
-from sqlalchemy import and_, delete, exists, func, literal, select, update
+from sqlalchemy import and_, bindparam, delete, exists, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from db import refusals
@@ -72,8 +72,9 @@ SITUATION = (
         RevisionRow,
         and_(RevisionRow.study_id == StudyRow.id, RevisionRow.revision == StudyRow.revision),
     )
+    .where(DeviceRow.id == bindparam("device"))
 )
-"""What devices' next orders go by, in one statement: agents ask it all the time."""
+"""What a device's next order goes by, in one statement, made once: agents ask it all the time."""
 
 
 class SqlStudies:
@@ -153,7 +154,7 @@ class SqlStudies:
     def situation(self, device: str) -> Situation:
         """Return what a device's next order goes by. Raises NotFound."""
         with self._database.look() as connection:
-            row = connection.execute(SITUATION.where(DeviceRow.id == device)).first()
+            row = connection.execute(SITUATION, {"device": device}).first()
         if row is None:
             raise refusals.no_device(device)
         return Situation(
