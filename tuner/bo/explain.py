@@ -84,7 +84,7 @@ def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
 
 def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
     """Yield the settings that are believed to be better than one, but would not be tried."""
-    value = search.view.belief.sign * search.view.belief.mean[:, 0]
+    value = search.view.cost
     beaten = search.grid.row(through)
     found = 0
     for row in value.argsort()[:MOST_LOOKED_AT].tolist():
@@ -114,14 +114,10 @@ def _why_not(search: Search, row: int) -> str:
     measured = search.view.measured.get(row)
     if measured is not None and measured.verdict is Verdict.INFEASIBLE:
         return "it has been measured to break a limit"
-    if measured is not None:
-        return "it has been measured often enough"
     key = setting_key(search.grid.settings[row])
     states = {t.state for t in search.past.trials if setting_key(t.setting) == key}
     if TrialState.FAILED in states:
         return "it has failed too often"
     if TrialState.CONTAMINATED in states:
         return "its windows were contaminated too often"
-    if TrialState.RUNNING in states:
-        return "it is being measured"
-    return "it is slower still than a setting that was too slow"
+    return "it is being measured"
