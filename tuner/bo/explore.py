@@ -13,7 +13,7 @@ from tuner.bo.caution import even_chance
 from tuner.bo.search import Search
 from tuner.core import Try
 
-PRICE, TENTH = 0.015, 0.1
+PRICE, AS_MUCH_AGAIN = 0.016, 0.13
 """What breaking a limit costs, as a share of the baseline, for each unit of the violation's dial, and how
 far beyond it costs as much again."""
 
@@ -24,8 +24,10 @@ a setting likely enough to keep its limits is tried whatever it promises."""
 LATE = 10.0
 """By so much the dial is lowered before a search ends: what is left to try is otherwise never known."""
 
-SURE = 0.95
-FIRM_WINDOWS = 4
+SURE = 0.9
+"""What keeps the limits so likely is looked at early for what it may save alone."""
+
+FIRM_CHANCE, FIRM_WINDOWS = 0.95, 4
 """The best setting is measured until it is so likely to keep its limits, or so often."""
 
 AGAIN = 0.7
@@ -90,7 +92,7 @@ class Rules:
     @cached_property
     def priced(self) -> Tensor:
         """What each row may save, less the price of breaking a limit."""
-        far = (EARLY if self.early else 1.0) * self.view.overshoot / TENTH
+        far = (EARLY if self.early else 1.0) * self.view.overshoot / AS_MUCH_AGAIN
         price = PRICE * self.search.caution.violation
         return self.gain - price * (1.0 - self.search.chance + far)
 
@@ -104,11 +106,15 @@ class Rules:
         return self._first(self.likely(), self.search.caution.trial)
 
     def look_around(self) -> Try | None:
-        """Return the same, whatever it is worth, while little was tried or nothing found."""
+        """Return what may save most of what is safe, else the same, while little was tried or found."""
         stuck = self.best == self.search.baseline and self.search.evidence.broken is None
         if not self.early and not (stuck and self.search.past.spent < 2 * FIRST):
             return None
-        return self._first(self.likely(2.0), -torch.inf, "; few trials so far")
+        also, safe = "; few trials so far", self.likely() & (self.search.chance >= SURE)
+        row = argmax(self.gain, safe, self.search.study.seed)
+        if row is not None:
+            return self._attempt(row, also)
+        return self._first(self.likely(2.0), -torch.inf, also)
 
     def risk(self) -> Try | None:
         """Return a row that is worth what it risks although it may well break a limit."""
@@ -132,7 +138,7 @@ class Rules:
     def best_again(self) -> Try | None:
         """Return the best setting once more while its windows do not make it firm."""
         search, row = self.search, self.best
-        firm = float(search.chance[row]) >= SURE or search.windows[row] >= FIRM_WINDOWS
+        firm = float(search.chance[row]) >= FIRM_CHANCE or search.windows[row] >= FIRM_WINDOWS
         if firm or row == search.baseline or not search.allowed[row]:
             return None
         return search.attempt(row, f"{search.outlook(row)}; measured again, to prove its limits")
@@ -165,6 +171,9 @@ class Rules:
         row = argmax(self.priced, rows, self.search.study.seed)
         if row is None or not float(self.priced[row]) > least:
             return None
+        return self._attempt(row, also)
+
+    def _attempt(self, row: int, also: str) -> Try:
         again = "" if self.unmeasured[row] else "; measured again, to narrow its error"
         return self.search.attempt(row, f"{self.search.outlook(row)}{again}{also}")
 
