@@ -29,7 +29,7 @@ CAUTION: Mapping[Safety, Caution] = {
     Safety.STRICT: Caution(violation=9.0, wrong=4.0, trial=0.002),
     Safety.BALANCED: _BALANCED,
     Safety.ADVISE: _BALANCED,
-    Safety.OFF: Caution(violation=0.0, wrong=4.0, trial=0.002),
+    Safety.OFF: Caution(violation=0.1, wrong=4.0, trial=0.002),
 }
 
 

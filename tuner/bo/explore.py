@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Set
 from functools import cached_property
 from types import MappingProxyType
@@ -99,7 +100,7 @@ class Rules:
     def likely(self, discount: float = 1.0) -> Tensor:
         """Return which rows promise something and are likely enough, the dial lowered so far."""
         bar = even_chance(self.search.caution.violation / discount)
-        return (self.gain > 0.0) & (self.search.chance >= bar)
+        return (self.gain > sys.float_info.epsilon) & (self.search.chance >= bar)
 
     def worthwhile(self) -> Try | None:
         """Return what is expected to be worth most, net of what it risks."""

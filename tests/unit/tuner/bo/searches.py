@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 
 from tests.builders import asked, knob, past, setting, trial, window
-from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import enumerate_grid
+from tuner.bo.mixture import Mixture
+from tuner.bo.outcomes import Outcome, OutcomeModel
+from tuner.bo.scale import Scale
 from tuner.bo.search import Search
-from tuner.bo.surrogate import Component, Scale
 from tuner.core import Phase, Safety, Setting, Space, Study, Trial, TrialState, weigh
 
 CLOCKS = (500, 600, 700, 800, 900, 1000)
@@ -67,12 +69,18 @@ def believing(
 ) -> Search:
     """Return a search that believes this of each clock, in one or more likely worlds."""
     found = seen(at, trials)
-    components = []
-    for world in worlds:
-        rows = [world.get(int(s["gpu.clock_mhz"]), rest) for s in found.grid.settings]
-        table = torch.tensor(rows, dtype=torch.float64)
-        components.append(Component(1.0 / len(worlds), table[:, ::2], table[:, 1::2]))
-    edges = (Edge(1, 1.0, LIMIT, 0.0),) if limited else ()
+    rows = [[w.get(int(s["gpu.clock_mhz"]), rest) for s in found.grid.settings] for w in worlds]
+    tables = torch.tensor(rows, dtype=torch.float64)
+    mixture = SimpleNamespace(
+        home=found.baseline,
+        metrics=2,
+        weights=torch.full((len(worlds),), 1.0 / len(worlds), dtype=torch.float64),
+        mean=tables[..., ::2],
+        variance=tables[..., 1::2].square(),
+        with_home=torch.zeros_like(tables[..., ::2]),
+    )
+    outcomes = [Outcome(0, 1.0, 0.0, 0.0), *([Outcome(1, 1.0, 0.0, LIMIT)] if limited else [])]
+    model = OutcomeModel(cast(Mixture, mixture), outcomes, True)
     scales = {"energy_j": Scale(10.0, True), "latency_p99_ms": Scale(100.0, True)}
-    view = View(Belief(components, 1.0, edges), scales, found.view.measured)
-    return replace(found, view=view)
+    where = {"energy_j": (0, 0), "latency_p99_ms": (0, 1)}
+    return replace(found, view=View([model], scales, where, found.view.measured))
