@@ -64,16 +64,22 @@ class Rest:
 class Component:
     """One way to read the evidence, conditioned on it.
 
-    `shares` are the probabilities of the hypothesis's laws, `solved` their misses times the inverse
-    covariance: one row per law.
+    `shares` are the probabilities of the `likely` ones of the hypothesis's laws, `solved` their misses
+    times the inverse covariance: one row per law.
     """
 
     prior: Hypothesis
     rest: Rest
     factor: Tensor
     shares: Tensor
-    centres: Tensor
+    likely: Tensor
     solved: Tensor
+
+    @property
+    def centres(self) -> Tensor:
+        """What the likely laws expect: one row per law. Not kept, as they are large."""
+        all_are = bool(self.likely.all())
+        return self.prior.centres if all_are else self.prior.centres[self.likely]
 
 
 class Mixture:
@@ -113,6 +119,10 @@ class Mixture:
         kept = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
         self.components = [ways[i][1] for i in kept.tolist()]
         self.weights = weights[kept] / weights[kept].sum()
+        self._known = {
+            prior: prior.features[:, self._at].T @ prior.features
+            for prior in dict.fromkeys(c.prior for c in self.components)
+        }
         self.mean, self.variance, self.with_home, self._widening = self._marginals()
 
     def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -158,25 +168,26 @@ class Mixture:
         solved = torch.linalg.solve_triangular(factor.T, half[:, likely], upper=True).T
         kept = shares[likely] / shares[likely].sum()
         evidence = float(torch.logsumexp(fits, dim=0)) - math.log(len(fits))
-        return evidence, Component(
-            prior, rest, factor, kept, torch.nonzero(likely).flatten(), solved
+        return evidence, Component(prior, rest, factor, kept, likely, solved)
+
+    def _across(self, component: Component, rows: Tensor, flat: Tensor) -> Tensor:
+        """Return the covariance of the readings with every metric at some rows, flattened so."""
+        rest = component.rest
+        smooth = rest.residual**2 * matern(self._apart[:, rows] / rest.length)
+        smooth += rest.roughness**2 * (self.row[:, None] == rows).double()
+        block = LEVEL**2 + rest.spread**2 * smooth
+        alone = torch.cat(
+            [block * (self.metric == m).double()[:, None] for m in range(self.metrics)], dim=1
         )
+        return alone + rest.spread**2 * self._known[component.prior][:, flat]
 
     def _conditioned(
         self, component: Component, rows: Tensor, flat: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return mean, what the readings take off the covariance, and how far the laws disagree."""
-        rest, prior = component.rest, component.prior
-        smooth = rest.residual**2 * matern(self._apart[:, rows] / rest.length)
-        smooth += rest.roughness**2 * (self.row[:, None] == rows).double()
-        block = LEVEL**2 + rest.spread**2 * smooth
-        across = torch.cat(
-            [block * (self.metric == m).double()[:, None] for m in range(self.metrics)], dim=1
-        )
-        known = prior.features[:, self._at].T @ prior.features[:, flat]
-        across = across + rest.spread**2 * known
+        across = self._across(component, rows, flat)
         half = torch.linalg.solve_triangular(component.factor, across, upper=False)
-        means = prior.centres[component.centres][:, flat] + component.solved @ across
+        means = component.centres[:, flat] + component.solved @ across
         mean = component.shares @ means
         return mean, half, component.shares.sqrt()[:, None] * (means - mean)
 
@@ -184,31 +195,34 @@ class Mixture:
         """Return mean, variance, covariance with home and widening: `components x rows x metrics`."""
         rows, shape = torch.arange(self.rows), (self.metrics, self.rows)
         flat, homes = torch.arange(self.metrics * self.rows), torch.arange(self.metrics) * self.rows
-        apart, found = torch.cdist(self.points[[self.home]], self.points), []
+        homes, found = homes + self.home, []
+        apart = torch.cdist(self.points[[self.home]], self.points)
+        with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._known}
         for component in self.components:
             rest, prior = component.rest, component.prior
-            mean, half, away = self._conditioned(component, rows, flat)
-            home = (homes + self.home).repeat_interleave(self.rows)
+            across = self._across(component, rows, flat)
+            half = torch.linalg.solve_triangular(component.factor, across, upper=False)
             smooth = rest.residual**2 * matern(apart / rest.length)
             smooth = smooth + rest.roughness**2 * (rows == self.home)
             widths = (
                 rest.residual**2 + rest.roughness**2 + prior.width,
-                (smooth.repeat(1, self.metrics)[0] + prior.with_row(self.home, self.metrics)),
+                smooth.repeat(1, self.metrics)[0] + with_home[prior],
             )
-            own = half.square().sum(dim=0), (half * half[:, home]).sum(dim=0)
-            laws = away.square().sum(dim=0), (away * away[:, home]).sum(dim=0)
+            same = half[:, homes].repeat_interleave(self.rows, dim=1)
+            own = half.square().sum(dim=0), (half * same).sum(dim=0)
+            mean, *laws = _disagreement(component, across, homes)
             parts = [
                 LEVEL**2 + rest.spread**2 * w - o + a
                 for w, o, a in zip(widths, own, laws, strict=True)
             ]
             found.append(torch.stack([x.reshape(shape).T for x in (mean, *parts)]))
-        means, variance, with_home = torch.stack(found).unbind(dim=1)
+        means, variance, covariance = torch.stack(found).unbind(dim=1)
         sd = variance.clamp_min(JITTER).sqrt()
         widening = self._wider(sd)
         return (
             means,
             (widening * sd).square(),
-            with_home * widening * widening[:, [self.home]],
+            covariance * widening * widening[:, [self.home]],
             widening,
         )
 
@@ -238,6 +252,25 @@ class Mixture:
         mean = self.weights @ torch.stack(means)
         spread = (torch.stack(means) - mean).square() + torch.stack(variances)
         return (self.value - mean).square() / (self.weights @ spread)
+
+
+def _disagreement(
+    component: Component, across: Tensor, homes: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the mean over a component's laws, how far they disagree, and that together with home.
+
+    By moments: hundreds of laws over thousands of rows are gone through twice, and not kept.
+    """
+    centres, shares, solved = component.centres, component.shares, component.solved
+    weighed = shares[:, None] * solved
+    mean = shares @ centres + weighed.sum(dim=0) @ across
+    moved = 2.0 * (weighed.T @ centres) + (weighed.T @ solved) @ across
+    second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0) + (moved * across).sum(dim=0)
+    at_home = centres[:, homes] + solved @ across[:, homes]
+    away = (shares[:, None] * (at_home - mean[homes])).T
+    both = (away @ centres + (away @ solved) @ across).reshape(len(homes), len(homes), -1)
+    together = both.diagonal(dim1=0, dim2=1).T.flatten()
+    return mean, (second - mean.square()).clamp_min(0.0), together
 
 
 def matern(distance: Tensor) -> Tensor:

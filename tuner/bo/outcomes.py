@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tuner.bo.mixture import Mixture
 
-LEAST_VARIANCE = 1e-12
+LEAST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,8 +151,20 @@ def draw_laws(
 ) -> Laws:
     """Draw laws over settings, the same ones for the same knobs.
 
-    `ratios` has one row per setting and one column per knob: its value over the baseline's.
+    `ratios` has one row per setting and one column per knob: its value over the baseline's. A few settings
+    at a time: what is needed on the way is a dozen times the result.
     """
+    some = [_drawn_laws(roles, part, facts) for part in ratios.split(DRAWS)]
+    return Laws(
+        *(
+            torch.cat(parts, dim=1)
+            for parts in zip(*((x.work, x.step, x.power) for x in some), strict=True)
+        )
+    )
+
+
+def _drawn_laws(roles: Sequence[Role], ratios: Tensor, facts: BaselineFacts) -> Laws:
+    """Return the same laws whatever the settings."""
     sampler = LawSampler(SEED)
     columns: dict[Role, list[Tensor]] = {}
     for column, role in enumerate(roles):
