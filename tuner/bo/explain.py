@@ -114,6 +114,8 @@ def _why_not(search: Search, row: int) -> str:
     measured = search.view.measured.get(row)
     if measured is not None and measured.verdict is Verdict.INFEASIBLE:
         return "it has been measured to break a limit"
+    if measured is not None:
+        return "it has been measured often enough"
     key = setting_key(search.grid.settings[row])
     states = {t.state for t in search.past.trials if setting_key(t.setting) == key}
     if TrialState.FAILED in states:

@@ -28,8 +28,8 @@ LATE = 10.0
 SURE = 0.9
 """What keeps the limits so likely is looked at early for what it may save alone."""
 
-FIRM_CHANCE, FIRM_WINDOWS = 0.95, 4
-"""The best setting is measured until it is so likely to keep its limits, or so often."""
+FIRM_CHANCE = 0.95
+"""The best setting is measured again until it is so likely to keep its limits."""
 
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
@@ -139,7 +139,7 @@ class Rules:
     def best_again(self) -> Try | None:
         """Return the best setting once more while its windows do not make it firm."""
         search, row = self.search, self.best
-        firm = float(search.chance[row]) >= FIRM_CHANCE or search.windows[row] >= FIRM_WINDOWS
+        firm = float(search.chance[row]) >= FIRM_CHANCE
         if firm or row == search.baseline or not search.allowed[row]:
             return None
         return search.attempt(row, f"{search.outlook(row)}; measured again, to prove its limits")

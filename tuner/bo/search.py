@@ -14,7 +14,7 @@ from torch import Tensor
 from tuner.bo.beliefs import View
 from tuner.bo.caution import CAUTION, Caution, even_chance
 from tuner.bo.encoding import Grid
-from tuner.bo.scale import MOST_EXPONENT
+from tuner.bo.scale import MOST_EXPONENT, Scale
 from tuner.core import (
     Z95,
     Evidence,
@@ -28,6 +28,9 @@ from tuner.core import (
     setting_key,
 )
 from tuner.guard import MOST_FAILURES
+
+MOST_WINDOWS = 4
+"""No setting is measured more often than this while tuning."""
 
 MOST_CONTAMINATED = 3
 """A setting with so many more contaminated windows than clean ones is left alone: they cost trials too."""
@@ -86,7 +89,8 @@ class Search:
             allowed[row] &= count < MOST_CONTAMINATED + self.windows[row]
         allowed[self._rows(TrialState.RUNNING)] = False
         for row, candidate in self.view.measured.items():
-            allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE
+            often = self.windows[row] >= MOST_WINDOWS
+            allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
         return allowed
 
     @cached_property
@@ -154,10 +158,10 @@ class Search:
         metric = self.study.objective.metric
         kept = f", with a chance of {self.percent(row)} to keep every limit" if self.limits else ""
         cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
-        sign = self.study.objective.sign
-        text = f"{metric} should be {_beside(sign * cost)} the baseline"
+        sign, scale = self.study.objective.sign, self.view.scales[metric]
+        text = f"{metric} should be {_beside(sign * cost, scale)} the baseline"
         if cost > 0.0 > cost - Z95 * sd:
-            text += f", at best {_beside(sign * (cost - Z95 * sd))} it"
+            text += f", at best {_beside(sign * (cost - Z95 * sd), scale)} it"
         return text + kept
 
     def percent(self, row: int) -> str:
@@ -171,7 +175,10 @@ class Search:
         return [row for row in rows if row is not None]
 
 
-def _beside(away: float) -> str:
-    """Return in words how far below or above the baseline something is, given as a logarithm."""
-    share = f"{abs(math.expm1(min(away, MOST_EXPONENT))):.1%}".replace("%", " %")
-    return f"{share} {'below' if away < 0.0 else 'above'}"
+def _beside(away: float, scale: Scale) -> str:
+    """Return in words how far below or above the baseline something is, given as a share of it."""
+    way = "below" if away < 0.0 else "above"
+    if scale.reference == 0.0:
+        return f"{abs(away) * scale.unit:.3g} {way}"
+    share = math.expm1(min(away, MOST_EXPONENT)) if scale.log else away
+    return f"{abs(share):.1%} {way}".replace("%", " %")

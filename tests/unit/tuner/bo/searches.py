@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from tests.builders import asked, knob, past, setting, trial, window
 from tuner.bo.beliefs import View, believe
@@ -71,16 +72,25 @@ def believing(
     found = seen(at, trials)
     rows = [[w.get(int(s["gpu.clock_mhz"]), rest) for s in found.grid.settings] for w in worlds]
     tables = torch.tensor(rows, dtype=torch.float64)
-    mixture = SimpleNamespace(
-        home=found.baseline,
-        metrics=2,
-        weights=torch.full((len(worlds),), 1.0 / len(worlds), dtype=torch.float64),
-        mean=tables[..., ::2],
-        variance=tables[..., 1::2].square(),
-        with_home=torch.zeros_like(tables[..., ::2]),
-    )
-    outcomes = [Outcome(0, 1.0, 0.0, 0.0), *([Outcome(1, 1.0, 0.0, LIMIT)] if limited else [])]
-    model = OutcomeModel(cast(Mixture, mixture), outcomes, True)
+    model = told(found.baseline, tables, *([LIMIT] if limited else []))
     scales = {"energy_j": Scale(10.0, True), "latency_p99_ms": Scale(100.0, True)}
     where = {"energy_j": (0, 0), "latency_p99_ms": (0, 1)}
     return replace(found, view=View([model], scales, where, found.view.measured))
+
+
+def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:
+    """Return a model by hand, of worlds that are alike likely: `worlds x rows x (mean, deviation)` a metric.
+
+    The first metric is the objective; the others stay at or below their limits.
+    """
+    mean, sd = tables[..., ::2], tables[..., 1::2]
+    mixture = SimpleNamespace(
+        home=home,
+        metrics=mean.shape[2],
+        weights=torch.full((len(tables),), 1.0 / len(tables), dtype=torch.float64),
+        mean=mean,
+        variance=sd.square(),
+        with_home=torch.zeros_like(mean),
+    )
+    margins = [Outcome(1 + n, 1.0, 0.0, limit) for n, limit in enumerate(limits)]
+    return OutcomeModel(cast("Mixture", mixture), [Outcome(0, 1.0, 0.0, 0.0), *margins], True)
