@@ -79,9 +79,10 @@ def believing(
 
 
 def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:
-    """Return a model by hand, of worlds that are alike likely: `worlds x rows x (mean, deviation)` a metric.
+    """Return a model by hand, of worlds that are alike likely.
 
-    The first metric is the objective; the others stay at or below their limits.
+    `tables` has `worlds x rows x (mean, deviation of each metric in turn)`. The first metric is the
+    objective; the others stay at or below their limits.
     """
     mean, sd = tables[..., ::2], tables[..., 1::2]
     mixture = SimpleNamespace(
@@ -94,3 +95,12 @@ def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:
     )
     margins = [Outcome(1 + n, 1.0, 0.0, limit) for n, limit in enumerate(limits)]
     return OutcomeModel(cast("Mixture", mixture), [Outcome(0, 1.0, 0.0, 0.0), *margins], True)
+
+
+def believed(search: Search, metric: str) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of a metric at every row, in its model's units."""
+    model, column = search.view.where[metric]
+    mixture = search.view.models[model].mixture
+    means, variances = mixture.mean[..., column], mixture.variance[..., column]
+    mean = mixture.weights @ means
+    return mean, (mixture.weights @ (variances + (means - mean).square())).sqrt()

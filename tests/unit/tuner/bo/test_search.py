@@ -221,7 +221,7 @@ def test_what_is_expected_is_told_in_words_and_figures() -> None:
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_what_should_be_worse_is_told_with_what_it_may_be_at_best(sign: float) -> None:
     at = ladder() if sign > 0.0 else ladder(objective=Objective("energy_j", "maximize"))
-    unsure, surely = (sign * 0.02, 0.05, 0.0, 0.001), (sign * 0.02, 0.001, 0.0, 0.001)
+    unsure, surely = (0.02, 0.05, 0.0, 0.001), (0.02, 0.001, 0.0, 0.001)
     search = believing(
         at, at_baseline(at), {1000: NOTHING, 500: unsure, 600: surely}, rest=UNPROMISING
     )
