@@ -139,6 +139,7 @@ pictures: $(VENV)/.installed-dev
 	mkdir -p build
 	$(BIN)/jouletune run --device simulated:a100 --constraint "latency_p99_ms <= 1.2x baseline" --trials 20 --seed 0 --json --state-dir build/pictures >build/study.json
 	$(BIN)/python docs/images/study.py build/study.json docs/images/study.svg
+	$(BIN)/python docs/images/judgement.py docs/images/judgement.svg
 
 # The pages' pictures in docs, from a real tuner in Debian's chromium: two minutes.
 screenshots: $(VENV)/.installed-dev

@@ -26,7 +26,7 @@ class Caution:
 _BALANCED = Caution(violation=2.5, wrong=4.0, trial=0.002)
 
 CAUTION: Mapping[Safety, Caution] = {
-    Safety.STRICT: Caution(violation=9.0, wrong=4.0, trial=0.002),
+    Safety.STRICT: Caution(violation=6.0, wrong=4.0, trial=0.002),
     Safety.BALANCED: _BALANCED,
     Safety.ADVISE: _BALANCED,
     Safety.OFF: Caution(violation=0.1, wrong=4.0, trial=0.002),

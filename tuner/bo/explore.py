@@ -118,9 +118,9 @@ class Rules:
         return self._first(self.likely(2.0), -torch.inf, also)
 
     def risk(self) -> Try | None:
-        """Return a row that is worth what it risks although it may well break a limit."""
+        """Return a row that is worth what it risks although it is less likely to keep the limits."""
         also = "; a risk worth taking"
-        return self._first(self.likely(LATE), self.search.caution.trial, also)
+        return self._first(self.likely(2.0), self.search.caution.trial, also)
 
     def unmoved(self) -> Try | None:
         """Return the likeliest to keep the limits of what moves a knob that no window has shown moved.
