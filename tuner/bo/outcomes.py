@@ -10,11 +10,13 @@ import torch
 from botorch.models.model import Model
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal
+from linear_operator import to_linear_operator
 from torch import Tensor
 
 from tuner.bo.mixture import Mixture
 
-LEAST_VARIANCE = 1e-12
+LEAST_VARIANCE = 1e-9
+"""Of a row beside itself nothing is unsure, but GPyTorch warns of what is below 1e-10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +114,6 @@ class OutcomeModel(Model):
             means = mean[each[..., None], at]
             flat = (at[..., None] * self.num_outputs + torch.arange(self.num_outputs)).flatten(-2)
             joint = covariance[each[..., None, None], flat[..., :, None], flat[..., None, :]]
-        return GPyTorchPosterior(MultitaskMultivariateNormal(means, joint))
+            joint = joint + LEAST_VARIANCE * torch.eye(flat.shape[-1], dtype=torch.float64)
+        # Not a tensor: that would be factored before anybody draws from it.
+        return GPyTorchPosterior(MultitaskMultivariateNormal(means, to_linear_operator(joint)))
