@@ -10,7 +10,6 @@ import torch
 from botorch.models.model import Model
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal
-from linear_operator import to_linear_operator
 from torch import Tensor
 
 from tuner.bo.mixture import Mixture
@@ -114,6 +113,6 @@ class OutcomeModel(Model):
             means = mean[each[..., None], at]
             flat = (at[..., None] * self.num_outputs + torch.arange(self.num_outputs)).flatten(-2)
             joint = covariance[each[..., None, None], flat[..., :, None], flat[..., None, :]]
-            joint = joint + LEAST_VARIANCE * torch.eye(flat.shape[-1], dtype=torch.float64)
-        # Not a tensor: that would be factored before anybody draws from it.
-        return GPyTorchPosterior(MultitaskMultivariateNormal(means, to_linear_operator(joint)))
+            least = (LEAST_VARIANCE * self._factor.square()).repeat(rows.shape[-1])
+            joint = joint + least.diag()
+        return GPyTorchPosterior(MultitaskMultivariateNormal(means, joint))

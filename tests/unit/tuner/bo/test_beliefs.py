@@ -163,6 +163,22 @@ def test_a_doubtful_limit_near_zero_is_as_doubtful_as_its_baseline() -> None:
     assert found.chance(setting(600)) < 0.05
 
 
+def test_a_multiple_of_the_baseline_is_one_where_no_logarithm_is_taken_either() -> None:
+    at = ladder("dropped <= 1.5x baseline")
+    counts = {500: 0.0, 600: 2.8, 700: 3.2}
+
+    def shown(dropped: float) -> Measurement:
+        return window(extra={"dropped": Estimate.of_mean(dropped, 0.01, 50)})
+
+    seen = [trial(n, setting(mhz), shown(d)) for n, (mhz, d) in enumerate(counts.items(), 3)]
+    found = known(at, [*twice(at, shown(2.0)), *seen])
+    assert [round(found.chance(setting(mhz))) for mhz in (*counts, 1000)] == [1, 1, 0, 1]
+    over = found.view.overshoot[found.row(setting(700))]
+    assert float(over) == pytest.approx((3.2 - 1.5 * 2.0) / 2.0, rel=0.05), (
+        "a share of the baseline"
+    )
+
+
 def test_the_baseline_is_surely_as_good_as_itself_however_badly_it_was_measured() -> None:
     """A limit of its own is another matter."""
     relative, absolute = (ladder(f"energy_j <= {bound}") for bound in ("1.05x baseline", "10.5"))

@@ -332,3 +332,12 @@ def test_what_is_all_but_known_can_be_drawn_from() -> None:
     away = (draws.mean(dim=0) - model.mean[:, rows]).abs() / model.sd[:, rows].clamp_min(1e-3)
     assert float(away.max()) < 0.2
     assert float((draws[..., 3, :] - draws[..., 8, :]).abs().max()) < 1e-3
+
+
+def test_rows_can_be_asked_for_together_however_large_an_outcomes_unit_is() -> None:
+    """No rounding makes the covariance indefinite."""
+    model = known(0.02, (Outcome(0, 1e5, 1.0, 0.0), SLOWER))
+    rows = torch.tensor([*EVERY, *EVERY])
+    found = model.posterior(rows[:, None].double())
+    assert torch.allclose(found.mean, model.mean[:, rows])
+    assert torch.allclose(found.variance, model.sd[:, rows].square(), rtol=1e-6, atol=1e-8)
