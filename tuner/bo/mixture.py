@@ -228,8 +228,9 @@ class Mixture:
 
     def _wider(self, sd: Tensor) -> Tensor:
         """Return by what deviations grow for the surprises seen, nowhere past a row's own windows."""
-        factor, own = torch.ones(self.metrics, dtype=torch.float64), torch.full_like(sd, math.inf)
-        own[:, self.row, self.metric] = self.noise
+        factor = torch.ones(self.metrics, dtype=torch.float64)
+        unread = torch.full((self.metrics * self.rows,), math.inf, dtype=torch.float64)
+        own = unread.scatter_reduce(0, self._at, self.noise, "amin").reshape(-1, self.rows).T
         for column in range(self.metrics):
             mine = self._surprises[self.metric == column]
             factor[column] = max(1.0, (CALM + float(mine.sum())) / (CALM + len(mine)))

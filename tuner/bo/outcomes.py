@@ -15,6 +15,7 @@ from torch import Tensor
 from tuner.bo.mixture import Mixture
 
 LEAST_VARIANCE = 1e-9
+"""Of a row beside itself nothing is unsure, but GPyTorch warns of what is below 1e-10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +113,6 @@ class OutcomeModel(Model):
             means = mean[each[..., None], at]
             flat = (at[..., None] * self.num_outputs + torch.arange(self.num_outputs)).flatten(-2)
             joint = covariance[each[..., None, None], flat[..., :, None], flat[..., None, :]]
+            least = (LEAST_VARIANCE * self._factor.square()).repeat(rows.shape[-1])
+            joint = joint + least.diag()
         return GPyTorchPosterior(MultitaskMultivariateNormal(means, joint))
