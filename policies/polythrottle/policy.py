@@ -51,6 +51,8 @@ CPU_TRIALS = 3
 class Polythrottle:
     """Searches the study's whole space for the best objective within its constraints."""
 
+    explores_apart = True
+
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next.
 
@@ -78,6 +80,8 @@ class TwoPhase:
     The first phase ends with its third trial, or when no clock promises anything. All trials are
     evidence in both phases. A study without a CPU clock to choose has the second phase only.
     """
+
+    explores_apart = True
 
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next.
