@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 
 import torch
 
@@ -15,7 +16,7 @@ from tuner.bo.margin import doubt, tightened
 from tuner.bo.physics import BaselineFacts, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import hypotheses
 from tuner.bo.spread import learnt_spread
-from tuner.bo.surrogate import RowReading, Scale, posterior
+from tuner.bo.surrogate import Component, RowReading, Scale, posterior
 from tuner.core import (
     POWER,
     Candidate,
@@ -25,6 +26,7 @@ from tuner.core import (
     MetricUnavailable,
     Prediction,
     Role,
+    Setting,
     Study,
     Value,
     called,
@@ -39,12 +41,23 @@ CENSORED_NOISE = 0.1
 class View:
     """What is believed of every row, the scales it is expressed in, and what was measured.
 
-    The first scale is the objective's.
+    The first scale is the objective's. `running` are the rows that other devices measure just now, `beside`
+    what will be believed if they show what is expected of them; None where none runs.
     """
 
     belief: Belief
     scales: Mapping[str, Scale]
     measured: Mapping[int, Candidate]
+    running: frozenset[int] = frozenset()
+    beside: Belief | None = None
+
+    @property
+    def ahead(self) -> Belief:
+        """What will be believed once the running trials have ended: by this a promise is judged.
+
+        Never a risk: they may show anything.
+        """
+        return self.beside or self.belief
 
     def predicted(self, row: int) -> dict[str, Prediction]:
         """Return what is expected of one row, by metric and in the metrics' units."""
@@ -56,8 +69,17 @@ class View:
         }
 
 
-def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Grid) -> View:
+def believe(
+    study: Study,
+    evidence: Evidence,
+    limits: Sequence[Limit],
+    grid: Grid,
+    running: Sequence[Setting] = (),
+) -> View:
     """Work out what is believed of each metric that the study aims at or limits.
+
+    `running` are settings that are being measured: each is taken to show what is believed of it, with the
+    noise of a usual window ("kriging believer", Ginsbourger et al. 2010, §3.2), for what is `ahead`.
 
     Raises:
         MetricUnavailable: no trial measured one of them.
@@ -74,11 +96,11 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
     logarithmic = tuple(scale.log for scale in scales.values())
     kinds = tuple(quantity_of(metric, study.quantities).kind for metric in metrics)
     priors = hypotheses(grid, kinds, logarithmic, baseline_facts(study, evidence, metrics))
-    components = calibrated(
-        posterior(grid, len(metrics), readings, priors),
-        readings,
-        {metrics.index(limit.metric) for limit in limits},
-    )
+    limited = {metrics.index(limit.metric) for limit in limits}
+
+    def conditioned(on: Sequence[RowReading]) -> list[Component]:
+        return calibrated(posterior(grid, len(metrics), on, priors), on, limited)
+
     edges = tuple(
         Edge(
             column=metrics.index(limit.metric),
@@ -88,7 +110,23 @@ def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Gri
         )
         for constraint, limit in zip(study.constraints, limits, strict=True)
     )
-    return View(Belief(components, study.objective.sign, edges), scales, measured)
+    belief = Belief(conditioned(readings), study.objective.sign, edges)
+    pending = frozenset(row for s in running if (row := grid.row(s)) is not None)
+    if not pending:
+        return View(belief, scales, measured)
+    expected = _expected(belief, readings, sorted(pending))
+    beside = replace(belief, components=conditioned([*readings, *expected]))
+    return View(belief, scales, measured, pending, beside)
+
+
+def _expected(
+    belief: Belief, readings: Sequence[RowReading], rows: Sequence[int]
+) -> Iterator[RowReading]:
+    """Yield what windows at some rows should show, each metric with the median noise of the readings."""
+    for metric in dict.fromkeys(r.metric for r in readings):
+        noise = median(r.noise for r in readings if r.metric == metric)
+        for row in rows:
+            yield RowReading(metric, row, float(belief.mean[row, metric]), noise)
 
 
 def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:

@@ -87,7 +87,7 @@ class _Rules:
     """One decision: the rows' promises and risks, worked out once."""
 
     def __init__(self, search: Search) -> None:
-        self.search, self.belief = search, search.view.belief
+        self.search, self.belief, self.ahead = search, search.view.belief, search.view.ahead
         self.best = search.incumbent
         self.chance, self.seed = search.chance, search.study.seed
 
@@ -124,12 +124,15 @@ class _Rules:
     def gain(self) -> Tensor:
         """What each row may save, its chance to keep the limits and its duration counted in.
 
-        For a measured row: what it would save were it trusted.
+        For a measured row: what it would save were it trusted. Either beside what runs, as that should
+        turn out: what is like it promises little more.
         """
-        value = self.belief.sign * self.belief.mean[:, 0]
-        fresh = self.belief.gain(float(self.belief.mean[self.best, 0]))
-        fresh = fresh * self.chance / self.belief.chance.clamp_min(1e-300)
-        again = AGAIN * (value[self.best] - value).clamp_min(0.0) * self.chance
+        value = self.ahead.sign * self.ahead.mean[:, 0]
+        rivals = [self.best, *(r for r in self.search.view.running if self.chance[r] >= EVEN)]
+        best = value[rivals].min()
+        fresh = self.ahead.gain(self.ahead.sign * float(best))
+        fresh = fresh * self.chance / self.ahead.chance.clamp_min(1e-300)
+        again = AGAIN * (best - value).clamp_min(0.0) * self.chance
         gain = torch.where(self._unmeasured, fresh, again) / self.search.effort
         wild = torch.zeros_like(self._unmeasured)
         for edge in self.belief.edges:
@@ -141,7 +144,7 @@ class _Rules:
     def priced(self) -> Tensor:
         """What each row may save, less the price of breaking a limit."""
         caution = self.search.caution
-        early = self.search.past.spent < caution.first_trials
+        early = self.search.ended < caution.first_trials
         price = caution.overshoot_price * (caution.first_factor if early else 1.0)
         far = price * self.belief.overshoot
         ample = tuple(edge for edge in self.belief.edges if edge.sign * edge.at > AMPLE)
@@ -190,7 +193,7 @@ class _Rules:
         if not leap or not self._teachable:
             return None
         information, risk = (
-            information_gain(self.belief, row, self._usual_noise()),
+            information_gain(self.ahead, row, self._usual_noise()),
             self.belief.overshoot,
         )
         steps = self._unmeasured & (self.net >= STEP_WORTH * self.net[row])
@@ -216,7 +219,7 @@ class _Rules:
             return None
         value = self.belief.sign * self.belief.mean[:, 0]
         dearer = (value - value[self.search.baseline]).clamp(0.0, MOST_EXPONENT).exp()
-        information = information_gain(self.belief, target, self._usual_noise()) / dearer
+        information = information_gain(self.ahead, target, self._usual_noise()) / dearer
         few = torch.ones_like(self._unmeasured)
         few[[row for row, count in self.search.windows.items() if count > 1]] = False
         row = argmax(information, self.search.allowed & few & (self.chance >= SAFE), self.seed)
@@ -253,7 +256,7 @@ class _Rules:
     @cached_property
     def _moved(self) -> Tensor:
         """Which knobs some measured row has moved."""
-        seen = self.search.grid.points[list(self.search.view.measured)]
+        seen = self.search.grid.points[self.search.looked_at]
         return (seen != seen[0]).any(dim=0)
 
     @cached_property
@@ -274,7 +277,7 @@ class _Rules:
         Where there is no such row, as some combinations are forbidden, whatever moves one.
         """
         points = self.search.grid.points
-        seen = points[list(self.search.view.measured)]
+        seen = points[self.search.looked_at]
         like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
         free = self.search.allowed & self._unmeasured
         fresh = like & free
@@ -284,7 +287,7 @@ class _Rules:
     def _alone(self) -> Tensor:
         """Which rows move a knob alone that measured rows moved that way only with others."""
         points, row = self.search.grid.points, self.search.baseline
-        rows = list(self.search.view.measured)
+        rows = self.search.looked_at
         between, steps = points[rows][:, None] != points[rows], points[:, None] != points[rows]
         alone, single = between.sum(dim=2) == 1, steps.sum(dim=2) == 1
         open_moves = torch.zeros_like(self._unmeasured)

@@ -16,6 +16,7 @@ from tuner.core import (
     Plan,
     Setting,
     Suggestion,
+    TrialState,
     Wait,
 )
 
@@ -55,14 +56,15 @@ def search_of(
 ) -> Search:
     """Return where a search stands: over the whole space, or what of it is worth looking at."""
     study, evidence = past.study, past.evidence
+    running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
     def look(grid: Grid) -> Search:
-        view = believe(study, evidence, limits, grid)
+        view = believe(study, evidence, limits, grid, running)
         return Search(past, limits, grid, view, within)
 
     if study.space.size <= MOST_ROWS:
         return look(enumerate_grid(study.space))
-    return searched(study, evidence, look)
+    return searched(study, evidence, look, running)
 
 
 def _done(search: Search, why: str) -> Done:
