@@ -44,11 +44,14 @@ def may_explore(study: Study, devices: Sequence[Device], policy: Policy) -> bool
     """Return whether the devices of a study may each run a trial of its own now.
 
     Only while tuning, by a policy that is made for it, and where nothing but their names tells them apart.
-    Of what somebody else uses, too, nobody knows whether it is one thing seen twice.
+    Each on a host of its own: several GPUs of one may serve the same items, and their settings meet in
+    what each shows. Of what is shared nobody knows whether it is one thing seen twice.
     """
     if len(devices) < 2 or study.phase is not Phase.TUNING or study.terms.mode is not Mode.SEARCH:
         return False
     if not (isinstance(policy, ExploresApart) and policy.explores_apart):
+        return False
+    if len({d.agent for d in devices}) < len(devices):
         return False
     return all(not d.shared and _make(d) == _make(devices[0]) for d in devices)
 

@@ -67,10 +67,17 @@ class Worlds(World):
     def restarted(self) -> Loop:
         return Loop(self.store, lambda _: self.policy, self.time.now, monotonic=self.time.monotonic)
 
+    def started(self, *names: str, **changes: object) -> Study:
+        """Begin a study on devices of which each has a host of its own."""
+        found = self.start(*names, **changes)
+        for name in names:
+            self.loop.register(device(name, agent=name))
+        return found
+
     def tune(self, *names: str, **changes: object) -> Study:
         """Bring a study on these devices into its tuning."""
         terms = Terms(trials=6, window_s=10.0, max_window_s=30.0)
-        started = self.start(*names, **{"terms": terms, **changes})
+        started = self.started(*names, **{"terms": terms, **changes})
         for _ in range(2):
             self.step(truth, *names)
         return started
@@ -128,6 +135,7 @@ def test_no_more_trials_are_made_than_were_given(world: Worlds) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
+        {"agent": "a"},
         {"board": "H100"},
         {"driver": "2"},
         {"workload_version": "2"},
@@ -135,8 +143,8 @@ def test_no_more_trials_are_made_than_were_given(world: Worlds) -> None:
     ],
 )
 def test_devices_that_differ_share_each_trial(world: Worlds, changes: dict[str, object]) -> None:
-    world.start("a", "b")
-    world.loop.register(device("b", **changes))
+    world.started("a", "b")
+    world.loop.register(device("b", **{"agent": "b", **changes}))
     for _ in range(2):
         world.step(truth, "a", "b")
     orders = [world.assigned(name) for name in ("a", "b")]
@@ -158,7 +166,7 @@ def test_one_device_tries_as_ever(world: Worlds) -> None:
 
 def test_a_continuous_study_shares_each_step() -> None:
     rounds = study(devices=("a", "b"), terms=Terms(mode=Mode.CONTINUOUS))
-    like = [device("a"), device("b")]
+    like = [device(name, agent=name) for name in "ab"]
     assert not apart.may_explore(rounds, like, Spread())
     assert apart.may_explore(replace(rounds, terms=Terms()), like, Spread())
 
@@ -277,7 +285,7 @@ def test_a_changed_driver_ends_what_all_devices_try(world: Worlds) -> None:
     world.tune("a", "b")
     world.assigned("a")
     world.assigned("b")
-    world.loop.register(device("a", driver="2"))
+    world.loop.register(device("a", agent="a", driver="2"))
     assert world.store.trials.running("s1") == ()
     assert world.store.studies.get("s1").phase is Phase.BASELINE
 
@@ -298,7 +306,7 @@ def test_a_step_but_a_further_trial_waits_for_those_that_run(world: Worlds) -> N
 
 def test_what_one_device_shows_is_told_of_all(world: Worlds) -> None:
     """A device that takes a tenth more than the other has shown that at the baseline."""
-    world.start("a", "b")
+    world.started("a", "b")
     for _ in range(2):
         for name, level in (("a", 1.1), ("b", 0.9)):
             world.told(name, world.assigned(name), level)
