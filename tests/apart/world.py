@@ -31,6 +31,7 @@ from tuner.core import (
     Origin,
     Outcome,
     Phase,
+    Policy,
     Setting,
     Space,
     Study,
@@ -47,7 +48,6 @@ from tuner.wire import Assignment, HoldOrder, Poll, TrialReport
 WINDOW_S = 10.0
 PARTS = 10
 """A window's standard error is that of so many parts of it."""
-NEAR = 0.95
 MOST_WINDOWS = 200
 
 
@@ -62,6 +62,8 @@ class TrueSurface:
     objective: Objective
     constraints: tuple[Constraint, ...]
     quantities: Quantities = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)
+    """By metric, how noisy a window is beside the rest; 1 where it says nothing."""
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -140,7 +142,9 @@ def run(
         "bench",
         "created",
     )
-    boards = {name: _Board(surface, seed, number, noise, levels) for number, name in enumerate(names)}
+    boards = {
+        name: _Board(surface, seed, number, noise, levels) for number, name in enumerate(names)
+    }
     ends: list[tuple[float, str, Assignment]] = []
     free = set(names)
     while True:
@@ -170,7 +174,7 @@ def run(
         free.add(name)
 
 
-def _policy(known: object, _: str) -> object:
+def _policy(known: Policy, _: str) -> Policy:
     return known
 
 
@@ -209,7 +213,8 @@ class _Board:
         self._rng = np.random.default_rng([zlib.crc32(surface.name.encode()), seed, number])
         draws = self._rng.standard_normal(len(surface.metrics))
         self._levels = {
-            m: math.exp(levels * float(z)) for m, z in zip(surface.metrics, draws, strict=True)
+            m: math.exp(levels * surface.noise.get(m, 1.0) * float(z))
+            for m, z in zip(surface.metrics, draws, strict=True)
         }
 
     def takes_s(self) -> float:
@@ -221,10 +226,11 @@ class _Board:
         true = self._surface.truth(setting)
         estimates = {}
         for metric in self._surface.metrics:
+            noise = self._noise * self._surface.noise.get(metric, 1.0)
             mean = true[metric] * self._levels[metric]
-            mean *= math.exp(self._noise * float(self._rng.standard_normal()))
+            mean *= math.exp(noise * float(self._rng.standard_normal()))
             part = math.sqrt(float(self._rng.chisquare(PARTS - 1)) / (PARTS - 1))
-            stderr = self._noise * part * mean
+            stderr = noise * part * mean
             reach = student_t95(PARTS - 1) * stderr
             estimates[metric] = Estimate(
                 mean, stderr, PARTS, mean - reach, mean + reach, Origin.SIMULATED

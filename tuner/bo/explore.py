@@ -52,6 +52,10 @@ AMPLE, AMPLE_FACTOR = 0.15, 4.0
 """Within a limit that leaves more room than this (log units) much can be saved far from it: so many
 times dearer it is to go far beyond."""
 
+LEAST_LEFT = 0.4
+"""While what runs should leave less of a row's uncertainty (its variance), the row is worth no trial beside
+it. On made-up surfaces four devices so break limits as often as one, and half as often again without."""
+
 LEAST_INFORMATION = 1e-5
 
 UNMOVED = "changes a knob that no window has changed yet"
@@ -132,6 +136,7 @@ class _Rules:
         best = value[rivals].min()
         fresh = self.ahead.gain(self.ahead.sign * float(best))
         fresh = fresh * self.chance / self.ahead.chance.clamp_min(1e-300)
+        fresh = torch.where(self._told_soon, 0.0, fresh)
         again = AGAIN * (best - value).clamp_min(0.0) * self.chance
         gain = torch.where(self._unmeasured, fresh, again) / self.search.effort
         wild = torch.zeros_like(self._unmeasured)
@@ -139,6 +144,11 @@ class _Rules:
             wild |= self.belief.sd[:, edge.column] > MOST_SD
         lost = wild & (self.chance < FIRM_CHANCE)
         return torch.where(self.search.allowed & ~lost, gain, 0.0)
+
+    @cached_property
+    def _told_soon(self) -> Tensor:
+        """Which rows' objective the running trials will mostly tell: a window of their own can wait."""
+        return (self.ahead.sd[:, 0] / self.belief.sd[:, 0]).square() < LEAST_LEFT
 
     @cached_property
     def priced(self) -> Tensor:
