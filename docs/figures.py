@@ -580,13 +580,13 @@ PARTS: dict[str, Callable[[Any], list[str]]] = {
 }
 """What the bench of a fleet is made of, in the page's order."""
 
-NEAR = 0.95
+FOUND_AT = 0.95
 """The share of what a study comes to hold at which it counts as found."""
-WORTH = 0.01
+LEAST_SAVING = 0.01
 """A study that holds less than this found nothing to be near to."""
 BASELINE_WINDOWS = 2
 """Before these have ended nothing is tried, however many devices there are."""
-SHORT = 4.0
+LONG_WINDOWS = 4.0
 """Who finds it in fewer windows leaves little to divide: those surfaces are told apart."""
 
 
@@ -598,10 +598,12 @@ def apart(told: Told) -> list[str]:
     rows, both, longer = [], [], []
     for surface in unique(name for name, _ in pairs):
         own = [pair for (name, _), pair in pairs.items() if name == surface]
-        found = [(_near(p[1]), _near(p[4])) for p in own if min(map(_worth, p.values())) >= WORTH]
+        found = [
+            (_near(p[1]), _near(p[4])) for p in own if min(map(_worth, p.values())) >= LEAST_SAVING
+        ]
         known = [(one, four) for one, four in found if one is not None and four is not None]
         both += known
-        if known and statistics.fmean(one for one, _ in known) >= SHORT:
+        if known and statistics.fmean(one for one, _ in known) >= LONG_WINDOWS:
             longer += known
         rows.append(
             [
@@ -622,7 +624,7 @@ def apart(told: Told) -> list[str]:
     saved = [100.0 * _all_pairs_mean(everything, n, "saving") for n in (1, 4)]
     return [
         f"{told['seeds']} studies on each surface, virtual time in windows; until a setting was measured "
-        f"that truly saves {NEAR:.0%} of what the study comes to hold, after the {BASELINE_WINDOWS} "
+        f"that truly saves {FOUND_AT:.0%} of what the study ends with, after the {BASELINE_WINDOWS} "
         "windows of the baseline:",
         "",
         *table(heads, rows),
@@ -630,8 +632,8 @@ def apart(told: Told) -> list[str]:
         f"Over all {len(both)} pairs that found something: {one_s:.1f} and {four_s:.1f} windows, "
         f"{doubtful(*_time_ratio(both))} of the time; the baseline counted in, "
         f"{(four_s + BASELINE_WINDOWS) / (one_s + BASELINE_WINDOWS):.2f} of it. Where one takes "
-        f"{SHORT:g} windows or more: {doubtful(*_time_ratio(longer))}. Until the plan is held, with the "
-        f"baseline and the confirming windows, which all devices share: {held[1]:.1f} windows instead of "
+        f"{LONG_WINDOWS:g} windows or more: {doubtful(*_time_ratio(longer))}. Until the plan is held, with "
+        f"the baseline and the confirming windows, which all devices share: {held[1]:.1f} windows instead of "
         f"{held[0]:.1f}, {held[1] / held[0]:.2f} of them. Held is a saving of {saved[0]:.1f} % by one and "
         f"{saved[1]:.1f} % by four; {above[0]:.2f} and {above[1]:.2f} trials of a study were above a "
         f"limit; {wrong[0]} and {wrong[1]} of {len(everything)} plans that are held are.",
@@ -640,7 +642,7 @@ def apart(told: Told) -> list[str]:
 
 def _near(run: Told) -> float | None:
     """Return after how many windows of tuning a run had found what it comes to hold, or nearly."""
-    found = (at for at, saving in run["found"] if saving >= NEAR * run["saving"])
+    found = (at for at, saving in run["found"] if saving >= FOUND_AT * run["saving"])
     at = next(found, None)
     return None if at is None else at - BASELINE_WINDOWS
 
