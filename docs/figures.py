@@ -633,7 +633,7 @@ def apart(told: Told) -> list[str]:
         f"{doubtful(*_time_ratio(both))} of the time; the baseline counted in, "
         f"{(four_s + BASELINE_WINDOWS) / (one_s + BASELINE_WINDOWS):.2f} of it. Where one takes "
         f"{LONG_WINDOWS:g} windows or more: {doubtful(*_time_ratio(longer))}. Until the plan is held, with "
-        f"the baseline and the confirming windows, which all devices share: {held[1]:.1f} windows instead of "
+        f"the baseline and the confirming windows, which all share: {held[1]:.1f} windows instead of "
         f"{held[0]:.1f}, {held[1] / held[0]:.2f} of them. Held is a saving of {saved[0]:.1f} % by one and "
         f"{saved[1]:.1f} % by four; {above[0]:.2f} and {above[1]:.2f} trials of a study were above a "
         f"limit; {wrong[0]} and {wrong[1]} of {len(everything)} plans that are held are.",
