@@ -54,8 +54,8 @@ times dearer it is to go far beyond."""
 
 LEAST_LEFT = 0.4
 """While what runs should leave less of a row's uncertainty (its variance), the row is worth no trial beside
-it. On the made-up surfaces that it was chosen on, four devices broke limits as often as one by this and half
-as often again without; on others 1.4 times as often."""
+it. On the made-up surfaces that it was chosen on, four devices broke limits as often as one by this, and
+half as often again without; on others 1.4 times as often."""
 
 LEAST_INFORMATION = 1e-5
 
