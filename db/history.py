@@ -119,6 +119,7 @@ def recent(
     found = store.trials.latest(
         page, wanted, tuple(studies) if narrowed else None,
         question.since, question.until, question.state,
+        question.device,
     )  # fmt: skip
     if not narrowed:
         studies = {s.id: s for s in store.studies.list(among={study for study, _ in found})}
@@ -186,7 +187,7 @@ def _row(study: Study, past: Past, trial: Trial) -> HistoryRow:
         study=study.id,
         number=trial.number,
         attempt=trial.attempt,
-        devices=study.devices,
+        devices=trial.on(study.devices),
         workload=study.workload,
         phase=trial.phase,
         state=trial.state,
@@ -211,7 +212,8 @@ def _of(study: Study, question: HistoryQuestion) -> bool:
 
 def _asked(row: HistoryRow, question: HistoryQuestion) -> bool:
     return (
-        (question.since is None or row.started_at >= question.since)
+        question.device in (None, *row.devices)
+        and (question.since is None or row.started_at >= question.since)
         and (question.until is None or row.started_at < question.until)
         and question.verdict in (None, row.verdict)
         and question.state in (None, row.state)

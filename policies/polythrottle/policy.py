@@ -59,6 +59,8 @@ class Polythrottle:
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self._without = without
 
+    explores_apart = True
+
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next.
 
@@ -86,6 +88,8 @@ class TwoPhase:
     The first phase ends with its third trial, or when no clock promises anything. All trials are
     evidence in both phases. A study without a CPU clock to choose has the second phase only.
     """
+
+    explores_apart = True
 
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
@@ -55,13 +55,25 @@ class View:
     """What is believed of every row, the scales it is expressed in, and what was measured.
 
     Metrics that one law ties together share a model, others have one each; `models` begins with the
-    objective's. `where` tells the model and the column of each metric.
+    objective's. `where` tells the model and the column of each metric. `running` are the rows that others
+    measure just now, `beside` what will be believed if they show what is expected of them; None where none
+    runs.
     """
 
     models: Sequence[OutcomeModel]
     scales: Mapping[str, Scale]
     where: Mapping[str, tuple[int, int]]
     measured: Mapping[int, Candidate]
+    running: tuple[int, ...] = ()
+    beside: View | None = None
+
+    @property
+    def ahead(self) -> View:
+        """What will be believed once the running trials have ended: by this a promise is judged.
+
+        Never a risk: they may show anything.
+        """
+        return self.beside or self
 
     @cached_property
     def chance(self) -> Tensor:
@@ -145,8 +157,8 @@ def believe(
 ) -> View:
     """Work out what is believed of each metric that the study aims at or limits.
 
-    Of what is `running` as much is believed as if it had shown what is expected of it: who is to choose
-    beside it shall choose something else.
+    `running` are settings that are being measured: each is taken to show what is believed of it, as
+    doubtful as any reading so far ("kriging believer", Ginsbourger et al. 2010, §3.2), for what is `ahead`.
 
     Raises:
         MetricUnavailable: no trial measured one of them.
@@ -157,11 +169,11 @@ def believe(
     noise = {m: _noise_factor(m, evidence) for m in metrics}
     facts = baseline_facts(study, evidence, metrics)
     home = grid.rows[setting_key(study.baseline)]
-    pending = [row for setting in running if (row := grid.row(setting)) is not None]
-    models: list[OutcomeModel] = []
+    pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
+    found: list[list[OutcomeModel]] = []
     where: dict[str, tuple[int, int]] = {}
     for group in _groups(study, metrics, scales):
-        where |= {metric: (len(models), column) for column, metric in enumerate(group)}
+        where |= {metric: (len(found), column) for column, metric in enumerate(group)}
         readings = [
             _reading(column, row, candidate, metric, scales[metric], noise[metric])
             for column, metric in enumerate(group)
@@ -179,9 +191,10 @@ def believe(
             priors=priors,
             spreads=SPREADS[:1] if known else SPREADS,
         )
-        mixture = condition(readings=readings)
+        mixtures = [condition(readings=readings)]
         if pending:
-            mixture = condition(readings=[*readings, *_expected(mixture, pending, readings)])
+            told = _expected(mixtures[0], pending, readings)
+            mixtures.append(condition(readings=[*readings, *told]))
         outcomes = [
             _outcome(study, evidence, place, limits, group, scales)
             for place in range(len(limits))
@@ -192,8 +205,11 @@ def believe(
             sign, scale = study.objective.sign, scales[study.objective.metric]
             column = group.index(study.objective.metric)
             outcomes.insert(0, Outcome(column, sign * scale.share, 1.0, 0.0))
-        models.append(OutcomeModel(mixture, outcomes, leads))
-    return View(models, scales, where, measured)
+        found.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
+    now, *soon = (
+        View(models, scales, where, measured, pending) for models in zip(*found, strict=True)
+    )
+    return replace(now, beside=soon[0]) if soon else now
 
 
 def _expected(

@@ -65,7 +65,7 @@ class Rules:
     def __init__(self, search: Search) -> None:
         self.search, self.view = search, search.view
         self.best = search.incumbent
-        self.early = search.past.spent < FIRST
+        self.early = search.ended < FIRST
 
     def nothing_keeps(self) -> bool:
         """Return whether no measured setting, the baseline included, is likely to keep its limits."""
@@ -82,13 +82,21 @@ class Rules:
     def gain(self) -> Tensor:
         """What each row may save, its chance to keep the limits and its duration counted in.
 
-        For a measured row: what it would save were it trusted.
+        For a measured row: what it would save were it trusted. Either beside what runs, as that should
+        turn out: what is like it promises little more.
         """
-        cost, chance = self.view.cost, self.search.chance
-        fresh = self.view.gain(float(cost[self.best])) * self.search.works
-        again = AGAIN * (cost[self.best] - cost).clamp_min(0.0) * chance
+        cost, chance, ahead = self.view.ahead.cost, self.search.chance, self.view.ahead
+        likely = [row for row in self.view.running if chance[row] >= even_chance(1.0)]
+        best = float(cost[[self.best, *likely]].min())
+        fresh = torch.where(self._told_soon, 0.0, ahead.gain(best) * self.search.works)
+        again = AGAIN * (best - cost).clamp_min(0.0) * chance
         gain = torch.where(self.unmeasured, fresh, again) / self.search.effort
         return torch.where(self.search.allowed, gain, 0.0)
+
+    @property
+    def _told_soon(self) -> Tensor:
+        """Which rows' cost the running trials will mostly tell: a window of their own can wait."""
+        return 2.0 * self.view.ahead.cost_sd.square() < self.view.cost_sd.square()
 
     @cached_property
     def priced(self) -> Tensor:
@@ -153,7 +161,7 @@ class Rules:
     @cached_property
     def _moved(self) -> Tensor:
         """Which knobs some measured row has moved."""
-        seen = self.search.grid.points[list(self.view.measured)]
+        seen = self.search.grid.points[self.search.looked_at]
         return (seen != seen[0]).any(dim=0)
 
     @cached_property
@@ -163,7 +171,7 @@ class Rules:
         Where there is no such row, as some combinations are forbidden, whatever moves one.
         """
         points = self.search.grid.points
-        seen = points[list(self.view.measured)]
+        seen = points[self.search.looked_at]
         like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
         free = self.search.allowed & self.unmeasured & (self._news > 0)
         return like & free if (like & free).any() else free

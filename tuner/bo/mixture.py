@@ -179,7 +179,8 @@ class Mixture:
         alone = torch.cat(
             [block * (self.metric == m).double()[:, None] for m in range(self.metrics)], dim=1
         )
-        return alone + rest.spread**2 * self._known[component.prior][:, flat]
+        known: Tensor = self._known[component.prior][:, flat]
+        return alone + rest.spread**2 * known
 
     def _conditioned(
         self, component: Component, rows: Tensor, flat: Tensor

@@ -154,7 +154,7 @@ def draw_laws(
     `ratios` has one row per setting and one column per knob: its value over the baseline's. A few settings
     at a time: what is needed on the way is a dozen times the result.
     """
-    some = [_drawn_laws(roles, part, facts) for part in ratios.split(DRAWS)]
+    some = [_drawn_laws(roles, part, facts) for part in torch.split(ratios, DRAWS)]
     return Laws(
         *(
             torch.cat(parts, dim=1)

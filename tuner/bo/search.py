@@ -74,6 +74,19 @@ class Search:
         """How many windows speak of each row: those that count today, cut short or not."""
         return Counter({row: len(c.trials) for row, c in self.view.measured.items()})
 
+    @property
+    def looked_at(self) -> list[int]:
+        """The rows that were measured or are being."""
+        return [
+            *self.view.measured,
+            *(row for row in self.view.running if row not in self.view.measured),
+        ]
+
+    @property
+    def ended(self) -> int:
+        """How many trials were spent on tuning and have told something."""
+        return self.past.spent - sum(t.state is TrialState.RUNNING for t in self.past.trials)
+
     @cached_property
     def allowed(self) -> Tensor:
         """Which rows may be tried.

@@ -62,15 +62,15 @@ def search_of(
 ) -> Search:
     """Return where a search stands: over the whole space, or what of it is worth looking at."""
     study, evidence = past.study, past.evidence
+    running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
     def look(grid: Grid) -> Search:
-        running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
         view = believe(study, evidence, limits, grid, running)
         return Search(past, limits, grid, view, within)
 
     if study.space.size <= MOST_ROWS:
         return look(enumerate_grid(study.space))
-    return searched(study, evidence, look)
+    return searched(study, evidence, look, running)
 
 
 def _done(search: Search, why: str) -> Done:

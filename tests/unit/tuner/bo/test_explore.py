@@ -280,7 +280,7 @@ def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:
 
 def test_a_risk_is_taken_in_the_end_where_it_is_worth_a_trial_net_of_its_price() -> None:
     moved = (measured(3, 800, 11.0),)
-    much, little = ((-saves, 0.001, 0.1836, 0.005) for saves in (0.3, 0.03))
+    much, little = ((-saves, 0.001, chance_of(0.65), 0.05) for saves in (0.3, 0.01))
     answer = explore(after({600: much}, trials=moved))
     assert answer is not None
     assert answer.setting == setting(600)
@@ -306,7 +306,7 @@ def test_every_rule_decides_somewhere_and_can_be_switched_off(name: str) -> None
     search = {
         "worthwhile": after({700: GREAT}, trials=moved),
         "look-around": after({700: (-0.0005, 0.0002, 0.0, 0.01)}, trials=moved, late=not late),
-        "risk": after({600: (-0.3, 0.001, 0.1836, 0.005)}, trials=moved),
+        "risk": after({600: (-0.3, 0.001, chance_of(0.65), 0.05)}, trials=moved),
         "unmoved": after({700: (0.2, 0.01, 0.0, 0.01)}),
         "best-again": after(
             {600: (-0.4, 0.01, 0.14, 0.04)}, trials=(measured(3, 600, 6.0, 115.0),)
