@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from tuner.bo.caution import even_chance
+from tuner.bo.caution import Caution, even_chance
 from tuner.bo.search import Search
 from tuner.core import Try
 
@@ -22,8 +22,9 @@ FIRST, EARLY = 6, 3.0
 """In so many trials, when models are too sure of themselves, going beyond a limit counts so many times, and
 a setting likely enough to keep its limits is tried whatever it promises."""
 
-LATE = 10.0
-"""By so much the dial is lowered before a search ends: what is left to try is otherwise never known."""
+LATE = 25.0
+"""Before a search ends a violation counts as the square of its dial over this: what is left to try is else
+never known, and who fears violations much lowers the bar less."""
 
 SURE = 0.9
 """What keeps the limits so likely is looked at early for what it may save alone."""
@@ -105,30 +106,33 @@ class Rules:
         price = PRICE * self.search.caution.violation
         return self.gain - price * (1.0 - self.search.chance + far)
 
-    def likely(self, discount: float = 1.0) -> Tensor:
-        """Return which rows promise something and are likely enough, the dial lowered so far."""
-        bar = even_chance(self.search.caution.violation / discount)
+    def likely(self, violation: float) -> Tensor:
+        """Return which rows promise something and are likely enough where a violation costs so much."""
+        bar = even_chance(violation)
         return (self.gain > sys.float_info.epsilon) & (self.search.chance >= bar)
 
     def worthwhile(self) -> Try | None:
         """Return what is expected to be worth most, net of what it risks."""
-        return self._first(self.likely(), self.search.caution.trial)
+        likely = self.likely(self.search.caution.violation)
+        return self._first(likely, self.search.caution.trial)
 
     def look_around(self) -> Try | None:
         """Return what may save most of what is safe, else the same, while little was tried or found."""
         stuck = self.best == self.search.baseline and self.search.evidence.broken is None
         if not self.early and not (stuck and self.search.past.spent < 2 * FIRST):
             return None
-        also, safe = "; few trials so far", self.likely() & (self.search.chance >= SURE)
+        also, violation = "; few trials so far", self.search.caution.violation
+        safe = self.likely(violation) & (self.search.chance >= SURE)
         row = argmax(self.gain, safe, self.search.study.seed)
         if row is not None:
             return self._attempt(row, also)
-        return self._first(self.likely(2.0), -torch.inf, also)
+        return self._first(self.likely(violation / 2.0), -torch.inf, also)
 
     def risk(self) -> Try | None:
         """Return a row that is worth what it risks although it is less likely to keep the limits."""
         also = "; a risk worth taking"
-        return self._first(self.likely(2.0), self.search.caution.trial, also)
+        likely = self.likely(late_violation(self.search.caution))
+        return self._first(likely, self.search.caution.trial, also)
 
     def unmoved(self) -> Try | None:
         """Return the likeliest to keep the limits of what moves a knob that no window has shown moved.
@@ -136,7 +140,7 @@ class Rules:
         What a model says of it is a guess. One that moves a single new knob, if there is any: of
         several nothing tells which one it was.
         """
-        likely = self.search.chance >= even_chance(self.search.caution.violation / LATE)
+        likely = self.search.chance >= even_chance(late_violation(self.search.caution))
         for rows in (self._fresh & (self._news == 1), self._fresh):
             row = argmax(self.search.chance, rows & likely, self.search.study.seed)
             if row is not None:
@@ -197,6 +201,11 @@ RULES = MappingProxyType(
     }
 )
 """In this order. Each pays more than its standard error on sources that nothing was chosen on."""
+
+
+def late_violation(caution: Caution) -> float:
+    """Return what a violation costs before a search ends."""
+    return caution.violation**2 / LATE
 
 
 def argmax(score: Tensor, allowed: Tensor, seed: int) -> int | None:

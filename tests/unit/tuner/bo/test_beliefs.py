@@ -47,9 +47,9 @@ class Known:
         return row
 
     def at(self, at: Setting, metric: str = "energy_j") -> tuple[float, float]:
-        """Return mean and deviation of a metric in its model's units."""
+        """Return mean and deviation of a metric in its model's units, once what runs has ended."""
         place, column = self.view.where[metric]
-        mixture = self.view.models[place].mixture
+        mixture = self.view.ahead.models[place].mixture
         mean, variance = (x[:, self.row(at), column] for x in (mixture.mean, mixture.variance))
         overall = float(mixture.weights @ mean)
         spread = float(mixture.weights @ (variance + (mean - overall) ** 2))
@@ -291,7 +291,7 @@ def test_beside_what_is_running_something_else_is_worth_trying() -> None:
     promised = free.view.gain(best)
     row = int(promised.argmax())
     pending = known(at, trials, [free.grid.settings[row]])
-    assert float(pending.view.gain(best)[row]) < float(promised[row])
+    assert float(pending.view.ahead.gain(best)[row]) < float(promised[row])
     assert pending.view.measured.keys() == free.view.measured.keys()
 
 
