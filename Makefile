@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -84,6 +84,11 @@ bench-devices: $(VENV)/.installed
 	for one in "" "-alone --fixed cpu.clock_mhz"; do set -- $$one; $(BIN)/jouletune bench devices --devices simulated:a100-host --policies polythrottle --seeds 5 --json $${2:+$$2 $$3} >build/bench/host$${1:-}.json; done
 	for one in devices host host-alone; do $(BIN)/python docs/figures.py $$one build/bench/$$one.json; done
 
+# Four like devices that try a setting each, beside one, in virtual time: a quarter of an hour on one core.
+bench-apart: $(VENV)/.installed-dev
+	mkdir -p build/bench && $(BIN)/python -m tests.apart.bench --output build/bench/apart.json
+	$(BIN)/python docs/figures.py apart build/bench/apart.json
+
 # Whole studies on mounted Jetson boards, through the actuator: three quarters of an hour; needs fuse3.
 bench-boards: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.boards.study --output build/bench/boards.json
@@ -139,6 +144,7 @@ pictures: $(VENV)/.installed-dev
 	mkdir -p build
 	$(BIN)/jouletune run --device simulated:a100 --constraint "latency_p99_ms <= 1.2x baseline" --trials 20 --seed 0 --json --state-dir build/pictures >build/study.json
 	$(BIN)/python docs/images/study.py build/study.json docs/images/study.svg
+	$(BIN)/python docs/images/judgement.py docs/images/judgement.svg
 
 # The pages' pictures in docs, from a real tuner in Debian's chromium: two minutes.
 screenshots: $(VENV)/.installed-dev

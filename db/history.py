@@ -114,7 +114,9 @@ def recent(
     pasts: dict[str, Past] = {}
     of = past_of or (lambda study: judging(store, study))
     page, wanted = (last, skip) if question.verdict is None else (MOST_JUDGED, 0)
-    found = store.trials.latest(page, wanted, among, question.since, question.until, question.state)
+    found = store.trials.latest(
+        page, wanted, among, question.since, question.until, question.state, question.device
+    )
     studies = {s.id: s for s in store.studies.list(among={study for study, _ in found})}
     rows = []
     for study_id, trial in found:
@@ -180,7 +182,7 @@ def _row(study: Study, past: Past, trial: Trial) -> HistoryRow:
         study=study.id,
         number=trial.number,
         attempt=trial.attempt,
-        devices=study.devices,
+        devices=trial.on(study.devices),
         workload=study.workload,
         phase=trial.phase,
         state=trial.state,
@@ -205,7 +207,8 @@ def _of(study: Study, question: HistoryQuestion) -> bool:
 
 def _asked(row: HistoryRow, question: HistoryQuestion) -> bool:
     return (
-        (question.since is None or row.started_at >= question.since)
+        question.device in (None, *row.devices)
+        and (question.since is None or row.started_at >= question.since)
         and (question.until is None or row.started_at < question.until)
         and question.verdict in (None, row.verdict)
         and question.state in (None, row.state)

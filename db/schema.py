@@ -167,7 +167,10 @@ class StudyDeviceRow(Base):
 
 
 class TrialRow(Base):
-    """A trial as it is now. Few of millions run: an index has them alone."""
+    """A trial as it is now. Few of millions run: an index has them alone.
+
+    `device_id` is the device that tries it alone, null where all of the study's do.
+    """
 
     __tablename__ = "trials"
     __table_args__ = (
@@ -193,6 +196,7 @@ class TrialRow(Base):
     why: Mapped[str]
     broke: Mapped[str | None]
     reason: Mapped[str]
+    device_id: Mapped[str | None]
     measurement: Mapped[MeasurementRow | None] = relationship()
 
 

@@ -580,12 +580,103 @@ PARTS: dict[str, Callable[[Any], list[str]]] = {
 }
 """What the bench of a fleet is made of, in the page's order."""
 
+FOUND_AT = 0.95
+"""The share of what a study comes to hold at which it counts as found."""
+LEAST_SAVING = 0.01
+"""A study that holds less than this found nothing to be near to."""
+BASELINE_WINDOWS = 2
+"""Before these have ended nothing is tried, however many devices there are."""
+LONG_WINDOWS = 4.0
+"""Who finds it in fewer windows leaves little to divide: those surfaces are told apart."""
+
+
+def apart(told: Told) -> list[str]:
+    """Return when four like devices had found 95 % of what they hold, beside one, surface by surface."""
+    pairs: dict[tuple[str, int], dict[int, Told]] = {}
+    for run in told["runs"]:
+        pairs.setdefault((run["surface"], run["seed"]), {})[run["devices"]] = run
+    rows, both, longer = [], [], []
+    for surface in unique(name for name, _ in pairs):
+        own = [pair for (name, _), pair in pairs.items() if name == surface]
+        found = [
+            (_near(p[1]), _near(p[4])) for p in own if min(map(_worth, p.values())) >= LEAST_SAVING
+        ]
+        known = [(one, four) for one, four in found if one is not None and four is not None]
+        both += known
+        if known and statistics.fmean(one for one, _ in known) >= LONG_WINDOWS:
+            longer += known
+        rows.append(
+            [
+                surface,
+                *_faster(known),
+                *(f"{100.0 * _all_pairs_mean(own, n, 'saving'):.1f} %" for n in (1, 4)),
+                " / ".join(f"{_all_pairs_mean(own, n, 'tried'):.1f}" for n in (1, 4)),
+                " / ".join(f"{_all_pairs_mean(own, n, 'above'):.1f}" for n in (1, 4)),
+            ]
+        )
+    heads = ("surface", "one, windows", "four", "ratio", "one saves", "four save",
+             "trials, one / four", "of them above the limit")  # fmt: skip
+    everything = list(pairs.values())
+    one_s, four_s = (statistics.fmean(pair[n] for pair in both) for n in (0, 1))
+    held = [_all_pairs_mean(everything, n, "held") for n in (1, 4)]
+    wrong = [sum(pair[n]["held_above"] for pair in everything) for n in (1, 4)]
+    above = [_all_pairs_mean(everything, n, "above") for n in (1, 4)]
+    saved = [100.0 * _all_pairs_mean(everything, n, "saving") for n in (1, 4)]
+    return [
+        f"{told['seeds']} studies on each surface, virtual time in windows; until a setting was measured "
+        f"that truly saves {FOUND_AT:.0%} of what the study ends with, after the {BASELINE_WINDOWS} "
+        "windows of the baseline:",
+        "",
+        *table(heads, rows),
+        "",
+        f"Over all {len(both)} pairs that found something: {one_s:.1f} and {four_s:.1f} windows, "
+        f"{doubtful(*_time_ratio(both))} of the time; the baseline counted in, "
+        f"{(four_s + BASELINE_WINDOWS) / (one_s + BASELINE_WINDOWS):.2f} of it. Where one takes "
+        f"{LONG_WINDOWS:g} windows or more: {doubtful(*_time_ratio(longer))}. Until the plan is held, with "
+        f"the baseline and the confirming windows, which all share: {held[1]:.1f} windows instead of "
+        f"{held[0]:.1f}, {held[1] / held[0]:.2f} of them. Held is a saving of {saved[0]:.1f} % by one and "
+        f"{saved[1]:.1f} % by four; {above[0]:.2f} and {above[1]:.2f} trials of a study were above a "
+        f"limit; {wrong[0]} and {wrong[1]} of {len(everything)} plans that are held are.",
+    ]
+
+
+def _near(run: Told) -> float | None:
+    """Return after how many windows of tuning a run had found what it comes to hold, or nearly."""
+    found = (at for at, saving in run["found"] if saving >= FOUND_AT * run["saving"])
+    at = next(found, None)
+    return None if at is None else at - BASELINE_WINDOWS
+
+
+def _worth(run: Told) -> float:
+    return float(run["saving"])
+
+
+def _all_pairs_mean(pairs: Sequence[dict[int, Told]], devices: int, what: str) -> float:
+    return statistics.fmean(pair[devices][what] for pair in pairs)
+
+
+def _faster(known: Sequence[tuple[float, float]]) -> tuple[str, str, str]:
+    if not known:
+        return "–", "–", "–"
+    one, four = (statistics.fmean(pair[n] for pair in known) for n in (0, 1))
+    return f"{one:.1f}", f"{four:.1f}", f"{four / one:.2f}"
+
+
+def _time_ratio(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the ratio of the means, with its standard error over the pairs (Cochran, §6.4)."""
+    one, four = (statistics.fmean(pair[n] for pair in known) for n in (0, 1))
+    ratio = four / one
+    squares = math.fsum((b - ratio * a) ** 2 for a, b in known)
+    return ratio, math.sqrt(squares / (len(known) - 1) / len(known)) / one
+
+
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "boards": boards,
     "devices": devices,
     "host": devices,
     "host-alone": devices,
     "allocators": allocators,
+    "apart": apart,
     "federated": federated,
     "made-up": surfaces,
     "fleet": fleet,

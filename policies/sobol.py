@@ -30,6 +30,8 @@ BLOCK = 32
 class Sobol:
     """Walks a scrambled Sobol sequence over the space and skips what was tried before."""
 
+    explores_apart = True
+
     def suggest(self, past: Past) -> Suggestion:
         """Return the next untried setting of the sequence, or the best feasible one at the end."""
         study, trials, spent = past.study, past.trials, past.spent

@@ -123,6 +123,25 @@ RESULTS["federated"] = {
         }
     ]
 }
+RESULTS["apart"] = {
+    "slack": 1.2,
+    "seeds": 3,
+    "runs": [
+        {
+            "surface": "queue",
+            "devices": devices,
+            "seed": seed,
+            "saving": saving,
+            "found": [[0.0, 0.0], [3.0, 0.1], [(18.0 + seed) / devices + 2.0, 0.2]],
+            "held": 30.0 / devices,
+            "tried": 12,
+            "above": 1,
+            "held_above": False,
+        }
+        for devices in (1, 4)
+        for seed, saving in enumerate((0.2, 0.2, 0.0))
+    ],
+}
 RESULTS["speculation"] = {
     "draft": "wide",
     "table": {"points": 12, "of": 54},
@@ -275,6 +294,7 @@ SHOWN = {
     "host": DEVICES,
     "host-alone": DEVICES,
     "boards": "| orin | polythrottle | 24.5 (24.0 to 25.0) | 25.0 | 0.96 | 8 (1 of 2) | 2 % of 40 |",
+    "apart": "| queue | 18.5 | 4.6 | 0.25 | 13.3 % | 13.3 % | 12.0 / 12.0 | 1.0 / 1.0 |",
     "federated": "best fixed (K 10, B 8, E 5)",
     "speculation": "| 2 | 3 | 4 | 100 ± 2 | 150 ± 3 | 149 ± 3 | 1.49 ± 0.04 | 0.99 ± 0.03 |",
     "allocators": "| mobilenet | `glibc-keep` | 1.40 ± 0.02 | 1.60 ± 0.02 | 1.50 | 100 → 120 MiB |",

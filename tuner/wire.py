@@ -360,12 +360,14 @@ class ConstraintPreview(Message):
 class TrialView(Message):
     """A trial as operators see it; the verdict is derived, not stored.
 
-    `context` is the load that was asked for; empty: whatever ran.
+    `context` is the load that was asked for; empty: whatever ran. `device` is the one that tries it alone;
+    empty: all of the study's do.
     """
 
     study: str
     number: int
     attempt: int
+    device: str = ""
     phase: Phase
     state: TrialState
     setting: Setting

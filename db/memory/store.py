@@ -196,6 +196,7 @@ class MemoryTrials:
         at: datetime,
         context: Context = ANYWHERE,
         seen: tuple[int, int] | None = None,
+        device: str = "",
     ) -> Trial:
         """Store a RUNNING trial under the next number and return it. Raises NotFound, StaleRevision."""
         with self._tables.lock:
@@ -208,6 +209,7 @@ class MemoryTrials:
                 setting=dict(setting),
                 phase=phase,
                 context=dict(context),
+                device=device,
                 started_at=at,
                 why=why,
             )
@@ -244,6 +246,7 @@ class MemoryTrials:
         since: datetime | None = None,
         until: datetime | None = None,
         state: TrialState | None = None,
+        device: str | None = None,
     ) -> Sequence[tuple[str, Trial]]:
         """Return trials with their study, latest start first: of these studies, or of all."""
         with self._tables.lock:
@@ -255,6 +258,7 @@ class MemoryTrials:
                 if (since is None or trial.started_at >= since)
                 and (until is None or trial.started_at < until)
                 and state in (None, trial.state)
+                and device in (None, trial.device or device)
             ]
             found.sort(key=lambda each: (each[1].started_at, each[0], each[1].number), reverse=True)
             return tuple(deepcopy(found[skip : skip + last]))

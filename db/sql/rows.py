@@ -117,6 +117,7 @@ def trial_of(row: TrialRow, measurement: Measurement | None) -> Trial:
         setting=row.setting,
         phase=Phase(row.phase),
         context=row.context,
+        device=row.device_id or "",
         state=TrialState(row.state),
         attempt=row.attempt,
         started_at=row.started_at,

@@ -102,6 +102,7 @@ class SqlTrials:
         at: datetime,
         context: Context = ANYWHERE,
         seen: tuple[int, int] | None = None,
+        device: str = "",
     ) -> Trial:
         """Store a RUNNING trial under the next number and return it. Raises NotFound, StaleRevision."""
         as_seen = StudyRow.id == study
@@ -125,6 +126,7 @@ class SqlTrials:
                 setting=dict(setting),
                 phase=phase,
                 context=dict(context),
+                device=device,
                 started_at=at,
                 why=why,
             )
@@ -135,6 +137,7 @@ class SqlTrials:
                     setting=encode_setting(setting),
                     phase=phase.value,
                     context=dict(context),
+                    device_id=device or None,
                     state=trial.state.value,
                     attempt=trial.attempt,
                     started_at=at,
@@ -200,6 +203,7 @@ class SqlTrials:
         since: datetime | None = None,
         until: datetime | None = None,
         state: TrialState | None = None,
+        device: str | None = None,
     ) -> Sequence[tuple[str, Trial]]:
         """Return trials with their study, latest start first: of these studies, or of all."""
         asked = select(*TABLE.c)
@@ -211,6 +215,8 @@ class SqlTrials:
             asked = asked.where(TrialRow.started_at < until)
         if state is not None:
             asked = asked.where(TrialRow.state == state.value)
+        if device is not None:
+            asked = asked.where(TrialRow.device_id.is_(None) | (TrialRow.device_id == device))
         by = (TrialRow.started_at.desc(), TrialRow.study_id.desc(), TrialRow.number.desc())
         with self._database.read() as session:
             return _trials(session, asked.order_by(*by).limit(last).offset(skip))

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, inspect, text
 from db.sql.database import Database
 from tuner.core import StoreError
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest schema. A test keeps it equal to the last of db/migrations."""
 
 _ALEMBIC = threading.Lock()

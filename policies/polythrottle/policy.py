@@ -49,7 +49,17 @@ CPU_TRIALS = 3
 
 
 class Polythrottle:
-    """Searches the study's whole space for the best objective within its constraints."""
+    """Searches the study's whole space for the best objective within its constraints.
+
+    `without` names rules of the search that it is to do without: what each is worth can be measured.
+    """
+
+    rules = ("worthwhile", "look-around", "risk", "unmoved", "best-again")
+
+    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+        self._without = without
+
+    explores_apart = True
 
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next.
@@ -59,7 +69,7 @@ class Polythrottle:
         """
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 
-        return suggest(past)
+        return suggest(past, without=self._without)
 
     def explain(self, past: Past) -> Explanation:
         """Return what is believed of each knob, and what is not tried and why.
@@ -78,6 +88,8 @@ class TwoPhase:
     The first phase ends with its third trial, or when no clock promises anything. All trials are
     evidence in both phases. A study without a CPU clock to choose has the second phase only.
     """
+
+    explores_apart = True
 
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next.

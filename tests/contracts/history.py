@@ -53,6 +53,15 @@ class HistoryContract:
         tried(store, "s1", setting(400), slow, 5)
         store.trials.begin("s2", setting(600), Phase.TUNING, "", START + timedelta(minutes=6))
 
+    def test_what_one_device_tried_alone_is_told_of_it_only(self, store: Store) -> None:
+        began = START + timedelta(minutes=7)
+        store.trials.begin("s1", setting(500), Phase.TUNING, "", began, device="b")
+        a, b = (HistoryQuestion(device=name, since=began) for name in ("a", "b"))
+        assert (self._told(store, a), self._told(store, b)) == ([], [("s1", 6)])
+        assert [row.devices for row in history(store, b)] == [("b",)]
+        assert recent(store, a, 1) == ()
+        assert recent(store, b, 1)[0].devices == ("b",)
+
     @staticmethod
     def _told(store: Store, question: HistoryQuestion) -> list[tuple[str, int]]:
         return [(row.study, row.number) for row in history(store, question)]

@@ -118,6 +118,16 @@ class TrialsContract:
         store.trials.end("s1", asked.number, completed(), LATER)
         assert [t.context for t in store.trials.list("s1")] == [load, {}]
 
+    def test_the_device_that_tries_alone_is_kept(self, store: Store) -> None:
+        alone = store.trials.begin("s1", setting(), Phase.TUNING, "", START, device="sim")
+        shared = begin(store)
+        assert (alone.device, shared.device) == ("sim", "")
+        store.trials.end("s1", alone.number, completed(), LATER)
+        assert [t.device for t in store.trials.list("s1")] == ["sim", ""]
+        assert [t.device for t in store.trials.running("s1")] == [""]
+        assert [t.number for _, t in store.trials.latest(9, device="sim")] == [2, 1]
+        assert [t.number for _, t in store.trials.latest(9, device="other")] == [2]
+
     def test_trials_are_counted_per_study_from_one(self, store: Store) -> None:
         store.studies.add(study(id="s2", devices=("other",)), "ann", "")
         numbers = [begin(store, name).number for name in ("s1", "s1", "s2", "s1")]

@@ -223,7 +223,9 @@ def assert_whole(url: str, studies: list[str], trials: int) -> int:
                 r.device for r in store.trials.reports(name, trial.number) if not r.late
             )
             assert trial.state.evidence, f"{name}, trial {trial.number}: {trial.reason}"
-            assert reports == dict.fromkeys(study.devices, 1), f"{name}, {trial.number}: {reports}"
+            assert reports == dict.fromkeys(trial.on(study.devices), 1), (
+                f"{name}, {trial.number}: {reports}"
+            )
             ends = [s for s, _, _ in store.trials.states(name, trial.number) if s.final]
             assert len(ends) == 1
     store.close()

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import torch
+from botorch.acquisition.analytic import (
+    LogConstrainedExpectedImprovement,
+    LogExpectedImprovement,
+)
+from botorch.utils.probability.utils import log_ndtr, ndtr, phi
+from torch import Tensor
 
-from tuner.bo.acquisition import Belief, Edge
-from tuner.bo.calibration import calibrated
 from tuner.bo.encoding import Grid
-from tuner.bo.margin import doubt, tightened
+from tuner.bo.margin import tail_gap
+from tuner.bo.mixture import CALM, Mixture, RowReading
+from tuner.bo.outcomes import Outcome, OutcomeModel
 from tuner.bo.physics import BaselineFacts, fills, share_drawn, waits_for_batch
-from tuner.bo.prior import hypotheses
-from tuner.bo.spread import learnt_spread
-from tuner.bo.surrogate import RowReading, Scale, posterior
+from tuner.bo.prior import free_hypothesis, physical_hypotheses
+from tuner.bo.scale import Scale
 from tuner.core import (
     POWER,
     Candidate,
@@ -25,70 +31,248 @@ from tuner.core import (
     MetricUnavailable,
     Prediction,
     Role,
+    Setting,
     Study,
     Value,
     called,
     quantity_of,
+    setting_key,
 )
 
 CENSORED_NOISE = 0.1
 """Noise added to a window that was cut short: it shows how bad at least, not how bad."""
 
+WILDEST = 0.2
+"""An objective less certain than this (log units) promises no more: a wide guess is no promise."""
 
-@dataclass(frozen=True, slots=True)
+SPREADS = (1.0, 0.1, 0.01, 0.001)
+"""What a metric that no law knows may move by, in shares of what times and energies move by: an accuracy
+moves by percents where a time moves by factors."""
+
+
+@dataclass(frozen=True)
 class View:
     """What is believed of every row, the scales it is expressed in, and what was measured.
 
-    The first scale is the objective's.
+    Metrics that one law ties together share a model, others have one each; `models` begins with the
+    objective's. `where` tells the model and the column of each metric. `running` are the rows that others
+    measure just now, `beside` what will be believed if they show what is expected of them; None where none
+    runs.
     """
 
-    belief: Belief
+    models: Sequence[OutcomeModel]
     scales: Mapping[str, Scale]
+    where: Mapping[str, tuple[int, int]]
     measured: Mapping[int, Candidate]
+    running: tuple[int, ...] = ()
+    beside: View | None = None
+
+    @property
+    def ahead(self) -> View:
+        """What will be believed once the running trials have ended: by this a promise is judged.
+
+        Never a risk: they may show anything.
+        """
+        return self.beside or self
+
+    @cached_property
+    def chance(self) -> Tensor:
+        """Each row's probability to keep every limit."""
+        return torch.stack([log_kept(m).exp() @ m.weights for m in self.models]).prod(dim=0)
+
+    @cached_property
+    def overshoot(self) -> Tensor:
+        """By how much each row is expected to break the limits, as shares of them."""
+        found = torch.zeros_like(self.chance)
+        for model in self.models:
+            for column in model.margins:
+                mean, sd = model.mean[..., column], model.sd[..., column]
+                found += model.weights @ (sd * phi(mean / sd) + mean * ndtr(mean / sd))
+        return found
+
+    @cached_property
+    def cost(self) -> Tensor:
+        """What each row is expected to cost beside the baseline, as a logarithm; less is better."""
+        return self.models[0].weights @ self.models[0].mean[..., 0]
+
+    @cached_property
+    def cost_sd(self) -> Tensor:
+        """How uncertain that is."""
+        model = self.models[0]
+        away = (model.mean[..., 0] - self.cost).square() + model.sd[..., 0].square()
+        return (model.weights @ away).sqrt()
+
+    def log_gain(self, best: float) -> Tensor:
+        """Return the log of how much less than `best` each row is expected to cost, limits kept.
+
+        `rows x components` of the objective's model: constrained expected improvement (Gardner et al.,
+        ICML 2014) in BoTorch's numerically stable form. Of the objective's deviation no more than
+        `WILDEST` counts.
+        """
+        model, margins = self.models[0].sobered(WILDEST), self.models[0].margins
+        rows = torch.arange(len(self.chance), dtype=torch.float64).reshape(-1, 1, 1, 1)
+        if not margins:
+            free: Tensor = LogExpectedImprovement(model, best_f=best, maximize=False)(rows)
+            return free
+        kept: tuple[float | None, float | None] = (None, 0.0)
+        limited: Tensor = LogConstrainedExpectedImprovement(
+            model, best, objective_index=0, constraints=dict.fromkeys(margins, kept), maximize=False
+        )(rows)
+        return limited
+
+    def gain(self, best: float) -> Tensor:
+        """Return how much less than `best` each row is expected to cost with every limit kept."""
+        gain = self.models[0].mixed(self.log_gain(best)).exp()
+        for other in self.models[1:]:
+            gain = gain * (log_kept(other).exp() @ other.weights)
+        return gain
 
     def predicted(self, row: int) -> dict[str, Prediction]:
         """Return what is expected of one row, by metric and in the metrics' units."""
-        return {
-            metric: scale.prediction(
-                float(self.belief.mean[row, column]), float(self.belief.sd[row, column])
-            )
-            for column, (metric, scale) in enumerate(self.scales.items())
-        }
+        found = {}
+        for metric, scale in self.scales.items():
+            place, column = self.where[metric]
+            mixture = self.models[place].mixture
+            means, weights = mixture.mean[:, row, column], mixture.weights
+            mean = float(weights @ means)
+            spread = weights @ (mixture.variance[:, row, column] + (means - mean).square())
+            found[metric] = scale.prediction(mean, math.sqrt(float(spread)))
+        return found
 
 
-def believe(study: Study, evidence: Evidence, limits: Sequence[Limit], grid: Grid) -> View:
+def log_kept(model: OutcomeModel) -> Tensor:
+    """Return the log of each row's probability to keep a model's limits: `rows x components`."""
+    found = torch.zeros(model.mean.shape[:2], dtype=torch.float64)
+    for column in model.margins:
+        found = found + log_ndtr(-model.mean[..., column] / model.sd[..., column])
+    return found.T
+
+
+def believe(
+    study: Study,
+    evidence: Evidence,
+    limits: Sequence[Limit],
+    grid: Grid,
+    running: Sequence[Setting] = (),
+) -> View:
     """Work out what is believed of each metric that the study aims at or limits.
+
+    `running` are settings that are being measured: each is taken to show what is believed of it, as
+    doubtful as any reading so far ("kriging believer", Ginsbourger et al. 2010, §3.2), for what is `ahead`.
 
     Raises:
         MetricUnavailable: no trial measured one of them.
     """
     measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
     metrics = list(dict.fromkeys([study.objective.metric, *(limit.metric for limit in limits)]))
-    scales = {m: _scale(study, evidence, m, measured, grid) for m in metrics}
-    readings = [
-        _reading(place, row, candidate, metric, scales[metric])
-        for place, metric in enumerate(metrics)
-        for row, candidate in measured.items()
-        if metric in candidate.estimates
-    ]
-    logarithmic = tuple(scale.log for scale in scales.values())
-    kinds = tuple(quantity_of(metric, study.quantities).kind for metric in metrics)
-    priors = hypotheses(grid, kinds, logarithmic, baseline_facts(study, evidence, metrics))
-    components = calibrated(
-        posterior(grid, len(metrics), readings, priors),
-        readings,
-        {metrics.index(limit.metric) for limit in limits},
-    )
-    edges = tuple(
-        Edge(
-            column=metrics.index(limit.metric),
-            sign=limit.sign,
-            at=scales[limit.metric].place(tightened(evidence, limit)),
-            doubt=scales[limit.metric].stretch(doubt(evidence, constraint), limit.value),
+    scales = {m: _scale(study, evidence, m, measured) for m in metrics}
+    noise = {m: _noise_factor(m, evidence) for m in metrics}
+    facts = baseline_facts(study, evidence, metrics)
+    home = grid.rows[setting_key(study.baseline)]
+    pending = tuple(row for setting in running if (row := grid.row(setting)) is not None)
+    found: list[list[OutcomeModel]] = []
+    where: dict[str, tuple[int, int]] = {}
+    for group in _groups(study, metrics, scales):
+        where |= {metric: (len(found), column) for column, metric in enumerate(group)}
+        readings = [
+            _reading(column, row, candidate, metric, scales[metric], noise[metric])
+            for column, metric in enumerate(group)
+            for row, candidate in measured.items()
+            if metric in candidate.estimates
+        ]
+        kinds = tuple(_kind(study, metric, scales[metric]) for metric in group)
+        known = Kind.OTHER not in kinds
+        priors = physical_hypotheses(grid, kinds, facts) if known else free_hypothesis(grid)
+        condition = partial(
+            Mixture,
+            grid,
+            home,
+            len(group),
+            priors=priors,
+            spreads=SPREADS[:1] if known else SPREADS,
         )
-        for constraint, limit in zip(study.constraints, limits, strict=True)
+        mixtures = [condition(readings=readings)]
+        if pending:
+            told = _expected(mixtures[0], pending, readings)
+            mixtures.append(condition(readings=[*readings, *told]))
+        outcomes = [
+            _outcome(study, evidence, place, limits, group, scales)
+            for place in range(len(limits))
+            if limits[place].metric in group
+        ]
+        leads = study.objective.metric in group
+        if leads:
+            sign, scale = study.objective.sign, scales[study.objective.metric]
+            column = group.index(study.objective.metric)
+            outcomes.insert(0, Outcome(column, sign * scale.share, 1.0, 0.0))
+        found.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
+    now, *soon = (
+        View(models, scales, where, measured, pending) for models in zip(*found, strict=True)
     )
-    return View(Belief(components, study.objective.sign, edges), scales, measured)
+    return replace(now, beside=soon[0]) if soon else now
+
+
+def _expected(
+    mixture: Mixture, rows: Sequence[int], readings: Sequence[RowReading]
+) -> list[RowReading]:
+    """Return readings of rows as they are expected, as doubtful as the most doubtful so far."""
+    usual = max(reading.noise for reading in readings)
+    expected = torch.einsum("c,crm->rm", mixture.weights, mixture.mean)
+    return [
+        RowReading(column, row, float(expected[row, column]), usual)
+        for column in range(mixture.metrics)
+        for row in rows
+    ]
+
+
+def _groups(
+    study: Study, metrics: Sequence[str], scales: Mapping[str, Scale]
+) -> list[tuple[str, ...]]:
+    """Return which metrics share a model, the objective's first."""
+    physical = tuple(m for m in metrics if _kind(study, m, scales[m]) is not Kind.OTHER)
+    alone = [(m,) for m in metrics if m not in physical]
+    groups = [physical, *alone] if physical else alone
+    return sorted(groups, key=lambda group: study.objective.metric not in group)
+
+
+def _kind(study: Study, metric: str, scale: Scale) -> Kind:
+    """Return what a metric is to physics, which speaks of logarithms only."""
+    return quantity_of(metric, study.quantities).kind if scale.log else Kind.OTHER
+
+
+def _outcome(
+    study: Study,
+    evidence: Evidence,
+    place: int,
+    limits: Sequence[Limit],
+    group: Sequence[str],
+    scales: Mapping[str, Scale],
+) -> Outcome:
+    """Return the margin of a limit; one relative to the baseline is so in the model, too."""
+    constraint, limit = study.constraints[place], limits[place]
+    scale, column = scales[limit.metric], group.index(limit.metric)
+    factor = limit.sign * scale.share
+    gap = tail_gap(evidence, limit)
+    if not constraint.relative:
+        return Outcome(column, factor, 0.0, scale.place(limit.value * gap))
+    if scale.log:
+        return Outcome(column, factor, 1.0, math.log(constraint.bound * gap))
+    beside = constraint.bound * gap
+    return Outcome(column, factor, beside, (beside - 1.0) * scale.reference / scale.unit)
+
+
+def _noise_factor(metric: str, evidence: Evidence) -> float:
+    """Return by what the told standard errors are to be multiplied, by how far repeats lie apart."""
+    squares, freedom = 0.0, 0
+    for candidate in evidence.candidates:
+        shown = [t.shown[metric] for t in candidate.trials if t.solid and metric in t.shown]
+        if len(shown) < 2 or min(e.stderr for e in shown) <= 0.0:
+            continue
+        weights = [e.stderr**-2 for e in shown]
+        mean = sum(w * e.mean for w, e in zip(weights, shown, strict=True)) / sum(weights)
+        squares += sum(w * (e.mean - mean) ** 2 for w, e in zip(weights, shown, strict=True))
+        freedom += len(shown) - 1
+    return math.sqrt((CALM + squares) / (CALM + freedom))
 
 
 def baseline_facts(study: Study, evidence: Evidence, metrics: Sequence[str]) -> BaselineFacts:
@@ -124,7 +308,7 @@ def _number(value: Value) -> float | None:
 
 
 def _scale(
-    study: Study, evidence: Evidence, metric: str, measured: Mapping[int, Candidate], grid: Grid
+    study: Study, evidence: Evidence, metric: str, measured: Mapping[int, Candidate]
 ) -> Scale:
     values = [c.estimates[metric].mean for c in measured.values() if metric in c.estimates]
     if not values:
@@ -134,23 +318,18 @@ def _scale(
         )
     known = evidence.baseline.get(metric)
     reference = known.mean if known else values[0]
-    if quantity_of(metric, study.quantities).kind is not Kind.OTHER or not reference:
-        return Scale.of(reference, values)
-    home = grid.row(study.baseline)
-    shown = {r: c.estimates[metric] for r, c in measured.items() if metric in c.estimates}
-    away = {row: estimate for row, estimate in shown.items() if row != home}
-    spread = learnt_spread(
-        grid,
-        torch.tensor(list(away), dtype=torch.long),
-        torch.tensor([e.mean / reference - 1.0 for e in away.values()], dtype=torch.float64),
-        torch.tensor([e.stderr / abs(reference) for e in away.values()], dtype=torch.float64),
-    )
-    return Scale(reference, False, spread * abs(reference))
+    return Scale.of(reference, values)
 
 
-def _reading(metric: int, row: int, candidate: Candidate, name: str, scale: Scale) -> RowReading:
-    estimate = candidate.estimates[name]
-    noise = scale.width(estimate)
+def _reading(
+    column: int, row: int, candidate: Candidate, metric: str, scale: Scale, factor: float
+) -> RowReading:
+    estimate = candidate.estimates[metric]
+    told = [t.shown[metric].stderr for t in candidate.trials if t.solid and metric in t.shown]
+    stderr = estimate.stderr
+    if told and min(told) > 0.0:
+        stderr = factor / math.sqrt(sum(e**-2 for e in told))
+    noise = scale.width(estimate.mean, stderr)
     if not candidate.deployable and any(t.censored for t in candidate.trials):
         noise = math.hypot(noise, CENSORED_NOISE)
-    return RowReading(metric, row, scale.place(estimate.mean), noise)
+    return RowReading(column, row, scale.place(estimate.mean), noise)

@@ -15,23 +15,24 @@ from tuner.core import Knob, Role, Setting, SettingKey, Space, Value, setting_ke
 MOST_ROWS = 10_000
 """Spaces up to this size are enumerated, so that the best row is found exactly."""
 
-LOG_SPAN = 2.0
-"""Positive knobs whose values span at least this factor are scaled logarithmically."""
-
 
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Some or all settings of a space, and the point of the unit cube of each.
 
     `points` has one float64 row per setting and one column per knob with more than one value; `names`
-    are those knobs, `roles` what they do. `ratios` is each value over the baseline's, in the same
-    shape; knobs that are no positive numbers count from 1 to e over their list.
+    are those knobs, `roles` what they do, `named` whether their values are names in no order. `places`
+    is the same with a column for each name instead, so that any two are one apart. `ratios` is each
+    value over the baseline's, in the shape of `points`; knobs that are no positive numbers count from
+    1 to e over their list.
     """
 
     names: tuple[str, ...]
     roles: tuple[Role, ...]
+    named: tuple[bool, ...]
     settings: tuple[Setting, ...]
     points: Tensor
+    places: Tensor
     ratios: Tensor
     rows: Mapping[SettingKey, int]
 
@@ -56,17 +57,26 @@ def _enumerated(knobs: tuple[Knob, ...], only: tuple[SettingKey, ...], _: tuple[
 def grid_of(space: Space, settings: Sequence[Setting]) -> Grid:
     """Return some settings of a space as a grid, in their order; the scales are those of the space."""
     varied = [k for k in space.knobs if len(k.values) > 1]
-    points, ratios = [], []
-    for knob in varied:
+    named = tuple(any(isinstance(v, bool | str) for v in k.values) for k in varied)
+    points, places, ratios = [], [], []
+    for knob, names in zip(varied, named, strict=True):
         place = dict(zip(knob.values, scaled(knob.values), strict=True))
         ratio = dict(zip(knob.values, multiples(knob.values, knob.default), strict=True))
         points.append([place[s[knob.name]] for s in settings])
         ratios.append([ratio[s[knob.name]] for s in settings])
+        if names:
+            places += [
+                [(s[knob.name] == v) / math.sqrt(2.0) for s in settings] for v in knob.values
+            ]
+        else:
+            places.append(points[-1])
     return Grid(
         tuple(k.name for k in varied),
         tuple(k.role for k in varied),
+        named,
         tuple(settings),
         _columns(points, len(settings)),
+        _columns(places, len(settings)),
         _columns(ratios, len(settings)),
         {setting_key(s): i for i, s in enumerate(settings)},
     )
@@ -86,7 +96,7 @@ def scaled(values: Sequence[Value]) -> tuple[float, ...]:
     numbers = _numbers(values)
     if len(values) < 2 or numbers is None:
         return tuple(i / max(1, len(values) - 1) for i in range(len(values)))
-    if min(numbers) > 0.0 and max(numbers) / min(numbers) >= LOG_SPAN:
+    if min(numbers) > 0.0 and max(numbers) / min(numbers) >= 2.0:
         numbers = [math.log(n) for n in numbers]
     least, greatest = min(numbers), max(numbers)
     return tuple((n - least) / (greatest - least) for n in numbers)

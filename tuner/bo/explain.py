@@ -84,7 +84,7 @@ def _slice(search: Search, knob: Knob, through: Setting) -> KnobSlice:
 
 def _refused(search: Search, through: Setting) -> Iterator[BelievedSetting]:
     """Yield the settings that are believed to be better than one, but would not be tried."""
-    value = search.view.belief.sign * search.view.belief.mean[:, 0]
+    value = search.view.cost
     beaten = search.grid.row(through)
     found = 0
     for row in value.argsort()[:MOST_LOOKED_AT].tolist():
@@ -122,6 +122,4 @@ def _why_not(search: Search, row: int) -> str:
         return "it has failed too often"
     if TrialState.CONTAMINATED in states:
         return "its windows were contaminated too often"
-    if TrialState.RUNNING in states:
-        return "it is being measured"
-    return "it is slower still than a setting that was too slow"
+    return "it is being measured"

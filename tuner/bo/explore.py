@@ -1,77 +1,54 @@
-"""Which setting to measure next: what is worth most, what it may break, and what it would teach."""
+"""Which setting to measure next: what is worth most net of what it may break, by a table of five rules."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+import sys
+from collections.abc import Set
 from functools import cached_property
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from tuner.bo.acquisition import argmax, information_gain
+from tuner.bo.caution import Caution, even_chance
 from tuner.bo.search import Search
-from tuner.bo.surrogate import MOST_EXPONENT
-from tuner.core import Z95, Try, render_setting
+from tuner.core import Try
 
-WORTH = 0.002
-"""An expected gain, net of its risk, below this share of the baseline is not worth a trial. Our
-choice, as is every number here; the benchmark on measured surfaces decided."""
+PRICE, AS_MUCH_AGAIN = 0.016, 0.13
+"""What breaking a limit costs, as a share of the baseline, for each unit of the violation's dial, and how
+far beyond it costs as much again."""
 
-PROBE_GAIN = 0.004
-"""A row that may save so much is worth a safe window elsewhere that tells whether it keeps the limits."""
+FIRST, EARLY = 6, 3.0
+"""In so many trials, when models are too sure of themselves, going beyond a limit counts so many times, and
+a setting likely enough to keep its limits is tried whatever it promises."""
 
-SMALL_GAIN = 0.0005
-"""What surely keeps the limits is tried for as little as this."""
+LATE = 25.0
+"""Before a search ends a violation counts as the square of its dial over this: what is left to try is else
+never known, and who fears violations much lowers the bar less."""
 
-SURE, SAFE, EVEN, OPEN = 0.9, 0.9, 0.5, 0.3
-"""Chances to keep every limit: for small gains, for probes, for a first look around, to be of interest."""
+SURE = 0.9
+"""What keeps the limits so likely is looked at early for what it may save alone."""
+
+FIRM_CHANCE = 0.95
+"""The best setting is measured again until it is so likely to keep its limits."""
 
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
 
-STEP_WORTH, STEP_RISK, STEP_INFORMATION = 0.6, 0.2, 0.6
-"""A step on the way to a row is worth at least this share of what the row is, at this share at most of
-its expected overshoot, and tells at least this share of what the row's own window would tell."""
 
-FIRM_CHANCE = 0.95
-FIRM_WINDOWS = 4
-"""Before a search ends, its best setting is measured until it is so likely to keep its limits."""
-
-FIRST_LOOKS = 6
-"""So many trials are spent whatever they promise, while something is likely enough to keep its limits:
-early models are too sure."""
-
-FIRST_LEAST_GAIN, LEAST_GAIN = 1e-12, 1e-4
-"""What an early look around must promise, so that it is none at what surely costs more, and a later one."""
-
-MOST_SD = 0.45
-"""A limited metric less certain than this (log units) is no place to go, unless surely kept."""
-
-AMPLE, AMPLE_FACTOR = 0.15, 4.0
-"""Within a limit that leaves more room than this (log units) much can be saved far from it: so many
-times dearer it is to go far beyond."""
-
-LEAST_INFORMATION = 1e-5
-
-UNMOVED = "changes a knob that no window has changed yet"
-
-NOT_ALONE = "changes a knob alone that was only changed together with others"
-
-BASELINE_WINDOWS = 3
-"""Before a search gives up, the baseline has been measured so often: every chance rests on it."""
-
-
-def explore(search: Search) -> Try | None:
+def explore(search: Search, without: Set[str] = frozenset()) -> Try | None:
     """Return the setting that is most worth measuring, None where nothing is.
 
-    The likeliest to keep the limits while nothing does. Then, in this order: the greatest expected
-    gain net of its risk, or a step on the way where that is a leap; a safe window that tells about
-    a promising row; a look around while little was tried; small gains that are safe; a knob not moved
-    yet, or not alone; the baseline again where nothing beats it; a promising risk; a knob not moved
-    yet, though not safely; the best setting again until it is firm.
+    The likeliest to keep the limits while nothing does; else what the first of `RULES` says that says
+    anything, but for those it is to do `without`.
     """
-    return _Rules(search).made()
+    rules = Rules(search)
+    if rules.nothing_keeps():
+        row = argmax(search.chance, rules.unmeasured & search.allowed, search.study.seed)
+        why = "no setting keeps every limit yet; this one is the most likely to"
+        return None if row is None else search.attempt(row, f"{why} ({search.percent(row)})")
+    said = (rule(rules) for name, rule in RULES.items() if name not in without)
+    return next((attempt for attempt in said if attempt is not None), None)
 
 
 def worth(search: Search) -> Tensor:
@@ -79,182 +56,105 @@ def worth(search: Search) -> Tensor:
 
     While nothing is likely to keep the limits: how likely it is to.
     """
-    choice = _Rules(search)
-    return search.chance if choice.nothing_keeps() else choice.net
+    rules = Rules(search)
+    return search.chance if rules.nothing_keeps() else rules.priced
 
 
-class _Rules:
+class Rules:
     """One decision: the rows' promises and risks, worked out once."""
 
     def __init__(self, search: Search) -> None:
-        self.search, self.belief = search, search.view.belief
+        self.search, self.view = search, search.view
         self.best = search.incumbent
-        self.chance, self.seed = search.chance, search.study.seed
-
-    def made(self) -> Try | None:
-        """Return the decision."""
-        if self.nothing_keeps():
-            row = argmax(self.chance, self._unmeasured & self.search.allowed, self.seed)
-            why = "no setting keeps every limit yet; this one is the most likely to"
-            return None if row is None else self._try(row, f"{why} ({self.search.percent(row)})")
-        return (
-            self._worthwhile()
-            or self._safety_probe()
-            or self._look_around()
-            or self._small_gain()
-            or self._unmoved()
-            or self._baseline_again()
-            or self._risky_gain()
-            or self._likeliest_unmoved()
-            or self._best_again()
-        )
+        self.early = search.ended < FIRST
 
     def nothing_keeps(self) -> bool:
         """Return whether no measured setting, the baseline included, is likely to keep its limits."""
-        rows = list(self.search.view.measured)
-        return bool((self.chance[rows] < EVEN).all())
+        return bool((self.search.chance[list(self.view.measured)] < even_chance(1.0)).all())
 
     @cached_property
-    def _unmeasured(self) -> Tensor:
-        unmeasured = torch.ones(len(self.chance), dtype=torch.bool)
-        unmeasured[list(self.search.view.measured)] = False
+    def unmeasured(self) -> Tensor:
+        """Which rows no window speaks of."""
+        unmeasured = torch.ones(len(self.search.chance), dtype=torch.bool)
+        unmeasured[list(self.view.measured)] = False
         return unmeasured
 
     @cached_property
     def gain(self) -> Tensor:
         """What each row may save, its chance to keep the limits and its duration counted in.
 
-        For a measured row: what it would save were it trusted.
+        For a measured row: what it would save were it trusted. Either beside what runs, as that should
+        turn out: what is like it promises little more.
         """
-        value = self.belief.sign * self.belief.mean[:, 0]
-        fresh = self.belief.gain(float(self.belief.mean[self.best, 0]))
-        fresh = fresh * self.chance / self.belief.chance.clamp_min(1e-300)
-        again = AGAIN * (value[self.best] - value).clamp_min(0.0) * self.chance
-        gain = torch.where(self._unmeasured, fresh, again) / self.search.effort
-        wild = torch.zeros_like(self._unmeasured)
-        for edge in self.belief.edges:
-            wild |= self.belief.sd[:, edge.column] > MOST_SD
-        lost = wild & (self.chance < FIRM_CHANCE)
-        return torch.where(self.search.allowed & ~lost, gain, 0.0)
+        cost, chance, ahead = self.view.ahead.cost, self.search.chance, self.view.ahead
+        likely = [row for row in self.view.running if chance[row] >= even_chance(1.0)]
+        best = float(cost[[self.best, *likely]].min())
+        fresh = torch.where(self._told_soon, 0.0, ahead.gain(best) * self.search.works)
+        again = AGAIN * (best - cost).clamp_min(0.0) * chance
+        gain = torch.where(self.unmeasured, fresh, again) / self.search.effort
+        return torch.where(self.search.allowed, gain, 0.0)
+
+    @property
+    def _told_soon(self) -> Tensor:
+        """Which rows' cost the running trials will mostly tell: a window of their own can wait."""
+        return 2.0 * self.view.ahead.cost_sd.square() < self.view.cost_sd.square()
 
     @cached_property
     def priced(self) -> Tensor:
         """What each row may save, less the price of breaking a limit."""
-        caution = self.search.caution
-        early = self.search.past.spent < caution.first_trials
-        price = caution.overshoot_price * (caution.first_factor if early else 1.0)
-        far = price * self.belief.overshoot
-        ample = tuple(edge for edge in self.belief.edges if edge.sign * edge.at > AMPLE)
-        extra = (AMPLE_FACTOR - 1.0) * replace(self.belief, edges=ample).squared_overshoot
-        farther = caution.square_price * (self.belief.squared_overshoot + extra)
-        return self.gain - caution.price * (1.0 - self.chance) - far - farther
+        far = (EARLY if self.early else 1.0) * self.view.overshoot / AS_MUCH_AGAIN
+        price = PRICE * self.search.caution.violation
+        return self.gain - price * (1.0 - self.search.chance + far)
 
-    @cached_property
-    def net(self) -> Tensor:
-        """The same; -inf where a row is too likely to break a limit, or too far beyond what is known."""
-        likely = self.chance >= self.search.caution.least_chance
-        return torch.where(
-            likely & (self.gain > 0.0) & self._within_stride(), self.priced, -math.inf
-        )
+    def likely(self, violation: float) -> Tensor:
+        """Return which rows promise something and are likely enough where a violation costs so much."""
+        bar = even_chance(violation)
+        return (self.gain > sys.float_info.epsilon) & (self.search.chance >= bar)
 
-    def _within_stride(self) -> Tensor:
-        """Return which rows' 95 % bound uses no more of the remaining slack than one step may."""
-        kept = torch.ones_like(self._unmeasured)
-        stride = self.search.caution.stride
-        if math.isinf(stride):
-            return kept
-        safe = [row for row in self.search.view.measured if self.chance[row] >= SURE]
-        for edge in self.belief.edges:
-            mean = edge.sign * self.belief.mean[:, edge.column]
-            bound = mean + Z95 * (self.belief.sd[:, edge.column] ** 2 + edge.doubt**2).sqrt()
-            limit = edge.sign * edge.at
-            reached = max([float(mean[row]) for row in safe] or [limit])
-            kept &= bound <= reached + stride * max(0.0, limit - reached)
-        return kept
+    def worthwhile(self) -> Try | None:
+        """Return what is expected to be worth most, net of what it risks."""
+        likely = self.likely(self.search.caution.violation)
+        return self._first(likely, self.search.caution.trial)
 
-    def _worthwhile(self) -> Try | None:
-        row = argmax(self.net, torch.ones_like(self._unmeasured), self.seed)
-        if row is None or not float(self.net[row]) > WORTH:
+    def look_around(self) -> Try | None:
+        """Return what may save most of what is safe, else the same, while little was tried or found."""
+        stuck = self.best == self.search.baseline and self.search.evidence.broken is None
+        if not self.early and not (stuck and self.search.past.spent < 2 * FIRST):
             return None
-        step = self._safer_step(row)
-        if step is None:
-            return self._attempt(row)
-        return self._attempt(step, "; a safer step towards a better setting")
+        also, violation = "; few trials so far", self.search.caution.violation
+        safe = self.likely(violation) & (self.search.chance >= SURE)
+        row = argmax(self.gain, safe, self.search.study.seed)
+        if row is not None:
+            return self._attempt(row, also)
+        return self._first(self.likely(violation / 2.0), -torch.inf, also)
 
-    def _safer_step(self, row: int) -> int | None:
-        """Return the step on the way towards a row that may break a limit, None where none is needed.
+    def risk(self) -> Try | None:
+        """Return a row that is worth what it risks although it is less likely to keep the limits."""
+        also = "; a risk worth taking"
+        likely = self.likely(late_violation(self.search.caution))
+        return self._first(likely, self.search.caution.trial, also)
 
-        It saves nearly as much, risks a fraction, and tells most of what is to be known of the row.
+    def unmoved(self) -> Try | None:
+        """Return the likeliest to keep the limits of what moves a knob that no window has shown moved.
+
+        What a model says of it is a guess. One that moves a single new knob, if there is any: of
+        several nothing tells which one it was.
         """
-        leap = bool(self._unmeasured[row] & (self.chance[row] < self.search.caution.step_chance))
-        if not leap or not self._teachable:
+        likely = self.search.chance >= even_chance(late_violation(self.search.caution))
+        for rows in (self._fresh & (self._news == 1), self._fresh):
+            row = argmax(self.search.chance, rows & likely, self.search.study.seed)
+            if row is not None:
+                why = "changes a knob that no window has changed yet"
+                return self.search.attempt(row, f"{why}; {self.search.outlook(row)}")
+        return None
+
+    def best_again(self) -> Try | None:
+        """Return the best setting once more while its windows do not make it firm."""
+        search, row = self.search, self.best
+        firm = float(search.chance[row]) >= FIRM_CHANCE
+        if firm or row == search.baseline or not search.allowed[row]:
             return None
-        information, risk = (
-            information_gain(self.belief, row, self._usual_noise()),
-            self.belief.overshoot,
-        )
-        steps = self._unmeasured & (self.net >= STEP_WORTH * self.net[row])
-        steps &= (risk <= STEP_RISK * risk[row]) & (
-            information >= STEP_INFORMATION * information[row]
-        )
-        return argmax(self.net, steps, self.seed)
-
-    @property
-    def _teachable(self) -> bool:
-        """Whether a window may tell anything of another row's limits."""
-        return bool(self.belief.edges) and len(self.belief.components) > 1
-
-    def _safety_probe(self) -> Try | None:
-        """Return the safe window that tells most about the row that promises most.
-
-        For what it costs: where it takes more of the objective than the baseline, so many times more.
-        """
-        if not self._teachable:
-            return None
-        target = argmax(self.gain, self.search.allowed & (self.chance >= OPEN), self.seed)
-        if target is None or float(self.gain[target]) <= PROBE_GAIN:
-            return None
-        value = self.belief.sign * self.belief.mean[:, 0]
-        dearer = (value - value[self.search.baseline]).clamp(0.0, MOST_EXPONENT).exp()
-        information = information_gain(self.belief, target, self._usual_noise()) / dearer
-        few = torch.ones_like(self._unmeasured)
-        few[[row for row, count in self.search.windows.items() if count > 1]] = False
-        row = argmax(information, self.search.allowed & few & (self.chance >= SAFE), self.seed)
-        if row is None or float(information[row]) <= LEAST_INFORMATION:
-            return None
-        promise = self.search.outlook(target)
-        setting = render_setting(self.search.grid.settings[target])
-        whose = "" if row == target else f" for {setting}"
-        return self._try(row, f"safety probe{whose}: {promise}")
-
-    @property
-    def _stuck(self) -> bool:
-        """Whether nothing was found yet that beats the baseline, which keeps its limits."""
-        return self.best == self.search.baseline and self.search.evidence.broken is None
-
-    def _look_around(self) -> Try | None:
-        caution, spent = self.search.caution, self.search.past.spent
-        late = spent >= caution.looks
-        if late and not (self._stuck and spent < caution.stuck_looks):
-            return None
-        promising = self.gain > (FIRST_LEAST_GAIN if spent < FIRST_LOOKS else LEAST_GAIN)
-        sure = promising & (self.chance >= caution.sure_chance)
-        look = min(EVEN, caution.look_chance) if late else caution.look_chance
-        asked = torch.where(self._moving, min(look, caution.first_chance), look)
-        likely = promising & (self.chance >= asked)
-        early = "; few trials so far"
-        return self._first(self.gain, sure, 0.0, early) or self._first(
-            self.priced, likely, -math.inf, early
-        )
-
-    def _small_gain(self) -> Try | None:
-        return self._first(self.gain, self.search.allowed & (self.chance >= SURE), SMALL_GAIN)
-
-    @cached_property
-    def _moved(self) -> Tensor:
-        """Which knobs some measured row has moved."""
-        seen = self.search.grid.points[list(self.search.view.measured)]
-        return (seen != seen[0]).any(dim=0)
+        return search.attempt(row, f"{search.outlook(row)}; measured again, to prove its limits")
 
     @cached_property
     def _news(self) -> Tensor:
@@ -263,9 +163,10 @@ class _Rules:
         return ((points != points[row]) & ~self._moved).sum(dim=1)
 
     @cached_property
-    def _moving(self) -> Tensor:
-        """Which rows move a knob for the first time."""
-        return self._news > 0
+    def _moved(self) -> Tensor:
+        """Which knobs some measured row has moved."""
+        seen = self.search.grid.points[self.search.looked_at]
+        return (seen != seen[0]).any(dim=0)
 
     @cached_property
     def _fresh(self) -> Tensor:
@@ -274,100 +175,44 @@ class _Rules:
         Where there is no such row, as some combinations are forbidden, whatever moves one.
         """
         points = self.search.grid.points
-        seen = points[list(self.search.view.measured)]
+        seen = points[self.search.looked_at]
         like = ((points[:, None] == seen) | ~self._moved).all(dim=2).any(dim=1)
-        free = self.search.allowed & self._unmeasured
-        fresh = like & free
-        return fresh if fresh.any() else self._moving & free
+        free = self.search.allowed & self.unmeasured & (self._news > 0)
+        return like & free if (like & free).any() else free
 
-    @cached_property
-    def _alone(self) -> Tensor:
-        """Which rows move a knob alone that measured rows moved that way only with others."""
-        points, row = self.search.grid.points, self.search.baseline
-        rows = list(self.search.view.measured)
-        between, steps = points[rows][:, None] != points[rows], points[:, None] != points[rows]
-        alone, single = between.sum(dim=2) == 1, steps.sum(dim=2) == 1
-        open_moves = torch.zeros_like(self._unmeasured)
-        for way in (points > points[row], points < points[row]):
-            moved = between & alone[..., None] & (way[rows][:, None] | way[rows])
-            not_alone = way[rows].any(dim=0) & ~moved.any(dim=1).any(dim=0)
-            open_moves |= (
-                (steps & single[..., None] & (way & not_alone)[:, None]).any(dim=2).any(dim=1)
-            )
-        return open_moves & self.search.allowed & self._unmeasured
-
-    def _unmoved(self) -> Try | None:
-        """Return a safe row that moves a knob for the first time, or for the first time alone.
-
-        What a model says of it is a guess. Of such rows the one that could be best.
-        """
-        value = self.belief.sign * self.belief.mean[:, 0] - Z95 * self.belief.sd[:, 0]
-        for rows, what in ((self._fresh, UNMOVED), (self._alone, NOT_ALONE)):
-            row = argmax(-value, rows & (self.chance >= SAFE), self.seed)
-            if row is not None:
-                return self._try(row, f"{what}; {self.search.outlook(row)}")
-        return None
-
-    def _likeliest_unmoved(self) -> Try | None:
-        """Return the likeliest to keep the limits of such rows, where none was safe.
-
-        One that moves a single new knob, if there is any: of several nothing tells which one it was.
-        """
-        likely = self.chance >= self.search.caution.unmoved_chance
-        for rows, what in (
-            (self._fresh & (self._news == 1), UNMOVED),
-            (self._fresh, UNMOVED),
-            (self._alone, NOT_ALONE),
-        ):
-            row = argmax(self.chance, rows & likely, self.seed)
-            if row is not None:
-                return self._try(row, f"{what}; {self.search.outlook(row)}")
-        return None
-
-    def _baseline_again(self) -> Try | None:
-        """Return the baseline once more where nothing measured beats it and few windows show it."""
-        row = self.search.baseline
-        few = self.search.windows[row] < BASELINE_WINDOWS
-        if not self.belief.edges or self.best != row or not few or not self.search.allowed[row]:
-            return None
-        return self._try(row, "the baseline again: every expected limit depends on it")
-
-    def _risky_gain(self) -> Try | None:
-        caution = self.search.caution
-        promising = torch.isfinite(self.net) & (self.gain > caution.risky_gain)
-        paying = (self.chance >= caution.risky_chance) & (self.priced > WORTH)
-        return self._first(self.priced, promising | paying, -math.inf, "; a risk worth taking")
-
-    def _best_again(self) -> Try | None:
-        """Return the best setting once more while a few windows do not make it firm."""
-        measured = self.search.windows[self.best]
-        firm = float(self.chance[self.best]) >= FIRM_CHANCE or measured >= FIRM_WINDOWS
-        if firm or self.best == self.search.baseline or not self.search.allowed[self.best]:
-            return None
-        outlook = self.search.outlook(self.best)
-        return self._try(self.best, f"{outlook}; measured again, to prove its limits")
-
-    def _first(self, score: Tensor, rows: Tensor, least: float, also: str = "") -> Try | None:
-        row = argmax(score, rows, self.seed)
-        if row is None or not float(score[row]) > least:
+    def _first(self, rows: Tensor, least: float, also: str = "") -> Try | None:
+        row = argmax(self.priced, rows, self.search.study.seed)
+        if row is None or not float(self.priced[row]) > least:
             return None
         return self._attempt(row, also)
 
-    def _attempt(self, row: int, also: str = "") -> Try:
-        again = "" if self._unmeasured[row] else "; measured again, to narrow its error"
-        return self._try(row, f"{self.search.outlook(row)}{again}{also}")
+    def _attempt(self, row: int, also: str) -> Try:
+        again = "" if self.unmeasured[row] else "; measured again, to narrow its error"
+        return self.search.attempt(row, f"{self.search.outlook(row)}{again}{also}")
 
-    def _try(self, row: int, why: str) -> Try:
-        return self.search.attempt(row, why)
 
-    def _usual_noise(self) -> list[float]:
-        """Return the largest deviation of what was measured, metric by metric, in the models' units."""
-        view = self.search.view
-        return [
-            max(
-                scale.width(c.estimates[metric])
-                for c in view.measured.values()
-                if metric in c.estimates
-            )
-            for metric, scale in view.scales.items()
-        ]
+RULES = MappingProxyType(
+    {
+        "worthwhile": Rules.worthwhile,
+        "look-around": Rules.look_around,
+        "risk": Rules.risk,
+        "unmoved": Rules.unmoved,
+        "best-again": Rules.best_again,
+    }
+)
+"""In this order. Each pays more than its standard error on sources that nothing was chosen on."""
+
+
+def late_violation(caution: Caution) -> float:
+    """Return what a violation costs before a search ends."""
+    return caution.violation**2 / LATE
+
+
+def argmax(score: Tensor, allowed: Tensor, seed: int) -> int | None:
+    """Return the allowed row of the highest score, None where none is; ties fall by the seed."""
+    rows = torch.nonzero(allowed).flatten()
+    if not len(rows):
+        return None
+    highest = rows[score[rows] == score[rows].max()]
+    chance = torch.Generator().manual_seed(seed)
+    return int(highest[torch.randint(len(highest), (1,), generator=chance)])

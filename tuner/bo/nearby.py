@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from random import Random
 
 from tuner.bo.encoding import MOST_ROWS, Grid, grid_of
@@ -27,16 +27,21 @@ LEAST_RUNGS = 8
 """But no fewer than so many."""
 
 
-def searched(study: Study, evidence: Evidence, look: Callable[[Grid], Search]) -> Search:
+def searched(
+    study: Study,
+    evidence: Evidence,
+    look: Callable[[Grid], Search],
+    running: Sequence[Setting] = (),
+) -> Search:
     """Return the search over the settings worth looking at in a space too large to enumerate.
 
-    What was measured, the baseline, every setting one knob away from either, and a random sample;
-    then the neighbours of the rows that are worth most, a few times over. Neighbours differ in one
+    What was measured or is being, the baseline, every setting one knob away from either, and a random
+    sample; then the neighbours of the rows that are worth most, a few times over. Neighbours differ in one
     knob, by any of its values while these are not too many. Deterministic by the study's seed.
     """
     space, chance = study.space, Random(study.seed)
     known = [study.baseline, *(c.setting for c in evidence.candidates)]
-    by_key = {setting_key(s): s for s in known}
+    by_key = {setting_key(s): s for s in (*known, *running)}
     allowed = {setting_key(s) for s in space.only}
     most = MOST_ROWS // ((len(known) + ROUNDS * BEST) * len(space.knobs))
     rungs = min(RUNGS, max(most, LEAST_RUNGS))

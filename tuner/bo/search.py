@@ -12,23 +12,19 @@ import torch
 from torch import Tensor
 
 from tuner.bo.beliefs import View
-from tuner.bo.caution import CAUTION, Caution
-from tuner.bo.encoding import Grid, positive
-from tuner.bo.surrogate import MOST_EXPONENT, Scale
+from tuner.bo.caution import CAUTION, Caution, even_chance
+from tuner.bo.encoding import Grid
+from tuner.bo.scale import MOST_EXPONENT, Scale
 from tuner.core import (
     Z95,
-    Candidate,
     Evidence,
-    Kind,
     Limit,
     Past,
-    Role,
     Setting,
     Study,
     TrialState,
     Try,
     Verdict,
-    quantity_of,
     setting_key,
 )
 from tuner.guard import MOST_FAILURES
@@ -38,12 +34,6 @@ MOST_WINDOWS = 4
 
 MOST_CONTAMINATED = 3
 """A setting with so many more contaminated windows than clean ones is left alone: they cost trials too."""
-
-RETRY_CHANCE = 0.5
-"""How likely a setting that failed once is thought to work."""
-
-THRIFT = 0.25
-"""By which power of its duration a trial counts for less: the elasticity of its worth in seconds."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +61,7 @@ class Search:
 
     @property
     def caution(self) -> Caution:
-        """How the study weighs its limits."""
+        """What the study's level of safety prices."""
         return CAUTION[self.study.terms.safety]
 
     @property
@@ -83,6 +73,19 @@ class Search:
     def windows(self) -> Counter[int]:
         """How many windows speak of each row: those that count today, cut short or not."""
         return Counter({row: len(c.trials) for row, c in self.view.measured.items()})
+
+    @property
+    def looked_at(self) -> list[int]:
+        """The rows that were measured or are being."""
+        return [
+            *self.view.measured,
+            *(row for row in self.view.running if row not in self.view.measured),
+        ]
+
+    @property
+    def ended(self) -> int:
+        """How many trials were spent on tuning and have told something."""
+        return self.past.spent - sum(t.state is TrialState.RUNNING for t in self.past.trials)
 
     @cached_property
     def allowed(self) -> Tensor:
@@ -101,53 +104,19 @@ class Search:
         for row, candidate in self.view.measured.items():
             often = self.windows[row] >= MOST_WINDOWS
             allowed[row] &= candidate.verdict is not Verdict.INFEASIBLE and not often
-        return allowed & ~self._slower_still
+        return allowed
 
-    @property
-    def _slower_still(self) -> Tensor:
-        """Which rows differ from one that was proven too slow only by lower clocks and power limits.
-
-        Not from the baseline: where that breaks a limit, what mends it is looked for everywhere. Under a
-        power limit a lower clock of memory or host leaves more to the core, and may be faster.
-        """
-        points = self.grid.points
-        knobs = [self.study.space.knob(name) for name in self.grid.names]
-        # Of a clock or a limit a zero may stand for none at all.
-        capped = any(knob.role is Role.POWER_LIMIT for knob in self.study.space.knobs)
-        shared = (Role.MEMORY_CLOCK, Role.HOST_CLOCK) if capped else ()
-        lowers = torch.tensor(
-            [k.role.slows and k.role not in shared and positive(k.values) for k in knobs]
-        )
-        too_slow = torch.zeros(len(points), dtype=torch.bool)
-        for row, candidate in self.view.measured.items():
-            if row != self.baseline and self._too_slow(candidate):
-                like = (points == points[row]) | (lowers & (points < points[row]))
-                too_slow |= like.all(dim=1)
-        return too_slow
-
-    def _too_slow(self, candidate: Candidate) -> bool:
-        """Return whether a setting has proven to take too long, or to do too little in its time."""
-        broken = [
-            limit
-            for limit in self.limits
-            if limit.verdict(candidate.estimates.get(limit.metric)) is Verdict.INFEASIBLE
-        ]
-        known = self.study.quantities
-        return any(
-            quantity_of(x.metric, known).kind is (Kind.TIME if x.sign > 0.0 else Kind.RATE)
-            for x in broken
-        )
+    @cached_property
+    def works(self) -> Tensor:
+        """How likely each row is not to fail: as likely as not where it failed once and never worked."""
+        works = torch.ones(len(self.grid.settings), dtype=torch.float64)
+        works[list(set(self._rows(TrialState.FAILED)) - self.windows.keys())] /= 2.0
+        return works
 
     @cached_property
     def chance(self) -> Tensor:
-        """Each row's probability to come out well: to keep every limit, and not to fail again.
-
-        What has worked is not thought to fail.
-        """
-        chance = self.view.belief.chance.clone()
-        for row in set(self._rows(TrialState.FAILED)) - self.windows.keys():
-            chance[row] *= RETRY_CHANCE
-        return chance
+        """Each row's probability to come out well: to keep every limit, and not to fail again."""
+        return self.view.chance * self.works
 
     @cached_property
     def deployable(self) -> tuple[int, ...]:
@@ -157,18 +126,18 @@ class Search:
         the contrary, and is believed to beat the baseline, unless that breaks a limit.
         """
         needed = {self.study.objective.metric, *(limit.metric for limit in self.limits)}
-        value = self.view.belief.sign * self.view.belief.mean[:, 0]
+        cost, likely = self.view.cost, even_chance(self.caution.wrong)
         rows = [
             row
             for row, c in self.view.measured.items()
             if c.deployable
             and c.verdict is not Verdict.INFEASIBLE
             and needed <= c.estimates.keys()
-            and self.chance[row] >= self.caution.deploy_chance
-            and (value[row] < value[self.baseline] or self.evidence.broken is not None)
+            and self.chance[row] >= likely
+            and (cost[row] < cost[self.baseline] or self.evidence.broken is not None)
             and row != self.baseline
         ]
-        return (*sorted(rows, key=lambda row: float(value[row])), self.baseline)
+        return (*sorted(rows, key=lambda row: float(cost[row])), self.baseline)
 
     @cached_property
     def incumbent(self) -> int:
@@ -184,13 +153,14 @@ class Search:
     def effort(self) -> Tensor:
         """What a trial of each row takes, relative to the cheapest: its window and changing the knobs.
 
-        Between trials a device is at its baseline or a hold, so every changed knob is paid for.
+        Between trials a device is at its baseline or a hold, so every changed knob is paid for. Counted
+        by its root: seconds are dear, but not the only cost.
         """
         seconds = torch.full((len(self.grid.settings),), self.study.terms.window_s).double()
         for column, name in enumerate(self.grid.names):
             changed = self.grid.points[:, column] != self.grid.points[self.baseline, column]
             seconds += self.study.space.knob(name).cost.seconds * changed
-        return (seconds / self.study.terms.window_s) ** THRIFT
+        return (seconds / self.study.terms.window_s).sqrt()
 
     def attempt(self, row: int, why: str) -> Try:
         """Return the suggestion to measure a row."""
@@ -200,19 +170,17 @@ class Search:
         """Return in words what is expected of a row."""
         metric = self.study.objective.metric
         kept = f", with a chance of {self.percent(row)} to keep every limit" if self.limits else ""
-        sign, belief = self.study.objective.sign, self.view.belief
-        away = float(belief.mean[row, 0] - belief.mean[self.baseline, 0])
-        at_best = away - sign * Z95 * float(belief.sd[row, 0])
-        scale = self.view.scales[metric]
-        text = f"{metric} should be {_beside(away, scale)} the baseline"
-        if sign * away > 0.0 > sign * at_best:
-            text += f", at best {_beside(at_best, scale)} it"
+        cost, sd = float(self.view.cost[row]), float(self.view.cost_sd[row])
+        sign, scale = self.study.objective.sign, self.view.scales[metric]
+        text = f"{metric} should be {_beside(sign * cost, scale)} the baseline"
+        if cost > 0.0 > cost - Z95 * sd:
+            text += f", at best {_beside(sign * (cost - Z95 * sd), scale)} it"
         return text + kept
 
     def percent(self, row: int) -> str:
         """Return in words how likely a row keeps every limit."""
-        chance = float(self.view.belief.chance[row])
-        return "over 99 %" if chance > 0.99 else f"{100.0 * chance:.0f} %"
+        chance = f"{float(self.view.chance[row]):.0%}".replace("%", " %")
+        return "over 99 %" if chance == "100 %" else chance
 
     def _rows(self, *states: TrialState) -> list[int]:
         """Return the row of every trial in one of some states."""
@@ -221,10 +189,9 @@ class Search:
 
 
 def _beside(away: float, scale: Scale) -> str:
-    """Return in words how far below or above the baseline something is, given in a model's units."""
+    """Return in words how far below or above the baseline something is, given as a share of it."""
     way = "below" if away < 0.0 else "above"
-    if scale.log:
-        return f"{100.0 * abs(math.expm1(min(away, MOST_EXPONENT))):.1f} % {way}"
     if scale.reference == 0.0:
         return f"{abs(away) * scale.unit:.3g} {way}"
-    return f"{100.0 * abs(away * scale.unit / scale.reference):.1f} % {way}"
+    share = math.expm1(min(away, MOST_EXPONENT)) if scale.log else away
+    return f"{abs(share):.1%} {way}".replace("%", " %")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from tuner.bo.beliefs import believe
 from tuner.bo.encoding import MOST_ROWS, Grid, enumerate_grid
@@ -16,18 +16,25 @@ from tuner.core import (
     Plan,
     Setting,
     Suggestion,
+    TrialState,
     Wait,
 )
 
 
-def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> Suggestion:
+def suggest(
+    past: Past,
+    *,
+    within: Callable[[Setting], bool] | None = None,
+    without: Set[str] = frozenset(),
+) -> Suggestion:
     """Return what to try next, or that nothing more is worth trying.
 
     A pure function of study, trials and seed. Waits until the baseline is measured. Explores while
     something promises enough; then proposes the measured setting of the best believed objective that
     is likely enough to keep its limits, or the baseline. `within` limits what may be tried next, a
     stage of a search in several; all trials are evidence all the same, and what is proposed in the
-    end may lie outside it. Trials that failed, were aborted or contaminated say nothing about a metric.
+    end may lie outside it. Rules named in `without` are left out. Trials that failed, were aborted or
+    contaminated say nothing about a metric.
 
     Raises:
         MetricUnavailable: no trial measured a metric that the study aims at or limits.
@@ -42,7 +49,7 @@ def suggest(past: Past, *, within: Callable[[Setting], bool] | None = None) -> S
     search = search_of(past, limits, within)
     if past.left <= 0:
         return _done(search, f"all {study.terms.trials} trials are used")
-    chosen = explore(search)
+    chosen = explore(search, without)
     if chosen is not None:
         return chosen
     return (
@@ -55,14 +62,15 @@ def search_of(
 ) -> Search:
     """Return where a search stands: over the whole space, or what of it is worth looking at."""
     study, evidence = past.study, past.evidence
+    running = [t.setting for t in past.trials if t.state is TrialState.RUNNING]
 
     def look(grid: Grid) -> Search:
-        view = believe(study, evidence, limits, grid)
+        view = believe(study, evidence, limits, grid, running)
         return Search(past, limits, grid, view, within)
 
     if study.space.size <= MOST_ROWS:
         return look(enumerate_grid(study.space))
-    return searched(study, evidence, look)
+    return searched(study, evidence, look, running)
 
 
 def _done(search: Search, why: str) -> Done:

@@ -130,9 +130,11 @@ def status(view: StudyView, trials: Sequence[TrialView]) -> str:
     text = f"{view.phase}, trial {tried}{of}"
     if view.phase is Phase.PAUSED:
         return f"{text}; go on with `jouletune study resume {view.id}`"
-    running = next((t for t in trials if t.state is TrialState.RUNNING), None)
-    if running is not None:
-        text += f": trying {change(running.setting, view.baseline.setting)} ({running.why})"
+    running = [t for t in trials if t.state is TrialState.RUNNING]
+    if running:
+        text += f": trying {change(running[0].setting, view.baseline.setting)} ({running[0].why})"
+    if len(running) > 1:
+        text += f", and {len(running) - 1} more on other devices"
     return text
 
 

@@ -85,21 +85,27 @@ def draw_up(
     revisions: Sequence[Revision] = (),
     declared: Quantities = UNDECLARED,
     course: BaselineCourse | None = None,
+    devices: int = 1,
 ) -> Bill:
     """Return the bill of a study from its trials, baseline, best setting, held windows and revisions.
 
     `held` is what the held windows showed of the energy of an item, by their start. `course` tells what
     the baseline showed when and at which load; a window at whose load it was not measured is left out of
     what was saved and of what exploring used more. Without it the baseline is the same at all times.
-    A trial's energy is its mean power over window and overhead; windows without a power
-    reading make the whole sum unknown rather than too small. A held window stands for the time since
-    the one before it, at most `GAP_S`, where the study was holding all that time; else for itself.
+    A trial's energy is its mean power over window and overhead; what one of so many like `devices` tried
+    alone is told as of all, and is billed as one's: an equal part. Windows without a power reading make
+    the whole sum unknown rather than too small. A held window stands for the time since the one before
+    it, at most `GAP_S`, where the study was holding all that time; else for itself.
     """
     tried = [t for t in trials if not t.control]
     windows = [t.measurement for t in tried if t.measurement is not None]
     seconds = math.fsum(w.seconds + w.overhead_s for w in windows)
     energy, power, capacity = (called(name, declared) for name in (ENERGY, POWER, CAPACITY))
-    energies = [_energy_j(w, power) for w in windows]
+    energies = [
+        None if (whole := _energy_j(w, power)) is None else whole * _part(t, devices)
+        for t in tried
+        if (w := t.measurement) is not None
+    ]
     known = [e for e in energies if e is not None]
     if not windows or len(known) < len(windows) or energy not in baseline:
         return Bill(trials=len(tried), seconds=seconds)
@@ -109,6 +115,7 @@ def draw_up(
     overhead = math.fsum(
         _more_j(course.around(energy, w.started_at, t.ran_at), w.estimates[energy].mean)
         * w.load.completed
+        * _part(t, devices)
         for t in tried
         if (w := t.measurement) is not None and energy in w.estimates
     )
@@ -242,6 +249,11 @@ def window_energy(
         return power.mean * window.seconds, power.origin
     per_item = window.estimates.get(called(ENERGY, declared))
     return None if per_item is None else (per_item.mean * window.load.completed, per_item.origin)
+
+
+def _part(trial: Trial, devices: int) -> float:
+    """Return which part of the joules that a trial tells were used in it."""
+    return 1.0 / devices if trial.device else 1.0
 
 
 def _energy_j(window: Measurement, power: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tuner.core.access import AccessToken, AuditEntry
 from tuner.core.decisions import Past, Suggestion
@@ -47,6 +47,17 @@ class Policy(Protocol):
     def suggest(self, past: Past) -> Suggestion:
         """Return what to do next: try a setting, wait, or be done with a plan."""
         ...
+
+
+@runtime_checkable
+class ExploresApart(Protocol):
+    """A policy that may be asked while trials run, and whose like devices may so try one each.
+
+    The running trials are in its past, without a measurement: it suggests none of them again, and what
+    it suggests beside them is as safe as if it were never told how they end.
+    """
+
+    explores_apart: bool
 
 
 class Actuator(Protocol):
@@ -194,8 +205,9 @@ class Trials(Protocol):
         at: datetime,
         context: Context = ANYWHERE,
         seen: tuple[int, int] | None = None,
+        device: str = "",
     ) -> Trial:
-        """Store a RUNNING trial under the next number and return it.
+        """Store a RUNNING trial under the next number and return it: of one device, or of all.
 
         `seen` is the revision and the number of trials of the study that the step was decided by:
         of several who decide by the same, one begins a trial.
@@ -230,10 +242,12 @@ class Trials(Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
         state: TrialState | None = None,
+        device: str | None = None,
     ) -> Sequence[tuple[str, Trial]]:
         """Return trials with their study, latest start first: of these studies, or of all.
 
-        The first `skip` are left out; `until` itself is not included.
+        The first `skip` are left out; `until` itself is not included. With a device, without those that
+        another tried alone.
         """
         ...
 

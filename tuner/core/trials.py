@@ -90,13 +90,15 @@ class Trial:
     `phase` is the study's phase when it was assigned, so baseline and confirming windows are trials
     like any other; one of a study that holds is a control window, at the baseline. `context` is the
     load that was asked for; empty: whatever ran. `why` is the policy's reason in one sentence, `reason`
-    why it ended as it did.
+    why it ended as it did. `device` is the one of several like devices that tries it alone; empty: all of
+    the study's do. What one alone shows is told as of all (`tuner.study.apart`).
     """
 
     number: int
     setting: Setting
     phase: Phase
     context: Context = field(default_factory=dict)
+    device: str = ""
     state: TrialState = TrialState.RUNNING
     attempt: int = 1
     started_at: datetime
@@ -142,6 +144,10 @@ class Trial:
         if self.broke is not None and self.broke.metric in estimates:
             estimates[self.broke.metric] = self.broke.bounded(estimates[self.broke.metric])
         return estimates
+
+    def on(self, devices: tuple[str, ...]) -> tuple[str, ...]:
+        """Return which of its study's devices try it."""
+        return (self.device,) if self.device else devices
 
     def again(self) -> Trial:
         """Return the trial as the same agent gets it after a crash: the next attempt.

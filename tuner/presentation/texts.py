@@ -48,9 +48,10 @@ def row(trial: TrialView, view: StudyView, metrics: Sequence[str]) -> list[str]:
 
 
 def remark(trial: TrialView) -> str:
-    """Return what qualifies a trial: why it ended so, and whether the device throttled."""
+    """Return what qualifies a trial: who tried it alone, why it ended so, what throttled."""
+    alone = f"on {trial.device}" if trial.device else ""
     throttled = f"throttled: {', '.join(trial.throttled)}" if trial.throttled else ""
-    return "; ".join(text for text in (trial.reason, throttled) if text)
+    return "; ".join(text for text in (alone, trial.reason, throttled) if text)
 
 
 def described(found: SettingView, view: StudyView) -> str:

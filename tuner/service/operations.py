@@ -397,6 +397,7 @@ class Operations:
                 self.loop.store.studies.revisions(found.id),
                 found.quantities,
                 BaselineCourse.of(found, trials),
+                len(found.devices),
             ).ascribed(found.terms.energy_share or 1.0),
             origins=origins(trials),
             failures=tuple(v for v in views if v.state not in ended),

@@ -133,6 +133,7 @@ def trial_view(past: Past, trial: Trial) -> TrialView:
         study=past.study.id,
         number=trial.number,
         attempt=trial.attempt,
+        device=trial.device,
         phase=trial.phase,
         state=trial.state,
         setting=trial.setting,

@@ -19,6 +19,7 @@ from tuner.core import (
     baseline_context,
     weigh,
 )
+from tuner.study.apart import ALIKE, Shares, own_limits
 from tuner.study.moves import needed_metrics
 from tuner.wire import Assignment, HoldOrder, Poll, Release
 
@@ -35,13 +36,21 @@ def report_every_s(devices: int) -> float:
 
 
 def assignment(
-    study: Study, trials: Sequence[Trial], trial: Trial, lease: Lease, lease_s: float
+    study: Study,
+    trials: Sequence[Trial],
+    trial: Trial,
+    lease: Lease,
+    lease_s: float,
+    shares: Shares = ALIKE,
 ) -> Assignment:
     """Return the order to try a setting; the baseline's own windows are never cut short.
+
+    `shares` tell the study's limits to a device that tries it alone.
 
     A window that was asked for a load is to be compared with that; in a continuous study any load will do.
     """
     at_baseline = trial.tries(study.baseline)
+    limits = () if at_baseline else weigh(study, trials, trial.context).limits or ()
     any_load = at_baseline or study.terms.mode is Mode.CONTINUOUS
     return Assignment(
         study=study.id,
@@ -55,7 +64,7 @@ def assignment(
         setting=trial.setting,
         baseline=study.baseline,
         metrics=needed_metrics(study),
-        limits=() if at_baseline else weigh(study, trials, trial.context).limits or (),
+        limits=own_limits(limits, shares),
         window_s=study.terms.window_s,
         max_window_s=study.terms.max_window_s,
         context=trial.context,

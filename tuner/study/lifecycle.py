@@ -53,15 +53,17 @@ LOAD_CHANGED = 2
 """So many trials in a row under another load mean that the load is not the baseline's any more."""
 
 
-def next_step(past: Past, policy: Policy) -> Step:
-    """Return the study's next step. Call it only while no trial is running."""
-    return staged(past.study, advised(past, _next(past, policy)))
+def next_step(past: Past, policy: Policy, device: str = "") -> Step:
+    """Return the study's next step; of one device alone, while others may run trials of their own."""
+    return staged(past.study, advised(past, _next(past, policy, device)))
 
 
-def _next(past: Past, policy: Policy) -> Step:
+def _next(past: Past, policy: Policy, device: str) -> Step:
     study = past.study
-    trials = tuple(t for t in past.trials if t.state is not TrialState.ABORTED)
-    failing = _failing(past, trials)
+    trials = tuple(
+        t for t in past.trials if t.state not in (TrialState.ABORTED, TrialState.RUNNING)
+    )
+    failing = _failing(past, [t for t in trials if t.device in ("", device)])
     if failing is not None:
         return failing
     if study.phase is Phase.BASELINE:

@@ -51,7 +51,7 @@ from tuner.core import (
     refuse_negative,
     setting_key,
 )
-from tuner.study import advice, assignments, canary, control, lifecycle, moves
+from tuner.study import advice, apart, assignments, canary, control, lifecycle, moves
 from tuner.study.ended import EndedTrials
 from tuner.study.news import News
 from tuner.study.presence import Presence
@@ -241,10 +241,13 @@ class Loop:
         if (stopped := self._stopped(seen, device, poll)) is not None:
             self.abort(study, stopped.why)
             return stopped
-        running = next(iter(self.store.trials.running(name)), None) if seen.running else None
-        if running is not None:
-            return self._running(study, running, device, poll)
-        return self._advance(study, seen, device, poll)
+        running = self.store.trials.running(name) if seen.running else ()
+        own = next((t for t in running if device in t.on(study.devices)), None)
+        if own is not None:
+            return self._running(study, own, device, poll)
+        if running and study.phase is not Phase.TUNING:
+            return Idle(why=_waits_for(running))
+        return self._advance(study, seen, device, poll, running)
 
     def _stopped(self, seen: Situation, device: str, poll: Poll) -> Release | None:
         return assignments.stopped(self.store.stops, device, poll) if seen.stopped else None
@@ -416,7 +419,7 @@ class Loop:
             if not study.active:
                 return 0
             for trial in self.store.trials.running(study.id):
-                leases = [self.store.leases.get(device) for device in study.devices]
+                leases = [self.store.leases.get(device) for device in trial.on(study.devices)]
                 care = TrialCare.of(study.id, trial, leases)
                 if self._close(study, trial) or not self._silence.abandoned(care):
                     continue
@@ -432,21 +435,22 @@ class Loop:
         latest = self.store.trials.list(study.id)[-MOST_ABANDONED:]
         if len(latest) == MOST_ABANDONED and all(t.reason == why for t in latest):
             reported = {r.device for r in self.store.trials.reports(study.id, trial.number)}
-            silent = ", ".join(d for d in study.devices if d not in reported)
+            silent = ", ".join(d for d in trial.on(study.devices) if d not in reported)
             pause_reason = (
                 f"{MOST_ABANDONED} trials in a row were abandoned; check the agent of {silent}"
             )
+            self.abort(study, pause_reason)  # what other devices try alone
             self.move(self.store.studies.get(study.id), Phase.PAUSED, pause_reason)
 
     def _cancel(self, study: Study, trial: Trial, why: str) -> None:
         self._end(trial, study, Outcome(state=TrialState.ABORTED, reason=why))
-        for device in study.devices:
+        for device in trial.on(study.devices):
             lease = self.store.leases.get(device)
             if lease is not None and lease.study == study.id:
                 self.store.leases.release(device, lease.token)
 
     def abort(self, study: Study, reason: str) -> None:
-        """End the study's running trial from outside; its agents learn it at their next renewal."""
+        """End the study's running trials from outside; their agents learn it at their next renewal."""
         for trial in self.store.trials.running(study.id):
             self._cancel(study, trial, reason)
 
@@ -506,7 +510,7 @@ class Loop:
         if any(r.device == device and not r.late for r in reports):
             return Idle(why=f"trial {trial.number} waits for the study's other devices")
         if poll.unable:
-            self.abort(study, poll.unable)
+            self._cancel(study, trial, poll.unable)
             return None
         agent = poll.agent
         lease = self.store.leases.get(device)
@@ -517,7 +521,7 @@ class Loop:
                 return self._assigned(study, trial, lease, self._ended.list(study.id))
             if in_time and not lease.succeeded_by(agent):
                 return Idle(why=f"agent {lease.agent} is at work on trial {trial.number}")
-            if trial.attempt >= MOST_ATTEMPTS * len(study.devices):
+            if trial.attempt >= MOST_ATTEMPTS * len(trial.on(study.devices)):
                 why = f"{trial.attempt} attempts ended without a report"
                 self._end(trial, study, Outcome(state=TrialState.FAILED, reason=why))
                 self.store.leases.release(device, lease.token)
@@ -551,8 +555,13 @@ class Loop:
             return Release(why=f"study {study.id} waits for an operator's yes")
         return None
 
-    def _advance(self, study: Study, seen: Situation, device: str, poll: Poll) -> Orders | None:
-        """Take the study's next step; None where it moved and must be looked at again."""
+    def _advance(
+        self, study: Study, seen: Situation, device: str, poll: Poll, running: Sequence[Trial]
+    ) -> Orders | None:
+        """Take the study's next step; None where it moved and must be looked at again.
+
+        `running` are what other devices try alone: any step but one more such trial waits for them.
+        """
         standing = self._standing(study, seen, device, poll)
         if standing is not None:
             return standing
@@ -569,13 +578,39 @@ class Loop:
         if why := self.presence.unable(study.devices):
             return Idle(why=why)
         trials = self._ended.list(study.id)
-        step = self._step(study, trials, poll)
+        alone = device if self._may_explore(study, trials, device) else ""
+        if running and not alone:
+            return Idle(why=_waits_for(running))
+        step = self._step(study, trials, poll, alone)
         if isinstance(step, moves.Rest):
             return Idle(why=step.why)
         if isinstance(step, moves.Move):
+            if running:
+                return Idle(why=_waits_for(running))
             self.move(study, step.phase, step.why, step.plan)
             return None
-        return self._begun(study, seen.trials, step, device, poll, trials)
+        return self._begun(study, seen.trials, step, device, poll, trials, alone)
+
+    def _may_explore(self, study: Study, trials: Sequence[Trial], device: str) -> bool:
+        """Return whether a device may try the study's next setting alone."""
+        if len(study.devices) < 2:
+            return False
+        devices = [self.store.devices.get(name) for name in study.devices]
+        try:
+            policy = self.policies(study.policy)
+        except TuningError:  # the step says why it cannot be had
+            return False
+        return apart.may_explore(study, devices, policy) and apart.can_tell(
+            study, self._shares(study, trials, device)
+        )
+
+    def _shares(self, study: Study, trials: Sequence[Trial], device: str) -> apart.Shares:
+        """Return by what the numbers of a trial that a device runs alone are told of all."""
+        if not device:
+            return apart.ALIKE
+        return apart.shares(
+            study, trials, device, lambda number: self.store.trials.reports(study.id, number)
+        )
 
     def _begun(
         self,
@@ -585,11 +620,12 @@ class Loop:
         device: str,
         poll: Poll,
         trials: Sequence[Trial],
+        alone: str = "",
     ) -> Assignment:
         """Begin a trial and give it to the device that asks. Raises StaleRevision."""
         seen = study.revision, count
         trial = self.store.trials.begin(
-            study.id, step.setting, study.phase, step.why, self.now(), step.context, seen
+            study.id, step.setting, study.phase, step.why, self.now(), step.context, seen, alone
         )
         self.publish(study)
         return self._granted(study, trial, device, poll.agent, trials)
@@ -604,7 +640,7 @@ class Loop:
         last = self._controls.last(study, seen.trials, trials, seen.since)
         return last is not None and control.is_due(study.terms, last, now) and self.hours(now)
 
-    def _step(self, study: Study, trials: Sequence[Trial], poll: Poll) -> moves.Step:
+    def _step(self, study: Study, trials: Sequence[Trial], poll: Poll, alone: str) -> moves.Step:
         """Return the next step; a policy that fails pauses its study with the reason."""
         past = Past(
             study=study,
@@ -613,7 +649,8 @@ class Loop:
         )
         began = self.monotonic()
         try:
-            step = lifecycle.next_step(past, (self.decides or self.policies)(study.policy))
+            policy = (self.decides or self.policies)(study.policy)
+            step = lifecycle.next_step(past, policy, alone)
             if study.phase is Phase.TUNING and self.decides is None:
                 self.telemetry.suggested(study.policy, self.monotonic() - began)
             return step
@@ -635,19 +672,25 @@ class Loop:
     def _assigned(
         self, study: Study, trial: Trial, lease: Lease, trials: Sequence[Trial]
     ) -> Assignment:
-        return assignments.assignment(study, trials, trial, lease, self.lease_s)
+        shares = self._shares(study, trials, trial.device)
+        return assignments.assignment(study, trials, trial, lease, self.lease_s, shares)
 
     def _close(self, study: Study, trial: Trial, reports: Sequence[Report] | None = None) -> bool:
-        """End the trial once every device of the study has reported; return whether it ended.
+        """End the trial once every device that tries it has reported; return whether it ended.
 
         `reports` are all on it, None where they are to be looked up.
         """
         if reports is None:
             reports = self.store.trials.reports(study.id, trial.number)
         by_device = {r.device: r.outcome for r in reports if not r.late}
-        if not all(device in by_device for device in study.devices):
+        devices = trial.on(study.devices)
+        if not all(device in by_device for device in devices):
             return False
-        self._end(trial, study, merged([by_device[d] for d in study.devices], study.quantities))
+        outcome = merged([by_device[device] for device in devices], study.quantities)
+        if trial.device:
+            trials = self.store.trials.list(study.id)
+            outcome = apart.told(outcome, self._shares(study, trials, trial.device))
+        self._end(trial, study, outcome)
         return True
 
     def _end(self, trial: Trial, study: Study, outcome: Outcome) -> None:
@@ -701,6 +744,11 @@ def _asked(poll: Poll) -> Asked:
     held = poll.applied
     applied = setting_key(held.setting), held.level, held.study, held.revision
     return poll.agent, poll.holding, poll.revision, poll.unable, *applied
+
+
+def _waits_for(running: Sequence[Trial]) -> str:
+    """Return what a device waits for that runs no trial itself."""
+    return "waits for " + ", ".join(f"trial {t.number} on {t.device}" for t in running)
 
 
 def _require(device: str, study: Study) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from policies import QUICK
-from tuner.core import Past, Policy, Study, Suggestion, TuningError, Wait
+from tuner.core import Past, Policy, Study, Suggestion, TrialState, TuningError, Wait
 from tuner.suggesting.questions import Decided, SuggestsMany, ask, read
 from tuner.suggesting.workers import SuggestionWorker, WorkerLost
 
@@ -22,10 +22,13 @@ WITHIN_S = 120.0
 """How long a suggestion may take; each further one of a question adds a tenth of it."""
 MOST_TRIES = 3
 
+At = tuple[int, int, tuple[int, ...]]
+"""A study's revision, the number of its last trial, and which of its trials run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A study that waits: `at` is its revision and how many trials it has, which the past is made of.
+    """A study that waits: `at` is what its past is made of.
 
     `together` is what those have in common that may be decided at once; `lost` counts the workers that
     were lost on it.
@@ -33,7 +36,7 @@ class Wanted:
 
     policy: str
     past: Past
-    at: tuple[int, int]
+    at: At
     together: object
     lost: int = 0
 
@@ -54,8 +57,8 @@ class Suggestions:
     within_s: float = WITHIN_S
     _lock: threading.Condition = field(default_factory=threading.Condition)
     _queue: list[Wanted] = field(default_factory=list)
-    _asked: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _decided: dict[str, tuple[tuple[int, int], Decided]] = field(default_factory=dict)
+    _asked: dict[str, At] = field(default_factory=dict)
+    _decided: dict[str, tuple[At, Decided]] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
     _ended: bool = False
 
@@ -86,7 +89,7 @@ class Suggestions:
 
         Raises what the policy raised, or WorkerLost where everybody was lost on it.
         """
-        study, at = past.study, (past.study.revision, _numbered(past))
+        study, at = past.study, _at(past)
         with self._lock:
             decided = self._decided.pop(study.id, None)
             if decided is None or decided[0] != at:
@@ -194,6 +197,11 @@ class Here:
         return suggestion
 
 
-def _numbered(past: Past) -> int:
-    """Return up to which trial a past goes: none of them changes once it has ended."""
-    return past.trials[-1].number if past.trials else 0
+def _at(past: Past) -> At:
+    """Return what a past is made of: up to which trial it goes, and which of them have not ended.
+
+    None of them changes once it has.
+    """
+    last = past.trials[-1].number if past.trials else 0
+    running = [t.number for t in past.trials if t.state is TrialState.RUNNING]
+    return past.study.revision, last, tuple(running)

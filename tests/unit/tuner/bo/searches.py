@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from tests.builders import asked, knob, past, setting, trial, window
-from tuner.bo.acquisition import Belief, Edge
 from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import enumerate_grid
+from tuner.bo.mixture import Mixture
+from tuner.bo.outcomes import Outcome, OutcomeModel
+from tuner.bo.scale import Scale
 from tuner.bo.search import Search
-from tuner.bo.surrogate import Component, Scale
 from tuner.core import Phase, Safety, Setting, Space, Study, Trial, TrialState, weigh
 
 CLOCKS = (500, 600, 700, 800, 900, 1000)
@@ -67,12 +70,37 @@ def believing(
 ) -> Search:
     """Return a search that believes this of each clock, in one or more likely worlds."""
     found = seen(at, trials)
-    components = []
-    for world in worlds:
-        rows = [world.get(int(s["gpu.clock_mhz"]), rest) for s in found.grid.settings]
-        table = torch.tensor(rows, dtype=torch.float64)
-        components.append(Component(1.0 / len(worlds), table[:, ::2], table[:, 1::2]))
-    edges = (Edge(1, 1.0, LIMIT, 0.0),) if limited else ()
+    rows = [[w.get(int(s["gpu.clock_mhz"]), rest) for s in found.grid.settings] for w in worlds]
+    tables = torch.tensor(rows, dtype=torch.float64)
+    model = told(found.baseline, tables, *([LIMIT] if limited else []))
     scales = {"energy_j": Scale(10.0, True), "latency_p99_ms": Scale(100.0, True)}
-    view = View(Belief(components, 1.0, edges), scales, found.view.measured)
-    return replace(found, view=view)
+    where = {"energy_j": (0, 0), "latency_p99_ms": (0, 1)}
+    return replace(found, view=View([model], scales, where, found.view.measured))
+
+
+def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:
+    """Return a model by hand, of worlds that are alike likely.
+
+    `tables` has `worlds x rows x (mean, deviation of each metric in turn)`. The first metric is the
+    objective; the others stay at or below their limits.
+    """
+    mean, sd = tables[..., ::2], tables[..., 1::2]
+    mixture = SimpleNamespace(
+        home=home,
+        metrics=mean.shape[2],
+        weights=torch.full((len(tables),), 1.0 / len(tables), dtype=torch.float64),
+        mean=mean,
+        variance=sd.square(),
+        with_home=torch.zeros_like(mean),
+    )
+    margins = [Outcome(1 + n, 1.0, 0.0, limit) for n, limit in enumerate(limits)]
+    return OutcomeModel(cast("Mixture", mixture), [Outcome(0, 1.0, 0.0, 0.0), *margins], True)
+
+
+def believed(search: Search, metric: str) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of a metric at every row, in its model's units."""
+    model, column = search.view.where[metric]
+    mixture = search.view.models[model].mixture
+    means, variances = mixture.mean[..., column], mixture.variance[..., column]
+    mean = mixture.weights @ means
+    return mean, (mixture.weights @ (variances + (means - mean).square())).sqrt()

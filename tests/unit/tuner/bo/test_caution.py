@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from tuner import guard
-from tuner.bo.caution import CAUTION
+from tuner.bo.caution import CAUTION, even_chance
+from tuner.bo.explore import late_violation
 from tuner.core import Safety
 
 SAFEST_FIRST = (Safety.STRICT, Safety.BALANCED, Safety.OFF)
@@ -16,23 +17,17 @@ SAFEST_FIRST = (Safety.STRICT, Safety.BALANCED, Safety.OFF)
 def test_a_shyer_search_is_in_nothing_bolder() -> None:
     assert set(CAUTION) == set(Safety)
     for shy, bold in pairwise(CAUTION[s] for s in SAFEST_FIRST):
-        assert shy.price >= bold.price
-        assert shy.overshoot_price >= bold.overshoot_price
-        assert shy.first_trials >= bold.first_trials
-        assert shy.first_factor >= bold.first_factor >= 1.0
-        assert shy.least_chance >= bold.least_chance
-        assert shy.stride <= bold.stride
-        assert shy.deploy_chance >= bold.deploy_chance
+        assert shy.violation > bold.violation
+        assert shy.wrong >= bold.wrong
+        assert shy.trial >= bold.trial
 
 
 @pytest.mark.parametrize("safety", SAFEST_FIRST)
 def test_no_chance_that_a_search_takes_is_one_that_the_guard_refuses(safety: Safety) -> None:
-    caution = CAUTION[safety]
-    taken = (
-        caution.least_chance,
-        caution.look_chance,
-        caution.first_chance,
-        caution.unmoved_chance,
-        caution.risky_chance,
-    )
-    assert min(taken) > guard.REFUSED[safety]
+    assert even_chance(late_violation(CAUTION[safety])) >= guard.REFUSED[safety]
+
+
+@pytest.mark.parametrize("cost", [0.1, 1.0, 4.0])
+def test_at_even_chances_winning_makes_up_for_losing(cost: float) -> None:
+    chance = even_chance(cost)
+    assert chance == pytest.approx(cost * (1.0 - chance))

@@ -101,8 +101,41 @@ def test_some_settings_of_a_space_lie_where_they_lie_in_the_whole(
     rows = data.draw(st.lists(st.integers(0, space.size - 1), min_size=1, unique=True))
     some = grid_of(space, [whole.settings[row] for row in rows])
     assert torch.equal(some.points, whole.points[rows])
+    assert torch.equal(some.places, whole.places[rows])
     assert torch.equal(some.ratios, whole.ratios[rows])
     assert [some.row(whole.settings[row]) for row in rows] == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("names", [("eager", "graph", "fused"), (False, True, "auto"), (0, True)])
+def test_any_two_names_are_one_apart(names: tuple[Value, ...]) -> None:
+    """In whatever order they are listed: a middle one is not nearer to both ends."""
+    grid = enumerate_grid(Space((knob("mode", names, names[0]),)))
+    assert grid.named == (True,)
+    apart = torch.cdist(grid.places, grid.places)
+    assert torch.allclose(apart, 1.0 - torch.eye(len(names), dtype=torch.float64))
+
+
+@given(spaces())
+def test_numbers_have_the_place_of_their_point_and_names_one_each(space: Space) -> None:
+    grid = enumerate_grid(space)
+    varied = [k for k in space.knobs if len(k.values) > 1]
+    widths = [len(k.values) if named else 1 for k, named in zip(varied, grid.named, strict=True)]
+    assert grid.named == tuple(isinstance(k.values[0], bool | str) for k in varied)
+    assert grid.places.shape == (space.size, sum(widths))
+    assert grid.places.dtype == torch.float64
+    for column, places in enumerate(torch.split(grid.places, widths, dim=1)):
+        if grid.named[column]:
+            assert torch.equal((places > 0.0).sum(dim=1), torch.ones(space.size, dtype=torch.long))
+        else:
+            assert torch.equal(places[:, 0], grid.points[:, column])
+
+
+def test_how_far_a_name_lies_does_not_hang_on_what_the_other_knobs_are() -> None:
+    clocks, modes = knob("clock_mhz", (500, 600, 700), 700), knob("mode", ("a", "b", "c"), "b")
+    grid = enumerate_grid(Space((clocks, modes)))
+    for mhz in (500, 600, 700):
+        here, there = (grid.row({"clock_mhz": mhz, "mode": mode}) for mode in "ac")
+        assert float((grid.places[here] - grid.places[there]).norm()) == pytest.approx(1.0)
 
 
 def test_a_knob_with_one_value_is_no_dimension() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from statistics import NormalDist
 
 import pytest
+import torch
 
-from tests.builders import knob, setting, trial, window
+from policies.polythrottle.policy import Polythrottle
+from tests.builders import knob, setting, trial
 from tests.unit.tuner.bo.searches import (
     LADDER,
+    LIMIT,
     NOTHING,
     UNPROMISING,
     Belief4,
@@ -18,8 +21,8 @@ from tests.unit.tuner.bo.searches import (
     ladder,
     measured,
 )
-from tuner.bo.acquisition import Edge
-from tuner.bo.explore import explore, worth
+from tuner.bo.caution import CAUTION, even_chance
+from tuner.bo.explore import FIRST, RULES, Rules, argmax, explore, worth
 from tuner.bo.search import Search
 from tuner.core import Cost, Safety, Space, Trial, TrialState
 
@@ -77,53 +80,10 @@ def test_an_early_model_is_not_trusted_that_nothing_is_to_be_gained() -> None:
     assert chosen(after({}, rest=rest, late=False, trials=moved)) is not None
 
 
-def test_a_look_around_asks_less_of_the_first_move_of_a_knob() -> None:
-    """It keeps the limit with a chance of seven in ten; else the baseline is measured once more."""
-    world = {600: (-0.2, 0.01, 0.156, 0.05)}
-    assert chosen(after(world, safety=Safety.STRICT, late=False)) == 600
-    moved = (measured(3, 800, 11.0),)
-    assert chosen(after(world, safety=Safety.STRICT, late=False, trials=moved)) == 1000
-
-
-@pytest.mark.parametrize(
-    ("safety", "spent", "found_j", "looked_at"),
-    [
-        (Safety.BALANCED, 9, 11.0, True),
-        (Safety.BALANCED, 12, 11.0, False),
-        (Safety.BALANCED, 9, 9.9, False),
-        (Safety.STRICT, 9, 11.0, False),
-    ],
-)
-def test_while_nothing_beats_the_baseline_a_search_looks_around_for_longer(
-    safety: Safety, spent: int, found_j: float, looked_at: bool
-) -> None:
-    """Not worth its risk, and as likely as not to keep the limit: 600."""
-    at = ladder(safety=safety)
-    better: Belief4 = (-0.01, 0.0005, 0.0, 0.001)
-    world = {600: (-0.005, 0.01, 0.18, 0.03), **({800: better} if found_j < 10.0 else {})}
-    trials = [*at_baseline(at), measured(3, 800, found_j, 100.0), *idle(at, spent - 1)]
-    search = believing(at, trials, {1000: NOTHING, **world})
-    assert (chosen(search) == 600) is looked_at
-
-
-def test_a_look_around_asks_no_price_of_what_is_sure_enough() -> None:
-    """Either is too little to be worth a trial; 700 is more, with a chance of one in twelve to break."""
-    world = {700: (-0.004, 0.0002, 0.154, 0.02), 800: (-0.0015, 0.0002, 0.0, 0.001)}
-    assert chosen(after(world, safety=Safety.BALANCED, late=False)) == 700
-    assert chosen(after(world, safety=Safety.STRICT, late=False)) == 800
-
-
 @pytest.mark.parametrize("safety", EVERYONE)
 def test_of_two_alike_the_safer_is_measured(safety: Safety) -> None:
     safer = -0.2, 0.01, 0.0, 0.05
     assert chosen(after({600: LIKELY, 800: safer}, safety=safety)) == 800
-
-
-def test_only_a_bold_search_risks_what_is_no_more_than_likely() -> None:
-    assert chosen(after({600: LIKELY}, safety=Safety.OFF)) == 600
-    assert chosen(after({600: LIKELY}, safety=Safety.BALANCED)) == 600
-    moved = (measured(3, 800, 11.0),)
-    assert chosen(after({600: LIKELY}, safety=Safety.STRICT, trials=moved)) is None
 
 
 def test_a_bold_search_cares_for_the_saving_and_a_shy_one_for_the_risk() -> None:
@@ -132,44 +92,12 @@ def test_a_bold_search_cares_for_the_saving_and_a_shy_one_for_the_risk() -> None
     assert chosen(after(world, safety=Safety.STRICT)) == 800
 
 
-@pytest.mark.parametrize(("saves", "dared"), [(0.075, 600), (0.0625, None)])
-def test_a_risk_is_taken_in_the_end_where_it_is_worth_a_trial_net_of_its_price(
-    saves: float, dared: int | None
-) -> None:
-    """At a chance of .4 the price is some .025: of the first .005 is left, of the second nothing."""
-    moved = (measured(3, 800, 11.0),)
-    assert chosen(after({600: (-saves, 0.001, 0.1836, 0.005)}, trials=moved)) == dared
-
-
 def test_breaking_a_limit_by_far_is_worse_than_by_little() -> None:
     near, far = (-0.2, 0.01, 0.0, 0.1), (-0.2, 0.01, -1.5, 1.0)
     both = after({600: near, 700: far})
     chance = both.chance.tolist()
     assert abs(chance[1] - chance[2]) < 0.02
     assert chosen(both) == 600
-
-
-def test_going_far_beyond_an_ample_limit_is_dearer() -> None:
-    """The same row at the same distance from either limit."""
-
-    def worth_within(room: float, safety: Safety) -> float:
-        found = after({600: (-0.2, 0.01, room - 0.2, 0.3)}, safety=safety)
-        belief = replace(found.view.belief, edges=(Edge(1, 1.0, room, 0.0),))
-        return float(worth(replace(found, view=replace(found.view, belief=belief)))[1])
-
-    assert worth_within(0.3, Safety.BALANCED) < worth_within(0.1, Safety.BALANCED) - 0.005
-    assert worth_within(0.3, Safety.OFF) == pytest.approx(worth_within(0.1, Safety.OFF))
-
-
-def test_a_shy_search_goes_towards_a_limit_in_strides() -> None:
-    """Both are as good as certain to keep the limit, but one uses up nearly all the slack."""
-    edge, half = (-0.5, 0.01, 0.16, 0.004), (-0.1, 0.01, 0.05, 0.004)
-    world = {500: edge, 800: half}
-    assert chosen(after(world, safety=Safety.BALANCED)) == 500
-    assert chosen(after(world, safety=Safety.STRICT)) == 800
-    nearer = {**world, 800: (-0.1, 0.001, 0.14, 0.001)}
-    went = after(nearer, safety=Safety.STRICT, trials=(measured(3, 800, 9.0, 115.0),))
-    assert chosen(went) == 500
 
 
 @pytest.mark.parametrize("safety", EVERYONE)
@@ -230,63 +158,18 @@ def test_before_the_end_the_best_setting_is_made_firm() -> None:
     assert chosen(after(firm, trials=(once,))) is None
 
 
-def test_small_gains_are_collected_where_they_are_safe() -> None:
-    assert chosen(after({900: TINY})) == 900
-    moved = (measured(3, 600, 11.0),)
-    assert chosen(after({900: (-0.001, 0.0002, 0.12, 0.05)}, trials=moved)) is None
-
-
-def test_a_safe_window_tells_whether_a_promising_setting_keeps_its_limits() -> None:
-    """In one world slowing down costs much time, in the other little: 900 tells which."""
-    slow = {500: (-0.08, 0.002, 0.6, 0.02), 900: (0.01, 0.001, 0.10, 0.005)}
-    fast = {500: (-0.08, 0.002, 0.1, 0.02), 900: (0.01, 0.001, 0.02, 0.005)}
-    search = after(slow, fast)
-    answer = explore(search)
-    assert answer is not None
-    assert answer.setting == setting(900)
-    assert "safety probe" in answer.why
-    assert explore(after(slow, trials=(measured(3, 600, 11.0),))) is None
-
-
-def test_of_two_lessons_the_one_that_teaches_more_for_what_it_costs_is_taken() -> None:
-    """At 800 the worlds lie further apart than at 900, but a window takes three times the energy."""
-    slow = {500: (-0.08, 0.002, 0.6, 0.02), 900: (0.01, 0.001, 0.10, 0.005)}
-    fast = {500: (-0.08, 0.002, 0.1, 0.02), 900: (0.01, 0.001, 0.02, 0.005)}
-    for energy, taken in ((0.01, 800), (1.1, 900)):
-        beside = {800: (energy, 0.001, 0.11, 0.005)}, {800: (energy, 0.001, 0.02, 0.005)}
-        assert chosen(after({**slow, **beside[0]}, {**fast, **beside[1]})) == taken
-
-
 @pytest.mark.parametrize(("energy", "looked_at"), [(0.02, True), (0.5, False)])
 def test_nothing_is_looked_at_that_surely_costs_more(energy: float, looked_at: bool) -> None:
     dear = energy, 0.05, 0.0, 0.01
-    answer = explore(after({800: dear}, trials=(measured(3, 600, 11.0),), late=False))
-    assert answer is not None
-    assert (answer.setting == setting(800)) == looked_at
-
-
-def test_no_search_ends_before_each_knob_was_moved_where_that_is_safe() -> None:
-    """What is believed of a knob that nothing has moved is the prior's word alone."""
-    dull = 0.2, 0.01, 0.0, 0.01
-    answer = explore(after({700: (0.3, 0.1, 0.0, 0.01)}, rest=dull))
-    assert answer is not None
-    assert answer.setting == setting(700), "it could be the best"
-    assert "no window has changed" in answer.why
-    assert explore(after({}, rest=dull, trials=(measured(3, 600, 11.0),))) is None
-
-
-def test_where_no_new_knob_is_safe_to_move_the_likeliest_is_moved() -> None:
-    wild = 0.2, 0.01, -0.5, 0.6
-    assert chosen(after({600: wild, 700: (0.2, 0.01, 0.13, 0.05)})) == 600
-    assert chosen(after({600: (0.2, 0.01, 0.26, 0.05)})) == 600, "a chance of .06"
-    assert chosen(after({600: (0.2, 0.01, 0.27, 0.05)})) is None, "the guard would refuse it"
+    search = after({800: dear}, trials=(measured(3, 600, 11.0),), late=False)
+    assert (chosen(search) == 800) == looked_at
 
 
 def test_of_several_new_knobs_one_is_moved_first() -> None:
     """Both at once is likelier to keep the limit, but would not tell which one it was."""
     knobs = knob("gpu.clock_mhz", (800, 900, 1000), 1000), knob("batch_size", (1, 2), 1)
     at = ladder(space=Space(knobs, (setting(1000, 1), setting(900, 1), setting(800, 2))))
-    one, both = (0.2, 0.01, 0.24, 0.05), (0.2, 0.01, 0.2, 0.05)
+    one, both = (0.2, 0.01, 0.21, 0.05), (0.2, 0.01, 0.19, 0.05)
     worlds = {1000: NOTHING, 900: one, 800: both}
     assert chosen(believing(at, [*at_baseline(at), *idle(at)], worlds)) == 900
 
@@ -315,48 +198,6 @@ def test_a_knob_that_only_forbidden_combinations_would_move_alone_is_moved_with_
     assert answer is not None
     assert answer.setting == setting(800, 2)
     assert "no window has changed" in answer.why
-
-
-def test_a_knob_that_was_moved_only_together_with_another_is_moved_alone() -> None:
-    knobs = knob("gpu.clock_mhz", (600, 800, 1000), 1000), knob("batch_size", (1, 2), 1)
-    at = ladder(space=Space(knobs))
-    dull = 0.2, 0.01, 0.0, 0.01
-    both = [*at_baseline(at), *idle(at), trial(3, setting(800, 2), window(11.0, 105.0))]
-    believed = {1000: NOTHING, 800: dull, 600: dull}
-    answer = explore(believing(at, both, believed))
-    assert answer is not None
-    assert answer.setting == setting(1000, 2), "it could be the best of those that move one knob"
-    assert "together with others" in answer.why
-    alone = trial(4, setting(1000, 2), window(10.0, 100.0))
-    assert explore(believing(at, [*both, alone], believed)) is None, "so the clock is apart, too"
-
-
-def test_a_knob_that_was_moved_only_together_is_moved_alone_even_if_that_is_not_safe() -> None:
-    knobs = knob("gpu.clock_mhz", (800, 1000), 1000), knob("batch_size", (1, 2), 1)
-    at = ladder(space=Space(knobs))
-    both = [*at_baseline(at), *idle(at), trial(3, setting(800, 2), window(11.0, 105.0))]
-    unsafe = 0.2, 0.01, 0.16, 0.05
-    answer = explore(believing(at, both, {1000: unsafe, 800: unsafe}))
-    assert answer is not None
-    assert "together with others" in answer.why
-
-
-def test_before_it_gives_up_a_search_makes_sure_of_the_baseline() -> None:
-    at = ladder(safety=Safety.STRICT)
-    lost = idle(at)[1:]
-    doubtful = {1000: NOTHING, 800: EVEN}
-    answer = explore(believing(at, [*at_baseline(at), *lost], doubtful))
-    assert answer is not None
-    assert answer.setting == at.baseline
-    assert explore(believing(at, [*at_baseline(at), *idle(at)], doubtful)) is None
-    moved = measured(3, 600, 13.0)
-    free = believing(at, [*at_baseline(at), moved, *lost], {1000: NOTHING}, limited=False)
-    assert explore(free) is None, "nothing rests on it where nothing has a limit"
-
-
-def test_a_metric_that_nothing_is_known_of_is_no_place_to_go() -> None:
-    wild = -0.4, 0.01, -1.0, 1.0
-    assert chosen(after({500: wild, 800: GOOD})) == 800
 
 
 def test_a_knob_nobody_needs_to_wait_for_is_turned_first() -> None:
@@ -389,5 +230,99 @@ def test_what_is_worth_most_is_what_is_chosen() -> None:
     search = after({600: GREAT, 700: GOOD, 800: LIKELY})
     net = worth(search)
     assert int(net.argmax()) == 1
-    assert float(net[2]) > 0.0
-    assert float(net[0]) == float("-inf")
+    assert float(net[2]) > 0.0 > float(net[0])
+
+
+def chance_of(kept: float) -> float:
+    """Return a latency (log) that keeps the limit with a chance, at a deviation of .05."""
+    return LIMIT - 0.05 * NormalDist().inv_cdf(kept)
+
+
+@pytest.mark.parametrize(("safety", "likely"), [(s, c) for s in EVERYONE for c in (0.02, 0.08)])
+def test_a_search_tries_what_its_odds_are_good_for_and_nothing_below(
+    safety: Safety, likely: float
+) -> None:
+    """Just above and just below the odds at which a violation is made up for, of all there is to try."""
+    bar = even_chance(CAUTION[safety].violation)
+    above, below = ((-0.9, 0.001, chance_of(bar + d), 0.05) for d in (likely, -likely))
+    moved = (measured(3, 800, 11.0),)
+    assert RULES["worthwhile"](Rules(after({600: above}, safety=safety, trials=moved))) is not None
+    assert RULES["worthwhile"](Rules(after({600: below}, safety=safety, trials=moved))) is None
+
+
+def test_little_known_makes_the_same_risk_dearer() -> None:
+    world = {600: (-0.2, 0.01, 0.1, 0.1)}
+    early, late = (worth(after(world, late=late)) for late in (False, True))
+    assert float(early[1]) < float(late[1])
+
+
+def test_a_search_looks_around_at_first_and_for_longer_while_nothing_beats_the_baseline() -> None:
+    """600 saves too little to be worth its risk."""
+
+    def looks(spent: int, found_j: float) -> bool:
+        better: Belief4 = (-0.01, 0.0005, 0.0, 0.001)
+        world = {600: (-0.005, 0.01, 0.15, 0.03), **({800: better} if found_j < 10.0 else {})}
+        at = ladder()
+        trials = [*at_baseline(at), measured(3, 800, found_j, 100.0), *idle(at, spent - 1)]
+        return chosen(believing(at, trials, {1000: NOTHING, **world})) == 600
+
+    assert looks(spent=2, found_j=9.9)
+    assert not looks(spent=2 * FIRST - 2, found_j=9.9)
+    assert looks(spent=2 * FIRST - 2, found_j=11.0)
+    assert not looks(spent=2 * FIRST, found_j=11.0)
+
+
+def test_at_first_what_is_sure_goes_by_what_it_may_save() -> None:
+    """Neither is worth a trial; 700 is more, with a chance of one in twelve to break the limit."""
+    world = {700: (-0.004, 0.0002, 0.154, 0.02), 800: (-0.0015, 0.0002, 0.0, 0.001)}
+    assert chosen(after(world, late=False)) == 700
+
+
+def test_a_risk_is_taken_in_the_end_where_it_is_worth_a_trial_net_of_its_price() -> None:
+    moved = (measured(3, 800, 11.0),)
+    much, little = ((-saves, 0.001, chance_of(0.65), 0.05) for saves in (0.3, 0.01))
+    answer = explore(after({600: much}, trials=moved))
+    assert answer is not None
+    assert answer.setting == setting(600)
+    assert "a risk worth taking" in answer.why
+    assert chosen(after({600: little}, trials=moved)) is None
+
+
+def test_where_no_knob_was_moved_the_likeliest_is_however_little_it_promises() -> None:
+    """What is believed of a knob that nothing has moved is the prior's word alone."""
+    dull, duller = (0.2, 0.01, chance_of(0.5), 0.05), (0.2, 0.01, chance_of(0.3), 0.05)
+    answer = explore(after({600: duller, 700: dull}))
+    assert answer is not None
+    assert answer.setting == setting(700)
+    assert "no window has changed" in answer.why
+    assert chosen(after({700: dull}, trials=(measured(3, 600, 11.0),))) is None
+    hopeless = 0.2, 0.01, chance_of(0.01), 0.05
+    assert chosen(after({600: hopeless})) is None
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_decides_somewhere_and_can_be_switched_off(name: str) -> None:
+    moved, late = (measured(3, 800, 11.0),), True
+    search = {
+        "worthwhile": after({700: GREAT}, trials=moved),
+        "look-around": after({700: (-0.0005, 0.0002, 0.0, 0.01)}, trials=moved, late=not late),
+        "risk": after({600: (-0.3, 0.001, chance_of(0.65), 0.05)}, trials=moved),
+        "unmoved": after({700: (0.2, 0.01, 0.0, 0.01)}),
+        "best-again": after(
+            {600: (-0.4, 0.01, 0.14, 0.04)}, trials=(measured(3, 600, 6.0, 115.0),)
+        ),
+    }[name]
+    alone = explore(search, without={*RULES} - {name})
+    assert alone is not None
+    assert alone == explore(search, without=frozenset())
+    assert explore(search, without=set(RULES)) is None
+
+
+def test_the_policy_offers_the_rules_that_there_are() -> None:
+    assert Polythrottle.rules == tuple(RULES)
+
+
+def test_the_argmax_is_allowed_and_highest() -> None:
+    score = torch.tensor([3.0, 9.0, 5.0])
+    assert argmax(score, torch.tensor([True, False, True]), 0) == 2
+    assert argmax(score, torch.zeros(3, dtype=torch.bool), 0) is None

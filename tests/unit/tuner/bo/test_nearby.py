@@ -10,15 +10,14 @@ import pytest
 import torch
 
 from tests.builders import asked, knob, past, trial, window
-from tests.unit.tuner.bo.searches import at_baseline
+from tests.unit.tuner.bo.searches import at_baseline, told
 from tuner.bo import suggest as suggesting
-from tuner.bo.acquisition import Belief
 from tuner.bo.beliefs import View
 from tuner.bo.encoding import MOST_ROWS, Grid
 from tuner.bo.nearby import searched
+from tuner.bo.scale import Scale
 from tuner.bo.search import Search
 from tuner.bo.suggest import suggest
-from tuner.bo.surrogate import Component, Scale
 from tuner.core import Done, Phase, Setting, Space, Study, Trial, Try, setting_key, weigh
 
 VALUES = (1, 2, 3, 4)
@@ -40,10 +39,10 @@ def found(at: Study, trials: list[Trial]) -> Search:
     evidence = weigh(at, trials)
 
     def look(grid: Grid) -> Search:
-        costs = torch.tensor([[0.05 * wrong(s)] for s in grid.settings], dtype=torch.float64)
-        component = Component(1.0, costs, torch.full_like(costs, 0.001))
+        costs = torch.tensor([[0.05 * wrong(s), 0.001] for s in grid.settings], dtype=torch.float64)
+        model = told(grid.rows[setting_key(at.baseline)], costs[None])
         measured = {row: c for c in evidence.candidates if (row := grid.row(c.setting)) is not None}
-        view = View(Belief([component], 1.0, ()), {"energy_j": Scale(10.0, True)}, measured)
+        view = View([model], {"energy_j": Scale(10.0, True)}, {"energy_j": (0, 0)}, measured)
         return Search(past(at, trials), (), grid, view)
 
     return searched(at, evidence, look)

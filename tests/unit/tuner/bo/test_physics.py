@@ -70,7 +70,10 @@ def test_more_clock_or_allowance_never_draws_less_power(name: str) -> None:
 def test_a_clock_that_is_halved_costs_every_law_time_and_some_of_them_little() -> None:
     half = alone("gpu.clock_mhz", torch.tensor([0.5], dtype=torch.float64)).work.exp()
     assert float(half.max()) <= 2.0 + 1e-9
-    assert 1.0 <= float(half.min()) < 1.3 < float(half.max())
+    assert float(half.min()) >= 1.0 - 1e-9
+    assert float(half.min()) < 1.1
+    assert float(half.max()) > 1.9
+    assert float(half.median()) > 1.5, "most of the time follows the clock"
 
 
 def test_laws_disagree_where_half_a_clock_saves_energy() -> None:
@@ -81,11 +84,14 @@ def test_laws_disagree_where_half_a_clock_saves_energy() -> None:
 
 
 def test_where_the_clock_binds_a_power_limit_is_not_felt() -> None:
-    """A device runs at the lower of the two: at a quarter of the clock 90 % of the power is plenty."""
-    ratios = torch.tensor([[0.25, 1.0], [0.25, 0.9]], dtype=torch.float64)
-    laws = laws_of(["gpu.clock_mhz", "gpu.power_limit_w"], ratios, BaselineFacts(drawn=0.6))
-    assert torch.allclose(laws.work[:, 0], laws.work[:, 1])
-    assert torch.allclose(laws.power[:, 0], laws.power[:, 1])
+    """A device runs at the lower of the two: at a quarter of the clock most of the power is plenty."""
+    ratios = torch.tensor([[c, w] for c in (1.0, 0.25) for w in (1.0, 0.7)], dtype=torch.float64)
+    laws = laws_of(["gpu.clock_mhz", "gpu.power_limit_w"], ratios)
+    fast, slow = ((laws.work[:, i + 1] - laws.work[:, i]).abs() > 1e-9 for i in (0, 2))
+    assert bool((fast | ~slow).all()), "what is felt at a low clock is felt at a high one"
+    assert float(slow.sum()) < 0.5 * float(fast.sum())
+    unfelt = ~slow
+    assert torch.allclose(laws.power[unfelt, 2], laws.power[unfelt, 3])
 
 
 def test_a_larger_batch_never_shortens_its_step() -> None:
@@ -207,7 +213,7 @@ def test_cores_of_a_cpu_beside_a_gpu_do_not_do_the_gpus_work() -> None:
 
 
 def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
-    """Of a baseline that draws half of its limit, three quarters of the limit hold nothing back."""
+    """Of a baseline that draws half of its limit, most laws are not held back by three quarters of it."""
     less = torch.tensor([[1.0], [0.75], [0.4], [1.3]], dtype=torch.float64)
 
     def slowed(drawn: float | None) -> list[float]:
@@ -219,9 +225,20 @@ def test_what_is_drawn_tells_most_laws_where_a_limit_binds() -> None:
         return float((work[:, 3] < -1e-6).double().mean())
 
     at_half, anywhere, at_all = slowed(0.5), slowed(None), slowed(1.0)
-    assert at_half[0] < 0.3 < anywhere[0] < at_all[0]
-    assert at_half[1] > 0.85
-    assert sped_up(0.5) < 0.2 < sped_up(1.0)
+    assert at_half[0] < 0.5 < anywhere[0] < at_all[0]
+    assert at_half[1] > 0.75, "two fifths are less than half"
+    assert sped_up(0.5) < 0.5 < sped_up(1.0)
+
+
+@pytest.mark.parametrize("drawn", [0.5, 0.9, 1.0])
+def test_no_law_slows_down_above_the_limit_that_is_there(drawn: float) -> None:
+    """And half of them doubt what is drawn: what the first reading says may always be."""
+    ratios = torch.tensor([[0.5], [1.0], [1.5]], dtype=torch.float64)
+    work = laws_of(["power_limit_w"], ratios, BaselineFacts(drawn=drawn)).work
+    assert bool((work[:, 0] >= -1e-9).all())
+    assert bool((work[:, 2] <= 1e-9).all())
+    assert bool((work[:, 0] > 0.05).any())
+    assert bool((work[:, 0].abs() < 1e-9).any())
 
 
 @pytest.mark.parametrize(
@@ -244,11 +261,11 @@ def test_the_share_of_a_limit_that_is_drawn(
 
 
 def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
-    """Some would change nothing by half the ceiling, some wait for long under a tenth of it."""
+    """Many would change nothing by half the ceiling, many wait for long under a tenth of it."""
     lower = torch.tensor([[1.0], [0.5], [0.1]], dtype=torch.float64)
     step = laws_of(["max_num_seqs"], lower).step
-    assert 0.1 < float((step[:, 1].abs() < 1e-9).double().mean()) < 0.4
-    assert 0.1 < float((step[:, 2] > 1.0).double().mean()) < 0.4
+    assert 0.1 < float((step[:, 1].abs() < 1e-9).double().mean()) < 0.5
+    assert 0.1 < float((step[:, 2] > 1.0).double().mean()) < 0.5
     full = laws_of(["max_num_seqs"], lower, BaselineFacts(full=True))
     assert torch.equal(full.step, laws_of(["batch_size"], lower).step)
     assert bool((full.step <= 1e-9).all())
@@ -260,8 +277,8 @@ def test_some_laws_know_that_requests_queue_under_too_low_a_ceiling() -> None:
         ({"power_w": 640.0, "energy_j": 0.2, "latency_ms": 20.0}, True),
         ({"throughput_per_s": 10.0, "latency_ms": 12_000.0}, True),
         ({"throughput_per_s": 10.0, "latency_ms": 500.0}, False),
-        # Tokens of seconds-long requests: what is under way cannot be told.
-        ({"power_w": 640.0, "energy_j": 0.2, "latency_ms": 5_000.0}, False),
+        # Tokens of seconds-long requests: more than that is under way for sure.
+        ({"power_w": 640.0, "energy_j": 0.2, "latency_ms": 5_000.0}, True),
         ({"latency_ms": 20.0}, False),
     ],
 )

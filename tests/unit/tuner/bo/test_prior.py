@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.builders import knob
 from tuner.bo.encoding import Grid, enumerate_grid
 from tuner.bo.physics import BaselineFacts
-from tuner.bo.prior import Hypothesis, hypotheses, power_laws
+from tuner.bo.prior import Hypothesis, free_hypothesis, physical_hypotheses, power_laws
 from tuner.core import Kind, Space
 
 CLOCK = knob("gpu.clock_mhz", (600, 800, 1000, 1200), 1000)
@@ -19,46 +20,48 @@ CLOCKS = enumerate_grid(Space((CLOCK,)))
 UNBATCHED = enumerate_grid(Space((CLOCK, MODE)))
 BASELINE = GRID.settings.index({"gpu.clock_mhz": 1000, "batch_size": 2, "mode": "graph"})
 ROWS = len(GRID.settings)
-KINDS = (Kind.ENERGY, Kind.TIME, Kind.OTHER)
+KINDS = (Kind.ENERGY, Kind.TIME)
 
 
 def believed() -> tuple[Hypothesis, ...]:
-    return hypotheses(GRID, KINDS, (True, True, True))
+    return physical_hypotheses(GRID, KINDS)
+
+
+def covariance(features: Tensor) -> Tensor:
+    return features.T @ features
 
 
 def test_every_hypothesis_covers_every_metric_at_every_row() -> None:
-    for prior in believed():
-        assert prior.centres.shape[1] == prior.features.shape[1] == len(KINDS) * ROWS
-        assert prior.centres.dtype == prior.features.dtype == torch.float64
-        assert bool(torch.isfinite(prior.centres).all())
-        assert bool(torch.isfinite(prior.features).all())
+    for priors, metrics in ((believed(), len(KINDS)), (free_hypothesis(GRID), 1)):
+        for prior in priors:
+            assert prior.centres.shape[1] == prior.features.shape[1] == metrics * ROWS
+            assert prior.centres.dtype == prior.features.dtype == torch.float64
+            assert bool(torch.isfinite(prior.centres).all())
+            assert bool(torch.isfinite(prior.features).all())
 
 
 def test_nothing_is_believed_to_differ_from_the_baseline_at_the_baseline() -> None:
-    for prior in believed():
-        for place in range(len(KINDS)):
-            at = place * ROWS + BASELINE
+    for priors, metrics in ((believed(), len(KINDS)), (free_hypothesis(GRID), 1)):
+        for prior in priors:
+            at = [place * ROWS + BASELINE for place in range(metrics)]
             assert float(prior.centres[:, at].abs().max()) < 1e-9
             assert float(prior.features[:, at].abs().max()) < 1e-9
 
 
-def test_a_metric_whose_name_tells_nothing_follows_power_laws_alone() -> None:
-    laws = power_laws(GRID, [True])
+def test_a_hypothesis_tells_the_diagonal_and_one_column_of_its_covariance() -> None:
     for prior in believed():
-        block = prior.features[:, 2 * ROWS :]
-        assert not prior.centres[:, 2 * ROWS :].any()
-        assert torch.allclose(block.T @ block, laws.T @ laws)
+        whole = covariance(prior.features)
+        assert torch.allclose(prior.width, whole.diagonal())
+        for row in (0, BASELINE, ROWS - 1):
+            blocks = whole.reshape(2, ROWS, 2, ROWS)
+            own = torch.cat([blocks[metric, :, metric, row] for metric in range(2)])
+            assert torch.allclose(prior.with_row(row, 2), own)
 
 
-def test_where_no_name_tells_anything_power_laws_are_all_there_is() -> None:
-    (only,) = hypotheses(GRID, (Kind.OTHER, Kind.OTHER), (True, True))
+def test_a_metric_whose_name_tells_nothing_follows_power_laws_alone() -> None:
+    (only,) = free_hypothesis(GRID)
     assert not only.centres.any()
-    assert torch.equal(only.features, power_laws(GRID, [True, True]))
-
-
-def test_a_metric_that_is_no_factor_follows_no_physics() -> None:
-    for prior in hypotheses(GRID, (Kind.ENERGY, Kind.TIME), (True, False)):
-        assert not prior.centres[:, ROWS:].any()
+    assert torch.equal(only.features, power_laws(GRID, 1))
 
 
 @pytest.mark.parametrize(
@@ -72,8 +75,7 @@ def test_a_metric_that_is_no_factor_follows_no_physics() -> None:
 def test_only_a_time_beside_a_batch_may_be_an_items_or_a_batchs(
     grid: Grid, kinds: tuple[Kind, ...]
 ) -> None:
-    both = len(hypotheses(GRID, (Kind.ENERGY, Kind.TIME), (True, True)))
-    assert len(hypotheses(grid, kinds, (True, True))) < both
+    assert len(physical_hypotheses(grid, kinds)) < len(believed())
 
 
 def test_a_larger_batch_may_make_a_time_longer_or_shorter() -> None:
@@ -84,32 +86,32 @@ def test_a_larger_batch_may_make_a_time_longer_or_shorter() -> None:
 
 
 def test_in_every_law_energy_is_power_times_time() -> None:
-    for prior in hypotheses(GRID, (Kind.ENERGY, Kind.POWER, Kind.RATE), (True,) * 3):
+    for prior in physical_hypotheses(GRID, (Kind.ENERGY, Kind.POWER, Kind.RATE)):
         energy, power, rate = prior.centres.reshape(-1, 3, ROWS).unbind(dim=1)
         assert torch.allclose(energy, power - rate, atol=1e-9)
 
 
 def test_a_normal_distribution_has_the_moments_of_the_laws() -> None:
-    _, drawn, normal = hypotheses(CLOCKS, (Kind.ENERGY, Kind.TIME), (True, True))
+    _, drawn, normal = physical_hypotheses(CLOCKS, KINDS)
     centred = drawn.centres - drawn.centres.mean(dim=0)
     assert torch.allclose(normal.centres[0], drawn.centres.mean(dim=0))
-    assert torch.allclose(
-        normal.features.T @ normal.features, centred.T @ centred / len(drawn.centres), atol=1e-9
-    )
+    laws = covariance(centred) / len(drawn.centres)
+    assert torch.allclose(covariance(normal.features), laws, atol=1e-9)
 
 
 def test_power_laws_are_sure_near_the_baseline_and_vague_far_away() -> None:
     clocks = enumerate_grid(Space((knob("gpu.clock_mhz", (250, 500, 900, 1000), 1000),)))
-    spread = power_laws(clocks, [True]).square().sum(dim=0)
+    spread = power_laws(clocks, 1).square().sum(dim=0)
     assert spread.tolist() == sorted(spread, reverse=True)
+    assert float(spread[0]) > 10.0 * float(spread[2])
     assert float(spread[-1]) == 0.0
 
 
 def test_power_laws_start_from_what_a_power_limit_does_and_from_nothing_else() -> None:
     limit = knob("gpu.power_limit_w", (100, 150, 200, 250, 300), 300)
     grid = enumerate_grid(Space((limit, BATCH)))
-    plain = hypotheses(grid, (Kind.ENERGY, Kind.TIME, Kind.OTHER), (True, True, True))[0]
-    energy, latency, accuracy = plain.centres.reshape(3, -1)
+    plain = physical_hypotheses(grid, KINDS, BaselineFacts(drawn=0.8))[0]
+    energy, latency = plain.centres.reshape(2, -1)
     at = {
         key: grid.settings.index({"gpu.power_limit_w": key[0], "batch_size": key[1]})
         for key in ((100, 2), (250, 2), (300, 2), (100, 4), (300, 4))
@@ -118,27 +120,69 @@ def test_power_laws_start_from_what_a_power_limit_does_and_from_nothing_else() -
     assert float(energy[at[250, 2]]) < 0.0
     assert float(latency[at[300, 4]]) == pytest.approx(0.0, abs=1e-9)
     assert float(latency[at[100, 4]]) == pytest.approx(float(latency[at[100, 2]]))
-    assert not accuracy.any()
+    assert not believed()[0].centres.any()
 
 
 def test_power_laws_of_several_metrics_know_nothing_of_each_other() -> None:
-    both = power_laws(GRID, [True, True])
-    shared = both.T @ both
+    shared = covariance(power_laws(GRID, 2))
     assert not shared[:ROWS, ROWS:].any()
-    assert power_laws(GRID, [False, False]).shape == (0, 2 * ROWS)
+    one = covariance(power_laws(GRID, 1))
+    assert torch.equal(shared[:ROWS, :ROWS], one)
+    assert torch.equal(shared[ROWS:, ROWS:], one)
+
+
+def test_of_a_space_of_one_setting_there_is_nothing_to_know() -> None:
+    alone = enumerate_grid(Space((knob("gpu.clock_mhz", (1000,), 1000),)))
+    assert power_laws(alone, 2).shape == (0, 2)
+    for prior in (*physical_hypotheses(alone, KINDS), *free_hypothesis(alone)):
+        assert float(prior.centres.abs().max()) < 1e-9
+        assert float(prior.width.abs().max()) < 1e-9
 
 
 def test_what_is_known_of_whose_time_a_latency_is_leaves_its_laws_alone() -> None:
     both = believed()
     item, step = (
-        hypotheses(GRID, KINDS, (True, True, True), BaselineFacts((known,)))
-        for known in (False, True)
+        physical_hypotheses(GRID, KINDS, BaselineFacts((known,))) for known in (False, True)
     )
-    assert [len(found) for found in (both, item, step)] == [7, 4, 4]
+    assert len(item) == len(step) < len(both)
     for found in (item, step):
         assert all(any(torch.equal(p.centres, q.centres) for q in both) for p in found)
     assert not torch.equal(item[1].centres, step[1].centres)
     assert torch.equal(item[1].centres[:, :ROWS], step[1].centres[:, :ROWS]), "energy is an item's"
+
+
+MODES = knob("mode", ("eager", "graph", "fused", "lazy"), "graph")
+NAMED = enumerate_grid(Space((CLOCK, MODES)))
+
+
+def named(mhz: int, mode: str) -> int:
+    return NAMED.settings.index({"gpu.clock_mhz": mhz, "mode": mode})
+
+
+@pytest.mark.parametrize("metric", range(2))
+def test_what_one_name_does_says_nothing_of_another(metric: int) -> None:
+    """Whatever their order: no name lies between two others."""
+    away = [metric * len(NAMED.settings) + named(1000, m) for m in ("eager", "fused", "lazy")]
+    for prior in physical_hypotheses(NAMED, KINDS):
+        among = covariance(prior.features)[away][:, away]
+        assert torch.allclose(among, among.diagonal().diag(), atol=1e-12)
+        assert bool((among.diagonal() > 0.01).all())
+        assert torch.allclose(among.diagonal(), among[0, 0])
+
+
+def test_no_law_tells_what_a_name_does() -> None:
+    for prior in physical_hypotheses(NAMED, KINDS):
+        for half in prior.centres.reshape(-1, 2, len(NAMED.settings)).unbind(dim=1):
+            for mode in ("eager", "fused", "lazy"):
+                assert torch.equal(half[:, named(800, mode)], half[:, named(800, "graph")])
+
+
+def test_what_a_name_does_to_time_it_does_to_energy_and_to_any_clock() -> None:
+    _, laws, _ = physical_hypotheses(NAMED, KINDS)
+    energy, latency = laws.features.reshape(-1, 2, len(NAMED.settings)).unbind(dim=1)
+    fused = named(1000, "fused")
+    assert float(energy[:, fused] @ latency[:, fused]) > 0.0
+    assert torch.equal(latency[:, fused], latency[:, named(600, "fused")])
 
 
 ODD = knob("draft_tokens", (0, 2, 3, 4, 8), 3)
@@ -151,7 +195,7 @@ def row(mhz: int, tokens: int) -> int:
 
 def test_what_an_unknown_knob_does_says_nothing_of_the_known_ones() -> None:
     """In one world it does at each of its values what it likes, and the clock what clocks do."""
-    odd = hypotheses(DRAFTED, (Kind.ENERGY, Kind.TIME), (True, True))[1]
+    odd = physical_hypotheses(DRAFTED, KINDS)[1]
     count = len(DRAFTED.settings)
     energy, latency = odd.centres.reshape(-1, 2, count).unbind(dim=1)
     for tokens in (0, 2, 3, 4, 8):
@@ -165,7 +209,7 @@ def test_what_an_unknown_knob_does_says_nothing_of_the_known_ones() -> None:
 
 
 def test_an_unknown_knob_may_be_worse_to_both_sides() -> None:
-    odd = hypotheses(DRAFTED, (Kind.ENERGY, Kind.TIME), (True, True))[1]
+    odd = physical_hypotheses(DRAFTED, KINDS)[1]
     free = odd.features[:, len(DRAFTED.settings) :]
     less, more = free[:, row(1000, 2)], free[:, row(1000, 4)]
     assert float(less @ more) == 0.0, "what two tokens do tells nothing of four"
@@ -175,10 +219,16 @@ def test_an_unknown_knob_may_be_worse_to_both_sides() -> None:
 
 def test_a_long_ladder_that_nobody_knows_goes_in_few_steps() -> None:
     grid = enumerate_grid(Space((CLOCK, knob("odd", tuple(range(1, 200)), 199))))
-    odd = hypotheses(grid, (Kind.ENERGY, Kind.TIME), (True, True))[1]
-    assert len(odd.features) <= 2 * 16
-    assert float(odd.features.abs().max()) < 0.5
+    odd = physical_hypotheses(grid, KINDS)[1]
+    assert len(odd.features) < 50
+    far, near = odd.width[len(grid.settings) :].max(), odd.width[len(grid.settings) :].median()
+    assert 0.0 < float(near) < float(far) < 0.5
 
 
 def test_where_every_knob_is_known_no_world_is_added() -> None:
-    assert len(hypotheses(CLOCKS, (Kind.ENERGY, Kind.TIME), (True, True))) == 3
+    assert len(physical_hypotheses(CLOCKS, KINDS)) < len(physical_hypotheses(DRAFTED, KINDS))
+    assert len(physical_hypotheses(CLOCKS, KINDS)) == len(physical_hypotheses(NAMED, KINDS))
+
+
+def test_a_prior_is_worked_out_once() -> None:
+    assert physical_hypotheses(CLOCKS, KINDS) is physical_hypotheses(CLOCKS, KINDS)

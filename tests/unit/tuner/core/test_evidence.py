@@ -140,6 +140,15 @@ def test_trials_before_a_fresh_start_do_not_count() -> None:
     assert weigh(fresh, [BASE]).baseline == {}
 
 
+def test_what_one_of_four_devices_tried_alone_is_billed_as_one() -> None:
+    alone = replace(trial(2, setting(600), window(6.0, 110.0)), device="b")
+    trials = [BASE, alone]
+    evidence = weigh(study(), trials)
+    bill = draw_up(trials, evidence.baseline, {}, devices=4)
+    assert bill.explored_j == pytest.approx(5000.0 + 3000.0 / 4)
+    assert bill.overhead_j == pytest.approx(-2000.0 / 4)
+
+
 def test_the_bill_adds_up() -> None:
     trials = [BASE, trial(2, setting(600), window(6.0, 110.0))]
     evidence = weigh(study(), trials)

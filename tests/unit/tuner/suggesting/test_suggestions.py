@@ -13,7 +13,7 @@ import pytest
 from policies import load_policy
 from tests.builders import baseline, past, policies, setting, study, trial
 from tests.integration.stage import until
-from tuner.core import Past, Policy, Study, Suggestion, Try, TuningError, Wait
+from tuner.core import Past, Policy, Study, Suggestion, TrialState, Try, TuningError, Wait
 from tuner.suggesting.questions import BatchAnswers, BatchQuestion, NotDecided, Tried
 from tuner.suggesting.suggestions import WORKING, Suggestions
 from tuner.suggesting.workers import WorkerLost
@@ -96,6 +96,15 @@ def test_a_study_that_waits_is_asked_for_once_and_anew_when_it_has_changed() -> 
         until(lambda: woken == ["s1"], "the newer past was not decided")
         assert isinstance(policy.suggest(newer), Try)
     assert worker.asked == [["s1"], ["s1"]], "what was decided for the older past was not used"
+
+
+def test_what_was_decided_beside_a_trial_that_has_ended_since_is_not_used() -> None:
+    with at_work(Scripted()) as (suggestions, woken):
+        policy, before = suggestions.policy("scripted"), of()
+        runs, ended = trial(3, setting(800), state=TrialState.RUNNING), trial(3, setting(800))
+        assert policy.suggest(replace(before, trials=(*before.trials, runs))) == Wait(WORKING)
+        until(lambda: woken == ["s1"], "nobody was woken")
+        assert policy.suggest(replace(before, trials=(*before.trials, ended))) == Wait(WORKING)
 
 
 def assert_soon(event: threading.Event) -> None:

@@ -1,0 +1,84 @@
+"""What like devices gain by trying a setting each: four against one, in virtual time.
+
+`python -m tests.apart.bench --output FILE`: a made-up surface of each kind and three simulated boards' true
+values, ten seeds each. Nothing is waited for; the policies and the loop are the production ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from agents.devices.catalogue import known_truth, open_device
+from agents.target.target import Target
+from tests.apart.world import TrueSurface, run
+from tuner.bench.made_up.kinds import KINDS, made_up
+from tuner.bench.surfaces import SurfaceProblem
+from tuner.core import Constraint, Objective
+from tuner.main import limit_threads
+
+BOARDS = ("simulated:tx2", "simulated:orin", "simulated:a100")
+SLACK = 1.2
+TOGETHER = (1, 4)
+DRAWN = 1
+"""The seed of the surfaces: not those that the search beside running trials was chosen on (0)."""
+
+
+def made_up_surface(problem: SurfaceProblem) -> TrueSurface:
+    """Return a made-up surface as it is played here."""
+    return TrueSurface(
+        name=problem.surface.name,
+        space=problem.surface.space,
+        truth=problem.surface.row,
+        metrics=tuple(problem.surface.metrics),
+        objective=problem.aim,
+        constraints=problem.constraints(SLACK),
+        quantities=problem.quantities,
+        noise=problem.noise,
+    )
+
+
+def board(spec: str) -> TrueSurface:
+    """Return a simulated board as it is played here: its true values, our noise."""
+    target = Target((open_device(spec, seed=0, state_dir=None),))
+    truth = known_truth(spec)
+    assert truth is not None
+    return TrueSurface(
+        name=spec,
+        space=target.space,
+        truth=truth,
+        metrics=("energy_j", "latency_p99_ms"),
+        objective=Objective("energy_j"),
+        constraints=(Constraint("latency_p99_ms", "<=", SLACK, relative=True),),
+        quantities=target.quantities,
+    )
+
+
+def surfaces() -> Iterator[TrueSurface]:
+    """Yield what is tuned."""
+    yield from map(made_up_surface, made_up(DRAWN, len(KINDS)))
+    yield from map(board, BOARDS)
+
+
+def main() -> None:
+    """Run all studies, and write what became of each."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--output", type=Path, required=True)
+    options.add_argument("--seeds", type=int, default=10)
+    asked = options.parse_args()
+    limit_threads()
+    runs = []
+    for surface in surfaces():
+        for seed in range(asked.seeds):
+            runs += [run(surface, devices, seed) for devices in TOGETHER]
+        print(f"{surface.name}: {len(runs)} studies so far", flush=True)
+    asked.output.write_text(
+        json.dumps({"slack": SLACK, "seeds": asked.seeds, "runs": [asdict(each) for each in runs]})
+    )
+
+
+if __name__ == "__main__":
+    main()

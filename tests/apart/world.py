@@ -1,0 +1,272 @@
+"""A study on like devices in virtual time: the production loop and policies over known true values.
+
+A window takes about its length, by a tenth more or less; nobody waits for a suggestion. Every device has
+levels of its own, some per cent from the true values, and every window noise of its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from db.memory.store import MemoryStore
+from policies import load_policy
+from tests.builders import Time
+from tuner.core import (
+    Applied,
+    Constraint,
+    Device,
+    Estimate,
+    Level,
+    Limit,
+    Measurement,
+    Metric,
+    Objective,
+    Origin,
+    Outcome,
+    Phase,
+    Policy,
+    Setting,
+    Space,
+    Study,
+    Terms,
+    TrialState,
+    limits,
+    quantity_of,
+    student_t95,
+)
+from tuner.core.quantities import Quantities
+from tuner.study.loop import Loop
+from tuner.wire import Assignment, HoldOrder, Poll, TrialReport
+
+WINDOW_S = 10.0
+PARTS = 10
+"""A window's standard error is that of so many parts of it."""
+MOST_WINDOWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TrueSurface:
+    """What is tuned: a space, its true values, what is to be made least, and what has to be kept."""
+
+    name: str
+    space: Space
+    truth: Callable[[Setting], Mapping[str, float]]
+    metrics: tuple[str, ...]
+    objective: Objective
+    constraints: tuple[Constraint, ...]
+    quantities: Quantities = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)
+    """By metric, how noisy a window is beside the rest; 1 where it says nothing."""
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits that the true baseline sets."""
+        at_baseline = self.truth(self.space.default)
+        return limits(self.constraints, {m: Estimate(at_baseline[m]) for m in self.metrics}) or ()
+
+    def keeps(self, setting: Setting) -> bool:
+        """Return whether a setting truly keeps every limit."""
+        shown = self.truth(setting)
+        return all(limit.holds(shown[limit.metric]) for limit in self.limits)
+
+    def saving(self, setting: Setting) -> float:
+        """Return which share of the baseline's objective a setting truly saves."""
+        own, base = (self.truth(s)[self.objective.metric] for s in (setting, self.space.default))
+        return self.objective.sign * (1.0 - own / base)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApartRun:
+    """What became of a study; times in windows.
+
+    `saving` is what the held setting truly saves. `found` says from when on a setting had been measured
+    that saves more than those before and truly keeps the limits; `tuned` when the last trial ended before
+    confirming, `held` when the plan was held. `tried` trials were made while tuning, `above` of them
+    truly above a limit; `held_above` says whether what is held is.
+    """
+
+    surface: str
+    devices: int
+    seed: int
+    saving: float
+    found: tuple[tuple[float, float], ...]
+    tuned: float
+    held: float
+    tried: int
+    above: int
+    held_above: bool
+
+    def reached(self, saving: float) -> float | None:
+        """Return when a setting that saves so much had been measured, None for never."""
+        return next((at for at, found in self.found if found >= saving), None)
+
+
+def run(
+    surface: TrueSurface,
+    devices: int,
+    seed: int,
+    *,
+    policy: str = "polythrottle",
+    trials: int = 20,
+    noise: float = 0.02,
+    levels: float = 0.02,
+) -> ApartRun:
+    """Run a study until it holds something; `levels` is by how much devices differ, as a deviation."""
+    names = tuple(f"board-{number}" for number in range(devices))
+    time, store = Time(), MemoryStore()
+    loop = Loop(store, partial(_policy, load_policy(policy)), time.now, monotonic=time.monotonic)
+    for name in names:
+        loop.register(_device(name, surface))
+    store.studies.add(
+        Study(
+            id="s1",
+            devices=names,
+            workload="inference",
+            space=surface.space,
+            objective=surface.objective,
+            quantities=surface.quantities,
+            constraints=surface.constraints,
+            policy=policy,
+            seed=zlib.crc32(f"{surface.name}/{seed}".encode()),
+            terms=Terms(trials=trials, window_s=WINDOW_S, max_window_s=4.0 * WINDOW_S),
+            phase=Phase.BASELINE,
+            created_at=time.now(),
+        ),
+        "bench",
+        "created",
+    )
+    boards = {
+        name: _Board(surface, seed, number, noise, levels) for number, name in enumerate(names)
+    }
+    ends: list[tuple[float, str, Assignment]] = []
+    free = set(names)
+    while True:
+        for name in sorted(free):
+            order = loop.order(name, _poll(name, surface))
+            if isinstance(order, HoldOrder):
+                return _scored(surface, devices, seed, store, time.monotonic())
+            if isinstance(order, Assignment):
+                free.discard(name)
+                heapq.heappush(ends, (time.monotonic() + boards[name].takes_s(), name, order))
+        if not ends or time.monotonic() > MOST_WINDOWS * WINDOW_S:
+            raise AssertionError(f"{surface.name}, {devices} devices, seed {seed}: stands still")
+        end, name, order = heapq.heappop(ends)
+        time.sleep(end - time.monotonic())
+        outcome = boards[name].outcome(order.setting, time)
+        loop.record(
+            TrialReport(
+                device=name,
+                study=order.study,
+                trial=order.trial,
+                attempt=order.attempt,
+                token=order.token,
+                nonce=order.nonce,
+                outcome=outcome,
+            )
+        )
+        free.add(name)
+
+
+def _policy(known: Policy, _: str) -> Policy:
+    return known
+
+
+def _poll(name: str, surface: TrueSurface) -> Poll:
+    original = Applied(
+        device=name, setting=surface.space.default, level=Level.ORIGINAL, at=Time().now()
+    )
+    return Poll(agent=f"{name}/1", applied=original)
+
+
+def _device(name: str, surface: TrueSurface) -> Device:
+    return Device(
+        id=name,
+        kind="simulated",
+        board="made-up",
+        driver="1",
+        agent=name,
+        workload="inference",
+        workload_version="1",
+        space=surface.space,
+        metrics=tuple(
+            Metric(m, Origin.SIMULATED, quantity=quantity_of(m, surface.quantities))
+            for m in surface.metrics
+        ),
+        seen_at=Time().now(),
+    )
+
+
+class _Board:
+    """One device: its own levels, and noise that is the same for the same seed."""
+
+    def __init__(
+        self, surface: TrueSurface, seed: int, number: int, noise: float, levels: float
+    ) -> None:
+        self._surface, self._noise = surface, noise
+        self._rng = np.random.default_rng([zlib.crc32(surface.name.encode()), seed, number])
+        draws = self._rng.standard_normal(len(surface.metrics))
+        self._levels = {
+            m: math.exp(levels * surface.noise.get(m, 1.0) * float(z))
+            for m, z in zip(surface.metrics, draws, strict=True)
+        }
+
+    def takes_s(self) -> float:
+        """Return how long the next window takes."""
+        return WINDOW_S * float(self._rng.uniform(0.9, 1.1))
+
+    def outcome(self, setting: Setting, time: Time) -> Outcome:
+        """Return what a window shows."""
+        true = self._surface.truth(setting)
+        estimates = {}
+        for metric in self._surface.metrics:
+            noise = self._noise * self._surface.noise.get(metric, 1.0)
+            mean = true[metric] * self._levels[metric]
+            mean *= math.exp(noise * float(self._rng.standard_normal()))
+            part = math.sqrt(float(self._rng.chisquare(PARTS - 1)) / (PARTS - 1))
+            stderr = noise * part * mean
+            reach = student_t95(PARTS - 1) * stderr
+            estimates[metric] = Estimate(
+                mean, stderr, PARTS, mean - reach, mean + reach, Origin.SIMULATED
+            )
+        window = Measurement(estimates=estimates, started_at=time.now(), seconds=WINDOW_S)
+        return Outcome(state=TrialState.COMPLETED, measurement=window)
+
+
+def _scored(
+    surface: TrueSurface, devices: int, seed: int, store: MemoryStore, now_s: float
+) -> ApartRun:
+    study = store.studies.get("s1")
+    held = study.plan.rows[0].setting if study.plan is not None else study.baseline
+    began = study.created_at
+    tuning = [t for t in store.trials.list("s1") if t.phase is Phase.TUNING]
+    ends = sorted(
+        (
+            ((t.ended_at - began).total_seconds() / WINDOW_S, t)
+            for t in tuning
+            if t.ended_at is not None
+        ),
+        key=lambda end: end[0],
+    )
+    found = [(0.0, 0.0)]
+    for end, trial in ends:
+        if surface.keeps(trial.setting) and surface.saving(trial.setting) > found[-1][1]:
+            found.append((end, surface.saving(trial.setting)))
+    return ApartRun(
+        surface=surface.name,
+        devices=devices,
+        seed=seed,
+        saving=surface.saving(held),
+        found=tuple(found),
+        tuned=ends[-1][0] if ends else 0.0,
+        held=now_s / WINDOW_S,
+        tried=len(tuning),
+        above=sum(not surface.keeps(t.setting) for t in tuning),
+        held_above=not surface.keeps(held),
+    )

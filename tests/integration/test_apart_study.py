@@ -1,0 +1,92 @@
+"""Like devices that try a setting each, with real processes: a tuner and an agent that are killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.stage import Stage, stage, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+HOSTS = ("one", "two", "three")
+DRAFT: dict[str, Any] = {
+    "policy": "polythrottle",
+    "objective": "energy_j",
+    "constraints": ["latency_p99_ms <= 1.2x baseline"],
+    "terms": {"trials": 9, "window_s": 10.0, "max_window_s": 40.0},
+}
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path) as found:
+        found.start_tuner()
+        yield found
+
+
+@pytest.fixture
+def hosts(played: Stage) -> Iterator[dict[str, Stage]]:
+    """Agents of hosts of their own, each with a simulated GPU."""
+    found = {}
+    for name in HOSTS:
+        (played.folder / name).mkdir()
+        found[name] = Stage(
+            played.folder / name,
+            tuner_port=played.tuner_port,
+            agent_token_file=played.token_file,
+            agent_toml=f'name = "{name}"\n',
+        )
+        found[name].start_agent("simulated:a100")
+    yield found
+    for host in found.values():
+        for process in list(host.processes):
+            host.kill(process)
+
+
+def devices(played: Stage) -> list[str]:
+    until(lambda: len(played.call("GET", "/devices")) == len(HOSTS), "not all have registered")
+    return [str(d["device"]["id"]) for d in played.call("GET", "/devices")]
+
+
+def alone(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [t for t in trials if t["device"]]
+
+
+def test_each_device_tries_settings_of_its_own_and_all_hold_the_same(
+    played: Stage, hosts: dict[str, Stage]
+) -> None:
+    found = devices(played)
+    study = played.create(devices=found, **DRAFT)
+    played.await_phase(study, "holding", 120.0)
+    trials = played.trials(study)
+    assert [t["number"] for t in trials] == list(range(1, len(trials) + 1))
+    tuning = [t for t in trials if t["phase"] == "tuning"]
+    assert {t["device"] for t in tuning} == set(found)
+    assert {t["device"] for t in trials if t["phase"] != "tuning"} == {""}
+    assert len(tuning) <= 9
+    (plan,) = {str(d["applied"]["setting"]) for d in played.call("GET", "/devices") if d["applied"]}
+    assert plan
+    for one in found:
+        shown = played.call("GET", f"/history?device={one}&study={study}")
+        mine = [t["number"] for t in trials if t["device"] in ("", one)]
+        assert sorted(row["number"] for row in shown) == mine
+
+
+def test_killed_tuners_and_agents_cost_no_trial(played: Stage, hosts: dict[str, Stage]) -> None:
+    study = played.create(devices=devices(played), **{**DRAFT, "policy": "sobol"})
+    for count, name in enumerate(HOSTS, 1):
+        until(lambda n=count: len(alone(played.trials(study))) >= 2 * n, "no progress")  # type: ignore[misc]
+        hosts[name].kill("agent")
+        played.kill("tuner")
+        played.start_tuner()
+        hosts[name].start_agent("simulated:a100")
+    played.await_phase(study, "holding", 180.0)
+    trials = played.trials(study)
+    assert [t["number"] for t in trials] == list(range(1, len(trials) + 1))
+    assert {t["state"] for t in trials} == {"completed"}
+    settings = [str(t["setting"]) for t in alone(trials)]
+    assert len(settings) <= 9

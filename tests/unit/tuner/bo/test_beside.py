@@ -1,0 +1,141 @@
+"""What is tried beside running trials: spread, and no riskier than if they told nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from policies.polythrottle.policy import Polythrottle
+from policies.sobol import Sobol
+from tests.builders import baseline, past, surface, trial
+from tests.unit.tuner.bo.searches import seen
+from tests.unit.tuner.bo.test_suggest import FINE, fine, go_on
+from tuner.bo.encoding import MOST_ROWS, enumerate_grid
+from tuner.bo.explore import Rules, explore
+from tuner.bo.suggest import search_of, suggest
+from tuner.core import (
+    ExploresApart,
+    Policy,
+    Setting,
+    Space,
+    Study,
+    Trial,
+    TrialState,
+    Try,
+    Wait,
+    setting_key,
+)
+
+
+def running(number: int, at: Setting) -> Trial:
+    return trial(number, at, state=TrialState.RUNNING)
+
+
+def picks(
+    at: Study, trials: list[Trial], count: int, policy: Policy | None = None
+) -> list[Setting]:
+    """Return what several devices are given one after the other, none of which has ended."""
+    found = []
+    for _ in range(count):
+        answer = (policy or Polythrottle()).suggest(past(at, trials))
+        assert isinstance(answer, Try), answer
+        found.append(answer.setting)
+        trials = [*trials, running(len(trials) + 1, answer.setting)]
+    return found
+
+
+def apart(at: Study, one: Setting, other: Setting) -> float:
+    grid = enumerate_grid(at.space)
+    rows = [grid.rows[setting_key(s)] for s in (one, other)]
+    return float(torch.dist(grid.points[rows[0]], grid.points[rows[1]]))
+
+
+@pytest.mark.parametrize("policy", [Polythrottle(), Sobol()])
+def test_no_setting_is_tried_by_two_devices_at_once(policy: Policy) -> None:
+    assert isinstance(policy, ExploresApart)
+    assert policy.explores_apart
+    found = picks(fine(), baseline(fine()), 2, policy)
+    assert len({setting_key(s) for s in found}) == 2
+
+
+def test_what_is_tried_beside_running_trials_is_spread() -> None:
+    """Masked alone, the neighbours of the best would be next: one rung from each other."""
+    at, trials = fine(), baseline(fine())
+    first, second = picks(at, trials, 2)
+    grid = enumerate_grid(at.space)
+    taken = grid.rows[setting_key(first)]
+    masked = search_of(past(at, trials), past(at, trials).limits or (), lambda s: s != first)
+    neighbour = explore(masked)
+    assert neighbour is not None
+    assert apart(at, first, neighbour.setting) < apart(at, first, second)
+    assert taken != grid.rows[setting_key(second)]
+
+
+@pytest.mark.parametrize("known", [0, 2, 5])
+def test_a_risk_is_judged_as_if_nothing_ran(known: int) -> None:
+    trials = go_on(fine(), baseline(fine()), known)
+    alone = seen(fine(), trials)
+    (first,) = picks(fine(), trials, 1)
+    beside = search_of(
+        past(fine(), [*trials, running(90, first)]), past(fine(), trials).limits or ()
+    )
+    assert torch.equal(alone.chance, beside.chance)
+    assert torch.equal(alone.view.overshoot, beside.view.overshoot)
+    assert beside.ended == alone.ended == known
+
+
+def test_what_runs_is_expected_to_show_what_is_believed_of_it() -> None:
+    trials = go_on(fine(), baseline(fine()), 3)
+    (first,) = picks(fine(), trials, 1)
+    search = search_of(
+        past(fine(), [*trials, running(90, first)]), past(fine(), trials).limits or ()
+    )
+    row = search.grid.rows[setting_key(first)]
+    view, ahead = search.view, search.view.ahead
+    assert view.running == (row,)
+    assert float(ahead.cost[row]) == pytest.approx(float(view.cost[row]), abs=0.01)
+    assert float(ahead.cost_sd[row]) < float(view.cost_sd[row])
+
+
+def test_without_running_trials_nothing_is_expected() -> None:
+    search = seen(fine(), go_on(fine(), baseline(fine()), 3))
+    assert search.view.ahead is search.view
+    assert search.view.running == ()
+
+
+def test_what_the_running_ones_will_tell_is_not_tried_beside_them() -> None:
+    trials = baseline(fine())
+    found = picks(fine(), trials, 1)
+    search = search_of(
+        past(fine(), [*trials, running(3, found[0])]), past(fine(), trials).limits or ()
+    )
+    left = (search.view.ahead.cost_sd / search.view.cost_sd) ** 2
+    told = left < 1.0 / 2.0
+    assert told.any() and not told.all()
+    assert not Rules(search).gain[told & Rules(search).unmeasured].any()
+
+
+def test_at_the_end_it_waits_for_what_runs() -> None:
+    at = fine(3)
+    trials = go_on(at, baseline(at), 2)
+    answer = suggest(past(at, [*trials, running(5, {"gpu.clock_mhz": 700, "batch_size": 1})]))
+    assert isinstance(answer, Wait)
+
+
+def test_the_same_past_gives_the_same_choice() -> None:
+    trials = go_on(fine(), baseline(fine()), 2)
+    assert picks(fine(), trials, 3) == picks(fine(), trials, 3)
+
+
+def test_in_a_space_too_large_to_list_what_runs_is_known_too() -> None:
+    clock, batch = FINE.knobs
+    wide = tuple(range(1, MOST_ROWS // len(batch.values) + 500))
+    space = Space((replace(clock, values=wide, default=wide[-1]), batch))
+    at = replace(fine(), space=space)
+    assert space.size > MOST_ROWS
+    trials = baseline(at, surface({"gpu.clock_mhz": 1000, "batch_size": 1}))
+    odd = {"gpu.clock_mhz": 777, "batch_size": 2}
+    search = search_of(past(at, [*trials, running(3, odd)]), past(at, trials).limits or ())
+    assert search.view.running == (search.grid.rows[setting_key(odd)],)

@@ -1,0 +1,464 @@
+"""The models agree with what was measured, as far as the noise allows, and know what they do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+from torch import Tensor
+
+from tests.builders import knob
+from tuner.bo import mixture
+from tuner.bo.encoding import Grid, enumerate_grid
+from tuner.bo.mixture import CALM, LENGTHS, LEVEL, SIZES, Mixture, RowReading
+from tuner.bo.prior import Hypothesis, free_hypothesis, physical_hypotheses
+from tuner.bo.scale import LEAST_NOISE
+from tuner.core import Kind, Space
+
+CLOCKS = tuple(range(400, 1401, 50))
+SPACE = Space((knob("clock_mhz", CLOCKS, 1400), knob("batch_size", (1, 2, 4, 8, 16), 4)))
+GRID = enumerate_grid(SPACE)
+BASELINE = GRID.rows[(("batch_size", 4), ("clock_mhz", 1400))]
+KINDS = (Kind.ENERGY, Kind.TIME)
+PRIORS = physical_hypotheses(GRID, KINDS)
+SPREAD = [BASELINE, 0, 7, 23, 38, 52, 64, 77, 93, 100]
+
+
+def truth(grid: Grid = GRID) -> Tensor:
+    """Return the log of a U-shaped energy over clock and batch, relative to the baseline."""
+    values = []
+    for setting in grid.settings:
+        clock, batch = float(setting["clock_mhz"]) / 1400.0, float(setting["batch_size"])
+        values.append(math.log(0.4 / clock + 0.2 + 0.6 * clock**2) - 0.25 * math.log(batch / 4.0))
+    found = torch.tensor(values, dtype=torch.float64)
+    return found - found[BASELINE]
+
+
+def read(rows: list[int], noise: float = 0.005, metric: int = 0) -> list[RowReading]:
+    return [RowReading(metric, row, float(truth()[row]), noise) for row in rows]
+
+
+@dataclass
+class Told:
+    """What a mixture as a whole says of every row: `rows x metrics`."""
+
+    mean: Tensor
+    sd: Tensor
+
+
+def overall(found: Mixture) -> Told:
+    mean = torch.einsum("c,crm->rm", found.weights, found.mean)
+    seconds = torch.einsum("c,crm->rm", found.weights, found.variance + (found.mean - mean) ** 2)
+    return Told(mean, seconds.sqrt())
+
+
+def believed(readings: list[RowReading], priors: tuple[Hypothesis, ...] = PRIORS) -> Told:
+    """Return what the readings make of the priors, energy first."""
+    metrics = priors[0].centres.shape[1] // len(GRID.settings)
+    return overall(Mixture(GRID, BASELINE, metrics, readings, priors))
+
+
+def test_weights_are_positive_and_add_up_to_one() -> None:
+    found = Mixture(GRID, BASELINE, 2, read(SPREAD), PRIORS)
+    assert float(found.weights.sum()) == pytest.approx(1.0)
+    assert bool((found.weights > 0.0).all())
+    shape = len(found.components), len(GRID.settings), 2
+    assert found.mean.shape == found.variance.shape == found.with_home.shape == shape
+    assert found.weights.shape == shape[:1]
+
+
+def test_many_ways_that_are_equally_likely_all_count() -> None:
+    """Each has far less than the share below which one is left out beside a likelier one."""
+    rows = len(TINY.settings)
+    flat = Hypothesis(torch.zeros(1, rows).double(), torch.zeros(0, rows).double())
+    found = Mixture(TINY, HOME, 1, [], [flat] * 30)
+    assert len(found.weights) > 300
+    assert torch.allclose(found.weights, torch.full_like(found.weights, 1.0 / len(found.weights)))
+    assert bool(torch.isfinite(found.variance).all())
+
+
+def test_exact_readings_are_believed() -> None:
+    told = believed(read(SPREAD, LEAST_NOISE))
+    assert told.mean[SPREAD, 0].numpy() == pytest.approx(truth()[SPREAD].numpy(), abs=0.01)
+    assert float(told.sd[SPREAD, 0].max()) < 0.01
+
+
+def test_a_smooth_surface_is_learnt_from_a_tenth_of_it() -> None:
+    told = believed(read(SPREAD))
+    error = told.mean[:, 0] - truth()
+    assert float(error.square().mean().sqrt()) < 0.05
+    covered = (error.abs() <= 2.0 * told.sd[:, 0]).double().mean()
+    assert float(covered) > 0.9
+
+
+def test_noisy_readings_are_doubted() -> None:
+    sharp = believed([*read([BASELINE]), RowReading(0, 50, 0.3, 0.01)])
+    vague = believed([*read([BASELINE]), RowReading(0, 50, 0.3, 0.3)])
+    assert float(sharp.sd[50, 0]) < 0.05 < float(vague.sd[50, 0])
+    assert abs(float(sharp.mean[50, 0]) - 0.3) < abs(float(vague.mean[50, 0]) - 0.3)
+
+
+def test_certainty_falls_with_the_distance_to_what_was_read() -> None:
+    sd = believed(read([BASELINE])).sd[:, 0]
+    rows = [GRID.rows[(("batch_size", 4), ("clock_mhz", c))] for c in (1400, 1300, 1000, 400)]
+    assert sd[rows].tolist() == sorted(sd[rows])
+    assert float(sd[rows[-1]]) > 0.1 > 0.01 > float(sd[rows[0]])
+
+
+def test_two_readings_of_a_clock_tell_of_the_others() -> None:
+    def doubt(*clocks: int) -> float:
+        """Return the doubt of every other clock: the readings follow one law."""
+        seen = [GRID.rows[(("batch_size", 4), ("clock_mhz", c))] for c in clocks]
+        rest = [row for row, s in enumerate(GRID.settings) if s["batch_size"] == 4]
+        return float(believed(read(seen)).sd[rest, 0].mean())
+
+    assert doubt(1400, 900) < 0.7 * doubt(1400)
+    assert doubt(1400, 900, 500) < 0.7 * doubt(1400, 900)
+
+
+def test_power_tells_of_energy() -> None:
+    """What still draws much power at half the clock saves less energy than what draws little."""
+    half = GRID.rows[(("batch_size", 4), ("clock_mhz", 700))]
+    priors = physical_hypotheses(GRID, (Kind.ENERGY, Kind.POWER))
+    at_baseline = [*read([BASELINE]), RowReading(1, BASELINE, 0.0, 0.005)]
+
+    def energy(power: float) -> float:
+        drawn = RowReading(1, half, math.log(power), 0.005)
+        return float(believed([*at_baseline, drawn], priors).mean[half, 0])
+
+    assert energy(0.45) < energy(0.9) - 0.1
+
+
+def test_one_reading_of_an_unknown_metric_leaves_the_prior_elsewhere() -> None:
+    told = believed([RowReading(0, BASELINE, 0.0, 0.01)], free_hypothesis(GRID))
+    assert float(told.mean.abs().max()) < 1e-9
+    assert 0.1 < float(told.sd[0, 0]) < 2.0
+
+
+def test_one_contaminated_reading_does_not_drag_what_is_far_from_it() -> None:
+    lied = next(r for r in SPREAD if r not in (BASELINE, 0, 100))
+    honest = read([r for r in SPREAD if r != lied])
+    wild = believed([*honest, RowReading(0, lied, float(truth()[lied]) + 1.0, 0.005)])
+    near = GRID.points - GRID.points[lied]
+    far = near.norm(dim=1) > 0.5
+    moved = (wild.mean[:, 0] - believed(honest).mean[:, 0]).abs()
+    assert float(moved[lied]) > 0.5
+    assert float(moved[far].median()) < 0.1
+    assert float((wild.mean[far, 0] - truth()[far]).abs().median()) < 0.15
+
+
+def test_a_metric_not_measured_at_some_rows_is_less_certain_there() -> None:
+    some = [RowReading(1, row, 0.0, 0.005) for row in SPREAD[:4]]
+    told = believed([*read(SPREAD), *some])
+    assert float(told.sd[SPREAD[:4], 1].max()) < float(told.sd[SPREAD[5:], 1].min())
+    assert float(told.sd[SPREAD, 0].max()) < 0.01
+
+
+def test_a_metric_that_was_never_measured_is_as_unsure_as_before() -> None:
+    assert bool((believed(read(SPREAD)).sd[:, 1] >= LEVEL).all())
+
+
+def test_constant_readings_are_no_trouble() -> None:
+    told = believed([RowReading(0, row, 0.0, 0.01) for row in SPREAD])
+    assert bool((told.sd > 0.0).all())
+    assert float(told.mean[SPREAD, 0].abs().max()) < 0.015
+
+
+def test_contradicting_readings_are_no_trouble() -> None:
+    wild = believed([RowReading(0, row, (-1.0) ** i, 0.003) for i, row in enumerate(SPREAD)])
+    assert bool((torch.isfinite(wild.mean) & torch.isfinite(wild.sd)).all())
+
+
+def test_the_same_readings_in_any_order_give_the_same_and_nobody_elses_draws_move() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    readings = [*read(SPREAD), *read(SPREAD[:3], metric=1)]
+    first, again = (Mixture(GRID, BASELINE, 2, readings, PRIORS) for _ in range(2))
+    assert torch.equal(torch.rand(3), expected)
+    turned = Mixture(GRID, BASELINE, 2, readings[::-1], PRIORS)
+    for name in ("weights", "mean", "variance", "with_home"):
+        one, other, back = (getattr(m, name) for m in (first, again, turned))
+        assert torch.equal(one, other)
+        assert torch.allclose(one, back, atol=1e-6)
+
+
+MODES = ("eager", "graph", "fused")
+TINY = enumerate_grid(Space((knob("clock_mhz", (400, 1000), 1000), knob("mode", MODES, "graph"))))
+ROWS = len(TINY.settings)
+HOME = TINY.settings.index({"clock_mhz": 1000, "mode": "graph"})
+EVERY = torch.arange(ROWS)
+TINY_PRIORS = physical_hypotheses(TINY, KINDS)
+READINGS = (
+    RowReading(0, HOME, 0.01, 0.02),
+    RowReading(1, HOME, 0.0, 0.02),
+    RowReading(1, 1, 0.25, 0.05),
+    RowReading(0, 0, -0.1, 0.03),
+)
+SURPRISING = (
+    *READINGS,
+    RowReading(1, 3, 0.9, 0.01),
+    RowReading(1, 5, -0.9, 0.01),
+    RowReading(1, 0, -0.9, 0.01),
+)
+
+
+@dataclass
+class Dense:
+    """One way to read the evidence: its density, and the normal distribution of all it is about."""
+
+    weight: float
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+def dense(
+    priors: Sequence[Hypothesis], readings: Sequence[RowReading], spreads: Sequence[float] = (1.0,)
+) -> list[Dense]:
+    """Return every way to read the evidence, by nothing but definition.
+
+    Every law under every size of residual is one multivariate normal distribution over all rows of
+    both metrics, conditioned on the readings and weighed by their density.
+    """
+    seen = [r.metric * ROWS + r.row for r in readings]
+    values, noise = np.array([r.value for r in readings]), np.diag([r.noise**2 for r in readings])
+    apart = np.linalg.norm(TINY.places.numpy()[:, None] - TINY.places.numpy(), axis=2)
+    found = []
+    for length, size, rough, spread in product(LENGTHS, SIZES[1:], SIZES[:-1], spreads):
+        reach = math.sqrt(5.0) * apart / length
+        smooth = size**2 * (1.0 + reach + reach**2 / 3.0) * np.exp(-reach)
+        one = LEVEL**2 + spread**2 * (smooth + rough**2 * np.eye(ROWS))
+        for prior in priors:
+            features, laws = spread * prior.features.numpy(), prior.centres.numpy()
+            whole = np.kron(np.eye(2), one) + features.T @ features
+            known = whole[np.ix_(seen, seen)] + noise
+            gain = whole[:, seen] @ np.linalg.inv(known)
+            misses = values - laws[:, seen]
+            weights = np.atleast_1d(multivariate_normal(cov=known).pdf(misses))
+            means = laws + misses @ gain.T
+            mean = weights @ means / weights.sum()
+            away = means - mean
+            between = (weights[:, None] * away).T @ away / weights.sum()
+            covariance = whole - gain @ whole[seen] + between
+            found.append(Dense(weights.mean(), mean, covariance))
+    return found
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave nothing out, and let no surprise widen anything."""
+    monkeypatch.setattr(mixture, "NEGLIGIBLE", 0.0)
+    monkeypatch.setattr(mixture, "CALM", 1e15)
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("place", range(len(TINY_PRIORS)))
+def test_the_joint_posterior_is_the_dense_distribution(place: int) -> None:
+    priors = TINY_PRIORS[place : place + 1]
+    expected = dense(priors, READINGS)
+    found = Mixture(TINY, HOME, 2, READINGS, priors)
+    means, covariances = found.joint(EVERY, range(len(expected)))
+    assert len(found.components) == len(expected)
+    for component, way in enumerate(expected):
+        mean, covariance = means[component].flatten().numpy(), covariances[component].numpy()
+        assert mean == pytest.approx(way.mean, abs=1e-6)
+        assert covariance == pytest.approx(way.covariance, abs=1e-6)
+        whole = way.covariance.reshape(2, ROWS, 2, ROWS)
+        for metric in range(2):
+            own = whole[metric, :, metric]
+            at = component, slice(None), metric
+            assert found.mean[at].numpy() == pytest.approx(
+                way.mean.reshape(2, -1)[metric], abs=1e-6
+            )
+            assert found.variance[at].numpy() == pytest.approx(own.diagonal(), abs=1e-6)
+            assert found.with_home[at].numpy() == pytest.approx(own[HOME], abs=1e-6)
+
+
+@pytest.mark.usefixtures("plain")
+def test_each_way_counts_as_much_as_it_makes_the_readings_likely() -> None:
+    spreads = 1.0, 0.1
+    ways = dense(TINY_PRIORS, READINGS, spreads)
+    expected = np.array([way.weight for way in ways])
+    found = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS, spreads)
+    assert found.weights.numpy() == pytest.approx(expected / expected.sum(), abs=1e-6)
+    mean = np.average([way.mean for way in ways], axis=0, weights=expected)
+    assert overall(found).mean.T.flatten().numpy() == pytest.approx(mean, abs=1e-6)
+
+
+def test_ways_of_little_weight_are_left_out_and_little_changes() -> None:
+    readings = [*READINGS[:2], RowReading(1, 1, -0.6, 0.02), RowReading(0, 1, 0.4, 0.02)]
+    ways = dense(TINY_PRIORS, readings)
+    weights = np.array([way.weight for way in ways])
+    found = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
+    assert len(found.components) < len(ways)
+    mean = np.average([way.mean for way in ways], axis=0, weights=weights)
+    assert overall(found).mean.T.flatten().numpy() == pytest.approx(mean, abs=0.03)
+
+
+@pytest.mark.parametrize("readings", [(), READINGS, SURPRISING])
+def test_the_joint_posterior_has_the_marginals(readings: tuple[RowReading, ...]) -> None:
+    """Whatever surprises have widened, and of any rows in any order."""
+    found = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
+    rows, which = torch.tensor([HOME, 5, 0]), range(len(found.components))
+    means, covariances = found.joint(rows, which)
+    assert torch.allclose(means.mT, found.mean[:, rows])
+    blocks = covariances.reshape(-1, 2, 3, 2, 3)
+    for metric in range(2):
+        own = blocks[:, metric, :, metric]
+        assert torch.allclose(own.diagonal(dim1=1, dim2=2), found.variance[:, rows, metric])
+        assert torch.allclose(own[:, 0], found.with_home[:, rows, metric])
+    assert torch.allclose(covariances, covariances.mT)
+    assert float(torch.linalg.eigvalsh(covariances).min()) > 0.0
+
+
+def test_some_components_can_be_asked_for_alone() -> None:
+    found = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS)
+    means, covariances = found.joint(EVERY, range(len(found.components)))
+    some, between = found.joint(EVERY, [3, 0])
+    assert torch.equal(some, means[[3, 0]])
+    assert torch.equal(between, covariances[[3, 0]])
+
+
+FLAT = (Hypothesis(torch.zeros(1, 2 * ROWS).double(), torch.zeros(0, 2 * ROWS).double()),)
+"""Nothing changes with any knob, but for residuals."""
+NOISE = 0.01
+
+
+def at_rows(values: dict[int, float], metric: int) -> list[RowReading]:
+    return [RowReading(metric, row, value, NOISE) for row, value in values.items()]
+
+
+def flat(readings: Sequence[RowReading]) -> Mixture:
+    return Mixture(TINY, HOME, 2, readings, FLAT)
+
+
+def calm(readings: Sequence[RowReading]) -> Mixture:
+    """Return the same, but no surprise widens anything."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "CALM", 1e15)
+        return flat(readings)
+
+
+@pytest.fixture
+def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a single component of the mixture, which leaving out a reading leaves alone."""
+    monkeypatch.setattr(mixture, "LENGTHS", (0.25,))
+    monkeypatch.setattr(mixture, "SIZES", (0.003, 0.05))
+
+
+@pytest.mark.usefixtures("one_way")
+def test_deviations_grow_by_how_far_each_reading_is_from_what_the_others_say() -> None:
+    readings = [*at_rows({0: 0.2, 2: -0.1, 4: 0.3, 5: 0.05}, 0), *at_rows({1: 0.3, 3: 0.0}, 1)]
+    factors = []
+    for metric, unread in ((0, 1), (1, 4)):
+        squares = []
+        for left, reading in enumerate(readings):
+            if reading.metric == metric:
+                rest = calm(readings[:left] + readings[left + 1 :])
+                miss = reading.value - float(rest.mean[0, reading.row, metric])
+                squares.append(miss**2 / (float(rest.variance[0, reading.row, metric]) + NOISE**2))
+        factors.append(max(1.0, (CALM + sum(squares)) / (CALM + len(squares))))
+        wide, plain = (float(m(readings).variance[0, unread, metric]) for m in (flat, calm))
+        assert wide / plain == pytest.approx(factors[-1], rel=1e-4)
+    assert factors[0] > 1.2
+
+
+def test_a_surprise_widens_the_metric_that_it_came_in_and_no_other() -> None:
+    readings = [*at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1), *at_rows({3: 0.0}, 0)]
+    before, after = calm(readings), flat(readings)
+    assert bool((after.variance[:, [3, 5], 1] > 1.2 * before.variance[:, [3, 5], 1]).all())
+    assert torch.equal(after.variance[..., 0], before.variance[..., 0])
+    assert torch.equal(after.mean, before.mean)
+    assert torch.equal(after.weights, before.weights)
+
+
+def test_what_is_widened_hangs_together_as_before() -> None:
+    readings = at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1)
+
+    def correlation(found: Mixture) -> Tensor:
+        scale = found.variance[:, 3, 1] * found.variance[:, HOME, 1]
+        return found.with_home[:, 3, 1] / scale.sqrt()
+
+    assert torch.allclose(correlation(calm(readings)), correlation(flat(readings)))
+
+
+def test_no_row_is_less_sure_than_its_own_windows() -> None:
+    found = flat(at_rows({0: 0.0, 1: 0.9, 2: 0.0, 4: 0.0}, 1))
+    assert float(found.variance[:, [0, 1, 2, 4], 1].max()) <= NOISE**2 * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("noises", [(NOISE, 1.0), (1.0, NOISE)])
+def test_of_a_row_that_was_read_twice_the_better_windows_count(noises: tuple[float, float]) -> None:
+    readings = at_rows({0: 0.0, 1: 0.9, 2: 0.0}, 1)
+    twice = [RowReading(1, 4, 0.0, noise) for noise in noises]
+    assert float(flat([*readings, *twice]).variance[:, 4, 1].max()) <= NOISE**2 * (1.0 + 1e-9)
+
+
+def test_what_came_as_foretold_changes_nothing() -> None:
+    readings = at_rows({0: 0.0, 1: 0.001, 2: 0.0, 4: -0.001}, 1)
+    assert torch.equal(flat(readings).variance, calm(readings).variance)
+
+
+readings_of = st.lists(
+    st.builds(
+        RowReading,
+        metric=st.integers(0, 1),
+        row=st.integers(0, ROWS - 1),
+        value=st.floats(-20.0, 20.0),
+        noise=st.floats(LEAST_NOISE, 10.0),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=40)
+@given(readings_of, st.sampled_from([(1.0,), (1.0, 0.001)]))
+def test_no_readings_make_nonsense_of_a_mixture(
+    readings: list[RowReading], spreads: tuple[float, ...]
+) -> None:
+    found = Mixture(TINY, HOME, 2, readings, TINY_PRIORS, spreads)
+    means, covariances = found.joint(EVERY, range(len(found.components)))
+    for part in (found.weights, found.mean, found.with_home, means, covariances):
+        assert bool(torch.isfinite(part).all())
+    assert bool((found.variance > 0.0).all())
+    assert float(found.weights.sum()) == pytest.approx(1.0)
+
+
+@given(readings_of)
+def test_surprises_narrow_nothing(readings: list[RowReading]) -> None:
+    wide, plain = flat(readings), calm(readings)
+    assert bool((wide.variance >= plain.variance * (1.0 - 1e-9)).all())
+
+
+def test_the_effect_of_one_name_says_the_same_of_every_other() -> None:
+    """However they are listed: none lies between two others, and none is told much of."""
+    names = "abcd"
+    grid = enumerate_grid(Space((knob("mode", tuple(names), "b"),)))
+    priors = physical_hypotheses(grid, KINDS)
+    home = [RowReading(metric, 1, 0.0, 0.005) for metric in range(2)]
+    for moved in (0, 2, 3):
+        told = overall(Mixture(grid, 1, 2, [*home, RowReading(0, moved, 0.3, 0.005)], priors))
+        one, other = {0, 2, 3} - {moved}
+        assert torch.allclose(told.mean[one], told.mean[other])
+        assert torch.allclose(told.sd[one], told.sd[other])
+        assert abs(float(told.mean[one, 0])) < 0.1
+        assert float(told.sd[one, 0]) > 0.1
+
+
+def test_the_spread_that_readings_show_is_the_one_that_counts() -> None:
+    """Of a metric that moves by thousandths nobody fears that it moves by a tenth."""
+
+    def doubt(size: float) -> float:
+        readings = [RowReading(0, row, size * (-1.0) ** row, 1e-4) for row in (0, 1, HOME, 4)]
+        found = Mixture(TINY, HOME, 1, readings, free_hypothesis(TINY), (1.0, 0.1, 0.01, 0.001))
+        return float(overall(found).sd[3, 0])
+
+    assert doubt(0.001) < 0.1 * doubt(0.1)

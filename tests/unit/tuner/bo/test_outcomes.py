@@ -1,0 +1,343 @@
+"""What a row promises and risks agrees with what a great many draws show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+from botorch.acquisition.objective import GenericMCObjective
+from botorch.sampling.normal import SobolQMCNormalSampler
+from torch import Tensor
+
+from tests.builders import knob
+from tuner.bo.beliefs import WILDEST, View
+from tuner.bo.encoding import enumerate_grid
+from tuner.bo.mixture import Mixture, RowReading
+from tuner.bo.outcomes import Outcome, OutcomeModel
+from tuner.bo.prior import physical_hypotheses
+from tuner.core import Kind, Space
+
+DRAWS = 400_000
+HOME = 0
+ROWS = (
+    ((0.00, 0.05, 0.00, 0.05), (0.02, 0.06, -0.03, 0.08)),
+    ((-0.20, 0.05, 0.05, 0.02), (-0.15, 0.08, 0.12, 0.05)),
+    ((-0.30, 0.05, 0.30, 0.05), (-0.10, 0.02, -0.05, 0.02)),
+    ((0.10, 0.13, 0.00, 0.10), (0.05, 0.13, 0.05, 0.10)),
+    ((-0.05, 0.01, -0.40, 0.01), (-0.06, 0.01, -0.30, 0.01)),
+)
+"""Objective and its deviation, a metric and its deviation: in one component and in the other."""
+ALIKE = 0.6
+"""How each row correlates with the first, the baseline."""
+WEIGHTS = (0.3, 0.7)
+OBJECTIVE = Outcome(0, 1.0, 0.0, 0.0)
+SAVED = Outcome(0, 1.0, 1.0, 0.0)
+UPPER = Outcome(1, 1.0, 0.0, 0.1)
+BESIDE = Outcome(1, 1.0, 1.0, 0.1)
+TWICE = Outcome(1, 0.5, 2.0, 0.1)
+LOWER = Outcome(1, -1.0, 0.0, -0.1)
+
+
+def by_hand(
+    worlds: Sequence[Sequence[Sequence[float]]],
+    weights: Sequence[float],
+    outcomes: Sequence[Outcome],
+    leads: bool = True,
+    alike: float = 0.0,
+) -> OutcomeModel:
+    """Return the model of what each world says of each row: means and deviations in turn."""
+    table = torch.tensor(worlds, dtype=torch.float64)
+    sd = table[..., 1::2]
+    with_home = alike * sd * sd[:, [HOME]]
+    with_home[:, HOME] = sd[:, HOME].square()
+    share = torch.tensor(weights, dtype=torch.float64)
+    told = SimpleNamespace(
+        home=HOME, metrics=sd.shape[-1], weights=share, mean=table[..., ::2],
+        variance=sd.square(), with_home=with_home,
+    )  # fmt: skip
+    return OutcomeModel(cast(Mixture, told), outcomes, leads)
+
+
+def viewed(*models: OutcomeModel) -> View:
+    return View(models, {}, {}, {})
+
+
+def view(*margins: Outcome, objective: Outcome = OBJECTIVE) -> View:
+    halves = [[row[half] for row in ROWS] for half in range(2)]
+    return viewed(by_hand(halves, WEIGHTS, [objective, *margins], alike=ALIKE))
+
+
+@dataclass
+class Drawn:
+    """A great many worlds: what every row's objective and metric are, and where the limits lie."""
+
+    objective: np.ndarray
+    kept: np.ndarray
+    beyond: np.ndarray
+
+
+def drawn(*margins: Outcome, objective: Outcome = OBJECTIVE) -> Drawn:
+    """Draw row by row: the component first, then the row and beside it the baseline."""
+    sampler = np.random.default_rng(7)
+    objectives, kepts, beyonds = [], [], []
+    for place, row in enumerate(ROWS):
+        which = (sampler.random(DRAWS) > WEIGHTS[0]).astype(int)
+        found = []
+        for column in (0, 2):
+            home_mean, home_sd = np.array(ROWS[HOME])[which, column : column + 2].T
+            mean, sd = np.array(row)[which, column : column + 2].T
+            first, second = sampler.normal(size=(2, DRAWS))
+            home = home_mean + home_sd * first
+            other = mean + sd * (ALIKE * first + math.sqrt(1.0 - ALIKE**2) * second)
+            found.append((home if place == HOME else other, home))
+
+        def shown(o: Outcome, values: list[tuple[np.ndarray, np.ndarray]] = found) -> np.ndarray:
+            here, home = values[o.column]
+            return np.asarray(o.factor * (here - o.beside * home - o.at))
+
+        over = np.array([shown(o) for o in margins]).reshape(len(margins), DRAWS)
+        objectives.append(shown(objective))
+        kepts.append((over <= 0.0).all(axis=0))
+        beyonds.append(np.maximum(over, 0.0).sum(axis=0))
+    return Drawn(*(np.array(x) for x in (objectives, kepts, beyonds)))
+
+
+def close(found: Tensor, draws: np.ndarray) -> bool:
+    """Return whether numbers agree with the mean of draws within four of its standard errors."""
+    error = draws.std(axis=1) / np.sqrt(DRAWS)
+    return bool((np.abs(found.numpy() - draws.mean(axis=1)) <= 4.0 * error + 2e-5).all())
+
+
+@pytest.mark.parametrize("objective", [OBJECTIVE, SAVED, Outcome(1, -2.0, 0.5, 0.3)])
+def test_a_mixtures_moments_are_those_of_its_draws(objective: Outcome) -> None:
+    found, draws = view(objective=objective), drawn(objective=objective).objective
+    assert close(found.cost, draws)
+    assert found.cost_sd.numpy() == pytest.approx(draws.std(axis=1), rel=0.01, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "margins", [(UPPER,), (BESIDE,), (TWICE,), (LOWER,), (Outcome(0, 1.0, 0.0, -0.12),)]
+)
+def test_chance_and_overshoot_are_those_of_the_draws(margins: tuple[Outcome, ...]) -> None:
+    found, draws = view(*margins), drawn(*margins)
+    assert close(found.chance, draws.kept.astype(float))
+    assert close(found.overshoot, draws.beyond)
+
+
+@pytest.mark.parametrize("best", [0.0, -0.1])
+@pytest.mark.parametrize("margin", [UPPER, BESIDE, LOWER])
+def test_the_gain_is_what_draws_that_keep_the_limit_save(margin: Outcome, best: float) -> None:
+    draws = drawn(margin, objective=SAVED)
+    saved = np.maximum(best - draws.objective, 0.0) * draws.kept
+    assert close(view(margin, objective=SAVED).gain(best), saved)
+
+
+def test_limits_of_other_models_count_as_independent_ones() -> None:
+    halves = [[row[half] for row in ROWS] for half in range(2)]
+    leading = by_hand(halves, WEIGHTS, [OBJECTIVE, UPPER])
+    other = by_hand(halves[::-1], (0.5, 0.5), [Outcome(1, -1.0, 0.0, -0.35)], leads=False)
+    both, alone, beside = viewed(leading, other), viewed(leading), viewed(other)
+    assert torch.allclose(both.chance, alone.chance * beside.chance)
+    assert torch.allclose(both.overshoot, alone.overshoot + beside.overshoot)
+    assert torch.allclose(both.gain(0.0), alone.gain(0.0) * beside.chance)
+
+
+def test_limits_on_both_sides_of_a_metric_are_both_kept() -> None:
+    margins = Outcome(1, 1.0, 0.0, 0.06), Outcome(1, -1.0, 0.0, -0.35)
+    upper, lower, both = (view(*m) for m in (margins[:1], margins[1:], margins))
+    assert bool((both.chance <= torch.minimum(upper.chance, lower.chance) + 1e-12).all())
+    assert torch.allclose(both.overshoot, upper.overshoot + lower.overshoot)
+    assert close(both.overshoot, drawn(*margins).beyond)
+
+
+def test_without_limits_everything_keeps_them() -> None:
+    free = view()
+    assert free.chance.tolist() == pytest.approx([1.0] * len(ROWS))
+    assert not free.overshoot.any()
+    saved = np.maximum(-drawn(objective=SAVED).objective, 0.0)
+    assert close(view(objective=SAVED).gain(0.0), saved)
+
+
+def test_what_surely_breaks_the_limit_gains_nothing_however_good() -> None:
+    world = [(0.0, 0.01, 0.0, 0.02), (-0.9, 0.05, 0.9, 0.02), (-0.05, 0.01, 0.0, 0.02)]
+    gain = viewed(by_hand([world], [1.0], [OBJECTIVE, UPPER])).gain(0.0)
+    assert float(gain[1]) < 1e-12 < float(gain[2])
+
+
+def test_an_objective_may_be_limited_itself() -> None:
+    free, limited = view(UPPER), view(UPPER, Outcome(0, 1.0, 0.0, -0.1))
+    assert bool((limited.chance < free.chance).all())
+    assert bool((limited.gain(-0.1) < free.gain(-0.1)).all())
+    assert int(limited.gain(-0.1).argmax()) == int(free.gain(-0.1).argmax())
+
+
+def test_a_wide_guess_promises_no_more_than_a_guess() -> None:
+    world = [(0.0, sd, 0.0, 0.1) for sd in (0.01, 5.0, 0.5, WILDEST)]
+    found = viewed(by_hand([world], [1.0], [OBJECTIVE, UPPER]))
+    sure, wild, tame, usual = found.gain(0.0).tolist()
+    assert sure < usual
+    assert wild == pytest.approx(tame) == pytest.approx(usual)
+    assert float(found.cost_sd[1]) == pytest.approx(5.0), "how unsure it is is told all the same"
+
+
+def test_a_limit_is_no_less_doubtful_for_a_guess_being_tamed() -> None:
+    world = [(0.0, 0.01, 0.0, 0.1), (0.0, 0.1, 0.0, 5.0)]
+    model = by_hand([world], [1.0], [OBJECTIVE, UPPER])
+    assert torch.equal(model.sobered(WILDEST).sd[..., 1], model.sd[..., 1])
+    assert torch.equal(model.sobered(9.0).sd, model.sd)
+
+
+def test_a_component_counts_by_its_weight() -> None:
+    model = by_hand([[ROWS[1][0]], [ROWS[1][1]]], (0.25, 0.75), [OBJECTIVE])
+    values = torch.tensor([[1.0, 3.0], [0.0, 4.0]], dtype=torch.float64)
+    assert model.mixed(values.log()).exp().tolist() == pytest.approx([2.5, 3.0])
+
+
+SPACE = Space((knob("clock_mhz", (400, 600, 800, 1000), 1000), knob("mode", ("a", "b"), "a")))
+GRID = enumerate_grid(SPACE)
+BASELINE = GRID.settings.index({"clock_mhz": 1000, "mode": "a"})
+EVERY = torch.arange(len(GRID.settings))
+PRIORS = physical_hypotheses(GRID, (Kind.ENERGY, Kind.TIME))
+SLOWER = Outcome(1, 1.0, 1.0, math.log(1.2))
+
+
+def known(
+    noise: float = 0.02, outcomes: Sequence[Outcome] = (SAVED, SLOWER), *more: RowReading
+) -> OutcomeModel:
+    """Return what the baseline alone tells, or more readings with it."""
+    seen = [RowReading(metric, BASELINE, 0.0, noise) for metric in range(2)]
+    return OutcomeModel(Mixture(GRID, BASELINE, 2, [*seen, *more], PRIORS), outcomes, True)
+
+
+def test_beside_the_baseline_the_baselines_own_error_does_not_count() -> None:
+    """However badly it was measured, a setting like it is like it."""
+    vague = known(0.5)
+    assert float(vague.mixture.variance[:, BASELINE].min()) > 0.1
+    assert float(vague.mean[:, BASELINE, 0].abs().max()) < 1e-9
+    assert float(vague.sd[:, BASELINE].max()) < 1e-4
+    near = GRID.settings.index({"clock_mhz": 800, "mode": "a"})
+    own = vague.mixture.variance[:, near].sqrt()
+    assert bool((vague.sd[:, near] < own).all())
+    alone = known(0.5, (OBJECTIVE, UPPER))
+    assert torch.allclose(alone.sd[:, near], own)
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [(SAVED, SLOWER), (OBJECTIVE, TWICE, LOWER), (Outcome(0, -2.0, 0.5, 0.3), SAVED)],
+)
+def test_a_contrast_is_that_of_the_joint_distribution(outcomes: tuple[Outcome, ...]) -> None:
+    """Drawn from: row and baseline together, then one less the other."""
+    model = known(0.1, outcomes, RowReading(0, 1, -0.1, 0.05), RowReading(1, 3, 0.5, 0.01))
+    rows = torch.tensor([5, BASELINE, 2])
+    means, covariances = model.joint(rows)
+    mean, covariance = model.mixture.joint(rows, range(len(model.weights)))
+    flat, home = mean.flatten(1), 1
+    for i in range(len(rows)):
+        for j, o in enumerate(outcomes):
+            take = torch.zeros(2, len(rows), dtype=torch.float64)
+            take[o.column, i] += o.factor
+            take[o.column, home] -= o.factor * o.beside
+            expected = flat @ take.flatten() - o.factor * o.at
+            assert torch.allclose(means[:, i, j], expected)
+            for k, p in enumerate(outcomes):
+                other = torch.zeros(2, len(rows), dtype=torch.float64)
+                other[p.column, 0] += p.factor
+                other[p.column, home] -= p.factor * p.beside
+                width = len(outcomes)
+                between = take.flatten() @ covariance @ other.flatten()
+                assert torch.allclose(covariances[:, i * width + j, k], between, atol=1e-12)
+
+
+def test_the_joint_distribution_of_outcomes_has_their_marginals() -> None:
+    model = known(0.1, (SAVED, SLOWER), RowReading(1, 3, 0.5, 0.01))
+    means, covariances = model.joint(EVERY)
+    variances = covariances.diagonal(dim1=1, dim2=2).reshape(means.shape)
+    assert torch.allclose(means, model.mean)
+    assert torch.allclose(variances.clamp_min(0.0).sqrt(), model.sd, atol=1e-4)
+
+
+def test_the_posterior_of_many_rows_is_that_of_each_and_of_all() -> None:
+    """As BoTorch asks: a batch of sets of rows, one of them twice in a set."""
+    model = known(0.1, (SAVED, SLOWER), RowReading(1, 3, 0.5, 0.01))
+    rows = torch.tensor([[1, 6, 1], [4, 0, 2]])
+    asked = rows[:, None, :, None].double()
+    found = model.posterior(asked)
+    components = len(model.weights)
+    assert found.mean.shape == found.variance.shape == (2, components, 3, 2)
+    assert torch.allclose(found.mean, model.mean[:, rows].transpose(0, 1))
+    assert torch.allclose(found.variance.sqrt(), model.sd[:, rows].transpose(0, 1), atol=1e-4)
+    covariance = found.distribution.covariance_matrix
+    assert torch.allclose(covariance[1], model.joint(rows[1])[1], atol=1e-8)
+    assert torch.allclose(covariance[0, :, :2, 4:], covariance[0, :, :2, :2], atol=1e-8), "twice"
+    for at in range(3):
+        single = model.posterior(asked[:, :, at : at + 1])
+        assert torch.allclose(single.mean, found.mean[:, :, at : at + 1])
+        assert torch.allclose(single.variance, found.variance[:, :, at : at + 1], atol=1e-8)
+
+
+def noisy_gain(
+    model: OutcomeModel, sets: Sequence[Sequence[int]], pending: Sequence[int]
+) -> Tensor:
+    """Return what BoTorch expects each set of rows to save, limits kept, beside what is pending."""
+
+    def objective(samples: Tensor, X: Tensor | None = None) -> Tensor:
+        return -samples[..., 0]
+
+    gain = qLogNoisyExpectedImprovement(
+        model,
+        torch.tensor([[float(BASELINE)]], dtype=torch.float64),
+        sampler=SobolQMCNormalSampler(torch.Size([256]), seed=7),
+        objective=GenericMCObjective(objective),
+        constraints=[lambda samples: samples[..., 1]],
+        X_pending=torch.tensor(pending, dtype=torch.float64)[:, None] if pending else None,
+        prune_baseline=False,
+    )
+    rows = torch.tensor(sets, dtype=torch.float64)[:, None, :, None]
+    return model.mixed(gain(rows)).exp()
+
+
+def test_botorch_sees_that_a_row_that_is_pending_is_worth_no_more() -> None:
+    """And that one unlike it still is: so it goes with sets of rows, too."""
+    model, rows = known(), [[row] for row in EVERY.tolist()]
+    free = noisy_gain(model, rows, ())
+    best = int(free.argmax())
+    beside = noisy_gain(model, rows, [best])
+    assert float(beside[best]) < 0.01 * float(free[best])
+    assert bool((beside < free).all())
+    assert int(beside.argmax()) not in (best, BASELINE)
+    other = int(beside.argmax())
+    twice, both = noisy_gain(model, [[best, best], [best, other]], ()).tolist()
+    assert twice == pytest.approx(float(free[best]), rel=0.05)
+    assert both > 1.1 * twice
+    assert both == pytest.approx(float(free[best] + beside[other]), rel=0.05)
+
+
+def test_what_is_all_but_known_can_be_drawn_from() -> None:
+    """Rows read as exactly as can be, the baseline beside itself and a row twice: no warning."""
+    more = [RowReading(m, row, 0.1 * m - 0.05 * row, 0.003) for m in range(2) for row in (1, 3, 5)]
+    model = known(0.003, (SAVED, SLOWER), *more)
+    rows = torch.tensor([*EVERY, 3, BASELINE])
+    found = model.posterior(rows[:, None].double())
+    sampler = SobolQMCNormalSampler(torch.Size([512]), seed=7)
+    draws = sampler(found)
+    assert draws.shape == (512, len(model.weights), len(rows), 2)
+    away = (draws.mean(dim=0) - model.mean[:, rows]).abs() / model.sd[:, rows].clamp_min(1e-3)
+    assert float(away.max()) < 0.2
+    assert float((draws[..., 3, :] - draws[..., 8, :]).abs().max()) < 1e-3
+
+
+def test_rows_can_be_asked_for_together_however_large_an_outcomes_unit_is() -> None:
+    """No rounding makes the covariance indefinite."""
+    model = known(0.02, (Outcome(0, 1e5, 1.0, 0.0), SLOWER))
+    rows = torch.tensor([*EVERY, *EVERY])
+    found = model.posterior(rows[:, None].double())
+    assert torch.allclose(found.mean, model.mean[:, rows])
+    assert torch.allclose(found.variance, model.sd[:, rows].square(), rtol=1e-6, atol=1e-8)

@@ -1,0 +1,281 @@
+"""What the windows measured so far tell of every setting: a mixture of Gaussian processes.
+
+Nothing is fitted. Each hypothesis of the prior (`tuner.bo.prior`) meets each of a few sizes of residual
+and roughness, and all are weighed by how likely they make the readings: with ten readings the most
+probable hyperparameters alone are over-confident, and the averages cost less than a fit. Exact inference
+throughout; the joint covariance of the grid is never formed, that of some rows when it is asked for.
+`tuner.bo.outcomes` makes a BoTorch model of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from tuner.bo.encoding import Grid
+from tuner.bo.prior import Hypothesis
+
+SIZES = (0.01, 0.03, 0.1, 0.3)
+"""A ladder of deviations (log units). What a hypothesis misses is a Matérn-5/2 process of one of the larger
+three; a single row deviates from any smooth surface by one of the smaller three."""
+
+LENGTHS = (0.25, 1.0)
+"""Length scales of that process, in the unit cube."""
+
+LEVEL = 1.0
+"""Prior deviation of the baseline's own level from what its windows showed."""
+
+NEGLIGIBLE = 0.005
+"""Components of so small a share of the probability are left out, and laws beside the likeliest."""
+
+CALM = 4.0
+"""Surprises are counted beside so many readings that came as predicted: our choice."""
+
+JITTER = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class RowReading:
+    """What all windows of one row of the grid showed of one metric, in the model's units."""
+
+    metric: int
+    row: int
+    value: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a hypothesis does not explain: a smooth residual, and roughness from row to row."""
+
+    length: float
+    residual: float
+    roughness: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One way to read the evidence, conditioned on it.
+
+    `shares` are the probabilities of the `likely` ones of the hypothesis's laws, `solved` their misses
+    times the inverse covariance: one row per law.
+    """
+
+    prior: Hypothesis
+    rest: Rest
+    factor: Tensor
+    shares: Tensor
+    likely: Tensor
+    solved: Tensor
+
+    @property
+    def centres(self) -> Tensor:
+        """What the likely laws expect: one row per law. Not kept, as they are large."""
+        all_are = bool(self.likely.all())
+        return self.prior.centres if all_are else self.prior.centres[self.likely]
+
+
+class Mixture:
+    """Gaussian processes over the rows of a grid, averaged by how likely they make the readings.
+
+    `weights` has the share of each component; `mean`, `variance` and `with_home`, the covariance of each
+    row with `home`, have `components x rows x metrics`. `spreads` are factors that what the prior expects
+    may be smaller by. Deterministic for the same readings.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        home: int,
+        metrics: int,
+        readings: Sequence[RowReading],
+        priors: Sequence[Hypothesis],
+        spreads: Sequence[float] = (1.0,),
+    ) -> None:
+        self.home, self.metrics = home, metrics
+        self.rows, self.points = len(grid.settings), grid.places
+        self.row = torch.tensor([r.row for r in readings], dtype=torch.long)
+        self.metric = torch.tensor([r.metric for r in readings], dtype=torch.long)
+        self.value = torch.tensor([r.value for r in readings], dtype=torch.float64)
+        self.noise = torch.tensor([r.noise for r in readings], dtype=torch.float64)
+        self._at = self.metric * self.rows + self.row
+        self._apart = torch.cdist(self.points[self.row], self.points)
+        rests = [
+            Rest(length, residual, roughness, spread)
+            for length, residual, roughness, spread in product(
+                LENGTHS, SIZES[1:], SIZES[:-1], spreads
+            )
+        ]
+        ways = [self._condition(rest, prior) for rest in rests for prior in priors]
+        logs = torch.tensor([evidence for evidence, _ in ways], dtype=torch.float64)
+        weights = torch.softmax(logs, dim=0)
+        kept = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
+        self.components = [ways[i][1] for i in kept.tolist()]
+        self.weights = weights[kept] / weights[kept].sum()
+        self._known = {
+            prior: prior.features[:, self._at].T @ prior.features
+            for prior in dict.fromkeys(c.prior for c in self.components)
+        }
+        self.mean, self.variance, self.with_home, self._widening = self._marginals()
+
+    def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return means `components x metrics x rows` and covariances of them all, flattened so."""
+        flat = (torch.arange(self.metrics)[:, None] * self.rows + rows).flatten()
+        apart = torch.cdist(self.points[rows], self.points[rows])
+        same = (rows[:, None] == rows).double()
+        blocks = torch.eye(self.metrics, dtype=torch.float64)
+        means, covariances = [], []
+        for place in which:
+            component, widening = self.components[place], self._widening[place]
+            rest = component.rest
+            block = LEVEL**2 + rest.spread**2 * (
+                rest.residual**2 * matern(apart / rest.length) + rest.roughness**2 * same
+            )
+            known = rest.spread * component.prior.features[:, flat]
+            mean, half, away = self._conditioned(component, rows, flat)
+            covariance = torch.kron(blocks, block) + known.T @ known - half.T @ half
+            covariance += away.T @ away
+            wide = widening.T.flatten()[flat]
+            means.append(mean.reshape(self.metrics, -1))
+            covariances.append(covariance * wide[:, None] * wide)
+        return torch.stack(means), torch.stack(covariances)
+
+    def _between(self, rest: Rest) -> Tensor:
+        """Return level, residual, roughness and noise between the readings."""
+        apart = self._apart[:, self.row]
+        same = (self.row[:, None] == self.row).double()
+        smooth = rest.residual**2 * matern(apart / rest.length) + rest.roughness**2 * same
+        alike = (self.metric[:, None] == self.metric).double()
+        return alike * (LEVEL**2 + rest.spread**2 * smooth) + self.noise.square().diag()
+
+    def _condition(self, rest: Rest, prior: Hypothesis) -> tuple[float, Component]:
+        """Return the log of the readings' probability, up to what all share, and the component."""
+        known = rest.spread * prior.features[:, self._at]
+        covariance = self._between(rest) + known.T @ known
+        factor = torch.linalg.cholesky(covariance + JITTER * torch.eye(len(covariance)))
+        misses = self.value - prior.centres[:, self._at]
+        half = torch.linalg.solve_triangular(factor, misses.T, upper=False)
+        fits = -half.square().sum(dim=0) / 2.0 - factor.diagonal().log().sum()
+        shares = torch.softmax(fits, dim=0)
+        likely = shares > NEGLIGIBLE * shares.max()
+        solved = torch.linalg.solve_triangular(factor.T, half[:, likely], upper=True).T
+        kept = shares[likely] / shares[likely].sum()
+        evidence = float(torch.logsumexp(fits, dim=0)) - math.log(len(fits))
+        return evidence, Component(prior, rest, factor, kept, likely, solved)
+
+    def _across(self, component: Component, rows: Tensor, flat: Tensor) -> Tensor:
+        """Return the covariance of the readings with every metric at some rows, flattened so."""
+        rest = component.rest
+        smooth = rest.residual**2 * matern(self._apart[:, rows] / rest.length)
+        smooth += rest.roughness**2 * (self.row[:, None] == rows).double()
+        block = LEVEL**2 + rest.spread**2 * smooth
+        alone = torch.cat(
+            [block * (self.metric == m).double()[:, None] for m in range(self.metrics)], dim=1
+        )
+        known: Tensor = self._known[component.prior][:, flat]
+        return alone + rest.spread**2 * known
+
+    def _conditioned(
+        self, component: Component, rows: Tensor, flat: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return mean, what the readings take off the covariance, and how far the laws disagree."""
+        across = self._across(component, rows, flat)
+        half = torch.linalg.solve_triangular(component.factor, across, upper=False)
+        means = component.centres[:, flat] + component.solved @ across
+        mean = component.shares @ means
+        return mean, half, component.shares.sqrt()[:, None] * (means - mean)
+
+    def _marginals(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return mean, variance, covariance with home and widening: `components x rows x metrics`."""
+        rows, shape = torch.arange(self.rows), (self.metrics, self.rows)
+        flat, homes = torch.arange(self.metrics * self.rows), torch.arange(self.metrics) * self.rows
+        homes, found = homes + self.home, []
+        apart = torch.cdist(self.points[[self.home]], self.points)
+        with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._known}
+        for component in self.components:
+            rest, prior = component.rest, component.prior
+            across = self._across(component, rows, flat)
+            half = torch.linalg.solve_triangular(component.factor, across, upper=False)
+            smooth = rest.residual**2 * matern(apart / rest.length)
+            smooth = smooth + rest.roughness**2 * (rows == self.home)
+            widths = (
+                rest.residual**2 + rest.roughness**2 + prior.width,
+                smooth.repeat(1, self.metrics)[0] + with_home[prior],
+            )
+            same = half[:, homes].repeat_interleave(self.rows, dim=1)
+            own = half.square().sum(dim=0), (half * same).sum(dim=0)
+            mean, *laws = _disagreement(component, across, homes)
+            parts = [
+                LEVEL**2 + rest.spread**2 * w - o + a
+                for w, o, a in zip(widths, own, laws, strict=True)
+            ]
+            found.append(torch.stack([x.reshape(shape).T for x in (mean, *parts)]))
+        means, variance, covariance = torch.stack(found).unbind(dim=1)
+        sd = variance.clamp_min(JITTER).sqrt()
+        widening = self._wider(sd)
+        return (
+            means,
+            (widening * sd).square(),
+            covariance * widening * widening[:, [self.home]],
+            widening,
+        )
+
+    def _wider(self, sd: Tensor) -> Tensor:
+        """Return by what deviations grow for the surprises seen, nowhere past a row's own windows."""
+        factor = torch.ones(self.metrics, dtype=torch.float64)
+        unread = torch.full((self.metrics * self.rows,), math.inf, dtype=torch.float64)
+        own = unread.scatter_reduce(0, self._at, self.noise, "amin").reshape(-1, self.rows).T
+        for column in range(self.metrics):
+            mine = self._surprises[self.metric == column]
+            factor[column] = max(1.0, (CALM + float(mine.sum())) / (CALM + len(mine)))
+        return torch.minimum(factor.sqrt(), (own / sd).clamp_min(1.0))
+
+    @cached_property
+    def _surprises(self) -> Tensor:
+        """By how many variances each reading misses what the others say of it.
+
+        Left out in closed form (Rasmussen and Williams 2006, §5.4.2), as BoTorch's `efficient_loo_cv`
+        does for the models it fits; the weights stay those of all readings.
+        """
+        means, variances = [], []
+        for component in self.components:
+            own = torch.cholesky_inverse(component.factor).diagonal()
+            each = self.value - component.solved / own
+            mean = component.shares @ each
+            means.append(mean)
+            variances.append(1.0 / own + component.shares @ (each - mean).square())
+        mean = self.weights @ torch.stack(means)
+        spread = (torch.stack(means) - mean).square() + torch.stack(variances)
+        return (self.value - mean).square() / (self.weights @ spread)
+
+
+def _disagreement(
+    component: Component, across: Tensor, homes: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the mean over a component's laws, how far they disagree, and that together with home.
+
+    By moments: hundreds of laws over thousands of rows are gone through twice, and not kept.
+    """
+    centres, shares, solved = component.centres, component.shares, component.solved
+    weighed = shares[:, None] * solved
+    mean = shares @ centres + weighed.sum(dim=0) @ across
+    moved = 2.0 * (weighed.T @ centres) + (weighed.T @ solved) @ across
+    second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0) + (moved * across).sum(dim=0)
+    at_home = centres[:, homes] + solved @ across[:, homes]
+    away = (shares[:, None] * (at_home - mean[homes])).T
+    both = (away @ centres + (away @ solved) @ across).reshape(len(homes), len(homes), -1)
+    together = both.diagonal(dim1=0, dim2=1).T.flatten()
+    return mean, (second - mean.square()).clamp_min(0.0), together
+
+
+def matern(distance: Tensor) -> Tensor:
+    """Return the Matérn-5/2 correlation at a distance in length scales."""
+    scaled = math.sqrt(5.0) * distance
+    return (1.0 + scaled + scaled.square() / 3.0) * (-scaled).exp()

@@ -1,0 +1,118 @@
+"""What a study wants of every setting, as a BoTorch model: its cost, and how far it is from each limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+
+import torch
+from botorch.models.model import Model
+from botorch.posteriors.gpytorch import GPyTorchPosterior
+from gpytorch.distributions import MultitaskMultivariateNormal
+from torch import Tensor
+
+from tuner.bo.mixture import Mixture
+
+LEAST_VARIANCE = 1e-9
+"""Of a row beside itself nothing is unsure, but GPyTorch warns of what is below 1e-10."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A metric of a mixture turned so that less is better: `factor · (y(x) − beside · y(baseline) − at)`.
+
+    What a baseline shows is in the posterior of both: the exact contrast, not one more doubt.
+    """
+
+    column: int
+    factor: float
+    beside: float
+    at: float
+
+
+class OutcomeModel(Model):
+    """The outcomes of one mixture: inputs are row numbers of the grid, batches its components.
+
+    Where `has_objective` is set the first outcome is the objective, the others are margins: a limit is
+    kept where its margin is at or below zero. Acquisition functions give one value per component, which
+    `mixed` averages by their weights.
+    """
+
+    def __init__(self, mixture: Mixture, outcomes: Sequence[Outcome], has_objective: bool) -> None:
+        super().__init__()
+        self.mixture, self.has_objective = mixture, has_objective
+        self.weights, self.outcomes = mixture.weights, tuple(outcomes)
+        self._column = torch.tensor([o.column for o in outcomes], dtype=torch.long)
+        self._factor, self._beside, self._at = (
+            torch.tensor([getattr(o, name) for o in outcomes], dtype=torch.float64)
+            for name in ("factor", "beside", "at")
+        )
+        column, home = self._column, mixture.home
+        mean = mixture.mean[..., column]
+        self.mean = self._factor * (mean - self._beside * mean[:, [home]] - self._at)
+        own, both = mixture.variance[..., column], mixture.with_home[..., column]
+        variance = own + self._beside**2 * own[:, [home]] - 2.0 * self._beside * both
+        self.sd = self._factor.abs() * variance.clamp_min(LEAST_VARIANCE).sqrt()
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outcomes there are."""
+        return len(self.outcomes)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """How many components there are."""
+        return torch.Size([len(self.weights)])
+
+    @property
+    def margins(self) -> range:
+        """Which outcomes are margins of a limit."""
+        return range(int(self.has_objective), len(self.outcomes))
+
+    def sobered(self, widest: float) -> OutcomeModel:
+        """Return the same model, its objective's marginals no wider than a deviation."""
+        model = copy(self)
+        objective = torch.arange(self.num_outputs) == 0
+        model.sd = torch.where(objective, self.sd.clamp_max(widest), self.sd)
+        return model
+
+    def mixed(self, log_values: Tensor) -> Tensor:
+        """Return the log of the average over the components, the last dimension."""
+        return torch.logsumexp(log_values + self.weights.log(), dim=-1)
+
+    def joint(self, rows: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return means `components x rows x outcomes` and covariances of them all, flattened so.
+
+        Of the components `which`, by default all.
+        """
+        which = torch.arange(len(self.weights)) if which is None else which
+        known = torch.cat([rows, torch.tensor([self.mixture.home])])
+        mean, covariance = self.mixture.joint(known, which.tolist())
+        size, metrics = len(rows) + 1, self.mixture.metrics
+        form = torch.zeros(len(rows), self.num_outputs, metrics, size, dtype=torch.float64)
+        each = torch.arange(self.num_outputs)
+        for i in range(len(rows)):
+            form[i, each, self._column, i] += self._factor
+            form[i, each, self._column, -1] -= self._factor * self._beside
+        flat = form.flatten(2).flatten(0, 1)
+        means = mean.flatten(1) @ flat.T - (self._factor * self._at).repeat(len(rows))
+        return means.reshape(len(means), len(rows), -1), flat @ covariance @ flat.T
+
+    def posterior(self, X: Tensor, *_: object, **__: object) -> GPyTorchPosterior:
+        """Return the joint posterior of some rows, `batch x (components or 1) x q x 1` row numbers."""
+        rows = X.squeeze(-1).long()
+        each = torch.arange(len(self.weights)).expand(*rows.shape[:-2], -1)
+        rows = rows.expand(*each.shape, rows.shape[-1])
+        if rows.shape[-1] == 1:
+            means = self.mean[each[..., None], rows]
+            joint = torch.diag_embed(self.sd[each[..., None], rows].flatten(-2).square())
+        else:
+            known, at = torch.unique(rows, return_inverse=True)
+            mean, covariance = self.joint(known)
+            means = mean[each[..., None], at]
+            flat = (at[..., None] * self.num_outputs + torch.arange(self.num_outputs)).flatten(-2)
+            joint = covariance[each[..., None, None], flat[..., :, None], flat[..., None, :]]
+            least = (LEAST_VARIANCE * self._factor.square()).repeat(rows.shape[-1])
+            joint = joint + least.diag()
+        return GPyTorchPosterior(MultitaskMultivariateNormal(means, joint))

@@ -1,0 +1,58 @@
+"""A metric in its model's units, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.core import Prediction
+
+LEAST_NOISE = 0.003
+"""No window is more exact than this: drift between windows is not in its standard error."""
+
+MOST_EXPONENT = 300.0
+"""A metric so many log units from its reference is as good as anything further: exp of more overflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How a metric enters its model: relative to `reference`, as a logarithm where `log` is set.
+
+    Metrics that are somewhere zero or negative are taken as differences in units of `unit` instead.
+    """
+
+    reference: float
+    log: bool
+    unit: float = 1.0
+
+    @classmethod
+    def of(cls, reference: float, values: Sequence[float]) -> Scale:
+        """Return the scale for values seen beside a reference, the baseline's."""
+        if reference > 0.0 and all(v > 0.0 for v in values):
+            return cls(reference, True)
+        spread = max((abs(v - reference) for v in values), default=0.0)
+        return cls(reference, False, max(spread, abs(reference)) or 1.0)
+
+    @property
+    def share(self) -> float:
+        """What one of the model's units is as a share of the reference, about."""
+        return 1.0 if self.log or self.reference == 0.0 else self.unit / abs(self.reference)
+
+    def place(self, value: float) -> float:
+        """Return a value of the metric in the model's units."""
+        if self.log:
+            return math.log(value / self.reference)
+        return (value - self.reference) / self.unit
+
+    def width(self, mean: float, stderr: float) -> float:
+        """Return a standard error in the model's units, never below the floor."""
+        return max(stderr / (mean if self.log else self.unit), LEAST_NOISE)
+
+    def prediction(self, mean: float, sd: float) -> Prediction:
+        """Return the model's mean and deviation as those of the metric, in its own unit."""
+        if not self.log:
+            return Prediction(self.reference + self.unit * mean, self.unit * sd)
+        variance = min(sd * sd, MOST_EXPONENT)
+        expected = self.reference * math.exp(min(mean + variance / 2.0, MOST_EXPONENT))
+        return Prediction(expected, expected * math.sqrt(math.expm1(variance)), lognormal=True)

@@ -1,0 +1,162 @@
+"""Like devices of one study that try a setting each: which may, and what one alone tells of all.
+
+A study's numbers are those of its devices together: joules are summed, of a latency the slowest's stands.
+While tuning, a trial may be one device's alone. What it shows is told as of all by what its own baseline
+is to theirs; the limits that cut its window short are told to it the other way round. Baseline, confirming
+and holding are of all devices together, so nothing is held that was not proven on each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, variance
+
+from tuner.core import (
+    Z95,
+    Device,
+    Estimate,
+    ExploresApart,
+    Limit,
+    Mode,
+    Outcome,
+    OverDevices,
+    Phase,
+    Policy,
+    Report,
+    Study,
+    Trial,
+    pool_windows,
+    quantity_of,
+    weigh,
+)
+from tuner.study.moves import needed_metrics
+
+Shares = Mapping[str, Estimate]
+"""By metric: how many times what one device shows all of them show together, at the baseline."""
+
+ALIKE: Shares = {}
+"""What a trial of all devices shows is theirs as it is."""
+
+
+def may_explore(study: Study, devices: Sequence[Device], policy: Policy) -> bool:
+    """Return whether the devices of a study may each run a trial of its own now.
+
+    Only while tuning, by a policy that is made for it, and where nothing but their names tells them apart.
+    Each on a host of its own: several GPUs of one may serve the same items, and their settings meet in
+    what each shows. Of what is shared nobody knows whether it is one thing seen twice.
+    """
+    if len(devices) < 2 or study.phase is not Phase.TUNING or study.terms.mode is not Mode.SEARCH:
+        return False
+    if not (isinstance(policy, ExploresApart) and policy.explores_apart):
+        return False
+    if len({d.agent for d in devices}) < len(devices):
+        return False
+    return all(not d.shared and _make(d) == _make(devices[0]) for d in devices)
+
+
+def _make(device: Device) -> tuple[object, ...]:
+    """Return what like devices have in common."""
+    return (
+        device.kind, device.board, device.driver, device.workload, device.workload_version,
+        device.space,
+    )  # fmt: skip
+
+
+def shares(
+    study: Study,
+    trials: Sequence[Trial],
+    device: str,
+    reports: Callable[[int], Sequence[Report]],
+) -> Shares:
+    """Return what all devices show of what one shows, by the baseline windows that all of them made.
+
+    The error is that of the device's own level. That of what all show together is left out, as it is in
+    the baseline, too, which everything is compared with. Nothing where one has not told of a window.
+    """
+    found = weigh(study, trials).of(study.baseline)
+    together, own = [], []
+    for trial in found.trials if found is not None else ():
+        told = {r.device: r.outcome.measurement for r in reports(trial.number) if not r.late}
+        windows = {name: told.get(name) for name in study.devices}
+        if trial.solid and not trial.device and all(windows.values()):
+            together.append(trial.shown)
+            own.append({name: w.estimates for name, w in windows.items() if w is not None})
+    whole = pool_windows(together, study.quantities)
+    levels = {
+        name: pool_windows([window[name] for window in own], study.quantities)
+        for name in study.devices
+    }
+    return {
+        metric: _share(
+            estimate,
+            {name: levels[name][metric] for name in study.devices},
+            device,
+            quantity_of(metric, study.quantities).over_devices,
+        )
+        for metric, estimate in whole.items()
+    }
+
+
+def _share(
+    whole: Estimate, levels: Mapping[str, Estimate], device: str, over: OverDevices
+) -> Estimate:
+    own = _level(levels, device)
+    if whole.mean <= 0.0 or own.mean <= 0.0:
+        return Estimate(float(len(levels)) if over is OverDevices.SUM else 1.0)
+    ratio = whole.mean / own.mean
+    return Estimate.of_mean(ratio, ratio * own.stderr / own.mean)
+
+
+def _level(levels: Mapping[str, Estimate], device: str) -> Estimate:
+    """Return a device's own level of a metric, from what each of them showed of it.
+
+    Drawn towards the mean of all, by how much of their spread their own errors explain: devices that
+    are alike have eight windows between four of them, and not two each.
+    """
+    own, count = levels[device], len(levels)
+    mean = fmean(e.mean for e in levels.values())
+    noise = fmean(e.stderr**2 for e in levels.values())
+    spread = max(0.0, variance([e.mean for e in levels.values()]) - noise)
+    kept = spread / (spread + noise) if spread + noise > 0.0 else 1.0
+    doubt = kept * own.stderr**2 + (1.0 - kept) ** 2 * noise / count
+    return Estimate.of_mean(mean + kept * (own.mean - mean), math.sqrt(doubt))
+
+
+def told(outcome: Outcome, known: Shares) -> Outcome:
+    """Return what one device reported as it is told of all; metrics that not all show are left out."""
+    window, broke = outcome.measurement, outcome.broke
+    if window is None:
+        return outcome
+    estimates = {
+        name: _times(shown, known[name])
+        for name, shown in window.estimates.items()
+        if name in known
+    }
+    if broke is not None and broke.metric in known:
+        broke = replace(broke, value=broke.value * known[broke.metric].mean)
+    return replace(outcome, measurement=replace(window, estimates=estimates), broke=broke)
+
+
+def _times(shown: Estimate, share: Estimate) -> Estimate:
+    mean, doubt = shown.mean * share.mean, abs(shown.mean) * share.stderr
+    return replace(
+        shown,
+        mean=mean,
+        stderr=math.hypot(shown.stderr * share.mean, doubt),
+        low=mean - math.hypot((shown.mean - shown.low) * share.mean, Z95 * doubt),
+        high=mean + math.hypot((shown.high - shown.mean) * share.mean, Z95 * doubt),
+    )
+
+
+def own_limits(limits: Sequence[Limit], known: Shares) -> tuple[Limit, ...]:
+    """Return limits on what all devices show as those on what one of them does."""
+    return tuple(
+        replace(x, value=x.value / known[x.metric].mean) if x.metric in known else x for x in limits
+    )
+
+
+def can_tell(study: Study, known: Shares) -> bool:
+    """Return whether what one device shows can be told of all, in every metric that counts."""
+    return set(needed_metrics(study)) <= known.keys()
