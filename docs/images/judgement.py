@@ -1,14 +1,13 @@
 """Draw what the search believes and decides in one study on a simulated board: `judgement.py PICTURE.svg`.
 
-Columns: before anything was tried, and after some trials. Rows: latency with its limit, energy, and what each
-clock is worth trying. In-process, seeded: two runs draw the same.
+Columns: before anything was tried, and after some trials. Rows: latency with its limit, energy, and what
+each clock is worth trying. In-process, seeded: two runs draw the same.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +29,7 @@ from tuner.core import (
     Objective,
     Past,
     Phase,
+    Setting,
     Space,
     Study,
     Terms,
@@ -63,7 +63,8 @@ def main(picture: Path) -> None:
         phase=Phase.TUNING,
         created_at=START,
     )
-    rng, trials = random.Random(0), []
+    rng = random.Random(0)
+    trials: list[Trial] = []
     for _ in range(2):
         trials.append(measured(model, len(trials) + 1, study.baseline, Phase.BASELINE, rng))
     rcParams.update({"svg.hashsalt": "jouletune", "svg.fonttype": "none"})
@@ -88,7 +89,7 @@ def fixed(knob: Knob) -> Knob:
 
 
 def measured(
-    model: DeviceModel, number: int, setting: Mapping[str, object], phase: Phase, rng: random.Random
+    model: DeviceModel, number: int, setting: Setting, phase: Phase, rng: random.Random
 ) -> Trial:
     """Return a trial of a setting that ended well."""
     window = model.window(dict(setting), START, 10.0, rng)

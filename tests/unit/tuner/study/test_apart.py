@@ -23,6 +23,7 @@ from tuner.core import (
     Study,
     Suggestion,
     Terms,
+    Trial,
     TrialState,
     Try,
     Wait,
@@ -193,19 +194,17 @@ def test_of_two_tuners_that_decide_at_once_one_begins_a_trial(
     """The other looks again, and has the one's trial in its past."""
     world.tune("a", "b")
     world.told("a", world.assigned("a"))
-    other, count = world.restarted(), world.store.trials.count
+    other, begin = world.restarted(), world.store.trials.begin
     overtaken: list[Assignment] = []
 
-    def overtake(name: str) -> int:
-        seen = count(name)
-        if not overtaken:
-            monkeypatch.setattr(world.store.trials, "count", count)
-            own, world.loop = world.loop, other
-            overtaken.append(world.assigned("b"))
-            world.loop = own
-        return seen
+    def overtake(*asked: object) -> Trial:
+        monkeypatch.setattr(world.store.trials, "begin", begin)
+        own, world.loop = world.loop, other
+        overtaken.append(world.assigned("b"))
+        world.loop = own
+        return begin(*asked)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(world.store.trials, "count", overtake)
+    monkeypatch.setattr(world.store.trials, "begin", overtake)
     assert places(world.assigned("a"), *overtaken) == [2, 1]
 
 
