@@ -32,6 +32,9 @@ SURE = 0.9
 FIRM_CHANCE = 0.95
 """The best setting is measured again until it is so likely to keep its limits."""
 
+MOSTLY_TOLD = 4.0
+"""What runs on other devices should narrow a row's variance so many times for it to be worth no trial."""
+
 AGAIN = 0.7
 """What a further window of a measured row is worth, as a share of what the row may save."""
 
@@ -97,7 +100,7 @@ class Rules:
     @property
     def _told_soon(self) -> Tensor:
         """Which rows' cost the running trials will mostly tell: a window of their own can wait."""
-        return 2.0 * self.view.ahead.cost_sd.square() < self.view.cost_sd.square()
+        return MOSTLY_TOLD * self.view.ahead.cost_sd.square() < self.view.cost_sd.square()
 
     @cached_property
     def priced(self) -> Tensor:
