@@ -18,7 +18,7 @@ from torch import Tensor
 from tuner.bo.encoding import Grid
 from tuner.bo.margin import tail_gap
 from tuner.bo.mixture import CALM, Mixture, RowReading
-from tuner.bo.outcomes import Outcome, OutcomeModel
+from tuner.bo.outcomes import ModelOutcome, OutcomeModel
 from tuner.bo.physics import BaselineFacts, fills, share_drawn, waits_for_batch
 from tuner.bo.prior import free_hypothesis, physical_hypotheses
 from tuner.bo.scale import Scale
@@ -204,7 +204,7 @@ def believe(
         if leads:
             sign, scale = study.objective.sign, scales[study.objective.metric]
             column = group.index(study.objective.metric)
-            outcomes.insert(0, Outcome(column, sign * scale.share, 1.0, 0.0))
+            outcomes.insert(0, ModelOutcome(column, sign * scale.share, 1.0, 0.0))
         found.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
     now, *soon = (
         View(models, scales, where, measured, pending) for models in zip(*found, strict=True)
@@ -247,18 +247,18 @@ def _outcome(
     limits: Sequence[Limit],
     group: Sequence[str],
     scales: Mapping[str, Scale],
-) -> Outcome:
+) -> ModelOutcome:
     """Return the margin of a limit; one relative to the baseline is so in the model, too."""
     constraint, limit = study.constraints[place], limits[place]
     scale, column = scales[limit.metric], group.index(limit.metric)
     factor = limit.sign * scale.share
     gap = tail_gap(evidence, limit)
     if not constraint.relative:
-        return Outcome(column, factor, 0.0, scale.place(limit.value * gap))
+        return ModelOutcome(column, factor, 0.0, scale.place(limit.value * gap))
     if scale.log:
-        return Outcome(column, factor, 1.0, math.log(constraint.bound * gap))
+        return ModelOutcome(column, factor, 1.0, math.log(constraint.bound * gap))
     beside = constraint.bound * gap
-    return Outcome(column, factor, beside, (beside - 1.0) * scale.reference / scale.unit)
+    return ModelOutcome(column, factor, beside, (beside - 1.0) * scale.reference / scale.unit)
 
 
 def _noise_factor(metric: str, evidence: Evidence) -> float:

@@ -106,7 +106,8 @@ class Rules:
     def priced(self) -> Tensor:
         """What each row may save, less the price of breaking a limit."""
         far = (EARLY if self.early else 1.0) * self.view.overshoot / AS_MUCH_AGAIN
-        price = PRICE * self.search.caution.violation
+        # What runs may break a limit, too.
+        price = PRICE * self.search.caution.violation * (1 + len(self.view.running))
         return self.gain - price * (1.0 - self.search.chance + far)
 
     def likely(self, violation: float) -> Tensor:

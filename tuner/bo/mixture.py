@@ -51,7 +51,7 @@ class RowReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Leftover:
     """What a hypothesis does not explain: a smooth residual, and roughness from row to row."""
 
     length: float
@@ -69,7 +69,7 @@ class Component:
     """
 
     prior: Hypothesis
-    rest: Rest
+    rest: Leftover
     factor: Tensor
     shares: Tensor
     likely: Tensor
@@ -108,7 +108,7 @@ class Mixture:
         self._at = self.metric * self.rows + self.row
         self._apart = torch.cdist(self.points[self.row], self.points)
         rests = [
-            Rest(length, residual, roughness, spread)
+            Leftover(length, residual, roughness, spread)
             for length, residual, roughness, spread in product(
                 LENGTHS, SIZES[1:], SIZES[:-1], spreads
             )
@@ -147,7 +147,7 @@ class Mixture:
             covariances.append(covariance * wide[:, None] * wide)
         return torch.stack(means), torch.stack(covariances)
 
-    def _between(self, rest: Rest) -> Tensor:
+    def _between(self, rest: Leftover) -> Tensor:
         """Return level, residual, roughness and noise between the readings."""
         apart = self._apart[:, self.row]
         same = (self.row[:, None] == self.row).double()
@@ -155,7 +155,7 @@ class Mixture:
         alike = (self.metric[:, None] == self.metric).double()
         return alike * (LEVEL**2 + rest.spread**2 * smooth) + self.noise.square().diag()
 
-    def _condition(self, rest: Rest, prior: Hypothesis) -> tuple[float, Component]:
+    def _condition(self, rest: Leftover, prior: Hypothesis) -> tuple[float, Component]:
         """Return the log of the readings' probability, up to what all share, and the component."""
         known = rest.spread * prior.features[:, self._at]
         covariance = self._between(rest) + known.T @ known

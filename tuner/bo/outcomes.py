@@ -19,7 +19,7 @@ LEAST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ModelOutcome:
     """A metric of a mixture turned so that less is better: `factor · (y(x) − beside · y(baseline) − at)`.
 
     What a baseline shows is in the posterior of both: the exact contrast, not one more doubt.
@@ -39,7 +39,9 @@ class OutcomeModel(Model):
     `mixed` averages by their weights.
     """
 
-    def __init__(self, mixture: Mixture, outcomes: Sequence[Outcome], has_objective: bool) -> None:
+    def __init__(
+        self, mixture: Mixture, outcomes: Sequence[ModelOutcome], has_objective: bool
+    ) -> None:
         super().__init__()
         self.mixture, self.has_objective = mixture, has_objective
         self.weights, self.outcomes = mixture.weights, tuple(outcomes)

@@ -15,7 +15,7 @@ from tests.builders import asked, knob, past, setting, trial, window
 from tuner.bo.beliefs import View, believe
 from tuner.bo.encoding import enumerate_grid
 from tuner.bo.mixture import Mixture
-from tuner.bo.outcomes import Outcome, OutcomeModel
+from tuner.bo.outcomes import ModelOutcome, OutcomeModel
 from tuner.bo.scale import Scale
 from tuner.bo.search import Search
 from tuner.core import Phase, Safety, Setting, Space, Study, Trial, TrialState, weigh
@@ -93,8 +93,8 @@ def told(home: int, tables: Tensor, *limits: float) -> OutcomeModel:
         variance=sd.square(),
         with_home=torch.zeros_like(mean),
     )
-    margins = [Outcome(1 + n, 1.0, 0.0, limit) for n, limit in enumerate(limits)]
-    return OutcomeModel(cast("Mixture", mixture), [Outcome(0, 1.0, 0.0, 0.0), *margins], True)
+    margins = [ModelOutcome(1 + n, 1.0, 0.0, limit) for n, limit in enumerate(limits)]
+    return OutcomeModel(cast("Mixture", mixture), [ModelOutcome(0, 1.0, 0.0, 0.0), *margins], True)
 
 
 def believed(search: Search, metric: str) -> tuple[Tensor, Tensor]:

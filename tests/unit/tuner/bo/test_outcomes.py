@@ -20,7 +20,7 @@ from tests.builders import knob
 from tuner.bo.beliefs import WILDEST, View
 from tuner.bo.encoding import enumerate_grid
 from tuner.bo.mixture import Mixture, RowReading
-from tuner.bo.outcomes import Outcome, OutcomeModel
+from tuner.bo.outcomes import ModelOutcome, OutcomeModel
 from tuner.bo.prior import physical_hypotheses
 from tuner.core import Kind, Space
 
@@ -37,18 +37,18 @@ ROWS = (
 ALIKE = 0.6
 """How each row correlates with the first, the baseline."""
 WEIGHTS = (0.3, 0.7)
-OBJECTIVE = Outcome(0, 1.0, 0.0, 0.0)
-SAVED = Outcome(0, 1.0, 1.0, 0.0)
-UPPER = Outcome(1, 1.0, 0.0, 0.1)
-BESIDE = Outcome(1, 1.0, 1.0, 0.1)
-TWICE = Outcome(1, 0.5, 2.0, 0.1)
-LOWER = Outcome(1, -1.0, 0.0, -0.1)
+OBJECTIVE = ModelOutcome(0, 1.0, 0.0, 0.0)
+SAVED = ModelOutcome(0, 1.0, 1.0, 0.0)
+UPPER = ModelOutcome(1, 1.0, 0.0, 0.1)
+BESIDE = ModelOutcome(1, 1.0, 1.0, 0.1)
+TWICE = ModelOutcome(1, 0.5, 2.0, 0.1)
+LOWER = ModelOutcome(1, -1.0, 0.0, -0.1)
 
 
 def by_hand(
     worlds: Sequence[Sequence[Sequence[float]]],
     weights: Sequence[float],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[ModelOutcome],
     leads: bool = True,
     alike: float = 0.0,
 ) -> OutcomeModel:
@@ -69,7 +69,7 @@ def viewed(*models: OutcomeModel) -> View:
     return View(models, {}, {}, {})
 
 
-def view(*margins: Outcome, objective: Outcome = OBJECTIVE) -> View:
+def view(*margins: ModelOutcome, objective: ModelOutcome = OBJECTIVE) -> View:
     halves = [[row[half] for row in ROWS] for half in range(2)]
     return viewed(by_hand(halves, WEIGHTS, [objective, *margins], alike=ALIKE))
 
@@ -83,7 +83,7 @@ class Drawn:
     beyond: np.ndarray
 
 
-def drawn(*margins: Outcome, objective: Outcome = OBJECTIVE) -> Drawn:
+def drawn(*margins: ModelOutcome, objective: ModelOutcome = OBJECTIVE) -> Drawn:
     """Draw row by row: the component first, then the row and beside it the baseline."""
     sampler = np.random.default_rng(7)
     objectives, kepts, beyonds = [], [], []
@@ -98,7 +98,9 @@ def drawn(*margins: Outcome, objective: Outcome = OBJECTIVE) -> Drawn:
             other = mean + sd * (ALIKE * first + math.sqrt(1.0 - ALIKE**2) * second)
             found.append((home if place == HOME else other, home))
 
-        def shown(o: Outcome, values: list[tuple[np.ndarray, np.ndarray]] = found) -> np.ndarray:
+        def shown(
+            o: ModelOutcome, values: list[tuple[np.ndarray, np.ndarray]] = found
+        ) -> np.ndarray:
             here, home = values[o.column]
             return np.asarray(o.factor * (here - o.beside * home - o.at))
 
@@ -115,17 +117,17 @@ def close(found: Tensor, draws: np.ndarray) -> bool:
     return bool((np.abs(found.numpy() - draws.mean(axis=1)) <= 4.0 * error + 2e-5).all())
 
 
-@pytest.mark.parametrize("objective", [OBJECTIVE, SAVED, Outcome(1, -2.0, 0.5, 0.3)])
-def test_a_mixtures_moments_are_those_of_its_draws(objective: Outcome) -> None:
+@pytest.mark.parametrize("objective", [OBJECTIVE, SAVED, ModelOutcome(1, -2.0, 0.5, 0.3)])
+def test_a_mixtures_moments_are_those_of_its_draws(objective: ModelOutcome) -> None:
     found, draws = view(objective=objective), drawn(objective=objective).objective
     assert close(found.cost, draws)
     assert found.cost_sd.numpy() == pytest.approx(draws.std(axis=1), rel=0.01, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    "margins", [(UPPER,), (BESIDE,), (TWICE,), (LOWER,), (Outcome(0, 1.0, 0.0, -0.12),)]
+    "margins", [(UPPER,), (BESIDE,), (TWICE,), (LOWER,), (ModelOutcome(0, 1.0, 0.0, -0.12),)]
 )
-def test_chance_and_overshoot_are_those_of_the_draws(margins: tuple[Outcome, ...]) -> None:
+def test_chance_and_overshoot_are_those_of_the_draws(margins: tuple[ModelOutcome, ...]) -> None:
     found, draws = view(*margins), drawn(*margins)
     assert close(found.chance, draws.kept.astype(float))
     assert close(found.overshoot, draws.beyond)
@@ -133,7 +135,7 @@ def test_chance_and_overshoot_are_those_of_the_draws(margins: tuple[Outcome, ...
 
 @pytest.mark.parametrize("best", [0.0, -0.1])
 @pytest.mark.parametrize("margin", [UPPER, BESIDE, LOWER])
-def test_the_gain_is_what_draws_that_keep_the_limit_save(margin: Outcome, best: float) -> None:
+def test_the_gain_is_what_draws_that_keep_the_limit_save(margin: ModelOutcome, best: float) -> None:
     draws = drawn(margin, objective=SAVED)
     saved = np.maximum(best - draws.objective, 0.0) * draws.kept
     assert close(view(margin, objective=SAVED).gain(best), saved)
@@ -142,7 +144,7 @@ def test_the_gain_is_what_draws_that_keep_the_limit_save(margin: Outcome, best: 
 def test_limits_of_other_models_count_as_independent_ones() -> None:
     halves = [[row[half] for row in ROWS] for half in range(2)]
     leading = by_hand(halves, WEIGHTS, [OBJECTIVE, UPPER])
-    other = by_hand(halves[::-1], (0.5, 0.5), [Outcome(1, -1.0, 0.0, -0.35)], leads=False)
+    other = by_hand(halves[::-1], (0.5, 0.5), [ModelOutcome(1, -1.0, 0.0, -0.35)], leads=False)
     both, alone, beside = viewed(leading, other), viewed(leading), viewed(other)
     assert torch.allclose(both.chance, alone.chance * beside.chance)
     assert torch.allclose(both.overshoot, alone.overshoot + beside.overshoot)
@@ -150,7 +152,7 @@ def test_limits_of_other_models_count_as_independent_ones() -> None:
 
 
 def test_limits_on_both_sides_of_a_metric_are_both_kept() -> None:
-    margins = Outcome(1, 1.0, 0.0, 0.06), Outcome(1, -1.0, 0.0, -0.35)
+    margins = ModelOutcome(1, 1.0, 0.0, 0.06), ModelOutcome(1, -1.0, 0.0, -0.35)
     upper, lower, both = (view(*m) for m in (margins[:1], margins[1:], margins))
     assert bool((both.chance <= torch.minimum(upper.chance, lower.chance) + 1e-12).all())
     assert torch.allclose(both.overshoot, upper.overshoot + lower.overshoot)
@@ -172,7 +174,7 @@ def test_what_surely_breaks_the_limit_gains_nothing_however_good() -> None:
 
 
 def test_an_objective_may_be_limited_itself() -> None:
-    free, limited = view(UPPER), view(UPPER, Outcome(0, 1.0, 0.0, -0.1))
+    free, limited = view(UPPER), view(UPPER, ModelOutcome(0, 1.0, 0.0, -0.1))
     assert bool((limited.chance < free.chance).all())
     assert bool((limited.gain(-0.1) < free.gain(-0.1)).all())
     assert int(limited.gain(-0.1).argmax()) == int(free.gain(-0.1).argmax())
@@ -205,11 +207,11 @@ GRID = enumerate_grid(SPACE)
 BASELINE = GRID.settings.index({"clock_mhz": 1000, "mode": "a"})
 EVERY = torch.arange(len(GRID.settings))
 PRIORS = physical_hypotheses(GRID, (Kind.ENERGY, Kind.TIME))
-SLOWER = Outcome(1, 1.0, 1.0, math.log(1.2))
+SLOWER = ModelOutcome(1, 1.0, 1.0, math.log(1.2))
 
 
 def known(
-    noise: float = 0.02, outcomes: Sequence[Outcome] = (SAVED, SLOWER), *more: RowReading
+    noise: float = 0.02, outcomes: Sequence[ModelOutcome] = (SAVED, SLOWER), *more: RowReading
 ) -> OutcomeModel:
     """Return what the baseline alone tells, or more readings with it."""
     seen = [RowReading(metric, BASELINE, 0.0, noise) for metric in range(2)]
@@ -231,9 +233,9 @@ def test_beside_the_baseline_the_baselines_own_error_does_not_count() -> None:
 
 @pytest.mark.parametrize(
     "outcomes",
-    [(SAVED, SLOWER), (OBJECTIVE, TWICE, LOWER), (Outcome(0, -2.0, 0.5, 0.3), SAVED)],
+    [(SAVED, SLOWER), (OBJECTIVE, TWICE, LOWER), (ModelOutcome(0, -2.0, 0.5, 0.3), SAVED)],
 )
-def test_a_contrast_is_that_of_the_joint_distribution(outcomes: tuple[Outcome, ...]) -> None:
+def test_a_contrast_is_that_of_the_joint_distribution(outcomes: tuple[ModelOutcome, ...]) -> None:
     """Drawn from: row and baseline together, then one less the other."""
     model = known(0.1, outcomes, RowReading(0, 1, -0.1, 0.05), RowReading(1, 3, 0.5, 0.01))
     rows = torch.tensor([5, BASELINE, 2])
@@ -336,7 +338,7 @@ def test_what_is_all_but_known_can_be_drawn_from() -> None:
 
 def test_rows_can_be_asked_for_together_however_large_an_outcomes_unit_is() -> None:
     """No rounding makes the covariance indefinite."""
-    model = known(0.02, (Outcome(0, 1e5, 1.0, 0.0), SLOWER))
+    model = known(0.02, (ModelOutcome(0, 1e5, 1.0, 0.0), SLOWER))
     rows = torch.tensor([*EVERY, *EVERY])
     found = model.posterior(rows[:, None].double())
     assert torch.allclose(found.mean, model.mean[:, rows])
