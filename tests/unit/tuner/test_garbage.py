@@ -33,9 +33,13 @@ def test_what_was_there_before_is_left_alone_and_what_comes_later_is_collected()
 
 
 def test_a_failure_inside_gives_everything_back() -> None:
+    usual = gc.get_threshold()
     with pytest.raises(KeyError), uncollected():
+        assert gc.get_threshold()[:2] == usual[:2], "what is young is collected as ever"
+        assert gc.get_threshold()[2] > usual[2]
         raise KeyError("of the test")
     assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == usual
 
 
 def test_what_is_loaded_within_is_left_alone_too_where_it_is_said() -> None:
