@@ -54,7 +54,7 @@ def chance(predicted: Prediction, limit: Limit) -> float:
     room = limit.sign * (bound - mean)
     if sd <= 0.0:
         return float(room >= 0.0)
-    return 0.5 * math.erfc(-room / sd / math.sqrt(2.0))
+    return math.erfc(-room / sd / math.sqrt(2.0)) / 2.0
 
 
 def risk(study: Study, evidence: Evidence, predicted: Mapping[str, Prediction]) -> str | None:

@@ -268,7 +268,7 @@ def _noise_factor(metric: str, evidence: Evidence) -> float:
         shown = [t.shown[metric] for t in candidate.trials if t.solid and metric in t.shown]
         if len(shown) < 2 or min(e.stderr for e in shown) <= 0.0:
             continue
-        weights = [e.stderr**-2 for e in shown]
+        weights = [1.0 / e.stderr**2 for e in shown]
         mean = sum(w * e.mean for w, e in zip(weights, shown, strict=True)) / sum(weights)
         squares += sum(w * (e.mean - mean) ** 2 for w, e in zip(weights, shown, strict=True))
         freedom += len(shown) - 1
@@ -328,7 +328,7 @@ def _reading(
     told = [t.shown[metric].stderr for t in candidate.trials if t.solid and metric in t.shown]
     stderr = estimate.stderr
     if told and min(told) > 0.0:
-        stderr = factor / math.sqrt(sum(e**-2 for e in told))
+        stderr = factor / math.sqrt(sum(1.0 / e**2 for e in told))
     noise = scale.width(estimate.mean, stderr)
     if not candidate.deployable and any(t.censored for t in candidate.trials):
         noise = math.hypot(noise, CENSORED_NOISE)

@@ -19,17 +19,17 @@ class Caution:
     """
 
     violation: float
-    wrong: float
-    trial: float
+    wrong: float = 4.0
+    trial: float = 0.002
 
 
-_BALANCED = Caution(violation=2.5, wrong=4.0, trial=0.002)
+_BALANCED = Caution(violation=2.5)
 
 CAUTION: Mapping[Safety, Caution] = {
-    Safety.STRICT: Caution(violation=6.0, wrong=4.0, trial=0.002),
+    Safety.STRICT: Caution(violation=6.0),
     Safety.BALANCED: _BALANCED,
     Safety.ADVISE: _BALANCED,
-    Safety.OFF: Caution(violation=0.1, wrong=4.0, trial=0.002),
+    Safety.OFF: Caution(violation=0.1),
 }
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tuner.bo.encoding import Grid
-from tuner.bo.prior import Hypothesis
+from tuner.bo.prior import JITTER, Hypothesis
 
 SIZES = (0.01, 0.03, 0.1, 0.3)
 """A ladder of deviations (log units). What a hypothesis misses is a Matérn-5/2 process of one of the larger
@@ -36,8 +36,6 @@ NEGLIGIBLE = 0.005
 
 CALM = 4.0
 """Surprises are counted beside so many readings that came as predicted: our choice."""
-
-JITTER = 1e-9
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from gpytorch.distributions import MultitaskMultivariateNormal
 from torch import Tensor
 
 from tuner.bo.mixture import Mixture
+from tuner.bo.prior import JITTER
 
-LEAST_VARIANCE = 1e-9
+LEAST_VARIANCE = JITTER
 """Of a row beside itself nothing is unsure, but GPyTorch warns of what is below 1e-10."""
 
 
@@ -104,16 +105,20 @@ class OutcomeModel(Model):
     def posterior(self, X: Tensor, *_: object, **__: object) -> GPyTorchPosterior:
         """Return the joint posterior of some rows, `batch x (components or 1) x q x 1` row numbers."""
         rows = X.squeeze(-1).long()
-        each = torch.arange(len(self.weights)).expand(*rows.shape[:-2], -1)
+        each = torch.arange(len(self.weights)).expand(*rows.shape[: rows.dim() - 2], -1)
         rows = rows.expand(*each.shape, rows.shape[-1])
         if rows.shape[-1] == 1:
             means = self.mean[each[..., None], rows]
-            joint = torch.diag_embed(self.sd[each[..., None], rows].flatten(-2).square())
+            joint = torch.diag_embed(
+                self.sd[each[..., None], rows].flatten(rows.dim() - 1).square()
+            )
         else:
             known, at = torch.unique(rows, return_inverse=True)
             mean, covariance = self.joint(known)
             means = mean[each[..., None], at]
-            flat = (at[..., None] * self.num_outputs + torch.arange(self.num_outputs)).flatten(-2)
+            flat = (at[..., None] * self.num_outputs + torch.arange(self.num_outputs)).flatten(
+                at.dim() - 1
+            )
             joint = covariance[each[..., None, None], flat[..., :, None], flat[..., None, :]]
             least = (LEAST_VARIANCE * self._factor.square()).repeat(rows.shape[-1])
             joint = joint + least.diag()

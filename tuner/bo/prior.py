@@ -19,6 +19,9 @@ EXPECTED = 0.5
 is strictly proportional), and by how much one changes over the span of its own or another knob. Our choice:
 a half of whatever would be much."""
 
+JITTER = 1e-9
+"""What is added where a number must not be nothing."""
+
 MOST_STEPS = 16
 """Of a long ladder that nobody knows only so many steps are told apart."""
 
@@ -109,9 +112,6 @@ def power_laws(grid: Grid, metrics: int) -> Tensor:
         return torch.zeros(0, metrics * len(grid.settings), dtype=torch.float64)
     blocks = torch.eye(metrics, dtype=torch.float64)
     return torch.kron(blocks, torch.stack([*slopes, *pairs]))
-
-
-JITTER = 1e-9
 
 
 def _steps(grid: Grid, column: int) -> Iterator[Tensor]:
