@@ -78,7 +78,8 @@ class View:
     @cached_property
     def chance(self) -> Tensor:
         """Each row's probability to keep every limit."""
-        return torch.stack([log_kept(m).exp() @ m.weights for m in self.models]).prod(dim=0)
+        kept = torch.stack([log_kept(m).exp() @ m.weights for m in self.models])
+        return kept.prod(dim=0).clamp_max(1.0)
 
     @cached_property
     def overshoot(self) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Set
 from functools import cached_property
 from types import MappingProxyType
@@ -26,11 +25,12 @@ LATE = 25.0
 """Before a search ends a violation counts as the square of its dial over this: what is left to try is else
 never known, and who fears violations much lowers the bar less."""
 
-SURE = 0.9
-"""What keeps the limits so likely is looked at early for what it may save alone."""
+SURE = 0.95
+"""What keeps the limits so likely is looked at early by what it may save alone, and the best setting is
+measured again until it is."""
 
-FIRM_CHANCE = 0.95
-"""The best setting is measured again until it is so likely to keep its limits."""
+LEAST_GAIN = 1e-4
+"""What promises no more, as a share of the baseline, is looked at never: it surely costs more."""
 
 MOSTLY_TOLD = 4.0
 """What runs on other devices should narrow a row's variance so many times for it to be worth no trial."""
@@ -113,7 +113,7 @@ class Rules:
     def likely(self, violation: float) -> Tensor:
         """Return which rows promise something and are likely enough where a violation costs so much."""
         bar = even_chance(violation)
-        return (self.gain > sys.float_info.epsilon) & (self.search.chance >= bar)
+        return (self.gain > LEAST_GAIN) & (self.search.chance >= bar)
 
     def worthwhile(self) -> Try | None:
         """Return what is expected to be worth most, net of what it risks."""
@@ -155,7 +155,7 @@ class Rules:
     def best_again(self) -> Try | None:
         """Return the best setting once more while its windows do not make it firm."""
         search, row = self.search, self.best
-        firm = float(search.chance[row]) >= FIRM_CHANCE
+        firm = float(search.chance[row]) >= SURE
         if firm or row == search.baseline or not search.allowed[row]:
             return None
         return search.attempt(row, f"{search.outlook(row)}; measured again, to prove its limits")
