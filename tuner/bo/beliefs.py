@@ -15,7 +15,7 @@ from botorch.acquisition.analytic import (
 from botorch.utils.probability.utils import log_ndtr, ndtr, phi
 from torch import Tensor
 
-from tuner.bo.encoding import Grid
+from tuner.bo.encoding import MOST_ROWS, Grid
 from tuner.bo.margin import tail_gap
 from tuner.bo.mixture import CALM, Mixture, RowReading
 from tuner.bo.outcomes import ModelOutcome, OutcomeModel
@@ -111,15 +111,22 @@ class View:
         `WILDEST` counts.
         """
         model, margins = self.models[0].sobered(WILDEST), self.models[0].margins
-        rows = torch.arange(len(self.chance), dtype=torch.float64).reshape(-1, 1, 1, 1)
-        if not margins:
-            free: Tensor = LogExpectedImprovement(model, best_f=best, maximize=False)(rows)
-            return free
         kept: tuple[float | None, float | None] = (None, 0.0)
-        limited: Tensor = LogConstrainedExpectedImprovement(
-            model, best, objective_index=0, constraints=dict.fromkeys(margins, kept), maximize=False
-        )(rows)
-        return limited
+        improvement = (
+            LogConstrainedExpectedImprovement(
+                model,
+                best,
+                objective_index=0,
+                constraints=dict.fromkeys(margins, kept),
+                maximize=False,
+            )
+            if margins
+            else LogExpectedImprovement(model, best_f=best, maximize=False)
+        )
+        rows = torch.arange(len(self.chance), dtype=torch.float64).reshape(-1, 1, 1, 1)
+        # Some at a time: what BoTorch needs on the way is a hundred times the result.
+        some = torch.split(rows, max(1, MOST_ROWS // len(model.weights)))
+        return torch.cat([improvement(part) for part in some])
 
     def gain(self, best: float) -> Tensor:
         """Return how much less than `best` each row is expected to cost with every limit kept."""

@@ -194,10 +194,12 @@ class Mixture:
         """Return mean, variance, covariance with home and widening: `components x rows x metrics`."""
         rows, shape = torch.arange(self.rows), (self.metrics, self.rows)
         flat, homes = torch.arange(self.metrics * self.rows), torch.arange(self.metrics) * self.rows
-        homes, found = homes + self.home, []
+        homes = homes + self.home
+        means = torch.empty(len(self.components), self.rows, self.metrics, dtype=torch.float64)
+        variance, covariance = torch.empty_like(means), torch.empty_like(means)
         apart = torch.cdist(self.points[[self.home]], self.points)
         with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._known}
-        for component in self.components:
+        for place, component in enumerate(self.components):
             rest, prior = component.rest, component.prior
             across = self._across(component, rows, flat)
             half = torch.linalg.solve_triangular(component.factor, across, upper=False)
@@ -214,8 +216,8 @@ class Mixture:
                 LEVEL**2 + rest.spread**2 * w - o + a
                 for w, o, a in zip(widths, own, laws, strict=True)
             ]
-            found.append(torch.stack([x.reshape(shape).T for x in (mean, *parts)]))
-        means, variance, covariance = torch.stack(found).unbind(dim=1)
+            for into, values in zip((means, variance, covariance), (mean, *parts), strict=True):
+                into[place] = values.reshape(shape).T
         sd = variance.clamp_min(JITTER).sqrt()
         widening = self._wider(sd)
         return (

@@ -70,19 +70,25 @@ def physical_hypotheses(
     named = torch.tensor(grid.named, dtype=torch.bool)
     odd = torch.tensor([role is Role.UNKNOWN for role in grid.roles], dtype=torch.bool) & ~named
     names = _oddities(grid, named, kinds)
-    laws = draw_laws(grid.roles, torch.where(named, 1.0, grid.ratios), facts)
     batched = Kind.TIME in kinds and bool({Role.BATCH, Role.CEILING} & {*grid.roles})
-    for step in facts.stepwise if batched else (False,):
-        if odd.any():
-            others = draw_laws(grid.roles, torch.where(odd | named, 1.0, grid.ratios), facts)
-            free = torch.cat([names, _oddities(grid, odd, kinds)])
-            found.append(Hypothesis(_predictions(others, kinds, step), free))
-        draws = _predictions(laws, kinds, step)
+    steps = facts.stepwise if batched else (False,)
+    if odd.any():
+        free = torch.cat([names, _oddities(grid, odd, kinds)])
+        found += [Hypothesis(d, free) for d in _drawn(grid, odd | named, kinds, facts, steps)]
+    for draws in _drawn(grid, named, kinds, facts, steps):
         centre = draws.mean(dim=0, keepdim=True)
-        spread = (draws - centre) / math.sqrt(len(draws))
+        spread = (draws - centre).div_(math.sqrt(len(draws)))
         found.append(Hypothesis(draws, names))
         found.append(Hypothesis(centre, torch.cat([spread, names])))
     return tuple(found)
+
+
+def _drawn(
+    grid: Grid, without: Tensor, kinds: Sequence[Kind], facts: BaselineFacts, steps: Sequence[bool]
+) -> list[Tensor]:
+    """Return what laws of all knobs but some say, once for each way to read a time."""
+    laws = draw_laws(grid.roles, torch.where(without, 1.0, grid.ratios), facts)
+    return [_predictions(laws, kinds, step) for step in steps]
 
 
 @lru_cache(maxsize=2)
