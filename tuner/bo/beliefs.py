@@ -203,16 +203,8 @@ def believe(
         if pending:
             told = _expected(mixtures[0], pending, readings)
             mixtures.append(condition(readings=[*readings, *told]))
-        outcomes = [
-            _outcome(study, evidence, place, limits, group, scales)
-            for place in range(len(limits))
-            if limits[place].metric in group
-        ]
+        outcomes = _outcomes(study, evidence, limits, group, scales)
         leads = study.objective.metric in group
-        if leads:
-            sign, scale = study.objective.sign, scales[study.objective.metric]
-            column = group.index(study.objective.metric)
-            outcomes.insert(0, ModelOutcome(column, sign * scale.share, 1.0, 0.0))
         found.append([OutcomeModel(mixture, outcomes, leads) for mixture in mixtures])
     now, *soon = (
         View(models, scales, where, measured, pending) for models in zip(*found, strict=True)
@@ -246,6 +238,26 @@ def _groups(
 def _kind(study: Study, metric: str, scale: Scale) -> Kind:
     """Return what a metric is to physics, which speaks of logarithms only."""
     return quantity_of(metric, study.quantities).kind if scale.log else Kind.OTHER
+
+
+def _outcomes(
+    study: Study,
+    evidence: Evidence,
+    limits: Sequence[Limit],
+    group: Sequence[str],
+    scales: Mapping[str, Scale],
+) -> list[ModelOutcome]:
+    """Return what a study wants of the metrics of a group: its objective first, where that is one."""
+    found = [
+        _outcome(study, evidence, place, limits, group, scales)
+        for place in range(len(limits))
+        if limits[place].metric in group
+    ]
+    metric = study.objective.metric
+    if metric in group:
+        factor = study.objective.sign * scales[metric].share
+        found.insert(0, ModelOutcome(group.index(metric), factor, 1.0, 0.0))
+    return found
 
 
 def _outcome(

@@ -77,10 +77,7 @@ class Search:
     @property
     def looked_at(self) -> list[int]:
         """The rows that were measured or are being."""
-        return [
-            *self.view.measured,
-            *(row for row in self.view.running if row not in self.view.measured),
-        ]
+        return list(dict.fromkeys([*self.view.measured, *self.view.running]))
 
     @property
     def ended(self) -> int:
