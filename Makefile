@@ -184,9 +184,9 @@ $(VENV)/.installed-llama: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev,llama]'
 	touch $@
 
-$(FL)/.installed: pyproject.toml
+$(FL)/.installed: pyproject.toml constraints-flower.txt
 	python3 -m venv $(FL)
-	$(FL)/bin/python -m pip install --quiet --disable-pip-version-check 'flwr[simulation]$(FLWR)' -e '.[fl]'
+	$(FL)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(FLWR),'flwr[simulation]$(FLWR)',-c constraints-flower.txt) -e '.[fl]'
 	touch $@
 
 build/docs/.installed: pyproject.toml constraints.txt
