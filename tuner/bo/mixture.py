@@ -169,8 +169,7 @@ class Mixture:
         smooth = {length: each[:, self.row] for length, each in self._smooth.items()}
         rough = torch.stack(
             [
-                LEVEL**2
-                + r.spread**2 * (r.residual**2 * smooth[r.length] + r.roughness**2 * same)
+                LEVEL**2 + r.spread**2 * (r.residual**2 * smooth[r.length] + r.roughness**2 * same)
                 for r in rests
             ]
         )
@@ -182,7 +181,8 @@ class Mixture:
         misses = (self.value - prior.centres[:, self._at]).T
         half = torch.linalg.solve_triangular(factors, misses, upper=False)
         sizes = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
-        return -half.square().sum(dim=1) / 2.0 - sizes[:, None]
+        fits: Tensor = -half.square().sum(dim=1) / 2.0 - sizes[:, None]
+        return fits
 
     def _component(
         self, prior: Hypothesis, rest: Leftover, factor: Tensor, fits: Tensor

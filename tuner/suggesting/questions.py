@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,19 +25,6 @@ from tuner.core import (
 )
 
 EXACT = ConfigDict(ser_json_inf_nan="strings", frozen=True)
-
-
-@runtime_checkable
-class SuggestsMany(Protocol):
-    """A policy that decides for several studies of one space together, sharing what is alike.
-
-    As pure as `suggest`: the answer for a past does not depend on what is asked beside it, or its
-    acquisition is within 1e-6 of it.
-    """
-
-    def suggest_many(self, pasts: Sequence[Past]) -> Sequence[Suggestion]:
-        """Return what to do next in each study, in their order."""
-        ...
 
 
 class BatchQuestion(BaseModel):
@@ -117,21 +104,14 @@ class Decided:
 def answer(question: bytes) -> bytes:
     """Decide for every past of a question; runs wherever the work is done.
 
-    What a policy raises is an answer, too. With several pasts a policy that decides for many at once
-    does so; should that fail, each is asked for alone, so that one cannot spoil the others.
+    What a policy raises is an answer, too. Each past is decided by itself, so that no answer depends on
+    what was asked beside it; what pasts of one space have in common a policy may remember.
     """
     asked = BatchQuestion.model_validate_json(question)
     try:
         policy = load_policy(asked.policy)
     except TuningError as error:
         return BatchAnswers(answers=tuple(_failed(error) for _ in asked.pasts)).dumped()
-    if len(asked.pasts) > 1 and isinstance(policy, SuggestsMany):
-        try:
-            return BatchAnswers(
-                answers=tuple(map(_said, policy.suggest_many(asked.pasts)))
-            ).dumped()
-        except Exception:  # noqa: BLE001  whose past it was shows when each is asked alone
-            pass
     return BatchAnswers(answers=tuple(_alone(policy, past) for past in asked.pasts)).dumped()
 
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from policies import QUICK
 from tuner.core import Past, Policy, Study, Suggestion, TrialState, TuningError, Wait
-from tuner.suggesting.questions import Decided, SuggestsMany, ask, read
+from tuner.suggesting.questions import Decided, ask, read
 from tuner.suggesting.workers import SuggestionWorker, WorkerLost
 
 log = logging.getLogger(__name__)
 
 WORKING = "its next setting is being worked out"
-MOST_TOGETHER = 64
-"""So many studies of one space are decided at once, by a policy that can."""
+TOGETHER_S = 1.0
+"""So many studies of one space are asked for at once as take this long, by what the last of such a size
+took: what they have in common is worked out once, and what travels is worth its way."""
 WITHIN_S = 120.0
 """How long a suggestion may take; each further one of a question adds a tenth of it."""
 MOST_TRIES = 3
@@ -30,15 +31,22 @@ At = tuple[int, int, tuple[int, ...]]
 class Wanted:
     """A study that waits: `at` is what its past is made of.
 
-    `together` is what those have in common that may be decided at once; `lost` counts the workers that
-    were lost on it.
+    `lost` counts the workers that were lost on it.
     """
 
     policy: str
     past: Past
     at: At
-    together: object
     lost: int = 0
+
+    @property
+    def size(self) -> tuple[str, int]:
+        """What says how long it takes: who decides, and among how many settings."""
+        return self.policy, self.past.study.space.size
+
+    def like(self, other: Wanted) -> bool:
+        """Return whether both are decided by one policy over one space."""
+        return self.policy == other.policy and self.past.study.space == other.past.study.space
 
 
 @dataclass
@@ -59,6 +67,7 @@ class Suggestions:
     _queue: list[Wanted] = field(default_factory=list)
     _asked: dict[str, At] = field(default_factory=dict)
     _decided: dict[str, tuple[At, Decided]] = field(default_factory=dict)
+    _paces: dict[tuple[str, int], float] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
     _ended: bool = False
 
@@ -94,10 +103,8 @@ class Suggestions:
             decided = self._decided.pop(study.id, None)
             if decided is None or decided[0] != at:
                 if self._asked.get(study.id) != at:
-                    many = isinstance(self.policies(policy), SuggestsMany)
-                    together = (policy, study.space) if many else object()
                     self._asked[study.id] = at
-                    self._queue.append(Wanted(policy, past, at, together))
+                    self._queue.append(Wanted(policy, past, at))
                     self._lock.notify()
                 return Wait(WORKING)
         if decided[1].suggestion is None:
@@ -116,14 +123,16 @@ class Suggestions:
                 self._again(batch, error)
                 continue
             seconds = (time.monotonic() - began) / len(batch)
+            self._paces[batch[0].size] = seconds
             for wanted, answer in zip(batch, answers, strict=True):
                 self._keep(wanted, answer)
                 self.took(wanted.policy, seconds)
 
     def _taken(self) -> list[Wanted]:
-        """Wait for studies and return those of one kind, oldest first; nothing at the end.
+        """Wait for studies and return some of one space, oldest first; nothing at the end.
 
-        Who was lost with others is asked for alone.
+        No more than this worker's share of them. One of a size that is new is asked for alone, and so
+        is who was lost with others.
         """
         with self._lock:
             while not self._queue and not self._ended:
@@ -131,8 +140,10 @@ class Suggestions:
             if self._ended:
                 return []
             first = self._queue[0]
-            alike = [w for w in self._queue if w.together == first.together and not w.lost]
-            batch = [first] if first.lost else alike[:MOST_TOGETHER]
+            alike = [w for w in self._queue if w.like(first) and not w.lost]
+            share = -(-len(alike) // len(self.workers))
+            soon = int(TOGETHER_S / self._paces.get(first.size, TOGETHER_S))
+            batch = [first] if first.lost else alike[: max(1, min(share, soon))]
             taken = {id(w) for w in batch}
             self._queue = [w for w in self._queue if id(w) not in taken]
             return batch

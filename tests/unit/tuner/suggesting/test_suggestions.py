@@ -13,7 +13,7 @@ import pytest
 from policies import load_policy
 from tests.builders import baseline, past, policies, setting, study, trial
 from tests.integration.stage import until
-from tuner.core import Past, Policy, Study, Suggestion, TrialState, Try, TuningError, Wait
+from tuner.core import Past, Policy, Study, TrialState, Try, TuningError, Wait
 from tuner.suggesting.questions import BatchAnswers, BatchQuestion, NotDecided, Tried
 from tuner.suggesting.suggestions import WORKING, Suggestions
 from tuner.suggesting.workers import WorkerLost
@@ -36,20 +36,6 @@ class Scripted:
 
     def close(self) -> None:
         self.closed = True
-
-
-class Many:
-    """A policy that can decide for many."""
-
-    def suggest(self, past: Past) -> Suggestion:
-        raise NotImplementedError
-
-    def suggest_many(self, pasts: Sequence[Past]) -> Sequence[Suggestion]:
-        raise NotImplementedError
-
-
-def many(_: str) -> Policy:
-    return Many()
 
 
 @contextmanager
@@ -127,36 +113,48 @@ def test_a_slow_one_holds_up_nobody_else() -> None:
         until(lambda: "slow" in woken, "the slow one was lost")
 
 
-def test_studies_of_one_space_are_asked_for_together_where_the_policy_can() -> None:
+OTHER = replace(study().space, only=(setting(), setting(600)))
+
+
+def queue(names: Sequence[str], does: Callable[[Sequence[Past]], None]) -> list[list[str]]:
+    """Have studies asked for that wait while the only worker is busy; return who was asked together.
+
+    How long one of such a space takes was seen before; "other" is a study of another space.
+    """
     go = threading.Event()
-    worker = Scripted(lambda _: assert_soon(go))
-    with at_work(worker, by=many) as (suggestions, woken):
+
+    def busy(pasts: Sequence[Past]) -> None:
+        if pasts[0].study.id == "blocker":
+            assert_soon(go)
+        does(pasts)
+
+    worker = Scripted(busy)
+    with at_work(worker) as (suggestions, woken):
         policy = suggestions.policy("scripted")
         policy.suggest(of("first"))
-        until(lambda: len(worker.asked) == 1, "it was not asked")
-        fewer = replace(study().space, only=(setting(), setting(600)))
-        for name, changes in {"a": {}, "b": {"space": fewer}, "c": {}}.items():
-            policy.suggest(of(name, **changes))
+        until(lambda: woken == ["first"], "it was not decided")
+        policy.suggest(of("blocker", space=OTHER))
+        until(lambda: len(worker.asked) == 2, "it was not asked")
+        for name in names:
+            policy.suggest(of(name, **({"space": OTHER} if name == "other" else {})))
         go.set()
-        until(lambda: len(woken) == 4, "not all were decided")
-    assert worker.asked == [["first"], ["a", "c"], ["b"]]
+        until(lambda: {*names} <= {*woken}, "not all were decided")
+        assert policy.suggest(of(names[-1])) == Try(setting(600), f"for {names[-1]}")
+    return worker.asked[2:]
+
+
+def test_studies_of_one_space_are_asked_for_together() -> None:
+    asked = queue(("a", "other", "c"), lambda _: None)
+    assert asked == [["a", "c"], ["other"]]
 
 
 def test_what_was_lost_with_a_worker_is_asked_for_alone_and_found() -> None:
-    lost: list[str] = []
-
     def dies(pasts: Sequence[Past]) -> None:
-        if len(pasts) > 1 or not lost:
-            lost.extend(p.study.id for p in pasts)
+        if len(pasts) > 1:
             raise WorkerLost("it was killed")
 
-    worker = Scripted(dies)
-    with at_work(worker, by=many) as (suggestions, woken):
-        policy = suggestions.policy("scripted")
-        for name in ("a", "b", "c"):
-            policy.suggest(of(name))
-        until(lambda: sorted(woken) == ["a", "b", "c"], "some were lost")
-        assert policy.suggest(of("b")) == Try(setting(600), "for b")
+    asked = queue(("a", "b", "c"), dies)
+    assert asked == [["a", "b", "c"], ["a"], ["b"], ["c"]]
 
 
 def test_who_takes_every_worker_with_it_is_given_up_with_the_reason() -> None:
