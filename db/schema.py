@@ -197,7 +197,6 @@ class TrialRow(Base):
     broke: Mapped[str | None]
     reason: Mapped[str]
     device_id: Mapped[str | None]
-    measurement: Mapped[MeasurementRow | None] = relationship()
 
 
 class TrialStateRow(Base):
@@ -246,7 +245,6 @@ class ReportRow(Base):
     reason: Mapped[str]
     received_at: Mapped[datetime]
     late: Mapped[bool]
-    measurement: Mapped[MeasurementRow | None] = relationship()
 
 
 class ObservationRow(Base):

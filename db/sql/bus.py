@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, bindparam, func, select, text
 from sqlalchemy.orm import Session
 
 from db.memory.bus import Heard, LocalBus
@@ -37,6 +37,7 @@ RETRY_S = 2.0
 MOST_BYTES = 7_000
 """PostgreSQL takes notifications of less than 8,000 bytes; a longer one names no devices."""
 AT_ONCE = 1_000
+NOTIFY = select(func.pg_notify(bindparam("channel"), bindparam("message")))
 
 
 class SqlBus:
@@ -60,19 +61,21 @@ class SqlBus:
         if not self._notifies:
             return
         try:
-            with self._database.write() as session:
-                self.announce(session, notice)
+            with self._database.look() as connection:
+                self._notify(connection, notice)
         except StoreError as error:
             log.warning("other tuners hear of %s only later: %s", notice.study or "this", error)
 
     def announce(self, session: Session, notice: Notice) -> None:
         """Tell other processes once the session's transaction is stored."""
-        if not self._notifies:
-            return
+        if self._notifies:
+            self._notify(session.connection(), notice)
+
+    def _notify(self, connection: Connection, notice: Notice) -> None:
         message = json.dumps([self._told_by, notice.topic, notice.study, notice.devices])
         if len(message) > MOST_BYTES:
             message = json.dumps([self._told_by, notice.topic, notice.study, []])
-        session.execute(select(func.pg_notify(CHANNEL, message)))
+        connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def stored(self, event: Event) -> None:
         """Tell this process of an event that it has stored; its row tells the others."""
@@ -149,7 +152,7 @@ class SqlBus:
 
     def _ping(self, connection: Connection, now_s: float) -> None:
         message = json.dumps([self._told_by, PING, str(now_s), []])
-        connection.execute(select(func.pg_notify(CHANNEL, message)))
+        connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def _take(self, message: str) -> None:
         told_by, topic, study, devices = json.loads(message)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import update
+from sqlalchemy import bindparam, select, update
 
 from db import refusals
-from db.schema import LeaseRow, TrialRow
-from db.sql.database import Database, insert_into
+from db.schema import LeaseRow
+from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import to_lease
 from tuner.core import Lease, Trial
+
+ONE = select(*LeaseRow.__table__.c).where(LeaseRow.device_id == bindparam("device"))
 
 
 class SqlLeases:
@@ -25,26 +27,27 @@ class SqlLeases:
         self, device: str, study: str, trial: Trial, agent: str, expires_at: datetime
     ) -> Lease:
         """Give the device's lease to a trial, replacing any other. Raises NotFound."""
-        with self._database.write() as session:
-            if session.get(TrialRow, (study, trial.number)) is None:
-                raise refusals.no_trial(study, trial.number)
-            values: dict[str, Any] = {
-                "study_id": study,
-                "trial_number": trial.number,
-                "attempt": trial.attempt,
-                "nonce": secrets.token_hex(16),
-                "agent": agent,
-                "expires_at": expires_at,
-            }
-            token = session.scalar(
-                insert_into(session, LeaseRow)
-                .values(device_id=device, token=1, **values)
-                .on_conflict_do_update(
-                    index_elements=[LeaseRow.device_id],
-                    set_={"token": LeaseRow.token + 1, **values},
+        values: dict[str, Any] = {
+            "study_id": study,
+            "trial_number": trial.number,
+            "attempt": trial.attempt,
+            "nonce": secrets.token_hex(16),
+            "agent": agent,
+            "expires_at": expires_at,
+        }
+        try:
+            with self._database.write() as session:
+                token = session.connection().scalar(
+                    insert_into(session, LeaseRow)
+                    .values(device_id=device, token=1, **values)
+                    .on_conflict_do_update(
+                        index_elements=[LeaseRow.device_id],
+                        set_={"token": LeaseRow.token + 1, **values},
+                    )
+                    .returning(LeaseRow.token)
                 )
-                .returning(LeaseRow.token)
-            )
+        except Refused as error:  # there is nothing else that it hangs on
+            raise refusals.no_trial(study, trial.number) from error
         assert token is not None  # an upsert returns its row
         return Lease(
             device=device,
@@ -59,9 +62,9 @@ class SqlLeases:
 
     def get(self, device: str) -> Lease | None:
         """Return the device's lease, None where there is none."""
-        with self._database.read() as session:
-            row = session.get(LeaseRow, device)
-            return to_lease(row) if row is not None else None
+        with self._database.look() as connection:
+            row = connection.execute(ONE, {"device": device}).first()
+        return None if row is None else to_lease(cast("LeaseRow", row))
 
     def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
         """Put off the end of the lease that has this token and nonce. Raises NotFound, StaleToken."""
@@ -80,7 +83,7 @@ class SqlLeases:
     def release(self, device: str, token: int) -> None:
         """End the lease that has this token; quietly nothing where it is not in force."""
         with self._database.write() as session:
-            session.execute(
+            session.connection().execute(
                 update(LeaseRow)
                 .where(LeaseRow.device_id == device, LeaseRow.token == token)
                 .values(study_id=None, trial_number=None)

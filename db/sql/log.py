@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Select, Text, cast, delete, func, insert, select, text
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import joinedload
 
 from db import refusals
 from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.bus import SqlBus
-from db.sql.database import Database, Refused
+from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import keep_window, observation_values, to_observation
 from tuner.core import Event, MetricSample, Notice, Observation, SettingKey, Topic, setting_key
 
@@ -32,24 +32,21 @@ class SqlObservations:
         """Keep an observation; False where it is kept already. Raises NotFound."""
         try:
             with self._database.write() as session:
-                known = select(StudyRow.id).where(StudyRow.id == observation.study)
-                if session.scalar(known) is None:
-                    raise refusals.no_study(observation.study)
-                if _has(session, observation):
-                    return False
-                connection = session.connection()
-                number = connection.scalar(
-                    insert(ObservationRow)
+                number = session.connection().scalar(
+                    insert_into(session, ObservationRow)
                     .values(observation_values(observation))
+                    .on_conflict_do_nothing()
                     .returning(ObservationRow.id)
                 )
-                keep_window(session, observation.measurement, observation_id=number)
-        except Refused:
-            with self._database.read() as session:
-                if _has(session, observation):  # somebody kept the same one meanwhile
-                    return False
+                if number is not None:
+                    keep_window(session, observation.measurement, observation_id=number)
+        except Refused as error:
+            with self._database.look() as connection:
+                asked = select(StudyRow.id).where(StudyRow.id == observation.study)
+                if connection.scalar(asked) is None:
+                    raise refusals.no_study(observation.study) from error
             raise
-        return True
+        return number is not None
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
         """Return the (last) observations of a study, oldest first."""
@@ -200,17 +197,6 @@ def _pruned(database: Database, table: type[ObservationRow | EventRow], old: Sel
         gone += len(ids)
         if len(ids) < AT_ONCE:
             return gone
-
-
-def _has(session: Session, observation: Observation) -> bool:
-    found = session.scalar(
-        select(ObservationRow.id).where(
-            ObservationRow.study_id == observation.study,
-            ObservationRow.device_id == observation.device,
-            ObservationRow.started_at == observation.measurement.started_at,
-        )
-    )
-    return found is not None
 
 
 def _sample(

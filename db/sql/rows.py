@@ -104,12 +104,6 @@ def window_of(row: MeasurementRow, estimates: Mapping[str, Estimate]) -> Measure
     )
 
 
-def to_trial(row: TrialRow) -> Trial:
-    """Return the trial of a row."""
-    window = to_measurement(row.measurement) if row.measurement is not None else None
-    return trial_of(row, window)
-
-
 def trial_of(row: TrialRow, measurement: Measurement | None) -> Trial:
     """Return a trial, from its columns and what its window showed."""
     return Trial(
@@ -158,8 +152,8 @@ def report_values(report: Report) -> Json:
     }
 
 
-def to_report(row: ReportRow) -> Report:
-    """Return the report of a row."""
+def report_of(row: ReportRow, measurement: Measurement | None) -> Report:
+    """Return a report, from its columns and what its window showed."""
     return Report(
         study=row.study_id,
         trial=row.trial_number,
@@ -169,7 +163,7 @@ def to_report(row: ReportRow) -> Report:
         nonce=row.nonce,
         outcome=Outcome(
             state=TrialState(row.state),
-            measurement=to_measurement(row.measurement) if row.measurement is not None else None,
+            measurement=measurement,
             broke=decode_limit(row.broke),
             reason=row.reason,
         ),

@@ -38,6 +38,7 @@ CURRENT = select(RevisionRow.document).join(
     (StudyRow.id == RevisionRow.study_id) & (StudyRow.revision == RevisionRow.revision),
 )
 """The latest revision of studies."""
+ONE = CURRENT.where(StudyRow.id == bindparam("study"))
 NAMED_AT_ONCE = 5_000
 """So many devices are named in one statement; databases take some ten thousand values."""
 LAST_NOTE = (
@@ -106,8 +107,8 @@ class SqlStudies:
 
     def get(self, study: str) -> Study:
         """Return a study as it is now. Raises NotFound."""
-        with self._database.read() as session:
-            document = session.scalar(CURRENT.where(StudyRow.id == study))
+        with self._database.look() as connection:
+            document = connection.scalar(ONE, {"study": study})
         if document is None:
             raise refusals.no_study(study)
         return decode_study(document)
@@ -143,8 +144,8 @@ class SqlStudies:
 
     def of(self, device: str) -> Study | None:
         """Return the active study that has a device, None where none does."""
-        with self._database.read() as session:
-            document = session.scalar(
+        with self._database.look() as connection:
+            document = connection.scalar(
                 CURRENT.join(StudyDeviceRow, StudyDeviceRow.study_id == StudyRow.id).where(
                     StudyDeviceRow.device_id == device, StudyDeviceRow.active
                 )

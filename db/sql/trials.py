@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
+    Connection,
     Select,
     Text,
     bindparam,
@@ -22,7 +23,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import Session
 
 from db import refusals
 from db.codec import encode_limit, encode_setting
@@ -35,13 +36,12 @@ from db.schema import (
     TrialRow,
     TrialStateRow,
 )
-from db.sql.database import Database, Refused
+from db.sql.database import Database, Refused, insert_into
 from db.sql.rows import (
     keep_window,
+    report_of,
     report_values,
     to_estimate,
-    to_report,
-    to_trial,
     trial_of,
     window_of,
 )
@@ -49,6 +49,7 @@ from tuner.core import (
     ANYWHERE,
     Context,
     Estimate,
+    Measurement,
     Outcome,
     Phase,
     Report,
@@ -66,10 +67,10 @@ ESTIMATES = select(*EstimateRow.__table__.c).join(
 IN_ORDER = EstimateRow.measurement_id, EstimateRow.position
 
 
-class TrialQueries(NamedTuple):
-    """What trials are read by: their own columns, those of their windows, and of what these show."""
+class WindowQueries(NamedTuple):
+    """What trials or reports are read by: their columns, those of their windows, and of what these show."""
 
-    trials: Select[tuple[object, ...]]
+    rows: Select[tuple[object, ...]]
     windows: Select[tuple[object, ...]]
     estimates: Select[tuple[object, ...]]
 
@@ -77,7 +78,7 @@ class TrialQueries(NamedTuple):
 WINDOWS_OF_STUDY = (MeasurementRow.study_id == bindparam("study")) & (
     MeasurementRow.trial_number >= bindparam("first")
 )
-OF_STUDY = TrialQueries(
+OF_STUDY = WindowQueries(
     select(*TABLE.c)
     .where(TrialRow.study_id == bindparam("study"), TrialRow.number >= bindparam("first"))
     .order_by(TrialRow.number),
@@ -85,6 +86,20 @@ OF_STUDY = TrialQueries(
     ESTIMATES.where(WINDOWS_OF_STUDY).order_by(*IN_ORDER),
 )
 """Made once: the trials of a study are read at its every step."""
+RUNNING = (
+    select(*TABLE.c)
+    .where(TrialRow.study_id == bindparam("study"), TrialRow.state == TrialState.RUNNING.value)
+    .order_by(TrialRow.number)
+)
+ON_TRIAL = (ReportRow.study_id == bindparam("study")) & (
+    ReportRow.trial_number == bindparam("trial")
+)
+OF_REPORT = MeasurementRow.report_id == ReportRow.id
+OF_TRIAL = WindowQueries(
+    select(*ReportRow.__table__.c).where(ON_TRIAL).order_by(ReportRow.id),
+    select(*WINDOW.c).join(ReportRow, OF_REPORT).where(ON_TRIAL),
+    ESTIMATES.join(ReportRow, OF_REPORT).where(ON_TRIAL).order_by(*IN_ORDER),
+)
 
 
 class SqlTrials:
@@ -177,8 +192,9 @@ class SqlTrials:
 
     def list(self, study: str, first: int = 1) -> Sequence[Trial]:
         """Return the trials of a study by number, from the first on; empty for an unknown study."""
-        with self._database.read() as session:
-            found = _read(session, OF_STUDY, {"study": study, "first": first})
+        # What has ended never changes, so that several looks agree.
+        with self._database.look() as connection:
+            found = _read(connection, OF_STUDY, {"study": study, "first": first})
         return tuple(trial for _, trial in found)
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
@@ -223,19 +239,15 @@ class SqlTrials:
 
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""
-        with self._database.read() as session:
-            return session.scalar(select(StudyRow.last_trial).where(StudyRow.id == study)) or 0
+        with self._database.look() as connection:
+            asked = select(StudyRow.last_trial).where(StudyRow.id == study)
+            return connection.scalar(asked) or 0
 
     def running(self, study: str) -> Sequence[Trial]:
         """Return the trials of a study that have not ended, by number."""
-        with self._database.read() as session:
-            rows = session.scalars(
-                select(TrialRow)
-                .where(TrialRow.study_id == study, TrialRow.state == TrialState.RUNNING.value)
-                .order_by(TrialRow.number)
-                .options(joinedload(TrialRow.measurement).selectinload(MeasurementRow.estimates))
-            ).all()
-            return tuple(to_trial(row) for row in rows)
+        with self._database.look() as connection:
+            rows = connection.execute(RUNNING, {"study": study}).all()
+        return tuple(trial_of(typing.cast("TrialRow", row), None) for row in rows)
 
     def at_work(self) -> Sequence[TrialCare]:
         """Return every trial that has not ended, by study and number, with the leases on it."""
@@ -273,35 +285,29 @@ class SqlTrials:
 
     def report(self, report: Report) -> bool:
         """Keep a report; False where it is kept already. Raises NotFound."""
-        key = (report.study, report.trial, report.device, report.token, report.nonce)
         try:
             with self._database.write() as session:
-                known = (TrialRow.study_id == report.study) & (TrialRow.number == report.trial)
-                if session.scalar(select(TrialRow.number).where(known)) is None:
-                    raise refusals.no_trial(report.study, report.trial)
-                if _has_report(session, key):
-                    return False
                 number = session.connection().scalar(
-                    insert(ReportRow).values(report_values(report)).returning(ReportRow.id)
+                    insert_into(session, ReportRow)
+                    .values(report_values(report))
+                    .on_conflict_do_nothing()
+                    .returning(ReportRow.id)
                 )
-                keep_window(session, report.outcome.measurement, report_id=number)
-        except Refused:
-            with self._database.read() as session:
-                if _has_report(session, key):  # somebody kept the same one meanwhile
-                    return False
+                if number is not None:
+                    keep_window(session, report.outcome.measurement, report_id=number)
+        except Refused as error:
+            if not 1 <= report.trial <= self.count(report.study):
+                raise refusals.no_trial(report.study, report.trial) from error
             raise
-        return True
+        return number is not None
 
     def reports(self, study: str, number: int) -> Sequence[Report]:
         """Return every report on a trial, late ones too, in order of arrival."""
-        with self._database.read() as session:
-            rows = session.scalars(
-                select(ReportRow)
-                .where(ReportRow.study_id == study, ReportRow.trial_number == number)
-                .order_by(ReportRow.id)
-                .options(joinedload(ReportRow.measurement).selectinload(MeasurementRow.estimates))
-            ).all()
-            return tuple(to_report(row) for row in rows)
+        named = {"study": study, "trial": number}
+        with self._database.look() as connection:
+            rows = connection.execute(OF_TRIAL.rows, named).all()
+            windows = _windows(connection, OF_TRIAL, named) if rows else {}
+        return tuple(report_of(typing.cast("ReportRow", row), windows.get(row.id)) for row in rows)
 
     def states(self, study: str, number: int) -> Sequence[tuple[TrialState, int, datetime]]:
         """Return the trial's history: state, attempt, and when it came to that."""
@@ -321,7 +327,7 @@ def _trials(session: Session, asked: Select[tuple[object, ...]]) -> Sequence[tup
     )
     return _read(
         session,
-        TrialQueries(
+        WindowQueries(
             asked, select(*WINDOW.c).join(key, own), ESTIMATES.join(key, own).order_by(*IN_ORDER)
         ),
         {},
@@ -329,25 +335,36 @@ def _trials(session: Session, asked: Select[tuple[object, ...]]) -> Sequence[tup
 
 
 def _read(
-    session: Session, queries: TrialQueries, named: Mapping[str, object]
+    asked: Session | Connection, queries: WindowQueries, named: Mapping[str, object]
 ) -> Sequence[tuple[str, Trial]]:
     """Return trials by their columns: as mapped objects they take three times as long."""
-    estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
-    for row in session.execute(queries.estimates, named):
-        estimates[row.measurement_id][row.metric] = to_estimate(typing.cast("EstimateRow", row))
-    windows = {
-        (row.study_id, row.trial_number): window_of(
-            typing.cast("MeasurementRow", row), estimates[row.id]
-        )
-        for row in session.execute(queries.windows, named)
-    }
+    rows = asked.execute(queries.rows, named).all()
+    ended = [row for row in rows if TrialState(row.state).final]
+    windows = _windows(asked, queries, named) if ended else {}
+    shown = {(row.study_id, row.number): windows.get((row.study_id, row.number)) for row in ended}
     return tuple(
         (
             row.study_id,
-            trial_of(typing.cast("TrialRow", row), windows.get((row.study_id, row.number))),
+            trial_of(typing.cast("TrialRow", row), shown.get((row.study_id, row.number))),
         )
-        for row in session.execute(queries.trials, named)
+        for row in rows
     )
+
+
+def _windows(
+    asked: Session | Connection, queries: WindowQueries, named: Mapping[str, object]
+) -> Mapping[object, Measurement]:
+    """Return what was shown, by study and number of a trial or by the id of a report."""
+    windows = asked.execute(queries.windows, named).all()
+    estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
+    for row in asked.execute(queries.estimates, named):
+        estimates[row.measurement_id][row.metric] = to_estimate(typing.cast("EstimateRow", row))
+    return {
+        row.report_id or (row.study_id, row.trial_number): window_of(
+            typing.cast("MeasurementRow", row), estimates[row.id]
+        )
+        for row in windows
+    }
 
 
 def _locked(session: Session, study: str, number: int) -> Trial:
@@ -362,20 +379,6 @@ def _locked(session: Session, study: str, number: int) -> Trial:
 def _change(session: Session, study: str, number: int, **values: object) -> None:
     own = (TrialRow.study_id == study) & (TrialRow.number == number)
     session.connection().execute(update(TrialRow).where(own).values(**values))
-
-
-def _has_report(session: Session, key: tuple[str, int, str, int, str]) -> bool:
-    study, number, device, token, nonce = key
-    found = session.scalar(
-        select(ReportRow.id).where(
-            ReportRow.study_id == study,
-            ReportRow.trial_number == number,
-            ReportRow.device_id == device,
-            ReportRow.token == token,
-            ReportRow.nonce == nonce,
-        )
-    )
-    return found is not None
 
 
 def _keep_state(session: Session, study: str, trial: Trial, at: datetime) -> None:
