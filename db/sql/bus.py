@@ -61,7 +61,7 @@ class SqlBus:
         if not self._notifies:
             return
         try:
-            with self._database.look() as connection:
+            with self._database.act() as connection:
                 self._notify(connection, notice)
         except StoreError as error:
             log.warning("other tuners hear of %s only later: %s", notice.study or "this", error)

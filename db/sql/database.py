@@ -204,6 +204,17 @@ class Database:
             yield connection
 
     @contextmanager
+    def act(self) -> Iterator[Connection]:
+        """Open what one statement that writes is asked on: it needs no BEGIN and no COMMIT.
+
+        Raises:
+            Refused, InvalidInput, StoreError: as `write` does.
+        """
+        engine = self._writes if self.engine.dialect.name == "sqlite" else self._looks
+        with self._writing(), engine.begin() as connection:
+            yield connection
+
+    @contextmanager
     def write(self) -> Iterator[Session]:
         """Open a transaction that is stored whole or not at all.
 
@@ -212,14 +223,14 @@ class Database:
             InvalidInput: a value that the database cannot keep.
             StoreError: the database does not answer.
         """
+        with self._writing(), Session(self._writes) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            with (
-                self._timing("write"),
-                self.spoken(),
-                Session(self._writes) as session,
-                session.begin(),
-            ):
-                yield session
+            with self._timing("write"), self.spoken():
+                yield
         except TuningError:
             raise
         except ValueError as error:  # a driver that writes JSON itself does not wrap what fails
@@ -278,9 +289,12 @@ class Database:
         )
 
 
-def insert_into(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
+def insert_into(
+    asked: Session | Connection, table: type[Base]
+) -> postgresql.Insert | sqlite.Insert:
     """Return an INSERT that can say what to do where the row is there already."""
-    if session.get_bind().dialect.name == "postgresql":
+    bind = asked.get_bind() if isinstance(asked, Session) else asked
+    if bind.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
 

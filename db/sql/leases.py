@@ -36,9 +36,9 @@ class SqlLeases:
             "expires_at": expires_at,
         }
         try:
-            with self._database.write() as session:
-                token = session.connection().scalar(
-                    insert_into(session, LeaseRow)
+            with self._database.act() as connection:
+                token = connection.scalar(
+                    insert_into(connection, LeaseRow)
                     .values(device_id=device, token=1, **values)
                     .on_conflict_do_update(
                         index_elements=[LeaseRow.device_id],
@@ -82,8 +82,8 @@ class SqlLeases:
 
     def release(self, device: str, token: int) -> None:
         """End the lease that has this token; quietly nothing where it is not in force."""
-        with self._database.write() as session:
-            session.connection().execute(
+        with self._database.act() as connection:
+            connection.execute(
                 update(LeaseRow)
                 .where(LeaseRow.device_id == device, LeaseRow.token == token)
                 .values(study_id=None, trial_number=None)

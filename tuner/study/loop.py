@@ -730,9 +730,10 @@ class Loop:
         return True
 
     def _trial(self, study: str, number: int) -> Trial:
-        for trial in reversed(self._ended.list(study)):
-            if trial.number == number:
-                return trial
+        for look in (self.store.trials.running, self._ended.list):
+            found = next((t for t in reversed(look(study)) if t.number == number), None)
+            if found is not None:
+                return found
         raise NotFound(f"study {study} has no trial {number}", hint="list its trials")
 
     def _lease_end(self) -> datetime:
