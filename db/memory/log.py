@@ -19,13 +19,21 @@ class MemoryObservations:
 
     def add(self, observation: Observation) -> bool:
         """Keep an observation; False where it is kept already. Raises NotFound."""
+        return self.add_all([observation])[0]
+
+    def add_all(self, observations: Sequence[Observation]) -> Sequence[bool]:
+        """Keep observations, all or none; say of each whether it is new. Raises NotFound."""
         with self._tables.lock:
-            self._tables.study(observation.study)
-            key = observation.study, observation.device, observation.measurement.started_at
-            if key in self._tables.observations:
-                return False
-            self._tables.observations[key] = deepcopy(observation)
-            return True
+            for observation in observations:
+                self._tables.study(observation.study)
+            return [self._keep(observation) for observation in observations]
+
+    def _keep(self, observation: Observation) -> bool:
+        key = observation.study, observation.device, observation.measurement.started_at
+        if key in self._tables.observations:
+            return False
+        self._tables.observations[key] = deepcopy(observation)
+        return True
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
         """Return the (last) observations of a study, oldest first."""

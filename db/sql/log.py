@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,11 +15,14 @@ from db.codec import Json
 from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, StudyRow
 from db.sql.bus import SqlBus
 from db.sql.database import Database, Refused, insert_into
-from db.sql.rows import keep_window, observation_values, to_observation
+from db.sql.rows import keep_windows, observation_values, to_observation
 from tuner.core import Event, MetricSample, Notice, Observation, SettingKey, Topic, setting_key
 
 AT_ONCE = 2_000
 """So many old rows are deleted in one transaction."""
+
+
+KEY = ObservationRow.study_id, ObservationRow.device_id, ObservationRow.started_at
 
 
 class SqlObservations:
@@ -30,23 +33,34 @@ class SqlObservations:
 
     def add(self, observation: Observation) -> bool:
         """Keep an observation; False where it is kept already. Raises NotFound."""
+        return self.add_all([observation])[0]
+
+    def add_all(self, observations: Sequence[Observation]) -> Sequence[bool]:
+        """Keep observations in one transaction; say of each whether it is new. Raises NotFound."""
+        own = {_key(o): o for o in reversed(observations)}
+        new = dict[tuple[str, str, datetime], int]()
         try:
             with self._database.write() as session:
-                number = session.connection().scalar(
-                    insert_into(session, ObservationRow)
-                    .values(observation_values(observation))
-                    .on_conflict_do_nothing()
-                    .returning(ObservationRow.id)
-                )
-                if number is not None:
-                    keep_window(session, observation.measurement, observation_id=number)
+                if own:
+                    added = session.connection().execute(
+                        insert_into(session, ObservationRow)
+                        .on_conflict_do_nothing()
+                        .returning(ObservationRow.id, *KEY),
+                        [observation_values(o) for o in own.values()],
+                    )
+                    new = {(row.study_id, row.device_id, row.started_at): row.id for row in added}
+                windows = [(own[key].measurement, {"observation_id": i}) for key, i in new.items()]
+                keep_windows(session, windows)
         except Refused as error:
-            with self._database.look() as connection:
-                asked = select(StudyRow.id).where(StudyRow.id == observation.study)
-                if connection.scalar(asked) is None:
-                    raise refusals.no_study(observation.study) from error
+            self._refuse_unknown({o.study for o in observations}, error)
             raise
-        return number is not None
+        return [own[_key(o)] is o and _key(o) in new for o in observations]
+
+    def _refuse_unknown(self, studies: Collection[str], error: Refused) -> None:
+        with self._database.look() as connection:
+            known = connection.scalars(select(StudyRow.id).where(StudyRow.id.in_(studies))).all()
+        for name in sorted({*studies} - {*known}):
+            raise refusals.no_study(name) from error
 
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
         """Return the (last) observations of a study, oldest first."""
@@ -177,6 +191,10 @@ class SqlEvents:
         newest = select(func.max(EventRow.id)).scalar_subquery()
         old = select(EventRow.id).where(EventRow.at < before, EventRow.id < newest)
         return _pruned(self._database, EventRow, old.order_by(EventRow.at))
+
+
+def _key(observation: Observation) -> tuple[str, str, datetime]:
+    return observation.study, observation.device, observation.measurement.started_at
 
 
 def _notice(events: Sequence[Event]) -> Notice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -51,33 +51,26 @@ from tuner.core import (
 
 
 def keep_window(session: Session, measurement: Measurement | None, **owner: object) -> None:
-    """Store what a window showed, where there is one; `owner` names whose it is, by columns.
+    """Store what a window showed, where there is one; `owner` names whose it is, by columns."""
+    if measurement is not None:
+        keep_windows(session, [(measurement, owner)])
+
+
+def keep_windows(session: Session, windows: Sequence[tuple[Measurement, Json]]) -> None:
+    """Store what windows showed, each with the columns that name whose it is, alike for all.
 
     By statements: mapped objects take three times as long, and every trial and held window comes here.
     """
-    if measurement is None:
+    if not windows:
         return
-    load = measurement.load
     connection = session.connection()
-    number = connection.scalar(
-        insert(MeasurementRow)
-        .values(
-            started_at=measurement.started_at,
-            seconds=measurement.seconds,
-            overhead_s=measurement.overhead_s,
-            completed=load.completed,
-            failed=load.failed,
-            utilisation=load.utilisation,
-            context=dict(measurement.context),
-            throttled=list(measurement.throttled),
-            foreign_share=measurement.foreign,
-            sources=dict(measurement.sources),
-            **owner,
-        )
-        .returning(MeasurementRow.id)
+    numbers = connection.scalars(
+        insert(MeasurementRow).returning(MeasurementRow.id, sort_by_parameter_order=True),
+        [_window_values(measurement) | owner for measurement, owner in windows],
     )
     shown = [
         {"measurement_id": number, **_estimate_values(position, metric, estimate)}
+        for number, (measurement, _) in zip(numbers, windows, strict=True)
         for position, (metric, estimate) in enumerate(measurement.estimates.items())
     ]
     if shown:
@@ -261,6 +254,22 @@ def to_observation(row: ObservationRow) -> Observation:
         measurement=to_measurement(row.measurement),
         at=row.at,
     )
+
+
+def _window_values(measurement: Measurement) -> Json:
+    load = measurement.load
+    return {
+        "started_at": measurement.started_at,
+        "seconds": measurement.seconds,
+        "overhead_s": measurement.overhead_s,
+        "completed": load.completed,
+        "failed": load.failed,
+        "utilisation": load.utilisation,
+        "context": dict(measurement.context),
+        "throttled": list(measurement.throttled),
+        "foreign_share": measurement.foreign,
+        "sources": dict(measurement.sources),
+    }
 
 
 def _estimate_values(position: int, metric: str, estimate: Estimate) -> Json:

@@ -80,6 +80,23 @@ class ObservationsContract:
         together(lambda _: store.observations.add(observation()))
         assert store.observations.list("s1") == (observation(),)
 
+    def test_several_are_kept_at_once_each_told_whether_it_is_new(self, store: Store) -> None:
+        store.observations.add(observation(1))
+        wanted = [observation(0), observation(1), observation(study="s2"), observation(0)]
+        assert store.observations.add_all(wanted) == [True, False, True, False]
+        assert store.observations.list("s1") == (observation(0), observation(1))
+        assert store.observations.list("s2") == (observation(study="s2"),)
+
+    def test_of_several_none_is_kept_where_one_is_of_no_study(self, store: Store) -> None:
+        with pytest.raises(NotFound, match="'gone'"):
+            store.observations.add_all([observation(0), observation(study="gone")])
+        assert store.observations.list("s1") == ()
+
+    def test_what_several_windows_show_stays_apart(self, store: Store) -> None:
+        rich = replace(observation(1), measurement=rich_measurement())
+        store.observations.add_all([observation(0), rich, observation(2)])
+        assert store.observations.list("s1") == (observation(0), rich, observation(2))
+
     def test_another_device_or_study_is_another_window(self, store: Store) -> None:
         store.observations.add(observation())
         store.observations.add(observation(device="b"))

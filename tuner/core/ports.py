@@ -376,6 +376,14 @@ class Observations(Protocol):
         """
         ...
 
+    def add_all(self, observations: Sequence[Observation]) -> Sequence[bool]:
+        """Keep observations in one transaction, all or none; say of each what `add` says.
+
+        Raises:
+            NotFound: one is of a study that is not there.
+        """
+        ...
+
     def list(self, study: str, last: int | None = None) -> Sequence[Observation]:
         """Return the (last) observations of a study, oldest first."""
         ...

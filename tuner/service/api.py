@@ -31,6 +31,7 @@ from tuner.service.feed import Feed
 from tuner.service.fleet import FleetOverview
 from tuner.service.fleet_api import fleet_routes
 from tuner.service.gate import API, Gate, problem, refused
+from tuner.service.held import HeldWindows
 from tuner.service.metrics import METRICS, Metrics, metrics_routes
 from tuner.service.operations import Operations
 from tuner.service.sessions import Sessions
@@ -221,6 +222,7 @@ def _spoken(message: Message) -> None:
 def _agent_routes(operations: Operations, access: Access) -> APIRouter:
     router = APIRouter()
     loop = operations.loop
+    held = HeldWindows(loop, access)
 
     @router.put("/devices/{device}", response_model=Registered)
     def register(device: str, message: Registration, caller: AgentCaller) -> Response:
@@ -273,11 +275,10 @@ def _agent_routes(operations: Operations, access: Access) -> APIRouter:
         return _one(operations.reverted(message))
 
     @router.post("/holds/report", response_model=Receipt)
-    def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
+    async def hold_report(message: HoldReport, caller: AgentCaller) -> Response:
         """Tell what a hold shows, or that it ended."""
         _spoken(message)
-        access.require_own(caller, message.device)
-        return _one(loop.observe(message))
+        return _one(await held.told(caller, message))
 
     return router
 

@@ -26,6 +26,7 @@ APART_S = 0.02
 """How long after one request the next is done, as long as that has not been seen."""
 WEIGHT = 0.02
 """Of the latest request, in how far they are apart."""
+HOLDS = "/v1/holds/report"
 SHARE = 0.5
 """As much of what can be done is given to who was sent away; the rest asks for the first time."""
 
@@ -105,7 +106,7 @@ class Turns:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, in its turn where it is an agent's."""
-        if scope["type"] != "http" or not _is_agents(scope):
+        if scope["type"] != "http" or not _takes_turns(scope):
             await self._app(scope, receive, send)
             return
         receive = await _received(receive)  # a slow sender must not have a turn meanwhile
@@ -122,13 +123,14 @@ def _can_wait(scope: Scope) -> bool:
     path: str = scope["path"]
     of_device = path.startswith("/v1/devices/")
     return (method == "PUT" and of_device) or (
-        method == "POST" and (path == "/v1/holds/report" or (of_device and path.endswith("/next")))
+        method == "POST" and (path == HOLDS or (of_device and path.endswith("/next")))
     )
 
 
-def _is_agents(scope: Scope) -> bool:
+def _takes_turns(scope: Scope) -> bool:
+    """Return whether a request is an agent's and worked on by itself: of holds some are taken at once."""
     caller: Caller | None = getattr(Request(scope).state, "caller", None)
-    return caller is not None and caller.machine
+    return caller is not None and caller.machine and scope["path"] != HOLDS
 
 
 async def _received(receive: Receive) -> Receive:

@@ -354,24 +354,66 @@ class Loop:
                 self.telemetry.measured(study, message.device, message.outcome.measurement)
             return Receipt(result="closed")
 
-    @looking_again
     def observe(self, message: HoldReport) -> Receipt:
         """Take a window of a hold, or its end, which sends the study back to its baseline."""
+        told = self.observe_all([message])[0]
+        if isinstance(told, TuningError):
+            raise told
+        return told
+
+    def observe_all(self, messages: Sequence[HoldReport]) -> Sequence[Receipt | TuningError]:
+        """Take what is told of holds, all windows in one transaction; what one is refused, is its answer.
+
+        Raises:
+            StoreError: the database does not answer.
+        """
+        asked = self.store.studies.list(among={message.study for message in messages})
+        studies = {study.id: study for study in asked}
+        told = [(m, o) for m in messages if (o := self._observation(m)) is not None]
+        try:
+            for message in messages:
+                study = studies.get(message.study) or self.store.studies.get(message.study)
+                _require(message.device, study)
+            new = self.store.observations.add_all([observation for _, observation in told])
+        except (NotFound, InvalidInput) as error:
+            if len(messages) == 1:
+                return [error]
+            return [answer for message in messages for answer in self.observe_all([message])]
+        for message in (m for (m, _), kept in zip(told, new, strict=True) if kept):
+            self._note_held(studies[message.study], message)
+        return [self._held(studies[message.study], message) for message in messages]
+
+    def _observation(self, message: HoldReport) -> Observation | None:
+        if message.measurement is None:
+            return None
+        return Observation(
+            study=message.study,
+            device=message.device,
+            setting=message.setting,
+            measurement=message.measurement,
+            at=self.now(),
+        )
+
+    def _note_held(self, study: Study, message: HoldReport) -> None:
+        assert message.measurement is not None
+        limits = self._holds.limits(study, message.revision, message.setting)
+        self.telemetry.measured(study, message.device, message.measurement)
+        self.telemetry.held(study, message.device, message.measurement, limits)
+
+    def _held(self, study: Study, message: HoldReport) -> Receipt | TuningError:
+        """Return what becomes of a hold whose window is kept."""
+        if not message.ended and study.phase is not Phase.CANARY:
+            return Receipt(result="kept")
+        try:
+            return self._moved_on(message)
+        except TuningError as error:
+            return error
+
+    @looking_again
+    def _moved_on(self, message: HoldReport) -> Receipt:
+        """Judge a canary by its windows; send a study whose hold ended back to its baseline."""
         with self.lock(message.study):
             study = self.store.studies.get(message.study)
-            _require(message.device, study)
-            if message.measurement is not None:
-                observation = Observation(
-                    study=study.id,
-                    device=message.device,
-                    setting=message.setting,
-                    measurement=message.measurement,
-                    at=self.now(),
-                )
-                if self.store.observations.add(observation):
-                    limits = self._holds.limits(study, message.revision, message.setting)
-                    self.telemetry.measured(study, message.device, message.measurement)
-                    self.telemetry.held(study, message.device, message.measurement, limits)
             old = study.phase not in HELD or study.revision != message.revision
             if not message.ended:
                 if not old and study.phase is Phase.CANARY:

@@ -1,0 +1,68 @@
+"""What agents tell of holds, taken some at a time: a transaction for each costs more than all the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from starlette.concurrency import run_in_threadpool
+
+from tuner.core import Caller, TuningError
+from tuner.service.access import Access
+from tuner.study.loop import Loop
+from tuner.wire import HoldReport, Receipt
+
+TOGETHER_S = 0.25
+"""What comes within this is stored at once; nobody waits for the answer but the agent that told it."""
+MOST_TOGETHER = 200
+
+Told = tuple[Caller, HoldReport]
+
+
+class HeldWindows:
+    """Gathers what is told, and has the loop take it in a worker thread. Of one event loop."""
+
+    def __init__(self, loop: Loop, access: Access) -> None:
+        self._loop, self._access = loop, access
+        self._waiting: list[tuple[Told, asyncio.Future[Receipt]]] = []
+        self._taking: asyncio.Task[None] | None = None
+
+    async def told(self, caller: Caller, message: HoldReport) -> Receipt:
+        """Return once a message is stored. Raises what it is refused for."""
+        receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._waiting.append(((caller, message), receipt))
+        if self._taking is None or self._taking.done():
+            self._taking = asyncio.create_task(self._take())
+        return await receipt
+
+    async def _take(self) -> None:
+        while self._waiting:
+            if len(self._waiting) < MOST_TOGETHER:
+                await asyncio.sleep(TOGETHER_S)
+            some = self._waiting[:MOST_TOGETHER]
+            del self._waiting[:MOST_TOGETHER]
+            answers: Sequence[Receipt | Exception]
+            try:
+                answers = await run_in_threadpool(self._taken, [told for told, _ in some])
+            except Exception as error:  # noqa: BLE001  whoever told something is to hear of it
+                answers = [error] * len(some)
+            for (_, receipt), answer in zip(some, answers, strict=True):
+                if receipt.done():  # who told it has hung up
+                    continue
+                if isinstance(answer, Exception):
+                    receipt.set_exception(answer)
+                else:
+                    receipt.set_result(answer)
+
+    def _taken(self, told: Sequence[Told]) -> Sequence[Receipt | TuningError]:
+        refused = [self._refusal(caller, message.device) for caller, message in told]
+        own = [message for (_, message), no in zip(told, refused, strict=True) if no is None]
+        taken = iter(self._loop.observe_all(own))
+        return [no or next(taken) for no in refused]
+
+    def _refusal(self, caller: Caller, device: str) -> TuningError | None:
+        try:
+            self._access.require_own(caller, device)
+        except TuningError as error:
+            return error
+        return None
