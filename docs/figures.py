@@ -549,14 +549,21 @@ def _suffered(o: Told) -> list[str]:
 
 
 def _asked_for(o: Told) -> list[str]:
-    by = {n: [r["seconds"] for r in o["runs"] if r["processes"] == n] for n in (1, 2)}
-    one, two = (statistics.fmean(by[n]) for n in (1, 2))
+    took: dict[str, list[float]] = {}
+    for run in o["runs"]:
+        took.setdefault(run["by"], []).append(run["seconds"])
+    first = statistics.fmean(next(iter(took.values())))
+    means = {by: statistics.fmean(seconds) for by, seconds in took.items()}
+    rows = [
+        (by, f"{mean:.1f} s", f"{1e3 * mean / o['studies']:.1f} ms", f"{first / mean:.2f}")
+        for by, mean in means.items()
+    ]
     return [
         f"{o['studies']:,} studies of one space of {o['settings']} settings, {o['trials']} trials each, "
-        f"that ask at once ({o['commit']}): {one:.1f} s by one process "
-        f"({1e3 * one / o['studies']:.0f} ms each), {two:.1f} s by two, {one / two:.2f} times as fast; the "
-        f"same setting for {o['same']:,} of {o['studies']:,}. Each is decided alone: no policy decides "
-        "for many yet.",
+        f"that ask at once ({o['commit']}), each process bound to one thread; the same setting whoever "
+        f"decided for {o['same']:,} of {o['studies']:,}:",
+        "",
+        *table(("decided by", "all", "each", "times as fast"), rows),
     ]
 
 

@@ -29,11 +29,13 @@ from tests.fleet.holding import hold
 from tests.fleet.site import Ordeal, Workforce, assert_whole, draft, site
 from tests.integration.stage import JOULETUNE, until
 from tuner.core import Past, Space, Study
+from tuner.main import limit_threads
 from tuner.suggesting.suggestions import Suggestions
-from tuner.suggesting.workers import LocalWorker
+from tuner.suggesting.workers import LocalWorker, SuggestionWorker
 
 SPEC = "orin"
 ALONE, TOGETHER = 24, 16
+ONE, TWO, RAY = "one process", "two processes", "Ray, two workers"
 TRIALS, WINDOW_S = 60, 5.0
 
 
@@ -143,25 +145,39 @@ def _tried(at: Study, number: int) -> Past:
 
 
 def asking(given: argparse.Namespace) -> Any:  # noqa: ANN401
-    """Have many studies ask at once, in turns by one process and by two; each is warm beforehand."""
+    """Have many studies ask at once, in turns by one process, by two and by Ray; each is warm before."""
+    limit_threads()
     pasts, warm = studies_that_ask(given.studies), studies_that_ask(4)
     found: dict[str, Any] = {"studies": given.studies, "settings": 500, "trials": 20, "runs": []}
-    decided: dict[int, list[Any]] = {}
-    for processes in (1, 2, 1, 2):
-        seconds, suggestions = _asked_at_once(processes, pasts, warm)
-        decided.setdefault(processes, suggestions)
-        found["runs"].append({"processes": processes, "seconds": seconds})
-    same = sum(a == b for a, b in zip(decided[1], decided[2], strict=True))
-    return {**found, "same": same}
+    decided: dict[str, list[Any]] = {}
+    for by in 2 * (ONE, TWO, RAY):
+        with _workers(by) as workers:
+            seconds, suggestions = _asked_at_once(workers, pasts, warm)
+        decided.setdefault(by, suggestions)
+        found["runs"].append({"by": by, "seconds": seconds})
+    alike = zip(*decided.values(), strict=True)
+    return {**found, "same": sum(all(s == first for s in rest) for first, *rest in alike)}
+
+
+@contextmanager
+def _workers(by: str) -> Iterator[Sequence[SuggestionWorker]]:
+    """Give who decides, each bound to one thread."""
+    if by != RAY:
+        yield [LocalWorker() for _ in range(2 if by == TWO else 1)]
+        return
+    from tuner.suggesting.cluster import RayCluster
+
+    cluster = RayCluster("local")
+    yield [cluster.worker() for _ in range(2)]
+    cluster.close()
 
 
 def _asked_at_once(
-    processes: int, pasts: Sequence[Past], warm: Sequence[Past]
+    workers: Sequence[SuggestionWorker], pasts: Sequence[Past], warm: Sequence[Past]
 ) -> tuple[float, list[Any]]:
     from policies import load_policy
 
     woken: list[str] = []
-    workers = [LocalWorker() for _ in range(processes)]
     suggestions = Suggestions(load_policy, workers, lambda s: woken.append(s.id))
     end, policy = suggestions.begin(), suggestions.policy("polythrottle")
     try:
