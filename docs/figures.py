@@ -579,11 +579,23 @@ def _looked_at(o: Told) -> list[str]:
     ]
 
 
+def _upgraded(o: Told) -> list[str]:
+    before, after = o["schemas"]
+    told = ", ".join(f"{n} {kind}" for kind, n in sorted(o["receipts"].items()))
+    return [
+        f"Two tuners of an earlier commit, each replaced by today's ({o['commit']}), with {o['agents']:,} "
+        f"agents connected and {o['studies']} of them tuned (schema {before} to {after}): of {o['trials']} "
+        f"trials none was lost or doubled. {o['requests_in_vain']} requests of agents in vain meanwhile; "
+        f"reports as they were answered: {told}.",
+    ]
+
+
 PARTS: dict[str, Callable[[Any], list[str]]] = {
     "holding": _held,
     "replicas": _suffered,
     "asking": _asked_for,
     "trials": _looked_at,
+    "upgrade": _upgraded,
 }
 """What the bench of a fleet is made of, in the page's order."""
 

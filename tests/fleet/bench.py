@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,12 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import text
+
 from agents.simulation.fleet import chosen
 from tests import postgres
 from tests.builders import asked, baseline, knob, past, surface
 from tests.fleet.history import DEVICE, PAGES, many_trials, timed
 from tests.fleet.holding import hold
-from tests.fleet.site import Ordeal, Workforce, assert_whole, draft, site
+from tests.fleet.site import Ordeal, Site, Workforce, assert_whole, draft, site
 from tests.integration.stage import JOULETUNE, until
 from tuner.core import Past, Space, Study
 from tuner.main import limit_threads
@@ -37,6 +40,7 @@ SPEC = "orin"
 ALONE, TOGETHER = 24, 16
 ONE, TWO, RAY = "one process", "two processes", "Ray, two workers"
 TRIALS, WINDOW_S = 60, 5.0
+UPGRADED, TUNED = 1_000, 40
 
 
 @contextmanager
@@ -212,7 +216,59 @@ def trials(given: argparse.Namespace) -> Any:  # noqa: ANN401
             }
 
 
-PARTS = {"holding": holding, "replicas": replicas, "asking": asking, "trials": trials}
+def upgrade(given: argparse.Namespace) -> Any:  # noqa: ANN401
+    """Replace two tuners of a former release by today's, one after the other, beside their agents."""
+    if given.before is None:
+        raise SystemExit("--before: name a checkout of the release that is upgraded from")
+    former = f"import sys; sys.path.insert(0, {str(given.before)!r}); "
+    program = [sys.executable, "-c", former + JOULETUNE[-1]]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        site(Path(folder), 2, program) as played,
+        Workforce(played.balancer.port, UPGRADED) as agents,
+    ):
+        wanted = [draft([f"fleet-{n}"], TRIALS, WINDOW_S) for n in range(TUNED)]
+        studies = [str(played.call("POST", "/studies", one)["id"]) for one in wanted]
+        until(lambda: agents.traffic.waiting >= UPGRADED - TUNED - 5, "not everybody waits", 300.0)
+        before, failed = _schema(played), agents.traffic.failed
+        for tuner in played.tuners:
+            tuner.signal("tuner", signal.SIGTERM)
+            tuner.processes["tuner"].wait(60.0)
+            tuner.kill("tuner")
+            tuner.tuner = JOULETUNE
+            tuner.start_tuner()
+            time.sleep(20.0)
+        lost = agents.traffic.failed - failed
+        until(
+            lambda: all(s["phase"] == "holding" for s in played.call("GET", "/studies")),
+            "a study is stuck",
+            900.0,
+        )
+        until(lambda: agents.traffic.holding == TUNED, "not every device holds")
+        trials = assert_whole(played.url, studies, TRIALS)
+        receipts = dict(agents.traffic.receipts)
+    return {
+        "agents": UPGRADED,
+        "studies": TUNED,
+        "schemas": [before, _schema(played)],
+        "requests_in_vain": lost,
+        "trials": trials,
+        "receipts": receipts,
+    }
+
+
+def _schema(played: Site) -> str:
+    with postgres.connection(played.url) as connection:
+        return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
+
+
+PARTS = {
+    "holding": holding,
+    "replicas": replicas,
+    "asking": asking,
+    "trials": trials,
+    "upgrade": upgrade,
+}
 
 
 def main() -> None:
@@ -224,6 +280,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--studies", type=int, default=1_000)
+    parser.add_argument("--before", type=Path, help="a checkout of a former release")
     parser.add_argument("--trials", type=int, default=10_000_000)
     given = parser.parse_args()
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]

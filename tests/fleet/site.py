@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from agents.simulation.connection import TunerAddress
 from agents.simulation.fleet import SimulatedFleet, SimulationPlan
 from db import open_store
 from tests import postgres
-from tests.integration.stage import Stage, Wire, until
+from tests.integration.stage import JOULETUNE, Stage, Wire, until
 from tuner.core import Phase
 from tuner.main import utc_now
 from tuner.wire import StudyDraft
@@ -77,15 +77,14 @@ class Site:
 
 
 @contextmanager
-def site(folder: Path, tuners: int) -> Iterator[Site]:
-    """Run a database and tuners on it; all end with the context."""
+def site(folder: Path, tuners: int, program: Sequence[str] = JOULETUNE) -> Iterator[Site]:
+    """Run a database and tuners on it, made by the first of them; all end with the context."""
     # Not pytest's own temporary folder: that is closed to the user the server runs as.
     with (
         tempfile.TemporaryDirectory() as open_to_all,
         postgres.server(_opened(open_to_all)) as server,
     ):
         url = postgres.new_database(server, "fleet")
-        open_store(url).close()
         port = int(url.rpartition(":")[2].partition("/")[0])
         wires = [Wire(port) for _ in range(tuners)]
         played = []
@@ -95,7 +94,7 @@ def site(folder: Path, tuners: int) -> Iterator[Site]:
             (own / "token").touch(0o600)
             (own / "token").write_text(ADMIN)
             through = url.replace(f":{port}/", f":{wire.port}/")
-            played.append(Tuner(own, url=through))
+            played.append(Tuner(own, url=through, tuner=[*program]))
         balancer = Wire(*(tuner.tuner_port for tuner in played))
         try:
             for tuner in played:
@@ -149,28 +148,28 @@ class Workforce:
                 await asyncio.sleep(0.1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ordeal:
-    """What tuners go through, in turns: killed every `every_s`, cut off for `cut_s`."""
+    """What tuners go through: one killed every `every_s`, and one after the other cut off for `cut_s`."""
 
     seconds: float
     every_s: float
     cut_s: float
     restarts: int
     done: Counter[str] = field(default_factory=Counter)
+    _cut_off: int = -1
 
     def inflict(self, site: Site) -> None:
-        """Kill a tuner, cut the next one off, and crash the database now and then, until it is over."""
+        """Kill a tuner that is not cut off, and crash the database now and then, until it is over."""
+        over = threading.Event()
+        cutting = threading.Thread(target=self._cut, args=(site, over), daemon=True)
+        cutting.start()
         began, turn = time.monotonic(), 0
         while (passed := time.monotonic() - began) < self.seconds:
+            turn += 1 + ((turn + 1) % len(site.tuners) == self._cut_off)
             killed = site.tuners[turn % len(site.tuners)]
             killed.kill("tuner")
             self.done["tuners killed"] += 1
-            cut = site.wires[(turn + 1) % len(site.wires)]
-            cut.cut()
-            self.done["tuners cut off"] += 1
-            time.sleep(self.cut_s)
-            cut.mend()
             if passed >= self.seconds * (self.done["database restarts"] + 0.5) / max(
                 1, self.restarts
             ):
@@ -178,6 +177,18 @@ class Ordeal:
                 self.done["database restarts"] += 1
             until(lambda: _started(killed), lambda: killed.log("tuner"), START_S)  # noqa: B023
             time.sleep(max(0.0, began + passed + self.every_s - time.monotonic()))
+        over.set()
+        cutting.join()
+
+    def _cut(self, site: Site, over: threading.Event) -> None:
+        turn = 0
+        while not over.is_set():
+            self._cut_off = turn % len(site.wires)
+            wire = site.wires[self._cut_off]
+            wire.cut()
+            self.done["tuners cut off"] += 1
+            over.wait(self.cut_s)
+            wire.mend()
             turn += 1
 
 
