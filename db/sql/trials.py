@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Row,
     Select,
     Text,
     bindparam,
@@ -21,6 +21,7 @@ from sqlalchemy import (
     insert,
     literal,
     select,
+    tuple_,
     update,
 )
 from sqlalchemy.orm import Session
@@ -61,44 +62,38 @@ from tuner.core import (
 )
 
 TABLE, WINDOW = TrialRow.__table__, MeasurementRow.__table__
-ESTIMATES = select(*EstimateRow.__table__.c).join(
-    MeasurementRow, MeasurementRow.id == EstimateRow.measurement_id
-)
-IN_ORDER = EstimateRow.measurement_id, EstimateRow.position
-
-
-class WindowQueries(NamedTuple):
-    """What trials or reports are read by: their columns, those of their windows, and of what these show."""
-
-    rows: Select[tuple[object, ...]]
-    windows: Select[tuple[object, ...]]
-    estimates: Select[tuple[object, ...]]
-
-
-WINDOWS_OF_STUDY = (MeasurementRow.study_id == bindparam("study")) & (
-    MeasurementRow.trial_number >= bindparam("first")
-)
-OF_STUDY = WindowQueries(
+NAMED_AT_ONCE = 200
+"""So many windows are named in one statement: databases plan for each."""
+OF_STUDY = (
     select(*TABLE.c)
     .where(TrialRow.study_id == bindparam("study"), TrialRow.number >= bindparam("first"))
-    .order_by(TrialRow.number),
-    select(*WINDOW.c).where(WINDOWS_OF_STUDY),
-    ESTIMATES.where(WINDOWS_OF_STUDY).order_by(*IN_ORDER),
+    .order_by(TrialRow.number)
 )
-"""Made once: the trials of a study are read at its every step."""
+"""Made once, as the next are: the trials of a study are read at its every step."""
+WINDOWS_OF_STUDY = select(*WINDOW.c).where(
+    MeasurementRow.study_id == bindparam("study"), MeasurementRow.trial_number >= bindparam("first")
+)
+WINDOWS_OF_TRIALS = select(*WINDOW.c).where(
+    tuple_(MeasurementRow.study_id, MeasurementRow.trial_number).in_(
+        bindparam("trials", expanding=True)
+    )
+)
+SHOWN = (
+    select(*EstimateRow.__table__.c)
+    .where(EstimateRow.measurement_id.in_(bindparam("windows", expanding=True)))
+    .order_by(EstimateRow.measurement_id, EstimateRow.position)
+)
 RUNNING = (
     select(*TABLE.c)
     .where(TrialRow.study_id == bindparam("study"), TrialRow.state == TrialState.RUNNING.value)
     .order_by(TrialRow.number)
 )
-ON_TRIAL = (ReportRow.study_id == bindparam("study")) & (
+OF_TRIAL = (ReportRow.study_id == bindparam("study")) & (
     ReportRow.trial_number == bindparam("trial")
 )
-OF_REPORT = MeasurementRow.report_id == ReportRow.id
-OF_TRIAL = WindowQueries(
-    select(*ReportRow.__table__.c).where(ON_TRIAL).order_by(ReportRow.id),
-    select(*WINDOW.c).join(ReportRow, OF_REPORT).where(ON_TRIAL),
-    ESTIMATES.join(ReportRow, OF_REPORT).where(ON_TRIAL).order_by(*IN_ORDER),
+ON_TRIAL = select(*ReportRow.__table__.c).where(OF_TRIAL).order_by(ReportRow.id)
+WINDOWS_ON_TRIAL = (
+    select(*WINDOW.c).join(ReportRow, MeasurementRow.report_id == ReportRow.id).where(OF_TRIAL)
 )
 
 
@@ -193,9 +188,11 @@ class SqlTrials:
     def list(self, study: str, first: int = 1) -> Sequence[Trial]:
         """Return the trials of a study by number, from the first on; empty for an unknown study."""
         # What has ended never changes, so that several looks agree.
+        named = {"study": study, "first": first}
         with self._database.look() as connection:
-            found = _read(connection, OF_STUDY, {"study": study, "first": first})
-        return tuple(trial for _, trial in found)
+            rows = connection.execute(OF_STUDY, named).all()
+            windows = _shown(connection, connection.execute(WINDOWS_OF_STUDY, named).all())
+        return tuple(trial for _, trial in _trials(rows, windows))
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
         """Return the trials of a study at a setting by number; empty for an unknown study."""
@@ -207,9 +204,20 @@ class SqlTrials:
         return self._of(of_study, text.in_(same)) if same else ()
 
     def _of(self, *which: ColumnElement[bool]) -> Sequence[Trial]:
-        with self._database.read() as session:
-            found = _trials(session, select(*TABLE.c).where(*which).order_by(TrialRow.number))
+        found = self._read(select(*TABLE.c).where(*which).order_by(TrialRow.number))
         return tuple(trial for _, trial in found)
+
+    def _read(self, asked: Select[tuple[object, ...]]) -> Sequence[tuple[str, Trial]]:
+        """Return trials by their columns: as mapped objects they take three times as long."""
+        windows: dict[object, Measurement] = {}
+        with self._database.look() as connection:
+            rows = connection.execute(asked).all()
+            ended = [(row.study_id, row.number) for row in rows if TrialState(row.state).final]
+            for first in range(0, len(ended), NAMED_AT_ONCE):
+                some = {"trials": ended[first : first + NAMED_AT_ONCE]}
+                found = connection.execute(WINDOWS_OF_TRIALS, some).all()
+                windows |= _shown(connection, found)
+        return _trials(rows, windows)
 
     def latest(
         self,
@@ -234,8 +242,7 @@ class SqlTrials:
         if device is not None:
             asked = asked.where(TrialRow.device_id.is_(None) | (TrialRow.device_id == device))
         by = (TrialRow.started_at.desc(), TrialRow.study_id.desc(), TrialRow.number.desc())
-        with self._database.read() as session:
-            return _trials(session, asked.order_by(*by).limit(last).offset(skip))
+        return self._read(asked.order_by(*by).limit(last).offset(skip))
 
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""
@@ -305,8 +312,9 @@ class SqlTrials:
         """Return every report on a trial, late ones too, in order of arrival."""
         named = {"study": study, "trial": number}
         with self._database.look() as connection:
-            rows = connection.execute(OF_TRIAL.rows, named).all()
-            windows = _windows(connection, OF_TRIAL, named) if rows else {}
+            rows = connection.execute(ON_TRIAL, named).all()
+            found = connection.execute(WINDOWS_ON_TRIAL, named).all() if rows else ()
+            windows = _shown(connection, found)
         return tuple(report_of(typing.cast("ReportRow", row), windows.get(row.id)) for row in rows)
 
     def states(self, study: str, number: int) -> Sequence[tuple[TrialState, int, datetime]]:
@@ -320,45 +328,27 @@ class SqlTrials:
             return tuple((TrialState(row.state), row.attempt, row.at) for row in rows)
 
 
-def _trials(session: Session, asked: Select[tuple[object, ...]]) -> Sequence[tuple[str, Trial]]:
-    key = asked.with_only_columns(TrialRow.study_id, TrialRow.number).subquery()
-    own = (MeasurementRow.study_id == key.c.study_id) & (
-        MeasurementRow.trial_number == key.c.number
-    )
-    return _read(
-        session,
-        WindowQueries(
-            asked, select(*WINDOW.c).join(key, own), ESTIMATES.join(key, own).order_by(*IN_ORDER)
-        ),
-        {},
-    )
-
-
-def _read(
-    asked: Session | Connection, queries: WindowQueries, named: Mapping[str, object]
+def _trials(
+    rows: Sequence[Row[tuple[object, ...]]], windows: Mapping[object, Measurement]
 ) -> Sequence[tuple[str, Trial]]:
-    """Return trials by their columns: as mapped objects they take three times as long."""
-    rows = asked.execute(queries.rows, named).all()
-    ended = [row for row in rows if TrialState(row.state).final]
-    windows = _windows(asked, queries, named) if ended else {}
-    shown = {(row.study_id, row.number): windows.get((row.study_id, row.number)) for row in ended}
-    return tuple(
-        (
-            row.study_id,
-            trial_of(typing.cast("TrialRow", row), shown.get((row.study_id, row.number))),
-        )
-        for row in rows
-    )
+    """Return trials with their study; one that ended while they were read still runs."""
+    found = []
+    for row in rows:
+        ended = TrialState(row.state).final
+        window = windows.get((row.study_id, row.number)) if ended else None
+        found.append((row.study_id, trial_of(typing.cast("TrialRow", row), window)))
+    return found
 
 
-def _windows(
-    asked: Session | Connection, queries: WindowQueries, named: Mapping[str, object]
+def _shown(
+    connection: Connection, windows: Sequence[Row[tuple[object, ...]]]
 ) -> Mapping[object, Measurement]:
-    """Return what was shown, by study and number of a trial or by the id of a report."""
-    windows = asked.execute(queries.windows, named).all()
+    """Return what windows showed, by study and number of a trial or by the id of a report."""
     estimates: dict[int, dict[str, Estimate]] = defaultdict(dict)
-    for row in asked.execute(queries.estimates, named):
-        estimates[row.measurement_id][row.metric] = to_estimate(typing.cast("EstimateRow", row))
+    for first in range(0, len(windows), NAMED_AT_ONCE):
+        some = [row.id for row in windows[first : first + NAMED_AT_ONCE]]
+        for row in connection.execute(SHOWN, {"windows": some}):
+            estimates[row.measurement_id][row.metric] = to_estimate(typing.cast("EstimateRow", row))
     return {
         row.report_id or (row.study_id, row.trial_number): window_of(
             typing.cast("MeasurementRow", row), estimates[row.id]
