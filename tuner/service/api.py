@@ -140,7 +140,8 @@ def create_app(
     app.add_middleware(SendAway, queue=queue, note=operations.loop.presence.sent_away)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
-    app.include_router(_agent_routes(operations, access), prefix="/v1", tags=["agents"])
+    held = HeldWindows(operations.loop, access, queue.busy)
+    app.include_router(_agent_routes(operations, access, held), prefix="/v1", tags=["agents"])
     for router, tag in (
         (_study_routes(operations), "studies"),
         (_result_routes(operations), "questions"),
@@ -219,10 +220,9 @@ def _spoken(message: Message) -> None:
     check_protocol(message.protocol)
 
 
-def _agent_routes(operations: Operations, access: Access) -> APIRouter:
+def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> APIRouter:
     router = APIRouter()
     loop = operations.loop
-    held = HeldWindows(loop, access)
 
     @router.put("/devices/{device}", response_model=Registered)
     def register(device: str, message: Registration, caller: AgentCaller) -> Response:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.concurrency import run_in_threadpool
 
-from tuner.core import Caller, TuningError
+from tuner.core import Busy, Caller, TuningError
 from tuner.service.access import Access
 from tuner.study.loop import Loop
 from tuner.wire import HoldReport, Receipt
@@ -15,20 +15,27 @@ from tuner.wire import HoldReport, Receipt
 TOGETHER_S = 0.25
 """What comes within this is stored at once; nobody waits for the answer but the agent that told it."""
 MOST_TOGETHER = 200
+MOST_WAITING = 5 * MOST_TOGETHER
+"""So many wait to be stored: after hours without a tuner each of a fleet's agents has hundreds to tell."""
 
 Told = tuple[Caller, HoldReport]
 
 
 class HeldWindows:
-    """Gathers what is told, and has the loop take it in a worker thread. Of one event loop."""
+    """Gathers what is told, and has the loop take it in a worker thread. Of one event loop.
 
-    def __init__(self, loop: Loop, access: Access) -> None:
-        self._loop, self._access = loop, access
+    `busy` makes the refusal for who is to come again, as too many wait.
+    """
+
+    def __init__(self, loop: Loop, access: Access, busy: Callable[[], Busy]) -> None:
+        self._loop, self._access, self._busy = loop, access, busy
         self._waiting: list[tuple[Told, asyncio.Future[Receipt]]] = []
         self._taking: asyncio.Task[None] | None = None
 
     async def told(self, caller: Caller, message: HoldReport) -> Receipt:
-        """Return once a message is stored. Raises what it is refused for."""
+        """Return once a message is stored. Raises what it is refused for, Busy among it."""
+        if len(self._waiting) >= MOST_WAITING:
+            raise self._busy()
         receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._waiting.append(((caller, message), receipt))
         if self._taking is None or self._taking.done():

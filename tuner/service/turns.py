@@ -63,6 +63,15 @@ class Queue:
         self._done_s = now
         self._turns.release()
 
+    def busy(self) -> Busy:
+        """Return the refusal for somebody who is sent away."""
+        again_s = self.again_s()
+        return Busy(
+            "more agents ask than the tuner can answer",
+            hint=f"ask again in {again_s} s",
+            again_s=again_s,
+        )
+
     def again_s(self) -> int:
         """Return after how many seconds somebody who is sent away may come: each at another time."""
         now, apart_s = self._clock(), self._apart_s / SHARE
@@ -89,13 +98,7 @@ class SendAway:
             await self._app(scope, receive, send)
             return
         self._note()
-        again_s = self._queue.again_s()
-        busy = Busy(
-            "more agents ask than the tuner can answer",
-            hint=f"ask again in {again_s} s",
-            again_s=again_s,
-        )
-        await refused(busy)(scope, receive, send)
+        await refused(self._queue.busy())(scope, receive, send)
 
 
 class Turns:

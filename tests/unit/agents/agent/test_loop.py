@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 import time as real_time
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +256,26 @@ def test_windows_of_a_silent_tuner_are_kept_for_it(rig: Rig) -> None:
     while not windows(rig):
         agent.step()
     assert len(windows(rig)) >= 3
+
+
+def test_after_hours_without_a_tuner_every_window_arrives_once_in_its_order(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold(valid_for_s=24.0 * 3600.0)]
+    agent.step()
+    rig.tuner.broken = cut
+    while rig.time.monotonic() < 4.0 * 3600.0:
+        agent.step()
+    assert rig.setting == HELD, "nobody is throttled or let go of for a network"
+    assert not windows(rig)
+    rig.tuner.broken = lambda _: None
+    until_s = rig.time.monotonic() + 600.0
+    while rig.time.monotonic() < until_s:
+        agent.step()
+    began = [datetime.fromisoformat(w["measurement"]["started_at"]) for w in windows(rig)]
+    assert began == sorted(set(began))
+    assert (began[-1] - began[0]).total_seconds() > 4.0 * 3600.0
+    apart = [(after - at).total_seconds() for at, after in itertools.pairwise(began)]
+    assert max(apart) < 120.0, "a window was lost"
 
 
 def test_three_broken_windows_end_the_hold(rig: Rig) -> None:

@@ -14,6 +14,7 @@ from tests.builders import window
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
     AccessRole,
+    Busy,
     Caller,
     Forbidden,
     InvalidInput,
@@ -22,7 +23,7 @@ from tuner.core import (
     StoreError,
 )
 from tuner.service.access import ADMIN, Access
-from tuner.service.held import HeldWindows, Told
+from tuner.service.held import MOST_WAITING, HeldWindows, Told
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 STRANGER = Caller("somebody", AccessRole.AGENT)
@@ -52,7 +53,7 @@ def tell(world: World, told: Sequence[Told]) -> list[Receipt | BaseException]:
     access = Access(world.store, world.time.now)
 
     async def tell_all() -> list[Receipt | BaseException]:
-        held = HeldWindows(world.loop, access)
+        held = HeldWindows(world.loop, access, lambda: Busy("later", again_s=7.0))
         return await asyncio.gather(*(held.told(*one) for one in told), return_exceptions=True)
 
     return asyncio.run(tell_all())
@@ -111,3 +112,12 @@ def test_without_a_database_everybody_hears_why(
     monkeypatch.setattr(MemoryObservations, "add_all", silent)
     answers = tell(world, [(ADMIN, report(order, world, minute)) for minute in (1, 2)])
     assert [str(answer) for answer in answers] == ["the database does not answer"] * 2
+
+
+def test_who_would_wait_too_long_is_told_when_to_come_again(world: World) -> None:
+    order = world.run(truth)
+    again = [(ADMIN, report(order, world, 1))] * (MOST_WAITING + 3)
+    answers = tell(world, again)
+    assert [type(a) for a in answers[MOST_WAITING:]] == [Busy] * 3
+    assert {type(a) for a in answers[:MOST_WAITING]} == {Receipt}
+    assert len(world.store.observations.list(order.study)) == 1
