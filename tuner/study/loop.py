@@ -372,8 +372,9 @@ class Loop:
         told = [(m, o) for m in messages if (o := self._observation(m)) is not None]
         try:
             for message in messages:
-                study = studies.get(message.study) or self.store.studies.get(message.study)
-                _require(message.device, study)
+                if message.study not in studies:
+                    studies[message.study] = self.store.studies.get(message.study)
+                _require(message.device, studies[message.study])
             new = self.store.observations.add_all([observation for _, observation in told])
         except (NotFound, InvalidInput) as error:
             if len(messages) == 1:
