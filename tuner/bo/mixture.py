@@ -127,7 +127,7 @@ class Mixture:
                 rest.residual**2 * matern(apart / rest.length) + rest.roughness**2 * same
             )
             known = rest.spread * component.prior.features[:, flat]
-            mean, half, away = self._conditioned(component, rows, flat)
+            mean, half, away = self._conditioned(component, flat)
             covariance = torch.kron(blocks, block) + known.T @ known - half.T @ half
             covariance += away.T @ away
             wide = widening.T.flatten()[flat]
@@ -195,23 +195,18 @@ class Mixture:
         kept = shares[likely] / shares[likely].sum()
         return Component(prior, rest, factor, kept, likely, solved)
 
-    def _across(self, component: Component, rows: Tensor, flat: Tensor) -> Tensor:
-        """Return the covariance of the readings with every metric at some rows, flattened so."""
-        rest = component.rest
-        smooth = rest.residual**2 * self._smooth[rest.length][:, rows]
-        smooth += rest.roughness**2 * (self.row[:, None] == rows).double()
-        block = LEVEL**2 + rest.spread**2 * smooth
-        alone = torch.cat(
-            [block * (self.metric == m).double()[:, None] for m in range(self.metrics)], dim=1
-        )
-        known: Tensor = self._known[component.prior][:, flat]
-        return alone + rest.spread**2 * known
+    def _across(self, component: Component) -> Tensor:
+        """Return the covariance of the readings with every metric at every row, flattened so."""
+        rest, each = component.rest, torch.arange(len(self.row))
+        block = LEVEL**2 + (rest.spread * rest.residual) ** 2 * self._smooth[rest.length]
+        block[each, self.row] += (rest.spread * rest.roughness) ** 2
+        across: Tensor = rest.spread**2 * self._known[component.prior]
+        across.unflatten(1, (self.metrics, self.rows))[each, self.metric] += block
+        return across
 
-    def _conditioned(
-        self, component: Component, rows: Tensor, flat: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _conditioned(self, component: Component, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return mean, what the readings take off the covariance, and how far the laws disagree."""
-        across = self._across(component, rows, flat)
+        across = self._across(component)[:, flat]
         half = torch.linalg.solve_triangular(component.factor, across, upper=False)
         means = component.centres[:, flat] + component.solved @ across
         mean = component.shares @ means
@@ -220,15 +215,14 @@ class Mixture:
     def _marginals(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return mean, variance, covariance with home and widening: `components x rows x metrics`."""
         rows, shape = torch.arange(self.rows), (self.metrics, self.rows)
-        flat, homes = torch.arange(self.metrics * self.rows), torch.arange(self.metrics) * self.rows
-        homes = homes + self.home
+        homes = torch.arange(self.metrics) * self.rows + self.home
         means = torch.empty(len(self.components), self.rows, self.metrics, dtype=torch.float64)
         variance, covariance = torch.empty_like(means), torch.empty_like(means)
         apart = torch.cdist(self.points[[self.home]], self.points)
         with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._known}
         for place, component in enumerate(self.components):
             rest, prior = component.rest, component.prior
-            across = self._across(component, rows, flat)
+            across = self._across(component)
             half = torch.linalg.solve_triangular(component.factor, across, upper=False)
             smooth = rest.residual**2 * matern(apart / rest.length)
             smooth = smooth + rest.roughness**2 * (rows == self.home)
