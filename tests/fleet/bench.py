@@ -246,11 +246,11 @@ def upgrade(given: argparse.Namespace) -> Any:  # noqa: ANN401
         )
         until(lambda: agents.traffic.holding == TUNED, "not every device holds")
         trials = assert_whole(played.url, studies, TRIALS)
-        receipts = dict(agents.traffic.receipts)
+        receipts, after = dict(agents.traffic.receipts), _schema(played)
     return {
         "agents": UPGRADED,
         "studies": TUNED,
-        "schemas": [before, _schema(played)],
+        "schemas": [before, after],
         "requests_in_vain": lost,
         "trials": trials,
         "receipts": receipts,
