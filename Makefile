@@ -102,7 +102,7 @@ bench-service: $(VENV)/.installed-dev
 # 10,000 agents, replicas through ten bad minutes, 1,000 suggestions, 10 million trials: an hour and 20 GB
 # of disk; `make bench-fleet PART=holding` for one of them.
 bench-fleet: $(VENV)/.installed-ray
-	mkdir -p build/bench && $(BIN)/python -m tests.fleet.bench $(or $(PART),holding replicas asking trials) --output build/bench/fleet.json
+	mkdir -p build/bench && $(BIN)/python -m tests.fleet.bench $(or $(PART),holding replicas asking trials) $(if $(BEFORE),--before $(BEFORE)) --output build/bench/fleet.json
 	$(BIN)/python docs/figures.py fleet build/bench/fleet.json docs/fleet.md
 
 # Packrat against one fat instance, four models on this machine: some 20 minutes on two quiet cores.
