@@ -543,8 +543,8 @@ def _suffered(o: Told) -> list[str]:
     return [
         f"Three tuners for {o['minutes']:g} minutes, one killed every {every_s:.0f} s, one after the "
         f"other cut off from PostgreSQL for 30 s meanwhile ({o['commit']}): {done}. {o['studies']} "
-        f"studies found their setting; of {o['trials']} trials none was lost or doubled, every device was let go of in the "
-        f"end. Reports as they were answered: {known}; {o['failed']} requests in vain.",
+        f"studies found their setting; of {o['trials']} trials none was lost or doubled, every device was "
+        f"let go of in the end. Reports as they were answered: {known}; {o['failed']} requests in vain.",
     ]
 
 
