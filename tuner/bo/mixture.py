@@ -201,7 +201,7 @@ class Mixture:
         block = LEVEL**2 + (rest.spread * rest.residual) ** 2 * self._smooth[rest.length]
         block[each, self.row] += (rest.spread * rest.roughness) ** 2
         across: Tensor = rest.spread**2 * self._known[component.prior]
-        across.unflatten(1, (self.metrics, self.rows))[each, self.metric] += block
+        across.view(len(self.row), self.metrics, self.rows)[each, self.metric] += block
         return across
 
     def _conditioned(self, component: Component, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
