@@ -157,6 +157,8 @@ class Ordeal:
     cut_s: float
     restarts: int
     done: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _killed: int = -1
     _cut_off: int = -1
 
     def inflict(self, site: Site) -> None:
@@ -165,9 +167,13 @@ class Ordeal:
         cutting = threading.Thread(target=self._cut, args=(site, over), daemon=True)
         cutting.start()
         began, turn = time.monotonic(), 0
-        while (passed := time.monotonic() - began) < self.seconds:
-            turn += 1 + ((turn + 1) % len(site.tuners) == self._cut_off)
-            killed = site.tuners[turn % len(site.tuners)]
+        while (passed := time.monotonic() - began) < self.seconds or self.done[
+            "database restarts"
+        ] < self.restarts:
+            with self._lock:
+                turn += 1 + ((turn + 1) % len(site.tuners) == self._cut_off)
+                self._killed = turn % len(site.tuners)
+            killed = site.tuners[self._killed]
             killed.kill("tuner")
             self.done["tuners killed"] += 1
             if passed >= self.seconds * (self.done["database restarts"] + 0.5) / max(
@@ -176,14 +182,18 @@ class Ordeal:
                 site.restart_database()
                 self.done["database restarts"] += 1
             until(lambda: _started(killed), lambda: killed.log("tuner"), START_S)  # noqa: B023
+            self._killed = -1
             time.sleep(max(0.0, began + passed + self.every_s - time.monotonic()))
         over.set()
         cutting.join()
 
     def _cut(self, site: Site, over: threading.Event) -> None:
+        """Cut one wire after the other, but for that of a tuner that begins: it would not."""
         turn = 0
         while not over.is_set():
-            self._cut_off = turn % len(site.wires)
+            with self._lock:
+                turn += turn % len(site.wires) == self._killed
+                self._cut_off = turn % len(site.wires)
             wire = site.wires[self._cut_off]
             wire.cut()
             self.done["tuners cut off"] += 1
