@@ -276,11 +276,15 @@ RESULTS["fleet"] = {
     },
     "asking": {
         "commit": "abc1234", "studies": 1_000, "settings": 500, "trials": 20, "same": 1_000,
-        "runs": [{"processes": n, "seconds": s} for n, s in ((1, 300.0), (2, 160.0)) * 2],
+        "runs": [{"by": b, "seconds": s} for b, s in (("one process", 30.0), ("Ray", 15.0)) * 2],
     },
     "trials": {
         "commit": "abc1234", "devices": 500, "studies": 20_500, "trials": 10_000_000, "bytes": 9e9,
         "first_s": {"the fleet, page": 0.4}, "p95_s": {"the fleet, page": 0.25},
+    },
+    "upgrade": {
+        "commit": "abc1234", "agents": 1_000, "studies": 40, "schemas": ["0002", "0003"],
+        "requests_in_vain": 3, "trials": 2_640, "receipts": {"trials closed": 2_640},
     },
 }  # fmt: skip
 SHOWN = {
