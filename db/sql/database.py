@@ -199,7 +199,10 @@ class Database:
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open what one statement that only reads is asked on. Raises StoreError."""
+        """Open what is asked one statement at a time, each seeing the state of its moment.
+
+        Raises StoreError.
+        """
         with self._timing("read"), self.spoken(), self._looks.connect() as connection:
             yield connection
 

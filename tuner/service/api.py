@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.core import (
+    Busy,
     InvalidInput,
     TuningError,
 )
@@ -140,7 +141,13 @@ def create_app(
     app.add_middleware(SendAway, queue=queue, note=operations.loop.presence.sent_away)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
-    held = HeldWindows(operations.loop, access, queue.busy)
+    presence = operations.loop.presence
+
+    def sent_away() -> Busy:
+        presence.sent_away()
+        return queue.busy()
+
+    held = HeldWindows(operations.loop, access, sent_away)
     app.include_router(_agent_routes(operations, access, held), prefix="/v1", tags=["agents"])
     for router, tag in (
         (_study_routes(operations), "studies"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from starlette.concurrency import run_in_threadpool
 
-from tuner.core import Busy, Caller, TuningError
+from tuner.core import Busy, Caller, StoreError, TuningError
 from tuner.service.access import Access
 from tuner.study.loop import Loop
 from tuner.wire import HoldReport, Receipt
+
+log = logging.getLogger(__name__)
 
 TOGETHER_S = 0.25
 """What comes within this is stored at once; nobody waits for the answer but the agent that told it."""
@@ -61,7 +64,19 @@ class HeldWindows:
                 else:
                     receipt.set_result(answer)
 
-    def _taken(self, told: Sequence[Told]) -> Sequence[Receipt | TuningError]:
+    def _taken(self, told: Sequence[Told]) -> Sequence[Receipt | Exception]:
+        """Take all at once; each by itself where one of them breaks what takes them."""
+        try:
+            return self._all(told)
+        except StoreError:
+            raise
+        except Exception as error:  # whose fault it was shows when each is taken alone
+            if len(told) == 1:
+                log.exception("what %s told of its hold was not taken", told[0][1].device)
+                return [error]
+            return [self._taken([one])[0] for one in told]
+
+    def _all(self, told: Sequence[Told]) -> Sequence[Receipt | TuningError]:
         refused = [self._refusal(caller, message.device) for caller, message in told]
         own = [message for (_, message), no in zip(told, refused, strict=True) if no is None]
         taken = iter(self._loop.observe_all(own))

@@ -121,3 +121,22 @@ def test_who_would_wait_too_long_is_told_when_to_come_again(world: World) -> Non
     assert [type(a) for a in answers[MOST_WAITING:]] == [Busy] * 3
     assert {type(a) for a in answers[:MOST_WAITING]} == {Receipt}
     assert len(world.store.observations.list(order.study)) == 1
+
+
+def test_what_breaks_on_one_message_breaks_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    order, own = world.run(truth), MemoryObservations.add_all
+    bad = report(order, world, 2)
+
+    def add_all(self: MemoryObservations, windows: Sequence[Observation]) -> Sequence[bool]:
+        if any(w.measurement == bad.measurement for w in windows):
+            raise RuntimeError("a fault of ours")
+        return own(self, windows)
+
+    monkeypatch.setattr(MemoryObservations, "add_all", add_all)
+    told = [(ADMIN, report(order, world, 1)), (ADMIN, bad), (ADMIN, report(order, world, 3))]
+    kept, broken, also = tell(world, told)
+    assert kept == also == Receipt(result="kept")
+    assert isinstance(broken, RuntimeError)
+    assert "sim told of its hold was not taken" in caplog.text
