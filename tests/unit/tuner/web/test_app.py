@@ -25,7 +25,7 @@ from tuner.web.app import create_pages
 from tuner.wire import Poll, TokenDraft
 
 TOKEN = "the admin's own token"
-HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7919}}"
 BROWSER = {"Accept": "text/html"}
 OPEN = {"/login", "/assets/{name}"}
 FOR_ADMIN = {"/access", "/access/revoke"}
@@ -399,7 +399,7 @@ def test_no_name_is_markup_on_any_page() -> None:
     for page in pages:
         answer = browser.get(page)
         assert "<script>alert" not in answer.text, page
-        assert "49" not in re.findall(r"\{?49\}?", text_of(browser.get("/")))
+        assert "55433" not in text_of(answer), page
         policy = answer.headers["content-security-policy"]
         assert "script-src 'self';" in policy and "unsafe" not in policy
 
