@@ -31,7 +31,6 @@ POLICIES: Mapping[str, str] = {
 """Name to `module:Class`. To add a policy, add its file and a line here."""
 QUICK = frozenset(
     {
-        "sobol",
         "hillclimb",
         "fedgpo",
         "fedgpo-qlearning",
@@ -40,7 +39,8 @@ QUICK = frozenset(
         "fedgpo-random",
     }
 )
-"""Policies that decide in a few milliseconds: less than it costs to ask another process."""
+"""Policies that decide in a few milliseconds, less than it costs to ask another process, and load
+nothing large for it."""
 
 
 def load_policy(name: str) -> Policy:

@@ -149,6 +149,7 @@ def serve(config: TunerConfig) -> None:
             app,
             http=limited_http(limits, counts.dropped),
             ws="none",
+            proxy_headers=config.behind_proxy,
             backlog=BACKLOG,
             limit_concurrency=limits.running,
             log_level="warning",

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def tuned(played: Stage) -> None:
-    """Tune a simulated device; the tuner itself never needs torch."""
+    """Tune a simulated device by two policies; the tuner itself loads nothing of what they need."""
     played.start_tuner()
     played.start_agent("simulated:orin")
     study = played.create(
@@ -26,7 +26,11 @@ def tuned(played: Stage) -> None:
     played.await_phase(study, "holding", 200.0)
     trials = played.trials(study)
     assert sum(t["phase"] == "tuning" for t in trials) == 3
-    assert "torch" not in Path(f"/proc/{played.processes['tuner'].pid}/maps").read_text()
+    played.call("POST", f"/studies/{study}/stop", {})
+    control = played.create(policy="sobol", constraints=[], terms={"trials": 2})
+    played.await_phase(control, "holding", 200.0)
+    maps = Path(f"/proc/{played.processes['tuner'].pid}/maps").read_text()
+    assert "torch" not in maps and "scipy" not in maps
 
 
 def test_a_study_is_tuned_though_who_works_on_it_is_killed(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def create_app(
     fleet: FleetOverview | None = None,
     metrics: Metrics | None = None,
     pages: Callable[[Sessions], ASGIApp] | None = None,
-) -> FastAPI:
+) -> ASGIApp:
     """Return the application. `token` is the admin's, `hosts` are the names it answers to.
 
     `pages` makes what is shown to browsers, outside `/v1/`. With `client_certs` an agent has to show a
@@ -137,8 +137,6 @@ def create_app(
         hosts=hosts,
         client_certs=client_certs,
     )
-    app.add_middleware(LongPoll, waiting=waiting)
-    app.add_middleware(SendAway, queue=queue, note=operations.loop.presence.sent_away)
     app.include_router(_health_routes(operations, version), prefix="/v1")
     app.include_router(enrol_routes(access), prefix="/v1", tags=["agents"])
     presence = operations.loop.presence
@@ -161,7 +159,8 @@ def create_app(
     app.include_router(admin_routes(access), prefix="/v1", tags=["access"])
     if metrics is not None:
         app.include_router(metrics_routes(metrics))
-    return app
+    # Outside FastAPI's own layers too: of those none is kept for a request that waits.
+    return SendAway(LongPoll(app, waiting), queue, presence.sent_away)
 
 
 class BesideApi:

@@ -1,7 +1,7 @@
 """Requests that are answered once there is something new: who waits costs next to nothing until then.
 
 The application answers at once, and may ask to be called again at news. Meanwhile nothing of it is kept,
-only the request's body and its answer so far: some 10 kB a waiting agent in place of 30.
+only the request's body and its answer so far.
 """
 
 from __future__ import annotations
@@ -77,27 +77,29 @@ class Waiters:
             tell()
 
     async def for_news(self, receive: Receive, recall: Recall, seconds: float) -> Why:
-        """Wait for news, so many seconds at most."""
+        """Wait for news, so many seconds at most, all the while hearing whether the caller hangs up."""
         running = asyncio.get_running_loop()
-        woken: asyncio.Future[Why] = running.create_future()
+        why, over = Why.TIME, False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds) as waiting:
 
-        def wake(why: Why) -> None:
-            if not woken.done():
-                woken.set_result(why)
+                def wake() -> None:
+                    nonlocal why
+                    if not (over or waiting.expired()):
+                        why = Why.NEWS
+                        waiting.reschedule(running.time())
 
-        def news() -> None:
-            running.call_soon_threadsafe(wake, Why.NEWS)
+                def news() -> None:
+                    running.call_soon_threadsafe(wake)
 
-        hung_up = running.create_task(_hung_up(receive))
-        hung_up.add_done_callback(lambda _: wake(Why.GONE))
-        timer = running.call_later(seconds, wake, Why.TIME)
-        end = self._news.wait(recall.device, recall.mark, news)
-        try:
-            return await woken
-        finally:
-            end()
-            timer.cancel()
-            hung_up.cancel()
+                end = self._news.wait(recall.device, recall.mark, news)
+                try:
+                    await _hung_up(receive)
+                    why = Why.GONE
+                finally:
+                    over = True  # news that is on its way finds nobody
+                    end()
+        return why
 
 
 class LongPoll:
