@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -15,6 +16,7 @@ from sqlalchemy import (
     Row,
     Select,
     Text,
+    UnaryExpression,
     bindparam,
     cast,
     exists,
@@ -25,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from db import refusals
 from db.codec import encode_limit, encode_setting
@@ -62,6 +65,7 @@ from tuner.core import (
 )
 
 TABLE, WINDOW = TrialRow.__table__, MeasurementRow.__table__
+WHEN = (TrialRow.started_at, TrialRow.study_id, TrialRow.number)
 NAMED_AT_ONCE = 200
 """So many windows are named in one statement: databases plan for each."""
 OF_STUDY = (
@@ -230,19 +234,26 @@ class SqlTrials:
         device: str | None = None,
     ) -> Sequence[tuple[str, Trial]]:
         """Return trials with their study, latest start first: of these studies, or of all."""
-        asked = select(*TABLE.c)
+        which: list[ColumnElement[bool]] = []
         if studies is not None:
-            asked = asked.where(TrialRow.study_id.in_(studies))
+            which.append(TrialRow.study_id.in_(studies))
         if since is not None:
-            asked = asked.where(TrialRow.started_at >= since)
+            which.append(TrialRow.started_at >= since)
         if until is not None:
-            asked = asked.where(TrialRow.started_at < until)
+            which.append(TrialRow.started_at < until)
         if state is not None:
-            asked = asked.where(TrialRow.state == state.value)
+            which.append(TrialRow.state == state.value)
         if device is not None:
-            asked = asked.where(TrialRow.device_id.is_(None) | (TrialRow.device_id == device))
-        by = (TrialRow.started_at.desc(), TrialRow.study_id.desc(), TrialRow.number.desc())
-        return self._read(asked.order_by(*by).limit(last).offset(skip))
+            which.append(TrialRow.device_id.is_(None) | (TrialRow.device_id == device))
+        if studies is None or (device is None and len(studies) > 1):
+            asked = select(*TABLE.c).where(*which).order_by(*_latest_first(TABLE.c))
+            return self._read(asked.limit(last).offset(skip))
+        # What is one device's or study's is gathered first. Were all trials walked back by time until there
+        # are enough, everybody else's would be in the way of one that has rested for long.
+        own = select(*WHEN).where(*which).cte().prefix_with("MATERIALIZED")
+        page = select(own).order_by(*_latest_first(own.c)).limit(last).offset(skip).subquery()
+        same = (TrialRow.study_id == page.c.study_id) & (TrialRow.number == page.c.number)
+        return self._read(select(*TABLE.c).join(page, same).order_by(*_latest_first(TABLE.c)))
 
     def count(self, study: str) -> int:
         """Return how many trials a study has; 0 for an unknown study."""
@@ -326,6 +337,10 @@ class SqlTrials:
                 .order_by(TrialStateRow.id)
             ).all()
             return tuple((TrialState(row.state), row.attempt, row.at) for row in rows)
+
+
+def _latest_first(columns: ReadOnlyColumnCollection[str, Any]) -> list[UnaryExpression[Any]]:
+    return [columns[column.key].desc() for column in WHEN]
 
 
 def _trials(

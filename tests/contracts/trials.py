@@ -128,6 +128,35 @@ class TrialsContract:
         assert [t.number for _, t in store.trials.latest(9, device="sim")] == [2, 1]
         assert [t.number for _, t in store.trials.latest(9, device="other")] == [2]
 
+    @pytest.mark.parametrize("among", [None, ("s1",), ("s1", "s2"), ()])
+    @pytest.mark.parametrize("device", [None, "sim", "other"])
+    def test_the_latest_are_by_start_whatever_is_asked_for(
+        self, store: Store, among: tuple[str, ...] | None, device: str | None
+    ) -> None:
+        store.studies.add(study(id="s2", devices=("other",)), "ann", "")
+        begun = ((3, "s1", ""), (1, "s1", "sim"), (2, "s2", ""),
+                 (2, "s1", ""), (5, "s2", "other"), (4, "s1", ""))  # fmt: skip
+        for minute, name, alone in begun:
+            at = START + timedelta(minutes=minute)
+            trial = store.trials.begin(name, setting(), Phase.TUNING, "", at, device=alone)
+            store.trials.end(name, trial.number, completed(), at)
+        where = (("s2", 2), ("s1", 4), ("s1", 1), ("s2", 1), ("s1", 3), ("s1", 2))
+        hidden = {"sim": ("s2", 2), "other": ("s1", 2)}.get(device or "")
+        wanted = [w for w in where if (among is None or w[0] in among) and w != hidden]
+        asked = [
+            [(name, t.number) for name, t in store.trials.latest(2, skip, among, device=device)]
+            for skip in (0, 2, 4, 6)
+        ]
+        assert asked == [wanted[n : n + 2] for n in (0, 2, 4, 6)]
+        since, until = START + timedelta(minutes=2), START + timedelta(minutes=4)
+        between = store.trials.latest(
+            9, 0, among, since, until, TrialState.COMPLETED, device=device
+        )
+        assert [(name, t.number) for name, t in between] == [
+            w for w in wanted if w in (("s1", 1), ("s2", 1), ("s1", 3))
+        ]
+        assert not store.trials.latest(9, 0, among, state=TrialState.RUNNING, device=device)
+
     def test_trials_are_counted_per_study_from_one(self, store: Store) -> None:
         store.studies.add(study(id="s2", devices=("other",)), "ann", "")
         numbers = [begin(store, name).number for name in ("s1", "s1", "s2", "s1")]
