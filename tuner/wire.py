@@ -68,6 +68,28 @@ class Message(BaseModel):
 
     protocol: int = PROTOCOL
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_text(cls, data: object) -> object:
+        """Refuse half of a pair of surrogates: JSON may spell one, and nobody could write it down."""
+        _check_text(data)
+        return data
+
+
+def _check_text(data: object) -> None:
+    if isinstance(data, str):
+        try:
+            data.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{ascii(data)[:80]} is not valid Unicode") from None
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            _check_text(key)
+            _check_text(value)
+    elif isinstance(data, list | tuple):
+        for value in data:
+            _check_text(value)
+
 
 class Problem(Message):
     """Why a request was refused: a machine-readable code, what and where, and the next step."""

@@ -240,10 +240,9 @@ class Access:
     def _state(self, token: AccessToken) -> str:
         if token.revoked_at is not None:
             return "revoked"
-        if token.used_at is not None:
-            return "used"
-        expired = token.expires_at is not None and token.expires_at <= self.now()
-        return "expired" if expired else "in force"
+        if token.expires_at is not None and token.expires_at <= self.now():
+            return "expired"
+        return "in force" if token.used_at is None else "used"
 
     def _view(self, token: AccessToken) -> TokenView:
         return TokenView(

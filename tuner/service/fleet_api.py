@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 
 from db.history import HistoryQuestion
@@ -19,6 +19,7 @@ from tuner.service.fleet import FleetOverview
 from tuner.service.operations import ROWS
 from tuner.wire import Change, DeviceView, FleetView, ReplicaView, StopView, check_protocol
 
+MOST_ID = 2**63 - 1
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """For proxies: nginx would keep a stream until it has a whole buffer of it."""
 
@@ -86,8 +87,8 @@ def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
     async def stream(
         study: str | None = None,
         device: str | None = None,
-        after: Annotated[int | None, Query(ge=0)] = None,
-        last_event_id: Annotated[int | None, Header(ge=0)] = None,
+        after: Annotated[int | None, Query(ge=0, le=MOST_ID)] = None,
+        last_event_id: Annotated[int | None, Header(ge=0, le=MOST_ID)] = None,
         *,
         plain: bool = False,
     ) -> EventStream:
@@ -105,8 +106,8 @@ def fleet_routes(fleet: FleetOverview, feed: Feed) -> APIRouter:
         device: str | None = None,
         workload: str | None = None,
         study: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: AwareDatetime | None = None,
+        until: AwareDatetime | None = None,
         verdict: Verdict | None = None,
         state: TrialState | None = None,
         last: Annotated[int | None, Query(ge=1, le=10_000)] = None,

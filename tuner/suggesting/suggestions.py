@@ -122,6 +122,11 @@ class Suggestions:
                 )
                 self._again(batch, error)
                 continue
+            except Exception as error:  # whatever a study brings about, the others are gone on with
+                log.exception("suggestions for %s", ", ".join(w.past.study.id for w in batch))
+                worker.close()
+                self._again(batch, WorkerLost(f"it could not be asked for: {error!r}"))
+                continue
             seconds = (time.monotonic() - began) / len(batch)
             self._paces[batch[0].size] = seconds
             for wanted, answer in zip(batch, answers, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from importlib.metadata import version as installed
 
@@ -43,7 +44,11 @@ def admin_pages(pages: Pages, fleet: FleetOverview, sessions: Sessions, version:
         """Make a token, and show it this once."""
         form = await read_form(request, sessions, AccessRole.ADMIN)
         days = form.text("days") or str(TOKEN_DAYS)
-        if form.text("role") not in ROLES or not days.isdecimal() or int(days) > 3650:
+        if (
+            form.text("role") not in ROLES
+            or not re.fullmatch("[0-9]{1,4}", days)
+            or int(days) > 3650
+        ):
             raise InvalidInput("a token needs a role, and lasts 0 (for good) to 3650 days")
         draft = TokenDraft.model_validate(
             {"name": form.text("name"), "role": form.text("role"), "days": int(days)}

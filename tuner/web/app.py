@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from tuner.core import NotFound, TuningError
+from tuner.service.access_routes import FOR_VIEWERS
 from tuner.service.fleet import FleetOverview
 from tuner.service.gate import status_of
 from tuner.service.sessions import Sessions
@@ -29,14 +30,17 @@ def create_pages(
     pages, looks = Pages(sessions, version), Looks(fleet.operations)
     for router in (
         session_pages(pages, sessions, secure=secure),
+        assets(),
+    ):
+        app.include_router(router)
+    for router in (
         fleet_pages(pages, fleet, sessions),
         study_pages(pages, fleet.operations, looks),
         study_actions(pages, fleet.operations, sessions),
         history_pages(pages, fleet.operations),
         admin_pages(pages, fleet, sessions, version),
-        assets(),
     ):
-        app.include_router(router)
+        app.include_router(router, dependencies=[FOR_VIEWERS])
 
     @app.exception_handler(TuningError)
     def family(request: Request, error: TuningError) -> Response:

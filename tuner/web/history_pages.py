@@ -152,7 +152,7 @@ def _time(name: str, text: str) -> datetime | None:
         return None
     try:
         return datetime.fromisoformat(text).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InvalidInput(f"{name}: {text!r} is no time", hint="2026-06-01T12:00") from None
 
 

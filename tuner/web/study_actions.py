@@ -108,16 +108,20 @@ def _decision(form: Form) -> Decision:
 def _draft(form: Form) -> StudyDraft:
     """Return the study that a form asks for. Raises InvalidInput."""
     free = Terms()
+    trials, window_s = _number(form, "trials", int), _number(form, "window_s", float)
+    safety = form.text("safety")
+    if safety not in ("", *Safety):
+        raise InvalidInput(f"safety: there is no {safety!r}", hint=f"one of {', '.join(Safety)}")
     return StudyDraft(
         devices=form.fields.get("device", ()),
         objective=form.text("objective"),
         constraints=form.lines("constraints"),
         policy=form.text("policy") or "polythrottle",
         terms=Terms(
-            trials=_number(form, "trials", int) or free.trials,
-            window_s=_number(form, "window_s", float) or free.window_s,
-            max_window_s=6.0 * (_number(form, "window_s", float) or free.window_s),
-            safety=Safety(form.text("safety")) if form.text("safety") else free.safety,
+            trials=free.trials if trials is None else trials,
+            window_s=free.window_s if window_s is None else window_s,
+            max_window_s=6.0 * (free.window_s if window_s is None else window_s),
+            safety=Safety(safety) if safety else free.safety,
             energy_share=_number(form, "energy_share", float),
         ),
         who=form.caller.name,

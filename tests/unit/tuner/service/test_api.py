@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 import time
@@ -170,6 +171,46 @@ def test_a_study_that_makes_no_sense_is_refused_whole(
     answer = client.post("/v1/studies", content=body)
     assert problem(answer) == (status, code)
     assert client.get("/v1/studies").json() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "field"),
+    [
+        ("PUT", "/v1/devices/sim", "board"),
+        ("PUT", "/v1/devices/sim", "knobs"),
+        ("POST", "/v1/devices/sim/next", "setting"),
+        ("POST", "/v1/trials/report", "throttled"),
+        ("POST", "/v1/trials/report", "device"),
+        ("POST", "/v1/holds/report", "device"),
+        ("POST", "/v1/studies", "canary"),
+    ],
+)
+def test_half_a_character_is_refused_wherever_it_comes(
+    client: TestClient, study: StudyView, method: str, path: str, field: str
+) -> None:
+    whole = {"name": "café 🚀 \u00e9"}
+    body = {"agent": "host", **whole, "inner": [{field: ["fine", "\ud83d"]}]}
+    answer = client.request(method, path, content=json.dumps(body))
+    assert problem(answer) == (422, "invalid_input")
+    assert "is not valid Unicode" in answer.json()["message"]
+    assert client.get("/v1/devices").is_success
+    assert client.get(f"/v1/studies/{study.id}/trials").json() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/v1/history?since=2026-01-01", "since"),
+        ("/v1/history?until=2026-01-01T00:00:00", "until"),
+        ("/v1/events/stream?after=9223372036854775808", "after"),
+    ],
+)
+def test_a_question_that_means_nothing_is_refused_by_name(
+    client: TestClient, path: str, named: str
+) -> None:
+    answer = client.get(path)
+    assert problem(answer) == (422, "invalid_input")
+    assert named in answer.json()["message"]
 
 
 def test_energy_without_a_meter_is_refused_with_the_ways_out(client: TestClient) -> None:

@@ -200,6 +200,19 @@ def test_an_answer_that_is_none_is_a_lost_worker() -> None:
         until(lambda: woken == ["s1"], "it was not asked again")
 
 
+def test_a_study_that_cannot_be_asked_for_stops_nobody_else() -> None:
+    broken = of("broken")
+    broken = replace(broken, trials=(*broken.trials, replace(trial(3, setting(800)), why="\ud800")))
+    with at_work(Scripted()) as (suggestions, woken):
+        policy = suggestions.policy("scripted")
+        policy.suggest(broken)
+        until(lambda: woken == ["broken"], "it is not given up")
+        with pytest.raises(WorkerLost, match="surrogates not allowed"):
+            policy.suggest(broken)
+        policy.suggest(of("sound"))
+        until(lambda: woken == ["broken", "sound"], "nobody works any more")
+
+
 def test_a_quick_policy_decides_at_once() -> None:
     with at_work(by=load_policy) as (suggestions, _):
         took: list[str] = []

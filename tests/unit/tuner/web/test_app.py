@@ -16,13 +16,13 @@ from starlette.testclient import TestClient
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import applied, device
 from tests.unit.tuner.cli.worlds import created, operations, proposed, slope, tune
-from tuner.core import AccessRole, Level, Phase, Study, Verdict
+from tuner.core import AccessRole, Level, Phase, Study, Verdict, digest_of
 from tuner.service.api import create_app
 from tuner.service.fleet import EnergyPrice, FleetOverview
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.web.app import create_pages
-from tuner.wire import Poll, TokenDraft
+from tuner.wire import Enrolment, Poll, TokenDraft
 
 TOKEN = "the admin's own token"
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7919}}"
@@ -137,6 +137,25 @@ def test_a_role_opens_its_pages_and_actions_and_no_others(site: Site) -> None:
     # Without its page's key no form does anything, whoever sends it: the admin's are refused, too.
     assert refused["operator"] == changes | for_admin
     assert refused["admin"] == changes
+
+
+@pytest.mark.parametrize("kind", ["agent", "enrol", "used"])
+def test_what_a_machine_has_opens_no_page(site: Site, kind: str) -> None:
+    study = created(site.verbs)
+    given = site.verbs.access.create(TokenDraft(role=AccessRole.ENROL)).token
+    if kind != "enrol":
+        digest = digest_of("the agent's own token")
+        site.verbs.access.enrol(
+            site.verbs.access.caller(given), Enrolment(agent="host", digest=digest)
+        )
+    token = "the agent's own token" if kind == "agent" else given
+    browser = site.browser()
+    for method, path in site.routes():
+        if path not in (*OPEN, "/logout"):
+            asked = path.format(study=study, number=1, name="app.css")
+            answer = browser.request(method, asked, headers={"Authorization": f"Bearer {token}"})
+            assert answer.status_code == 403, (method, path)
+            assert study not in answer.text
 
 
 def test_the_way_in_leads_back_to_where_one_wanted_to_go_and_nowhere_else(site: Site) -> None:
@@ -338,6 +357,10 @@ def test_a_study_is_made_by_a_form_and_what_is_wrong_with_it_said(site: Site) ->
             "policy": "scripted", "safety": "strict", "trials": "7", "window_s": "5"}  # fmt: skip
     wrong = send(browser, "/studies/new", "/studies/new", **{**form, "trials": "many"})
     assert wrong.status_code == 422 and "trials: 'many' is no number" in text_of(wrong)
+    odd = {"trials": "0", "window_s": "0", "safety": "brave"}
+    for name, value in odd.items():
+        answer = send(browser, "/studies/new", "/studies/new", **{**form, name: value})
+        assert answer.status_code == 422, name
     made = send(browser, "/studies/new", "/studies/new", **form)
     (study,) = site.verbs.loop.store.studies.list()
     assert made.url.path == f"/studies/{study.id}"
@@ -356,6 +379,8 @@ def test_everything_is_stopped_and_goes_on(site: Site) -> None:
 
 def test_an_admin_makes_a_token_that_is_shown_once_and_revokes_it(site: Site) -> None:
     browser = site.signed_in()
+    odd = send(browser, "/access", "/access", name="vera", role="viewer", days="9" * 5_000)
+    assert odd.status_code == 422
     made = send(browser, "/access", "/access", name="vera", role="viewer", days="3")
     token = re.search(r"<code>(vera\.[^<]+)</code>", made.text)
     assert token is not None
@@ -373,6 +398,7 @@ def test_the_history_is_filtered_compared_and_taken_along(site: Site) -> None:
     assert "nothing fits" in text_of(browser.get("/history?device=other"))
     assert browser.get("/history?verdict=nice").status_code == 422
     assert browser.get("/history?since=yesterday").status_code == 422
+    assert browser.get("/history?since=0001-01-01T00:00:00%2B14:00").status_code == 422
     both = text_of(browser.get(f"/compare?trial={study}:1&trial={study}:3"))
     assert "gpu.clock_mhz 1000 800" in both
     count = len(site.verbs.trials(study))
