@@ -104,8 +104,9 @@ PLACES = {
     "--output FILE": "out",
     "backup FILE": "backup",
     "restore FILE": "backup",
+    "--db URL": f"sqlite:///{STATE}",
 }
-"""What stands in the place of a file that the reader is to name, after an option."""
+"""What stands in the place of what the reader is to name, after an option."""
 FILES = {
     "profile.csv": "model,threads,batch_size,latency_s\n"
     "inception,16,1,0.0323\ninception,8,1,0.0275\n"

@@ -304,7 +304,8 @@ class DeviceAgent:
             applied=applied,
             holding=hold.order.study if hold else "",
             revision=hold.order.revision if hold else 0,
-            context={**self._watch.context, **self.runner.context},
+            # What a window of a hold showed says nothing of the original setting.
+            context={**(self._watch.context if hold else {}), **self.runner.context},
             wait_s=0.0 if not_back is not None else self._wait_s(hold),
             unable=unable,
         )

@@ -67,12 +67,15 @@ def _replace(api: OperatorApi, study: str, texts: Sequence[str], why: str, as_js
     from tuner.wire import ConstraintChange
 
     change = ConstraintChange(who=getpass.getuser(), why=why, constraints=tuple(texts))
+    before = api.study(study).revision
     view = api.set_constraints(study, change)
     if as_json:
         echo_json(view)
     else:
         kept = joined(view.constraints, "")
         changed = f"constraints changed to {kept}" if kept else "constraints removed"
+        if view.revision == before:
+            changed = f"the constraints were {kept} already" if kept else "it had no constraints"
         typer.echo(
             f"study {view.id}: {changed}; {DOING.get(view.phase, f'the study is {view.phase}')}"
         )

@@ -13,13 +13,25 @@ commands = typer.Typer(help="Back the tuner's database up, restore, check and pr
 
 
 def _url(db: str) -> str:
-    """Return the database that was given, else the environment's, else the last run's."""
+    """Return the database that was given, else the environment's, else the last run's.
+
+    Raises:
+        ConfigError: a tuner is named, which does not tell where its database is, or nothing is.
+    """
     import os
 
     from tuner.cli.operator_api import place
+    from tuner.core import ConfigError
 
-    environ = {"JOULETUNE_DB": os.environ.get("JOULETUNE_DB", "")}
-    return place("", None, db, environ, Path.cwd()).db
+    hint = "give --db URL: what `db =` says in the tuner's tuner.toml"
+    if own := db or os.environ.get("JOULETUNE_DB", ""):
+        return own
+    if os.environ.get("JOULETUNE_TUNER"):
+        raise ConfigError("JOULETUNE_TUNER does not say where its database is", hint=hint)
+    try:
+        return place("", None, "", {}, Path.cwd()).db
+    except ConfigError:
+        raise ConfigError("no database is given, and no run in this folder", hint=hint) from None
 
 
 @commands.command("backup")
@@ -30,7 +42,7 @@ def backup_(
     db: Db = "",
 ) -> None:
     """Write the whole database into a file, while the tuner works on."""
-    from db import open_store
+    from db import open_store, shown
     from db.upkeep.backup import backup
     from tuner.core import Event
     from tuner.main import utc_now
@@ -42,7 +54,7 @@ def backup_(
         store.events.add(Event(at=utc_now(), kind="backed up", text=f"into {file.name}"))
     finally:
         store.close()
-    typer.echo(f"{file}: {file.stat().st_size / 1e6:,.1f} MB")
+    typer.echo(f"{file}: {file.stat().st_size / 1e6:,.1f} MB from {shown(url)}")
 
 
 @commands.command("restore")
@@ -52,11 +64,14 @@ def restore_(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Replace the database by a backup, whole or not at all. The tuner has to be stopped."""
+    from db import shown
     from db.upkeep.backup import restore
 
+    url = _url(db)
     if not yes:
-        typer.confirm("What was stored since the backup will be gone. Restore?", abort=True)
-    former = restore(_url(db), file)
+        asked = f"What was stored in {shown(url)} since the backup will be gone. Restore?"
+        typer.confirm(asked, abort=True)
+    former = restore(url, file)
     kept = f"; the former database is {former}" if former else ""
     typer.echo(f"restored from {file}{kept}")
 
@@ -64,14 +79,17 @@ def restore_(
 @commands.command("check")
 def check_(db: Db = "", as_json: AsJson = False) -> None:
     """Say whether the database is whole, of this release, backed up, and has room."""
+    from db import shown
     from db.upkeep.check import check
     from tuner.cli.output import echo_json, echo_table
     from tuner.main import utc_now
 
-    found = check(_url(db), utc_now)
+    url = _url(db)
+    found = check(url, utc_now)
     if as_json:
         echo_json(found)
     else:
+        typer.echo(shown(url))
         echo_table(
             "", "what", "seen", "next step",
             rows=(("yes" if f.well else "no", f.about, f.seen, f.hint) for f in found),
@@ -103,14 +121,16 @@ def prune(
     """
     from datetime import timedelta
 
+    from db import shown
     from db.upkeep.prune import Pruning
     from tuner.main import utc_now
 
-    pruning = Pruning(_url(db))
+    url = _url(db)
+    pruning = Pruning(url)
     try:
         plan = pruning.plan(utc_now() - timedelta(days=keep_days), keep_stopped)
         typer.echo(
-            f"{plan.observations:,} held windows and {plan.events:,} events from before "
+            f"{shown(url)}: {plan.observations:,} held windows and {plan.events:,} events from before "
             f"{plan.before:%Y-%m-%d}, {len(plan.studies):,} stopped studies with {plan.trials:,} trials"
         )
         if dry_run or (plan.empty and not vacuum):

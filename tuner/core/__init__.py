@@ -171,6 +171,7 @@ from tuner.core.savings import (
     capacity_beside,
     capacity_lost,
     saving,
+    slower_by,
 )
 from tuner.core.studies import (
     ACTIVE,
@@ -353,6 +354,7 @@ __all__ = [
     "called",
     "capacity_beside",
     "capacity_lost",
+    "slower_by",
     "comparable",
     "counted",
     "digest_of",

@@ -1,4 +1,4 @@
-"""What one setting gains over another, and what of the workload's capacity that costs."""
+"""What one setting gains over another, and what that costs of the workload's capacity and latency."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ import math
 from collections.abc import Collection, Mapping
 
 from tuner.core.measurements import Estimate
-from tuner.core.quantities import CAPACITY, UNDECLARED, Quantities, called
+from tuner.core.quantities import (
+    CAPACITY,
+    UNDECLARED,
+    Kind,
+    OverDevices,
+    Quantities,
+    called,
+    quantity_of,
+)
 
 CAPACITY_LOSS = 0.05
-"""A larger loss of capacity is said in the same line as what it saves: our choice."""
+"""A larger loss of capacity, or growth of a latency that nothing limits, is said in the same line as what
+it saves: our choice."""
 
 Estimates = Mapping[str, Estimate]
 
@@ -51,6 +60,31 @@ def capacity_lost(
         return f"{text}, as its constraint allows"
     kept = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
     return f'{text}: add --constraint "{kept}" to keep it'
+
+
+def slower_by(
+    baseline: Estimates,
+    best: Estimates,
+    asked: Collection[str],
+    declared: Quantities = UNDECLARED,
+) -> str:
+    """Return a clause that says by how much the latency that grew most did, where nothing limits any.
+
+    Empty where one is asked for, and where none grew by over 5 %.
+    """
+
+    def is_latency(metric: str) -> bool:
+        found = quantity_of(metric, declared)
+        return found.kind is Kind.TIME and found.over_devices is not OverDevices.SUM
+
+    if any(is_latency(metric) for metric in asked):
+        return ""
+    grown = {m: _grown(baseline, best, m) or 0.0 for m in sorted(best) if is_latency(m)}
+    metric = max(grown, key=lambda m: grown[m], default="")
+    if not metric or grown[metric] <= CAPACITY_LOSS:
+        return ""
+    kept = f"{metric} <= {1.0 + CAPACITY_LOSS:g}x baseline"
+    return f'{metric} is {100 * grown[metric]:.1f} % higher: add --constraint "{kept}" to keep it'
 
 
 def capacity_beside(

@@ -37,7 +37,7 @@ def amount(of: str, mean: float, stderr: float = 0.0) -> str:
     text = f"{value:,.{digits}f}"
     if doubt > 0.0:
         text += f" ± {doubt:,.{digits}f}"
-    return f"{text} {unit}".rstrip()
+    return text if unit in ("", "1") else f"{text} {unit}"
 
 
 def shown(metric: str, estimates: Mapping[str, Estimate], declared: Quantities = UNDECLARED) -> str:
@@ -49,7 +49,7 @@ def shown(metric: str, estimates: Mapping[str, Estimate], declared: Quantities =
 def percent(share: float, stderr: float = 0.0) -> str:
     """Return a share as a percentage: `23.1 ± 0.8 %`."""
     doubt = f" ± {100 * stderr:.1f}" if stderr > EXACT else ""
-    return f"{100 * share:.1f}{doubt} %"
+    return f"{round(100 * share, 1) + 0.0:.1f}{doubt} %"  # no -0.0
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ from tuner.core import (
     called,
     capacity_beside,
     render_setting,
+    slower_by,
 )
 from tuner.presentation.figures import (
     THE_BASELINE,
@@ -86,11 +87,13 @@ def gained(report: StudyReport) -> str:
 
 
 def capacity(report: StudyReport) -> str:
-    """Return a clause, after its semicolon, with what became of the capacity beside a saving."""
+    """Return a clause, after its semicolon, with what a saving costs of capacity and unlimited latency."""
     asked, known = asked_metrics(report.study), report.study.quantities
     if asked[0] == called(CAPACITY, known) or report.best is None:
         return ""
-    return f"; {capacity_beside(report.baseline.metrics, report.best.metrics, asked, known)}"
+    seen = report.baseline.metrics, report.best.metrics, asked, known
+    slower = slower_by(*seen)
+    return f"; {capacity_beside(*seen)}{f'; {slower}' if slower else ''}"
 
 
 def broken(view: StudyView) -> str:

@@ -207,7 +207,7 @@ class Access:
         name = draft.name or (f"enrol-{secrets.token_hex(3)}" if enrol else "")
         if not name:
             hint = "give one, or --enrol for a new agent's"
-            raise InvalidInput(f"the token of a {draft.role} needs a name", hint=hint)
+            raise InvalidInput(f"a token for the role {draft.role} needs a name", hint=hint)
         _check_name(name)
         secret = secrets.token_urlsafe(32)
         if not enrol:

@@ -26,7 +26,8 @@ AnyChange = TypeVar("AnyChange", Change, ConstraintChange, Decision, StudyDraft)
 
 NEXT_STEP = {
     AccessRole.VIEWER: "a viewer only looks: ask with an operator's token",
-    AccessRole.OPERATOR: "this takes the tuner's own token file, or that of an agent",
+    AccessRole.OPERATOR: "this takes an admin's token, as the tuner's own token file has; what an agent "
+    "tells, the agent's own",
     AccessRole.AGENT: "ask with an operator's token, made by `jouletune token create NAME`",
     AccessRole.ENROL: "put it into the token file of a new agent: enrolling is all it is for",
 }

@@ -144,9 +144,13 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
     fixed = {k.name: (k.default,) for k in first.space.knobs if _waits_for_a_choice(k, draft.terms)}
     space = first.space.restricted({**fixed, **choices})
     if space.size < 2:
+        single = ", ".join(knob.name for knob in space.knobs)
+        missing = "; ".join(f"{k}: {v}" for k, v in first.cannot.items())
         raise InvalidInput(
             f"there is nothing to set on {first.id}",
-            hint="; ".join(f"{k}: {v}" for k, v in first.cannot.items()) or "offer more values",
+            hint=f"offer more than one value of {single}"
+            if single
+            else missing or "offer more values",
         )
     return space
 

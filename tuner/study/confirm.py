@@ -29,6 +29,7 @@ from tuner.core import (
     render_setting,
     saving,
     setting_key,
+    slower_by,
     weigh,
 )
 from tuner.study.moves import (
@@ -223,15 +224,15 @@ def _compared(
     reference: Mapping[str, Estimate],
     shown: Mapping[str, Estimate],
 ) -> ConfirmResult:
-    """Judge what a setting gains over the baseline, and say what that costs of the capacity."""
+    """Judge what a setting gains over the baseline, and say what that costs."""
     metric, score = study.objective.metric, study.objective.score
     before, after = score(reference), score(shown)
     if before is None or after is None:
         return _lost(f"{metric} was not measured")
     gain = saving(before, after, study.objective.sign)
     percent = f"{100 * gain.mean:.1f} ± {100 * gain.stderr:.1f} %"
-    lost = capacity_lost(reference, shown, needed_metrics(study), study.quantities)
-    cost = f"; {lost}" if lost else ""
+    seen = reference, shown, needed_metrics(study), study.quantities
+    cost = "".join(f"; {loss}" for loss in (capacity_lost(*seen), slower_by(*seen)) if loss)
     if evidence.broken is not None:
         how = f"{percent} better" if gain.mean >= 0.0 else f"{percent.removeprefix('-')} worse"
         kept = f"confirmed: it keeps {evidence.broken.in_short}, which the baseline breaks"

@@ -88,7 +88,7 @@ def _failing(past: Past, trials: Sequence[Trial]) -> Step | None:
     why = f"{FAILED_IN_A_ROW} trials in a row failed"
     if any(t.tries(study.baseline) for t in latest):
         reason = latest[-1].reason or "no reason given"
-        then = f"mend that, then run `jouletune study resume {study.id}`"
+        then = f"mend that, then `jouletune study resume {study.id}`, or the run once more"
         return Move(Phase.PAUSED, f"{why}, at the baseline too; last reason: {reason}; {then}")
     if study.phase is Phase.TUNING and not _continuous(study) and past.left <= 0:
         return None

@@ -206,6 +206,8 @@ def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str
     assert found["limits"] == [{"metric": "latency_p99_ms", "op": "<=", "value": 130.0}]
     assert found["revisions"][0]["constraints"] == [str(worlds.LIMIT)]
     assert "in force: latency_p99_ms <= 130.0 ms" in ask("constraint", "list", study)[1]
+    again = ask("constraint", "set", study, "latency_p99_ms <= 130")[1]
+    assert "the constraints were latency_p99_ms <= 130.0 already" in again
 
 
 def test_constraints_are_removed_by_a_word_of_its_own(ask: Ask, study: str) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tuner.core import Constraint, Estimate, capacity_beside, capacity_lost
+from tuner.core import Constraint, Estimate, capacity_beside, capacity_lost, slower_by
 
 
 def at(throughput: float) -> dict[str, Estimate]:
@@ -32,6 +32,42 @@ def test_a_loss_that_a_constraint_allows_is_said_without_a_further_one() -> None
 @pytest.mark.parametrize("after", [47.6, 50.0, 60.0])
 def test_what_costs_at_most_a_twentieth_is_no_loss(after: float) -> None:
     assert capacity_lost(at(50.0), at(after), []) == ""
+
+
+def tail(latency: float, cpu_time: float = 1.0) -> dict[str, Estimate]:
+    return {
+        "latency_ms": Estimate.of_mean(latency / 2.0, 0.1),
+        "latency_p99_ms": Estimate.of_mean(latency, 0.1),
+        "cpu_time_ms": Estimate.of_mean(cpu_time, 0.1),
+    }
+
+
+def test_a_latency_that_grew_under_no_limit_is_said_with_the_constraint_that_prevents_it() -> None:
+    said = slower_by(
+        tail(10.0), {**tail(26.0), "latency_ms": Estimate.of_mean(6.0, 0.1)}, ["energy_j"]
+    )
+    assert "latency_p99_ms is 160.0 % higher" in said
+    offered = re.search('--constraint "(.*)"', said)
+    assert offered is not None
+    asked = Constraint.parse(offered[1])
+    assert (asked.metric, asked.op, asked.bound, asked.relative) == (
+        "latency_p99_ms", "<=", 1.05, True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("after", "asked"),
+    [
+        (tail(26.0), ["energy_j", "latency_ms"]),
+        (tail(10.4), ["energy_j"]),
+        (tail(10.0, cpu_time=9.0), ["energy_j"]),
+        ({}, ["energy_j"]),
+    ],
+)
+def test_a_latency_that_is_limited_or_hardly_grew_is_not_said(
+    after: dict[str, Estimate], asked: list[str]
+) -> None:
+    assert slower_by(tail(10.0), after, asked) == ""
 
 
 @pytest.mark.parametrize(

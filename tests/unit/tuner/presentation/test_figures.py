@@ -31,7 +31,8 @@ def test_a_figure_has_a_fitting_unit_and_the_digits_that_are_known(
 
 
 def test_a_declared_metric_is_shown_in_its_unit() -> None:
-    declared = {"heat": Quantity("J"), "speed": Quantity("frames/s")}
+    declared = {"heat": Quantity("J"), "speed": Quantity("frames/s"), "accuracy": Quantity("1")}
+    assert figure("accuracy", 0.95, declared=declared) == "0.9500"
     assert figure("heat", 1234.0, declared=declared) == "1.234 kJ"
     assert figure("speed", 24.0, declared=declared) == "24.00 frames/s"
 
@@ -55,6 +56,7 @@ def test_what_was_not_measured_is_a_dash() -> None:
 def test_shares_durations_and_changes() -> None:
     assert percent(0.2312, 0.008) == "23.1 ± 0.8 %"
     assert percent(-0.5) == "-50.0 %"
+    assert percent(-0.0001) == "0.0 %"
     assert duration(200.0) == "3.33 min"
     assert duration(0.2) == "0.2 s"
     assert duration(2 * 86400.0) == "2 days"

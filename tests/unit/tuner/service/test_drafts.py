@@ -42,8 +42,9 @@ def test_what_restarts_is_left_alone_where_that_is_asked_for() -> None:
 
 
 def test_words_alone_are_nothing_to_search() -> None:
-    with pytest.raises(InvalidInput, match="nothing to set"):
+    with pytest.raises(InvalidInput, match="nothing to set") as refused:
         searched(GOVERNOR)
+    assert refused.value.hint == "offer more than one value of cpu.governor"
 
 
 def test_the_joules_of_a_shared_device_are_counted_only_where_it_is_said_how_many_are_ours() -> (
