@@ -23,11 +23,9 @@ def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        hint = "name the file there is, or write this one"
-        raise ConfigError(f"cannot read {path.absolute()}: {error.strerror}", hint=hint) from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="name another") from None
     except ValueError as error:
-        hint = "mend it there: strings are in quotes, a table begins with [its name]"
-        raise ConfigError(f"{path} is not valid TOML: {error}", hint=hint) from None
+        raise ConfigError(f"{path} is not valid TOML: {error}", hint="mend it there") from None
     return checked(str(path), table, kinds)
 
 
