@@ -40,6 +40,20 @@ def test_a_tuner_behind_a_proxy_answers_to_its_names_and_warns_of_what_it_does_n
         assert "INFO it answers to 0.0.0.0, 127.0.0.1, ::1, localhost, tuner.test;" in log
 
 
+@pytest.mark.parametrize("behind_proxy", [False, True])
+def test_who_asks_is_told_by_a_proxy_only_where_there_is_one(
+    tmp_path: Path, behind_proxy: bool
+) -> None:
+    with stage(tmp_path, "behind_proxy = true\n" if behind_proxy else "") as found:
+        found.start_tuner()
+        url = f"http://127.0.0.1:{found.tuner_port}/v1/studies"
+        codes = set()
+        for guess in range(30):
+            said = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"192.0.2.{guess}"}
+            codes.add(httpx.get(url, headers=said, timeout=60.0).status_code)
+        assert codes == ({401} if behind_proxy else {401, 429})
+
+
 def test_without_names_it_warns_of_those_it_guessed(tmp_path: Path) -> None:
     with stage(tmp_path, 'host = "0.0.0.0"\nbehind_proxy = true\n') as found:
         found.start_tuner()
