@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines promises lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines promises golden lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -134,6 +134,11 @@ bench-federated: $(VENV)/.installed-dev
 # 0, 1 and 2, that are written into the optimiser and the guard: each is a choice that needs a reason.
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
+
+# What each command prints, written down anew in tests/golden: what changed there is what operators read.
+golden: $(VENV)/.installed-dev
+	rm -f tests/golden/*.txt
+	JOULETUNE_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/unit/tuner/cli tests/unit/tuner/presentation
 
 # docs/promises.md, from the marks of the tests.
 promises:
