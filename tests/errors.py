@@ -21,7 +21,7 @@ def has_a_next_step(printed: str) -> bool:
 
 
 @contextmanager
-def refused(kind: type[E], *names: object) -> Iterator[pytest.ExceptionInfo[E]]:
+def raised(kind: type[E], *names: object) -> Iterator[pytest.ExceptionInfo[E]]:
     """Expect an error with the code of `kind` that names `names`, with a next step where one is due."""
     with pytest.raises(kind) as caught:
         yield caught

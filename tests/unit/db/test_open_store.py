@@ -11,7 +11,7 @@ import pytest
 from db import open_store
 from tests.builders import device
 from tests.contracts.killed_writer import ROOT
-from tests.errors import refused
+from tests.errors import raised
 from tuner.core import ConfigError, NotFound, StoreError
 
 
@@ -49,7 +49,7 @@ def test_a_url_we_cannot_use_is_a_config_error(url: str) -> None:
 
 def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with refused(ConfigError, "jouletune[postgres]"):
+    with raised(ConfigError, "jouletune[postgres]"):
         open_store("postgresql://ann@host/db")
 
 
@@ -58,7 +58,7 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password(query: str)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-        with refused(StoreError, "127.0.0.1", port, "/db") as caught:
+        with raised(StoreError, "127.0.0.1", port, "/db") as caught:
             open_store(f"postgresql://ann:secret@127.0.0.1:{port}/db{query}")
     assert "refused" in str(caught.value) and caught.value.hint
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
@@ -68,7 +68,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         began = time.monotonic()
-        with refused(StoreError, "timeout"):
+        with raised(StoreError, "timeout"):
             open_store(f"postgres://ann@127.0.0.1:{port}/db?connect_timeout=2")
     assert time.monotonic() - began < 20
 
@@ -83,14 +83,14 @@ def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
 
 def test_without_create_nothing_is_made(tmp_path: Path) -> None:
     path = tmp_path / "new" / "tuner.db"
-    with refused(StoreError, "sqlite:///", path):
+    with raised(StoreError, "sqlite:///", path):
         open_store(f"sqlite:///{path}", create=False)
     assert not path.parent.exists()
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with refused(StoreError, "database"):
+    with raised(StoreError, "database"):
         open_store(f"sqlite:///{tmp_path}/file/tuner.db")
     with pytest.raises(StoreError, match="unable to open"):
         open_store(f"sqlite:///{tmp_path}")

@@ -10,7 +10,7 @@ import pytest
 
 from policies.polythrottle.policy import Polythrottle
 from tests.builders import SPACE, asked, baseline, knob, past, setting, surface, trial, window
-from tests.errors import refused
+from tests.errors import raised
 from tuner.core import (
     Done,
     Estimate,
@@ -141,9 +141,9 @@ def test_where_every_setting_fails_the_baseline_stays() -> None:
 
 @pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf])
 def test_a_meter_that_tells_no_number_never_reaches_the_policy(figure: float) -> None:
-    with refused(MeasurementError, "mean"):
+    with raised(MeasurementError, "mean"):
         Estimate.of_mean(figure, 0.1)
-    with refused(MeasurementError, "standard error"):
+    with raised(MeasurementError, "standard error"):
         Estimate(10.0, figure)
 
 
@@ -220,7 +220,7 @@ def queued(at: Setting) -> Measurement:
 
 def test_a_limit_on_a_metric_that_nobody_has_measured_yet_is_named() -> None:
     at = asked(10, constraints=("queue_ms <= 3",))
-    with refused(MetricUnavailable, "queue_ms") as caught:
+    with raised(MetricUnavailable, "queue_ms") as caught:
         ask(at, baseline(at))
     assert caught.value.hint
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.host.service_process import ProcessTree, UnitProcess
-from tests.errors import refused
+from tests.errors import raised
 from tests.integration.stage import until
 from tests.systemctl import FakeSystemctl
 from tuner.core import ActuationError, DeviceLost
@@ -93,9 +93,9 @@ def test_a_signal_reaches_it(start: Started, tmp_path: Path) -> None:
 def test_a_number_left_behind_reaches_nobody(start: Started, tmp_path: Path) -> None:
     process = start()
     tree = ProcessTree(tmp_path / "pid", "nginx")
-    with refused(DeviceLost, process.pid):
+    with raised(DeviceLost, process.pid):
         tree.signal("HUP")
-    with refused(DeviceLost, "none"):
+    with raised(DeviceLost, "none"):
         tree.cpu_s()
     assert not (tmp_path / "hup").exists()
 
@@ -127,7 +127,7 @@ def test_a_unit_that_does_not_run_or_may_not_be_touched_is_told(
 ) -> None:
     fake_systemctl.tells(CPUUsageNSec="1", InvocationID="", ActiveState="failed")
     unit = UnitProcess("pool.service")
-    with refused(DeviceLost, "pool.service"):
+    with raised(DeviceLost, "pool.service"):
         unit.cpu_s()
     fake_systemctl.refuses("Access denied")
     with pytest.raises(ActuationError, match="Access denied") as caught:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.load.arrivals import read_arrivals
 from agents.load.generator import LoadRun, LoadShape
-from tests.errors import refused
+from tests.errors import raised
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import InvalidInput
 
@@ -27,7 +27,7 @@ def test_a_trace_begins_at_zero_and_keeps_its_gaps(
     rows = "".join(f"{n},{moment!r}\n" for n, moment in enumerate(moments))
     file.write_text("request,arrival_s\n" + rows)
     if moments[-1] == moments[0]:
-        with refused(InvalidInput, "time"):
+        with raised(InvalidInput, "time"):
             read_arrivals(file)
         return
     assert read_arrivals(file) == tuple(moment - moments[0] for moment in moments)
@@ -93,7 +93,7 @@ def test_what_was_due_and_not_sent_counts_as_failed() -> None:
 
 
 def test_a_trace_has_its_own_rate_and_no_context_of_ours() -> None:
-    with refused(InvalidInput, "rate"):
+    with raised(InvalidInput, "rate"):
         LoadShape(4, 10.0, (0.0, 1.0))
     shape = LoadShape(4, arrivals_s=(0.0, 1.0))
     assert (shape.context, shape.closed, shape.round_s) == ({}, False, 2.0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.load.exposition import Histogram, histogram, parse, scrape
-from tests.errors import refused
+from tests.errors import raised
 from tuner.core import MeasurementError
 
 TEXT = """
@@ -48,7 +48,7 @@ def test_only_what_is_asked_for_is_parsed() -> None:
     (asked,) = parse(TEXT, ["asked"], "here")
     assert asked.labels == {"path": '/a "quoted" {brace}'}
     assert asked.value == 3.0
-    with refused(MeasurementError, "here", "Prometheus"):
+    with raised(MeasurementError, "here", "Prometheus"):
         parse(TEXT, ["served_ms_other"], "here")
 
 
@@ -110,7 +110,7 @@ def test_no_answer_is_no_measurement(answer: httpx.Response | Exception) -> None
 
     with (
         httpx.Client(transport=httpx.MockTransport(handle)) as client,
-        refused(MeasurementError, "http://here/metrics"),
+        raised(MeasurementError, "http://here/metrics"),
     ):
         scrape(client, "http://here/metrics", ["m"])
 

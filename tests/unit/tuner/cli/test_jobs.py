@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import METRICS, device
-from tests.errors import refused
+from tests.errors import raised
 from tuner.cli.jobs import Wishes, asked_jobs, draft
 from tuner.cli.runfile import RunJob
 from tuner.core import Better, InvalidInput, Metric, Quantity
@@ -101,7 +101,7 @@ def test_what_a_job_says_is_kept_even_where_nobody_measures_it() -> None:
 
 
 def test_a_device_that_measures_nothing_useful_needs_an_objective() -> None:
-    with refused(InvalidInput, "--objective"):
+    with raised(InvalidInput, "--objective"):
         draft(
             RunJob(device="x"), device(metrics=(Metric("frames", quantity=FRAMES),)), "sobol", "ann"
         )

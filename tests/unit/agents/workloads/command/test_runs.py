@@ -17,7 +17,7 @@ from agents.target.side import Side
 from agents.target.window import RATIOS
 from agents.workloads import open_workload
 from tests.contracts.actuator import SettableContract
-from tests.errors import refused
+from tests.errors import raised
 from tuner.core import ConfigError, InvalidInput, MeasurementError, OutOfRange, quantity_of
 
 FILE = """
@@ -208,7 +208,7 @@ def test_a_run_that_takes_too_long_is_ended(opened: Opened, tmp_path: Path) -> N
     window = opened(LINGERS, more="timeout_s = 1.5").meter.start()
     assert isinstance(window, RunWindow)
     pids = lingering(tmp_path)
-    with refused(MeasurementError, "1.5"):
+    with raised(MeasurementError, "1.5"):
         while True:
             window.wait(0.5)
     assert gone(pids)
@@ -220,7 +220,7 @@ def test_a_program_that_is_not_there_is_told_by_name(opened: Opened) -> None:
     assert isinstance(window, RunWindow)
     while not window.wait(1.0):
         pass
-    with refused(MeasurementError, "no-such-program"):
+    with raised(MeasurementError, "no-such-program"):
         window.read()
 
 
@@ -274,7 +274,7 @@ def test_a_file_that_cannot_be_is_refused_by_its_place(
 
 
 def test_a_path_from_anywhere_is_none(tmp_path: Path) -> None:
-    with refused(InvalidInput, "path"):
+    with raised(InvalidInput, "path"):
         open_workload("command:train.toml", seed=0, state_dir=tmp_path, clock=HostClock())
 
 

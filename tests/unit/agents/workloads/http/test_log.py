@@ -9,7 +9,7 @@ import pytest
 
 from agents.target.side import Side
 from agents.workloads import open_workload
-from tests.errors import refused
+from tests.errors import raised
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import ConfigError, MeasurementError, quantity_of
 
@@ -77,7 +77,7 @@ def test_each_line_is_a_request_with_what_it_tells(side: Side, log: Path) -> Non
 def test_a_group_that_is_no_number_is_told_with_its_line(side: Side, log: Path) -> None:
     window = side.meter.start()
     put(log, "status=200 took=soon sent=9")
-    with refused(MeasurementError, "latency_s", "soon"):
+    with raised(MeasurementError, "latency_s", "soon"):
         window.read()
 
 

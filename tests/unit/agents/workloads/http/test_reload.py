@@ -19,7 +19,7 @@ from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
 from agents.workloads import open_workload
 from tests.contracts.actuator import SettableContract
-from tests.errors import refused
+from tests.errors import raised
 from tests.integration.stage import until
 from tuner.core import ActuationError, ConfigError, DeviceLost, MeasurementError
 
@@ -163,7 +163,7 @@ def test_a_service_that_is_started_again_is_another_and_spoils_its_window(
     try:
         until(lambda: (tmp_path / "pid").read_text() == str(second.pid), "no second one")
         assert side.actuator.incarnation() != before
-        with refused(MeasurementError, "window"):
+        with raised(MeasurementError, "window"):
             window.read()
     finally:
         side.close()
@@ -283,7 +283,7 @@ def test_a_units_values_are_numbers_or_infinity(
     start, end = text.index("write = {"), text.index("[reload]")
     unit = 'unit = { name = "a.service", property = "CPUQuota" }\n'
     (tmp_path / "packer.toml").write_text(text[:start] + unit + text[end:])
-    with refused(ConfigError, "CPUQuota"):
+    with raised(ConfigError, "CPUQuota"):
         open_workload(
             f"service:{tmp_path}/packer.toml", seed=0, state_dir=tmp_path, clock=HostClock()
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.errors import refused
+from tests.errors import raised
 
 torch = pytest.importorskip("torch", reason="the reference workload needs torch")
 
@@ -72,5 +72,5 @@ def test_shared_memory_leaves_no_file_behind() -> None:
 
 
 def test_an_unknown_model_is_told_which_there_are() -> None:
-    with refused(InvalidInput, "resnet50"):
+    with raised(InvalidInput, "resnet50"):
         model("resnet5")

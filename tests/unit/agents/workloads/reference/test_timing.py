@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.errors import refused
+from tests.errors import raised
 
 pytest.importorskip("torch", reason="the reference workload needs torch")
 
@@ -24,7 +24,7 @@ def test_a_batch_is_timed_on_instances_that_end_with_the_timer() -> None:
         small = timer.window([(1, 1)], 0.05, "")
         large = timer.window([(1, 32)], 0.05, "")
         assert timer.own_bytes("") > 1 << 20 and timer.own_bytes("glibc-keep") == 0
-        with refused(InvalidInput, "than 1"):
+        with raised(InvalidInput, "than 1"):
             timer.window([(1, 1), (1, 1)], 0.05, "")
         workers = set(_children()) - others
         assert len(workers) == 1
