@@ -30,6 +30,7 @@ from tuner.core import (
     Signal,
     Situation,
     Space,
+    StaleRevision,
     Store,
     Study,
     Terms,
@@ -203,7 +204,7 @@ class StudiesContract:
     def test_a_change_to_an_older_revision_is_refused(self, store: Store) -> None:
         store.studies.add(study(), "ann", "")
         store.studies.revise(replace(study(), seed=1), "ann", "", LATER)
-        with raised(Conflict, "revision 2"):
+        with raised(StaleRevision, "revision 2"):
             store.studies.revise(replace(study(), seed=2), "bob", "", LATER)
         assert store.studies.get("s1").seed == 1
         assert len(store.studies.revisions("s1")) == 2
