@@ -15,6 +15,7 @@ import pytest
 from agents.actuator.driver import MOST_LINGERING, DriverProcess, KnobDriver, Value
 from agents.devices.fake import knobs as fake
 from agents.devices.fake.knobs import FakeKnobs
+from tests.errors import raised
 from tuner.core import ActuationError, DeviceLost
 
 GPU = "GPU-1"
@@ -70,12 +71,12 @@ def test_it_does_as_the_driver_would(hand: Now, hardware: Path) -> None:
 
 def test_what_the_driver_says_comes_through(hand: Now, hardware: Path) -> None:
     fault(hardware, gpu__clock_mhz="refuse")
-    with pytest.raises(ActuationError, match=r"refuses gpu\.clock_mhz=810; a fault"):
+    with raised(ActuationError, "gpu.clock_mhz=810"):
         hand.now("write", GPU, "gpu.clock_mhz", 810)
     fault(hardware, **{"*": "lost"})
     with pytest.raises(DeviceLost, match="fell off"):
         hand.now("read", GPU)
-    with pytest.raises(DeviceLost, match="GPU-9 is gone"):
+    with raised(DeviceLost, "GPU-9"):
         hand.now("read", "GPU-9")
 
 
@@ -83,7 +84,7 @@ def test_a_call_that_hangs_hangs_only_the_child(hand: Now, hardware: Path) -> No
     hand.now("read", GPU)
     fault(hardware, gpu__clock_mhz="hang")
     began = time.monotonic()
-    with pytest.raises(DeviceLost, match=r"did not answer within 0\.3 s"):
+    with raised(DeviceLost, "0.3"):
         hand.now("write", GPU, "gpu.clock_mhz", 810)
     assert time.monotonic() - began < 3.0
     assert hand.now("read", GPU)[0]["gpu.power_limit_w"] == 400
@@ -92,7 +93,7 @@ def test_a_call_that_hangs_hangs_only_the_child(hand: Now, hardware: Path) -> No
 def test_a_child_that_dies_is_replaced(hand: Now) -> None:
     hand.now("read", GPU)
     os.kill(hand._child, signal.SIGKILL)
-    with pytest.raises(DeviceLost, match="ended"):
+    with raised(DeviceLost, "ended"):
         hand.now("read", GPU)
     assert hand.now("read", GPU)[1] == "1"
 
@@ -105,7 +106,7 @@ def test_a_child_that_dies_unheard_and_is_reaped_at_once_is_replaced(hand: Now) 
         child = Path(f"/proc/{hand._child}")
         os.kill(hand._child, signal.SIGKILL)
         until(lambda: not child.exists())
-        with pytest.raises(DeviceLost, match="ended"):
+        with raised(DeviceLost, "ended"):
             hand.now("read", GPU)
         assert hand.now("read", GPU)[1] == "1"
     finally:
@@ -161,7 +162,7 @@ def test_no_more_children_are_started_for_a_driver_that_holds_them(hand: Now) ->
         ours.setblocking(False)
         hand._left.append(ours)
     assert len(pairs) == MOST_LINGERING
-    with pytest.raises(DeviceLost, match=f"{MOST_LINGERING} driver processes"):
+    with raised(DeviceLost, MOST_LINGERING):
         hand.now("read", GPU)
     pairs[0][1].close()
     assert hand.now("read", GPU)[1] == "1"

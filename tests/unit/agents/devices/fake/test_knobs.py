@@ -7,6 +7,7 @@ import pytest
 from agents.devices.fake import knobs as fake
 from agents.devices.fake.knobs import FakeKnobs, discover
 from tests.contracts.drivers import DriverContract
+from tests.errors import raised
 from tuner.core import ActuationError, DeviceLost
 
 CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
@@ -53,7 +54,7 @@ def test_faults_happen_as_told(path: Path, driver: FakeKnobs) -> None:
     assert driver.read()[LIMIT] == 333
     driver.write(LIMIT, None)
     assert driver.read()[LIMIT] == 400
-    with pytest.raises(ActuationError, match="refuses"):
+    with raised(ActuationError, "refuses"):
         driver.write(CLOCK, 810)
     set_faults(path, **{"*": "lost"})
     with pytest.raises(DeviceLost):
@@ -62,5 +63,5 @@ def test_faults_happen_as_told(path: Path, driver: FakeKnobs) -> None:
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{")
-    with pytest.raises(ActuationError, match=r"x\.json"):
+    with raised(ActuationError, "x.json"):
         discover(str(tmp_path / "x.json"))

@@ -15,6 +15,7 @@ from agents.devices.replay.table import load_surface
 from agents.target.side import Side
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import MeterContract
+from tests.errors import raised
 from tuner.core import (
     ConfigError,
     InvalidInput,
@@ -73,7 +74,7 @@ def origin() -> Origin:
 
 class TestReplayActuator(SettableContract):
     def test_a_hole_in_the_table_cannot_be_set(self, side: Side) -> None:
-        with pytest.raises(OutOfRange, match="combination"):
+        with raised(OutOfRange, "combination"):
             side.actuator.apply({"batch_size": 32, "power_limit_w": 100})
         assert side.actuator.read() == side.space.default
 
@@ -98,7 +99,7 @@ class TestReplayMeter(MeterContract):
         later()
         side.actuator.apply({"batch_size": 8, "power_limit_w": 100})
         assert window.read() == Reading()
-        with pytest.raises(MeasurementError, match="changed"):
+        with raised(MeasurementError, "changed"):
             window.stop()
 
     def test_noise_is_seeded_fresh_each_window_and_told_as_doubt(self, table: Path) -> None:
@@ -215,7 +216,7 @@ class TestRefusing:
 
     def test_a_table_that_is_no_text_is_refused(self, table: Path) -> None:
         table.write_bytes(b"\xff\xfe\x00surface")
-        with pytest.raises(InvalidInput, match="cannot read"):
+        with raised(InvalidInput, "read"):
             replayed(table)
 
     @pytest.mark.parametrize("surface", ["X|net", ""])
@@ -226,7 +227,7 @@ class TestRefusing:
             replayed(table, surface)
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidInput, match=r"nowhere\.csv"):
+        with raised(InvalidInput, "nowhere.csv"):
             replayed(tmp_path / "nowhere.csv")
 
     @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ class TestRefusing:
     )
     def test_a_wrong_roles_file_is_named(self, table: Path, roles: str) -> None:
         (table.parent / "surfaces.toml").write_text(roles)
-        with pytest.raises(ConfigError, match=r"surfaces\.toml"):
+        with raised(ConfigError, "surfaces.toml"):
             replayed(table)
 
 

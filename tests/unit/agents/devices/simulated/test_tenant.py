@@ -7,6 +7,7 @@ import pytest
 from agents.devices.simulated import Faults, FineTuning, SimulatedDevice, attach
 from agents.devices.simulated.presets import PRESETS
 from agents.target.side import Side
+from tests.errors import raised
 from tuner.core import Conflict, DeviceLost, InvalidInput, Reading
 
 ENDLESS = 10**6
@@ -104,7 +105,7 @@ def test_how_often_somebody_looks_changes_nothing() -> None:
 def test_one_at_a_time() -> None:
     device, _ = board()
     device.fine_tune(job(10.0))
-    with pytest.raises(Conflict, match="already"):
+    with raised(Conflict, "already"):
         device.fine_tune(job(10.0))
 
 
