@@ -6,24 +6,52 @@ SURFACES ?= $(or $(JOULETUNE_SURFACES),../shared/data/surfaces)
 TRACE ?= $(or $(JOULETUNE_TRACES),../shared/data/traces)/azure_llm_conv.csv
 TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch-plain,ceiling
 SEEDS ?= 5
+WORKERS ?= 2
+BASE ?= HEAD
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check suite chaos test-slow test-all check-fast flaky coverage bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
 
+# Everything that takes under ten seconds, and every kill and fault point: a quarter of an hour on 2 cores.
 test: $(VENV)/.installed-dev
 	$(MAKE) --no-print-directory check
 
-# Apart: a fork costs five times as much in a process that has collected every test, torch and all.
+# A failed target does not hide what the other finds.
 check: lint types layers
-	$(BIN)/python -m pytest tests/chaos
-	$(BIN)/python -m pytest --ignore=tests/chaos
+	$(MAKE) --no-print-directory -k chaos suite
 
-# kill -9 at every kill point; prints how many there are.
+# A file stays with one worker, as its fixtures do.
+suite: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --ignore=tests/chaos $(PYTEST)
+
+# kill -9 at every kill point; prints how many there are. Apart: a fork costs five times as much in a
+# process that has collected every test, torch and all.
 chaos: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q tests/chaos
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist load tests/chaos $(PYTEST)
+
+# What takes over ten seconds each: whole studies by real processes.
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "slow and not long" -n $(WORKERS) --dist load --durations=10 $(PYTEST)
+
+test-all: test test-slow test-long
+
+# Within two minutes: what differs from BASE (the last commit), its types, and the unit tests of its rooms.
+check-fast: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check . && $(BIN)/ruff check .
+	$(BIN)/dmypy run -- $$($(BIN)/python -m tests.touched --types $(BASE))
+	set -- $$($(BIN)/python -m tests.touched --tests $(BASE)); test $$# -eq 0 || $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --hypothesis-profile=dev "$$@"
+
+# Each test that CI listed as flaky in build/flaky.json, N times.
+flaky: $(VENV)/.installed-dev
+	python3 .ci/again.py hunt $(or $(N),20)
+
+# Lines and branches that the tests reach, a number a room: the suite once more, under coverage.py.
+coverage: $(VENV)/.installed-dev
+	$(BIN)/coverage erase; $(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/chaos $(PYTEST) || true
+	$(BIN)/coverage combine --quiet && $(BIN)/python -m tests.room_coverage
 
 # Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look. To
 # have it on the page: python docs/figures.py surfaces build/bench/surfaces.json
@@ -47,7 +75,7 @@ test-long: $(VENV)/.installed-dev
 
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
-	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
+	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q -m "" tests/hardware
 
 # The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up. Every step has a
 # deadline of its own (tests/systemd/machine.py): a hang ends, a slow machine only takes longer.

@@ -23,6 +23,7 @@ from agents.actuator.main import MOST_PEERS, RESERVED, ActuatorService, listen
 from agents.actuator.requests import LONGEST_LINE, VERBS, parse
 from agents.devices.fake import knobs as fake
 from tests.actuation import DirectHand, actuator_of
+from tests.profiles import examples
 from tuner.core import InvalidInput
 
 TURNS = 30
@@ -374,7 +375,7 @@ REQUESTS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(2))
 @given(requests=st.lists(REQUESTS, max_size=12))
 def test_whatever_is_said_nothing_breaks_and_only_granted_values_are_written(
     tmp_path_factory: pytest.TempPathFactory, requests: list[bytes]
