@@ -13,8 +13,6 @@ from tests.fleet.site import ADMIN, Workforce, draft
 from tests.integration.stage import Stage, Wire, stage, until
 from tuner.main import utc_now
 
-pytestmark = pytest.mark.slow
-
 MANY = 400
 
 
@@ -31,6 +29,7 @@ def create(played: Stage, devices: list[str], trials: int, window_s: float) -> s
     return str(played.call("POST", "/studies", draft(devices, trials, window_s))["id"])
 
 
+@pytest.mark.slow
 def test_all_agents_that_come_back_at_once_are_served_and_no_trial_is_lost(played: Stage) -> None:
     wire = Wire(played.tuner_port)
     with Workforce(wire.port, MANY) as agents:

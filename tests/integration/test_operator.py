@@ -51,6 +51,7 @@ def ask(played: Stage, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_stopped_fleet_is_at_its_original_through_a_crash_until_it_is_lifted(
     played: Stage,
 ) -> None:

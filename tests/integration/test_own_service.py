@@ -16,8 +16,6 @@ from tests.plugins.examples import Example
 from tests.plugins.servers import answers
 from tests.ports import reserved_port
 
-pytestmark = pytest.mark.slow
-
 SHORT = ("--trials", "2", "--window", "2", "--foreign-share", "1")
 """Of an option that is given twice the last counts: the page's study, made short."""
 BAD = """
@@ -35,6 +33,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     found.close()
 
 
+@pytest.mark.slow
 def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Folder) -> None:
     page, port = Example("FastAPI"), reserved_port()
     (folder.path / "app.py").write_text(page.block("python"))

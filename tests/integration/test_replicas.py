@@ -10,7 +10,7 @@ import pytest
 from tests.fleet.site import ADMIN, Ordeal, Site, Workforce, assert_whole, draft, site
 from tests.integration.stage import until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = pytest.mark.postgres
 
 TRIALS = 4
 ALONE, TOGETHER = 12, 8
@@ -44,6 +44,7 @@ def suffers(played: Site, ordeal: Ordeal, window_s: float, trials: int) -> None:
         until(lambda: agents.traffic.holding == 0, "a device is left altered")
 
 
+@pytest.mark.slow
 def test_replicas_killed_cut_off_and_without_database_lose_no_trial(tmp_path: Path) -> None:
     with site(tmp_path, 3) as played:
         ordeal = Ordeal(seconds=20.0, every_s=5.0, cut_s=2.0, restarts=1)
