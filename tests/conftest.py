@@ -15,6 +15,10 @@ pytest.register_assert_rewrite("tests.contracts")
 for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
 
+# GNU readline, which pytest imports, sets them for its child processes: xdist's workers, 80 columns wide.
+for size in ("COLUMNS", "LINES"):
+    os.environ.pop(size, None)
+
 # The same examples every time, and no stopwatch: a loaded machine is no failure. Another profile, by
 # the option of Hypothesis' own plug-in: pytest --hypothesis-profile=thorough (tests/profiles.py).
 for profile, most in (("dev", 15), ("ci", 60), ("thorough", 1000)):
