@@ -10,7 +10,7 @@ WORKERS ?= 2
 BASE ?= HEAD
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check suite chaos test-slow test-all check-fast flaky coverage bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -162,6 +162,10 @@ bench-federated: $(VENV)/.installed-dev
 # 0, 1 and 2, that are written into the optimiser and the guard: each is a choice that needs a reason.
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
+
+# docs/promises.md, from the marks of the tests.
+promises:
+	@python3 -m tests.promises
 
 # The site, in build/site; fails where a link or an anchor leads nowhere.
 docs: build/docs/.installed

@@ -212,6 +212,11 @@ def told(fault: object) -> str:
     return getattr(fault, "__name__", "disk full").replace("_", " ")
 
 
+@pytest.mark.promise(
+    "a disk fills up, a driver refuses, hangs or answers nonsense, once or for good",
+    "the device falls to the next lower level, and is as it was found once the fault is over; "
+    "no report is lost",
+)
 @pytest.mark.parametrize(("wrong", "lasting"), FAULTS, ids=told)
 def test_a_fault_anywhere_in_the_actuator_leaves_nothing_altered_once_it_is_over(
     wrong: Wrong | None, lasting: bool, tmp_path: Path, count: Count

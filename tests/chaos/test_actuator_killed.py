@@ -21,6 +21,11 @@ NUMBER = re.compile(rb"number[^,]*,")
 Count = Callable[[str, int, int], None]
 
 
+@pytest.mark.promise(
+    "the actuator dies, also by SIGKILL",
+    "every start, and `ExecStopPost=`, puts every device back from the journal; the agent "
+    "then asks for its hold again",
+)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_actuator_killed_anywhere_puts_back_at_its_next_start(
     name: str, tmp_path: Path, count: Count

@@ -67,6 +67,7 @@ class NvmlTheatre(Theatre):
         return "a journal is left" if self.journalled else ""
 
 
+@pytest.mark.promise("the actuator dies, also by SIGKILL")
 @pytest.mark.parametrize("name", ["two trials over a hold", "a trial that is not renewed"])
 def test_killed_between_any_two_nvml_calls_it_puts_back_at_its_next_start(
     name: str, nvml: FakeNvml, tmp_path: Path, count: Count

@@ -111,6 +111,10 @@ def play(theatre: Theatre, disk: VolatileDisk, cut: Cut) -> None:
     actuator.release(peer, GPU)
 
 
+@pytest.mark.promise(
+    "the power goes in the middle of a write",
+    "what was written to hardware is on the disk",
+)
 @pytest.mark.parametrize("torn", [False, True])
 def test_what_was_written_to_hardware_is_on_the_disk(
     torn: bool, tmp_path: Path, count: Count

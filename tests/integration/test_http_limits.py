@@ -68,6 +68,11 @@ def resident_bytes(found: Stage) -> int:
     return int(line.split()[1]) * 1024
 
 
+@pytest.mark.promise(
+    "callers without a token flood the tuner",
+    "deadlines, counted bytes, the oldest unfinished connection dropped: health answers, "
+    "memory and log stay small",
+)
 @pytest.mark.parametrize(
     "begun",
     [
@@ -101,6 +106,7 @@ def test_who_sends_half_a_head_is_cut(found: Stage) -> None:
         assert caller.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.promise("callers without a token flood the tuner")
 def test_a_body_in_chunks_is_refused_before_it_fills_the_memory(found: Stage) -> None:
     before, chunk = resident_bytes(found), b"100000\r\n" + b"x" * MIB + b"\r\n"
     token = found.token_file.read_text().strip()

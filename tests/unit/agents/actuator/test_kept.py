@@ -16,6 +16,10 @@ from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
 
 
+@pytest.mark.promise(
+    "a GPU or its driver is missing when the actuator starts",
+    "it is shown as wrong and looked for until it answers, then put back",
+)
 def test_a_device_that_answers_later_is_put_back_then(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -40,6 +44,10 @@ def test_a_device_that_answers_later_is_put_back_then(
     late.close()
 
 
+@pytest.mark.promise(
+    "a write hangs in the driver and lands after the restore",
+    "it is put back again; nobody gets the device meanwhile",
+)
 def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     """The driver's process is killed; what it had begun is done when the kernel gets to it."""
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 2.0")
@@ -59,6 +67,7 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     remote.close()
 
 
+@pytest.mark.promise("everything must stop now")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
 def test_an_emergency_stop_holds_until_it_is_lifted(
     site: Site, capsys: pytest.CaptureFixture[str]

@@ -212,6 +212,10 @@ def test_no_content_of_the_file_stops_a_restore(rig: Rig, junk: bytes) -> None:
     assert rig.setting == rig.target.space.default
 
 
+@pytest.mark.promise(
+    "the agent's journal is damaged, or its folder deleted while it runs",
+    "what is damaged goes to its default; what was deleted is written again from memory",
+)
 def test_a_value_changed_on_the_disk_counts_as_lost(rig: Rig) -> None:
     path = record(rig)
     rig.target.apply(TRIED)

@@ -228,6 +228,10 @@ def test_a_change_that_fails_holds_the_former_row_and_is_tried_again(scene: Scen
     scene.until_held(HELD)
 
 
+@pytest.mark.promise(
+    "the workload dies, or answers later than its agent",
+    "it gets the held setting once it is there; a trial under way is FAILED",
+)
 def test_a_workload_that_was_started_again_gets_the_plan_in_force(scene: Scene) -> None:
     scene.holder.take(order(plan=PLAN))
     scene.work.depth = 2.0

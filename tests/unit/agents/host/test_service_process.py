@@ -83,6 +83,12 @@ def test_a_signal_reaches_it(start: Started, tmp_path: Path) -> None:
     until((tmp_path / "hup").exists, "no signal came")
 
 
+@pytest.mark.promise(
+    "a pid file was left behind, a log is rotated or cut off, a service is started again in a "
+    "window",
+    "no other process gets a signal; nothing of a rotated log is lost; such a window is no "
+    "measurement",
+)
 def test_a_number_left_behind_reaches_nobody(start: Started, tmp_path: Path) -> None:
     process = start()
     tree = ProcessTree(tmp_path / "pid", "nginx")

@@ -221,6 +221,10 @@ class TestSeveralDevices:
         assert [label for label, _ in log] == order
         assert target.read() == wanted
 
+    @pytest.mark.promise(
+        "one of several devices of a target is refused",
+        "what was set is undone on all others; putting back never stops at one",
+    )
     @pytest.mark.parametrize("stuck", [0, 1, 2])
     def test_a_side_that_is_refused_undoes_all_others(self, stuck: int) -> None:
         actuators = self.actuators([])
@@ -232,6 +236,7 @@ class TestSeveralDevices:
             target.apply({"gpu.clock_mhz": 400, "cpu.max_mhz": 1000, "batch_size": 4})
         assert target.read() == before
 
+    @pytest.mark.promise("one of several devices of a target is refused")
     @pytest.mark.parametrize("stuck", [0, 1, 2])
     def test_putting_back_never_stops_at_a_side(self, stuck: int) -> None:
         actuators = self.actuators([])

@@ -200,6 +200,11 @@ def starving(at: Setting) -> Outcome:
     return Outcome(state=TrialState.COMPLETED, measurement=seen)
 
 
+@pytest.mark.promise(
+    "a saving costs capacity, or nothing keeps the limit",
+    "said in the same line, with the constraint that prevents it; LIMIT NOT MET before "
+    "anything else",
+)
 def test_a_saving_that_costs_capacity_says_so_with_the_constraint_that_keeps_it() -> None:
     verbs, name = worlds.held(starving)
     keeping = "throughput_per_s >= 0.95x baseline"
@@ -228,6 +233,7 @@ def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None
     assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
 
 
+@pytest.mark.promise("a saving costs capacity, or nothing keeps the limit")
 def test_a_limit_that_nothing_keeps_is_said_before_anything_else() -> None:
     verbs = worlds.operations()
     limit = "latency_p99_ms <= 50"

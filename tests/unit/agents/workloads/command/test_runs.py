@@ -153,6 +153,7 @@ def test_a_window_is_whole_runs_and_shows_all_that_is_listed(opened: Opened) -> 
     assert str(better) == "more"
 
 
+@pytest.mark.promise("the agent dies while a program runs for a trial")
 def test_a_run_cut_off_counts_for_nothing(opened: Opened, tmp_path: Path) -> None:
     side = opened(LINGERS)
     window = side.meter.start()
@@ -222,6 +223,10 @@ def test_a_program_that_is_not_there_is_told_by_name(opened: Opened) -> None:
         window.read()
 
 
+@pytest.mark.promise(
+    "the agent dies while a program runs for a trial",
+    "the program and all that it started end; a run that was cut off counts for nothing",
+)
 def test_a_run_ends_with_whoever_asked_for_it(opened: Opened, tmp_path: Path) -> None:
     opened(LINGERS)
     code = (

@@ -148,6 +148,10 @@ def test_whole_runs_are_a_window_and_the_cpu_time_is_the_services(side: Side) ->
     assert shown["cpu_time_ms"].mean == pytest.approx(1000.0 * service_s / 150.0)
 
 
+@pytest.mark.promise(
+    "a pid file was left behind, a log is rotated or cut off, a service is started again in a "
+    "window"
+)
 def test_a_service_that_is_started_again_is_another_and_spoils_its_window(
     tmp_path: Path, service: subprocess.Popen[bytes]
 ) -> None:
@@ -187,6 +191,11 @@ def test_a_service_that_does_not_take_it_up_is_an_error(
     side.close()
 
 
+@pytest.mark.promise(
+    "nobody tells whether a knob is in force",
+    "the report names it as unproven, its effect is looked for; a kernel that says otherwise "
+    "than systemd is believed",
+)
 def test_what_cannot_be_read_back_is_said_and_its_effect_looked_for(
     tmp_path: Path, service: subprocess.Popen[bytes]
 ) -> None:

@@ -77,6 +77,7 @@ def test_what_systemd_and_the_kernel_write_means_the_value(
     assert knob.unproven() == ""
 
 
+@pytest.mark.promise("nobody tells whether a knob is in force")
 def test_a_kernel_that_says_otherwise_is_believed(
     fake_systemctl: FakeSystemctl, tmp_path: Path
 ) -> None:

@@ -235,6 +235,7 @@ def test_the_old_instances_serve_until_the_new_ones_are_warm_and_finish_what_the
     stage.play(scene)
 
 
+@pytest.mark.promise("workers of the reference server die")
 def test_a_new_set_that_is_killed_leaves_the_old_one_serving(stage: Stage) -> None:
     async def scene() -> None:
         (old,) = stage.puppets
@@ -422,6 +423,11 @@ def test_a_queue_that_is_full_refuses(stage: Stage) -> None:
     stage.play(scene)
 
 
+@pytest.mark.promise(
+    "workers of the reference server die",
+    "their batch is done by others, or answered with a clear 503; in the middle of a change "
+    "the old ones serve on",
+)
 def test_a_dead_instance_has_its_batch_done_by_another_and_is_replaced(stage: Stage) -> None:
     async def scene() -> None:
         await stage.fleet.change({"instances": 2, "threads": 2, "batch_size": 2})
