@@ -163,6 +163,11 @@ bench-federated: $(VENV)/.installed-dev
 lines:
 	@python3 -m tests.lines_of_code && echo && python3 -m tests.literals
 
+# What each command prints, written down anew in tests/golden: what changed there is what operators read.
+golden: $(VENV)/.installed-dev
+	rm -f tests/golden/*.txt
+	JOULETUNE_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/unit/tuner/cli tests/unit/tuner/presentation
+
 # docs/promises.md, from the marks of the tests.
 promises:
 	@python3 -m tests.promises

@@ -105,7 +105,10 @@ class Knob:
         if len(set(self.values)) != len(self.values):
             raise InvalidInput(f"knob {self.name!r} lists a value twice")
         if self.default not in self.values:
-            raise InvalidInput(f"knob {self.name!r}: default {self.default!r} is not in its list")
+            raise InvalidInput(
+                f"knob {self.name!r}: default {self.default!r} is not in its list",
+                hint="choose one of its values, or add it to them",
+            )
 
     def index(self, value: Value) -> int:
         """Return the position of `value` in the list.

@@ -102,7 +102,10 @@ def _load_asked(spec: str, fragment: str) -> tuple[int, bytes]:
     try:
         return int(number), Path(unquote(file)).read_bytes() if file else b""
     except OSError as error:
-        raise InvalidInput(f"cannot read the body {file}: {error.strerror}") from None
+        raise InvalidInput(
+            f"cannot read the body {file}: {error.strerror}",
+            hint="name a file that the agent can read",
+        ) from None
 
 
 def _attached(asked: Spec, dashboard: Dashboard, seed: int, state_dir: Path, clock: Clock) -> Side:

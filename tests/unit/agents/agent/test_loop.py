@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.errors import raised
 from tests.fakes import Rig, refusal, refused, steady
 from tests.unit.agents.agent.orders import HELD, ORIGINAL, TRIED, cut, ends, hold, trial
 from tuner.core import (
@@ -487,7 +488,7 @@ def test_a_tuner_that_comes_up_and_does_not_want_it_ends_the_agent_too(rig: Rig)
     rig.tuner.broken = cut
     agent.step()
     rig.tuner.broken = lambda _: refusal(401, "unauthorised", "the token is wrong")
-    with pytest.raises(Unauthorised, match="the token is wrong"):
+    with raised(Unauthorised, "token"):
         agent.step()
 
 

@@ -11,6 +11,7 @@ import pytest
 from agents.holding.holder import BROKEN_WINDOWS
 from agents.host.host import Host
 from tests.builders import START, window
+from tests.errors import raised
 from tests.fakes import Rig, failing, refused
 from tests.unit.agents.holding.orders import BUSY, DEVICE, HELD, LIMIT, holder, order
 from tuner.core import (
@@ -162,7 +163,7 @@ def test_a_hold_ends_also_where_the_device_does_not_go_back(rig: Rig) -> None:
     keeper = holder(rig)
     keeper.take(order())
     rig.device.refuse = lambda s: refused("stuck")
-    with pytest.raises(ActuationError, match="stuck"):
+    with raised(ActuationError, "stuck"):
         keeper.end("broken")
     assert holder(rig).current is None
     assert rig.journal.get(DEVICE) is not None
@@ -218,7 +219,7 @@ def test_a_hold_that_ended_is_not_found_again_though_neither_disk_nor_device_obe
     rig.device.refuse = lambda s: refused("stuck")
     monkeypatch.setattr(os, "replace", FULL)
     monkeypatch.setattr(Path, "replace", FULL)
-    with pytest.raises(ActuationError, match="stuck"):
+    with raised(ActuationError, "stuck"):
         keeper.end("broken")
     assert holder(rig).current is None
     assert rig.journal.get(DEVICE) is not None

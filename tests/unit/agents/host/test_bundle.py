@@ -11,6 +11,7 @@ from agents.devices.cpu.diagnosis import examine as examine_cpu
 from agents.devices.jetson.diagnosis import examine as examine_board
 from agents.host.bundle import scrubbed, write_bundle
 from tests.boards.fixtures import Mount, boards, mount
+from tests.errors import raised
 from tuner.core import StoreError
 
 __all__ = ["boards", "mount"]
@@ -56,5 +57,5 @@ def test_the_serial_number_of_a_board_is_not_among_the_files(mount: Mount, tmp_p
 
 
 def test_a_place_that_takes_no_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot write"):
+    with raised(StoreError, "write"):
         write_bundle(tmp_path, tmp_path / "none" / "report.tar.gz")

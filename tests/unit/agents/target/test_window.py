@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.target.window import TargetWindow, Usage
+from tests.errors import raised
 from tests.fakes import Rig, steady
 from tuner.core import Estimate, MeasurementError, Metric, Origin, Scope, ratio_estimate
 
@@ -78,7 +79,7 @@ def test_a_ratio_is_always_a_sound_estimate(steps: list[tuple[float, float]]) ->
 
 def test_a_counter_that_runs_back_is_no_measurement(tmp_path: Path) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"energy_j": 100.0 - (now - began)})
-    with pytest.raises(MeasurementError, match="energy_j went backwards"):
+    with raised(MeasurementError, "energy_j"):
         run(rig)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.builders import device
+from tests.errors import raised
 from tuner.core import Cost, InvalidInput, Knob, Part, Space, Terms
 from tuner.service.drafts import refuse_controls, refuse_shared_joules, space_of
 from tuner.wire import StudyDraft
@@ -42,9 +41,9 @@ def test_what_restarts_is_left_alone_where_that_is_asked_for() -> None:
 
 
 def test_words_alone_are_nothing_to_search() -> None:
-    with pytest.raises(InvalidInput, match="nothing to set") as refused:
+    with raised(InvalidInput, "set") as caught:
         searched(GOVERNOR)
-    assert refused.value.hint == "offer more than one value of cpu.governor"
+    assert caught.value.hint == "offer more than one value of cpu.governor"
 
 
 def test_the_joules_of_a_shared_device_are_counted_only_where_it_is_said_how_many_are_ours() -> (
@@ -53,9 +52,9 @@ def test_the_joules_of_a_shared_device_are_counted_only_where_it_is_said_how_man
     shared = device(shared="MIG is on")
     asked = StudyDraft(devices=("sim",))
     refuse_shared_joules(asked, [device()])
-    with pytest.raises(InvalidInput, match=r"sim is shared \(MIG is on\)") as refused:
+    with raised(InvalidInput, "MIG") as caught:
         refuse_shared_joules(asked, [device(), shared])
-    assert "--energy-share" in refused.value.hint
+    assert "--energy-share" in caught.value.hint
     for share in (0.25, 1.0):
         refuse_shared_joules(
             asked.model_copy(update={"terms": Terms(energy_share=share)}), [shared]
@@ -66,5 +65,5 @@ def test_control_windows_of_several_devices_are_refused() -> None:
     terms = Terms(control_share=0.02)
     refuse_controls(StudyDraft(devices=("sim",), terms=terms))
     refuse_controls(StudyDraft(devices=("sim", "sam")))
-    with pytest.raises(InvalidInput, match="a study of one device"):
+    with raised(InvalidInput, "one device"):
         refuse_controls(StudyDraft(devices=("sim", "sam"), terms=terms))

@@ -9,6 +9,7 @@ import pytest
 
 from db.memory.log import MemoryObservations
 from tests.builders import START, applied, completed, device, setting, study, window
+from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tuner.core import (
     Estimate,
@@ -225,10 +226,10 @@ def test_a_bare_throughput_is_maximised() -> None:
 def test_whoever_saves_energy_at_any_price_has_to_say_so(objective: str) -> None:
     verbs = worlds.operations()
     draft = StudyDraft(devices=("sim",), objective=objective, policy="scripted")
-    with pytest.raises(InvalidInput, match=" needs a constraint") as refused:
+    with raised(InvalidInput, "constraint") as caught:
         verbs.create(draft)
-    assert f'--constraint "{worlds.LIMIT}"' in refused.value.hint
-    assert "--no-constraint" in refused.value.hint
+    assert f'--constraint "{worlds.LIMIT}"' in caught.value.hint
+    assert "--no-constraint" in caught.value.hint
     assert verbs.studies() == []
     assert verbs.create(draft.model_copy(update={"constraints": ()})).constraints == ()
 
@@ -259,12 +260,12 @@ def test_constraints_that_contradict_each_other_are_refused_and_change_nothing()
     verbs, name = worlds.held()
     both = ("throughput_per_s >= 10", "throughput_per_s <= 5")
     draft = StudyDraft(devices=("sim",), constraints=both, policy="scripted")
-    with pytest.raises(InvalidInput, match="no value keeps both"):
+    with raised(InvalidInput):
         worlds.operations().create(draft)
     before = verbs.revisions(name)
-    with pytest.raises(InvalidInput, match="no value keeps both"):
+    with raised(InvalidInput):
         limited(verbs, name, *both)
-    with pytest.raises(InvalidInput, match="no value keeps both"):  # the baseline shows 100 ms
+    with raised(InvalidInput):  # the baseline shows 100 ms
         limited(verbs, name, "latency_p99_ms <= 0.5x baseline", "latency_p99_ms >= 60")
     assert verbs.revisions(name) == before
 
