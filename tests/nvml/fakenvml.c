@@ -88,6 +88,8 @@ struct gpu {
     /* faults */
     double lost, refuse_mem, refuse_limit, refuse_clock, deaf, counter, mig, vgpu, mps_clients, foreign_pid, own_pid;
     double thermal_mhz, no_fields;
+    /* what a board does by itself, and what others do to it */
+    double reach_mhz, load, enforced_w, init_s, persistence, lose_locks;
 };
 
 /* What a call answers instead of doing anything, GPU by GPU; 0 where it does what it is to do. */
@@ -106,6 +108,7 @@ static int state_fd = -1;
 static char state_path[4096];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int clients;
+static char initialised[GPUS];             /* the GPUs that this process has a handle of */
 static double joined;                      /* the driver's generation this client began with */
 
 /* ---- randomness: splitmix64, and a Gaussian from it ---- */
@@ -151,10 +154,23 @@ static double pace(const struct chip *c, const struct gpu *g, double mhz, double
 static double leakage_w(const struct chip *c, double celsius) {
     return c->leak_w * (1.0 + c->leak_per_k * (celsius - c->ambient_c));
 }
+/* The highest clock that the board reaches: below the highest that it lists (an RTX A6000 lists 2,100 MHz
+ * and runs 1,935 at best), and at part load lower still, as its driver adapts; no reason bit says so. */
+static double reached(const struct chip *c, const struct gpu *g) {
+    double top = g->reach_mhz ? fmin(g->reach_mhz, c->gpu.max_mhz) : c->gpu.max_mhz;
+    return g->load < 1.0 ? c->min_mhz + g->load * (top - c->min_mhz) : top;
+}
+static int is_hot(const struct chip *c, const struct gpu *g) {
+    return g->thermal_mhz && g->thermal_mhz < fmin(g->clock_mhz, reached(c, g));
+}
+/* The clock that the board goes to where power allows it. */
+static double goal_mhz(const struct chip *c, const struct gpu *g) {
+    double goal = fmin(g->clock_mhz, reached(c, g));
+    return is_hot(c, g) ? g->thermal_mhz : goal;
+}
 /* Return the clock really run: lowered until the power limit is kept. */
 static double capped(const struct chip *c, const struct gpu *g, double *watts, double *step) {
-    double budget = g->cap_w - leakage_w(c, g->celsius), low = c->min_mhz, high = g->clock_mhz;
-    if (g->thermal_mhz && g->thermal_mhz < high) high = g->thermal_mhz;
+    double budget = g->cap_w - leakage_w(c, g->celsius), low = c->min_mhz, high = goal_mhz(c, g);
     *step = pace(c, g, high, watts);
     if (*watts <= budget) return high;
     for (int i = 0; i < 24; i++) {
@@ -193,10 +209,10 @@ static void stretch(int index, double from, double seconds) {
         g->energy_j += warm(c, g, c->idle_w, seconds, 1) * hungrier;
         return;
     }
-    double wanted = g->clock_mhz, ran = capped(c, g, &watts, &step);
-    int hot = g->thermal_mhz && g->thermal_mhz < wanted;
-    int ruled = ran < (hot ? g->thermal_mhz : wanted);
-    if (ruled && ran > c->min_mhz + 1e-6) {
+    double ran = capped(c, g, &watts, &step);
+    int hot = is_hot(c, g), ruled = ran < goal_mhz(c, g);
+    watts = c->idle_w + (watts - c->idle_w) * g->load;
+    if (ruled && ran > c->min_mhz + 1e-6 && g->load >= 1.0) {
         watts = g->cap_w;
         g->energy_j += warm(c, g, watts, seconds, 0) * hungrier;
     } else {
@@ -207,10 +223,14 @@ static void stretch(int index, double from, double seconds) {
     g->ran_mhz = ran;
     g->step_ms = step * slower;
     double before = floor(g->progress);
-    g->progress += 1000.0 * seconds / g->step_ms;
+    g->progress += 1000.0 * seconds / g->step_ms * g->load;
     double served = (floor(g->progress) - before) * g->batch;
     g->items += served;
     keep_latencies(g, served, g->step_ms, seconds);
+}
+/* The limit in force: the one that is asked for, or a lower one that is set out of band (BMC, module). */
+static double enforced(const struct gpu *g) {
+    return g->enforced_w ? fmin(g->enforced_w, g->limit_w) : g->limit_w;
 }
 static void take_effect(int index) {
     const struct chip *c = chip_of(index);
@@ -218,7 +238,7 @@ static void take_effect(int index) {
     double high = g->lock_max && !g->deaf ? g->lock_max : c->gpu.max_mhz;
     g->clock_mhz = fmin(c->gpu.max_mhz, fmax(c->min_mhz, high));
     g->mem_mhz = g->mem_lock ? g->mem_lock : c->mem.max_mhz;
-    g->cap_w = g->limit_w;
+    g->cap_w = enforced(g);
     g->due_s = 0.0;
 }
 static void tick(struct gpu *g) {
@@ -271,6 +291,7 @@ static const struct key KEYS[] = {
     ONE(counter_j), ONE(power_w), ONE(cap_s), ONE(sw_thermal_s), ONE(hw_thermal_s), ONE(brake_s),
     ONE(lost), ONE(refuse_mem), ONE(refuse_limit), ONE(refuse_clock), ONE(deaf), ONE(counter), ONE(mig),
     ONE(vgpu), ONE(mps_clients), ONE(foreign_pid), ONE(own_pid), ONE(thermal_mhz), ONE(no_fields),
+    ONE(reach_mhz), ONE(load), ONE(enforced_w), ONE(init_s), ONE(persistence), ONE(lose_locks),
 };
 /* The row of a call's refusals, by its name without a version: `nvmlInit_v2` is `nvmlInit`. A new one is
  * made where `made` says so; NULL where there is none, or no room. */
@@ -303,6 +324,10 @@ static double *place(const char *name, unsigned index) {
             return (double *)((char *)(KEYS[k].per_gpu ? (void *)&S->gpu[index] : (void *)S) + KEYS[k].at);
     return NULL;
 }
+static void forget_locks(int index) {
+    S->gpu[index].lock_min = S->gpu[index].lock_max = S->gpu[index].mem_lock = 0.0;
+    take_effect(index);
+}
 static void forget_settings(int index) {
     struct gpu *g = &S->gpu[index];
     g->lock_min = g->lock_max = g->mem_lock = 0.0;
@@ -320,7 +345,7 @@ static void begin(void) {
     for (int i = 0; i < GPUS; i++) {
         S->gpu[i].celsius = 60.0;
         S->gpu[i].batch = 16.0;
-        S->gpu[i].busy = 1.0;
+        S->gpu[i].busy = S->gpu[i].load = S->gpu[i].persistence = 1.0;
         S->gpu[i].random = i + 1;
         forget_settings(i);
     }
@@ -376,6 +401,7 @@ void fakenvml_use(const char *path) {
     if (S) { munmap(S, sizeof *S); close(state_fd); S = NULL; }
     named(path);
     clients = 0;
+    memset(initialised, 0, sizeof initialised);
     pthread_mutex_unlock(&mutex);
 }
 int fakenvml_set(unsigned index, const char *name, double value) {
@@ -383,6 +409,9 @@ int fakenvml_set(unsigned index, const char *name, double value) {
     double *found = place(name, index);
     if (!found) return leave(NOT_FOUND);
     *found = value;
+    if (!strncmp(name, "lock_", 5) || !strcmp(name, "mem_lock") || strstr("limit_w enforced_w", name))
+        take_effect((int)index);
+    if (!strcmp(name, "lose_locks")) forget_locks((int)index);
     if (!strcmp(name, "generation"))
         for (int i = 0; i < GPUS; i++) forget_settings(i);
     if (!strcmp(name, "manual_s") && S->now_s > value) S->now_s = value;
@@ -442,7 +471,7 @@ int nvmlInitWithFlags(unsigned flags) {
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) {
     if (!clients) return UNINITIALIZED;
-    clients--;
+    if (!--clients) memset(initialised, 0, sizeof initialised);
     return SUCCESS;
 }
 const char *nvmlErrorString(int code) {
@@ -492,8 +521,18 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
     *count = (unsigned)S->gpus;
     return leave(refused(__func__, 0));
 }
+/* nvml.h: nvmlInit_v2 initialises no GPU; asking for the handle of one does, and asking by UUID also those
+ * that are looked at on the way. With persistence mode off that takes seconds a GPU, in every process. */
+static void initialise(unsigned index) {
+    if (index >= GPUS || initialised[index] || !enter()) return;
+    double seconds = index < (unsigned)S->gpus ? S->gpu[index].init_s : 0.0;
+    leave(SUCCESS);
+    for (double until = wall_s() + seconds; wall_s() < until;) usleep(5000);
+    initialised[index] = 1;
+}
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     *device = (void *)(uintptr_t)(index + 1);
+    if (clients) initialise(index);
     START(*device, 0);
     return leave(SUCCESS);
 }
@@ -504,6 +543,7 @@ static const char *uuid_of(unsigned index) {
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
     for (unsigned i = 0; i < GPUS; i++) {
+        if (clients) initialise(i);
         if (strcmp(uuid, uuid_of(i))) continue;
         *device = (void *)(uintptr_t)(i + 1);
         START(*device, 0);
@@ -531,7 +571,11 @@ int nvmlDeviceGetIndex(void *device, unsigned *index) {
     return number(__func__, device, index, (double)((uintptr_t)device - 1));
 }
 int nvmlDeviceGetArchitecture(void *device, unsigned *arch) { return number(__func__, device, arch, 7); }
-int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) { return number(__func__, device, mode, 1); }
+int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) {
+    START(device, 0);
+    *mode = (unsigned)GPU(device)->persistence;
+    return leave(SUCCESS);
+}
 int nvmlDeviceGetVirtualizationMode(void *device, unsigned *mode) {
     START(device, 0);
     *mode = GPU(device)->vgpu ? 2 : 0;
@@ -621,7 +665,7 @@ int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *mw) {
 }
 int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *mw) {
     START(device, 0);
-    *mw = (unsigned)(GPU(device)->limit_w * 1000.0);
+    *mw = (unsigned)(enforced(GPU(device)) * 1000.0);
     return leave(SUCCESS);
 }
 int nvmlDeviceGetPowerManagementDefaultLimit(void *device, unsigned *mw) {
@@ -663,9 +707,10 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) {
 }
 static unsigned long long reasons_of(void *device) {
     const struct gpu *g = GPU(device);
+    const struct chip *c = CHIP(device);
     if (!g->busy) return IDLE;
-    double goal = g->thermal_mhz && g->thermal_mhz < g->clock_mhz ? g->thermal_mhz : g->clock_mhz;
-    return (g->ran_mhz < goal - 0.5 ? SW_POWER_CAP : 0) | (goal < g->clock_mhz ? SW_THERMAL : 0);
+    int ruled = g->ran_mhz < goal_mhz(c, g) - 0.5;
+    return (ruled ? SW_POWER_CAP : 0) | (is_hot(c, g) ? SW_THERMAL : 0);
 }
 int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons) {
     START(device, 0);
@@ -676,8 +721,8 @@ struct utilisation { unsigned gpu, memory; };
 int nvmlDeviceGetUtilizationRates(void *device, struct utilisation *into) {
     START(device, 0);
     if (GPU(device)->mig) return leave(NOT_SUPPORTED);
-    into->gpu = GPU(device)->busy ? 97 : 0;
-    into->memory = GPU(device)->busy ? 40 : 0;
+    into->gpu = GPU(device)->busy ? (unsigned)(97 * GPU(device)->load) : 0;
+    into->memory = GPU(device)->busy ? (unsigned)(40 * GPU(device)->load) : 0;
     return leave(SUCCESS);
 }
 struct process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pynvml
@@ -58,6 +59,67 @@ def test_eight_gpus_have_eight_uuids(nvml: FakeNvml) -> None:
     assert uuids[:2] == [A100, A40]
     assert len(set(uuids)) == 8
     assert pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByUUID(uuids[7])) == uuids[7]
+
+
+def sm_mhz(gpu: object) -> int:
+    return int(pynvml.nvmlDeviceGetClock(gpu, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT))
+
+
+def reasons(gpu: object) -> int:
+    return int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
+
+
+def test_a_board_does_not_reach_what_it_lists_and_no_reason_says_so(nvml: FakeNvml) -> None:
+    # RTX A6000: 2,100 MHz listed, 1,935 MHz at best; lower without any reason bit: LACT 1128.
+    gpu = handle(0)
+    nvml.set("reach_mhz", 1260.0)
+    nvml.sleep(2.0)
+    assert (sm_mhz(gpu), reasons(gpu)) == (1260, 0)
+    assert max(pynvml.nvmlDeviceGetSupportedGraphicsClocks(gpu, 1215)) == 1410
+    pynvml.nvmlDeviceSetGpuLockedClocks(gpu, 210, 1005)
+    nvml.sleep(2.0)
+    assert (sm_mhz(gpu), reasons(gpu)) == (1005, 0)
+
+
+def test_at_part_load_the_clock_adapts(nvml: FakeNvml) -> None:
+    gpu = handle(0)
+    nvml.set("load", 0.5)
+    nvml.sleep(2.0)
+    assert (sm_mhz(gpu), reasons(gpu)) == (810, 0)
+    assert pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu == 48
+
+
+def test_a_lost_lock_is_not_announced(nvml: FakeNvml) -> None:
+    # nvidia-smi -rgc, or a resume: nothing but the clock tells.
+    gpu = handle(0)
+    pynvml.nvmlDeviceSetGpuLockedClocks(gpu, 210, 1005)
+    nvml.sleep(2.0)
+    nvml.set("lose_locks", 1.0)
+    nvml.sleep(0.2)
+    assert sm_mhz(gpu) == 1410
+    assert nvml.get("lock_max") == 0
+
+
+def test_an_enforced_limit_is_below_the_one_that_is_asked_for(nvml: FakeNvml) -> None:
+    # nvml.h, nvmlDeviceGetEnforcedPowerLimit: the minimum of various power limiters.
+    gpu = handle(0)
+    nvml.set("enforced_w", 200.0)
+    pynvml.nvmlDeviceSetPowerManagementLimit(gpu, 300000)
+    nvml.sleep(2.0)
+    assert pynvml.nvmlDeviceGetPowerManagementLimit(gpu) == 300000
+    assert pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) == 200000
+    assert pynvml.nvmlDeviceGetPowerUsage(gpu) <= 230000
+    assert reasons(gpu) == 4
+
+
+def test_a_gpu_takes_its_time_at_its_first_handle(nvml: FakeNvml) -> None:
+    # nvml.h: nvmlInit_v2 initialises no GPU, nvmlDeviceGetHandleByIndex_v2 the one that is asked for.
+    nvml.set("init_s", 0.2, gpu=1)
+    pynvml.nvmlInit()
+    for gpu, slow in ((0, False), (1, True), (1, False)):
+        began = time.monotonic()
+        pynvml.nvmlDeviceGetHandleByIndex(gpu)
+        assert (time.monotonic() - began >= 0.2) is slow
 
 
 def test_the_shell_tool_sets_the_same_state(nvml: FakeNvml, tmp_path: Path) -> None:
