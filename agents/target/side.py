@@ -20,6 +20,9 @@ from tuner.core import (
     Space,
 )
 
+HOST_CPU = "host-cpu"
+"""The part of the host that a CPU's own meter covers."""
+
 
 class NothingToSet:
     """The actuator of a device without knobs."""
@@ -162,6 +165,16 @@ class WaitsForRuns(Protocol):
 
 
 @runtime_checkable
+class NamesItsSource(Protocol):
+    """A meter that finds out at work where its numbers come from."""
+
+    @property
+    def source(self) -> str:
+        """Where its numbers come from now, in words."""
+        ...
+
+
+@runtime_checkable
 class TellsForeignLoad(Protocol):
     """A meter of a device that several programs may use at a time, each counted on its own there."""
 
@@ -220,6 +233,8 @@ class Side:
     warm_up_s: float = 0.0
     identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
     """By what a workload's processes are known."""
+    energy_of: frozenset[str] = frozenset()
+    """The parts of the host that its energy covers; what another side covers, too, is not added twice."""
 
     @property
     def guard(self) -> HoldGuard | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from agents.target.side import FollowsPlans, LiveSignal, Restartable, Side
+from agents.target.side import FollowsPlans, LiveSignal, NamesItsSource, Restartable, Side
 from tuner.core import (
     ActuationError,
     Clock,
@@ -164,11 +164,22 @@ class Target:
         listed = [side for side in self.sides.values() if lists(side, metric)] or [self.runs]
         if self.workload in listed:
             return _source(self.runs, metric)
-        source = " + ".join(_source(side, metric) for side in listed)
+        if quantity_of(metric, self.quantities).over_devices is not OverDevices.SUM:
+            return " + ".join(_source(side, metric) for side in listed)
+        covered = [side for side in listed if self.covers(side)]
+        source = " + ".join(_source(side, metric) for side in listed if side not in covered)
         blind = [side.name for side in self.devices if side not in listed]
-        if not blind or quantity_of(metric, self.quantities).over_devices is not OverDevices.SUM:
-            return source
-        return f"{source}, without {', '.join(blind)}: no meter"
+        within = (
+            f"; {', '.join(s.name for s in covered)} is part of it and not added" if covered else ""
+        )
+        return f"{source}{within}" + (f", without {', '.join(blind)}: no meter" if blind else "")
+
+    def covers(self, side: Side) -> bool:
+        """Return whether other devices' energy covers all of this one's, as a module's does its CPU's."""
+        others = [
+            d.energy_of for d in self.devices if d is not side and d.energy_of > side.energy_of
+        ]
+        return bool(side.energy_of) and bool(others)
 
     def describe(self, id: str, agent: str, versions: Mapping[str, str], at: datetime) -> Device:
         """Return the target as the tuner knows it."""
@@ -373,7 +384,8 @@ def lists(side: Side, metric: str) -> bool:
 def _source(side: Side, metric: str) -> str:
     if metric == "cpu_time_ms":
         return f"the CPU accounting of {side.name}"
-    return side.source or f"the meter of {side.name}"
+    now = side.meter.source if isinstance(side.meter, NamesItsSource) else side.source
+    return now or f"the meter of {side.name}"
 
 
 def _joined(texts: Iterator[str] | Sequence[str]) -> str:

@@ -81,7 +81,8 @@ class TargetWindow:
         self._devices, self._declared = len(target.devices), target.quantities
         self._workload = target.workload is not None
         self._disturbed: list[dict[str, float]] = [{} for _ in target.devices]
-        self._metered = [n for n, d in enumerate(target.devices) if lists(d, ENERGY)]
+        counted = [lists(d, ENERGY) and not target.covers(d) for d in target.devices]
+        self._metered = [n for n, counts in enumerate(counted) if counts]
         self._windows: list[Window] = []
         meters = [side.meter for side in target.sides.values()]
         if context:
@@ -249,7 +250,7 @@ class TargetWindow:
         Where one of these has not told it this time, or stands still beside another that does not,
         nobody knows the sum.
         """
-        if len(self._metered) > 1:
+        if len(devices) > 1 and self._metered:
             totals.pop(ENERGY, None)
             known = [devices[n][ENERGY] for n in self._metered if ENERGY in devices[n]]
             if len(known) == len(self._metered) and (all(known) or not any(known)):

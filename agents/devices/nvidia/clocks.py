@@ -31,7 +31,7 @@ LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a GPU: its SM clock, why it is not higher, and whether it is computing at all."""
+    """One look at a GPU: its SM clock (0: not told), why it is not higher, and whether it computes."""
 
     sm_mhz: int
     reasons: int
@@ -45,7 +45,7 @@ class Look:
 
 def look(gpu: Gpu) -> Look:
     """Look at a GPU now. Raises ActuationError, DeviceLost."""
-    clock = gpu.call(
+    clock, _ = gpu.told(
         "SM clock", pynvml.nvmlDeviceGetClock, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_ID_CURRENT
     )
     reasons, _ = gpu.told("event reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
@@ -53,7 +53,7 @@ def look(gpu: Gpu) -> Look:
         reasons, _ = gpu.told("throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     used, _ = gpu.told("utilisation", pynvml.nvmlDeviceGetUtilizationRates)
     idle = bool((reasons or 0) & IDLE) or (used is not None and used.gpu == 0)
-    return Look(int(clock), int(reasons or 0), not idle)
+    return Look(int(clock or 0), int(reasons or 0), not idle)
 
 
 class ClockLock:
@@ -67,7 +67,7 @@ class ClockLock:
         if self.mhz is None or not seen.loaded:
             return ""
         above = seen.sm_mhz > self.mhz + TOLERANCE_MHZ
-        below = seen.sm_mhz < self.mhz - TOLERANCE_MHZ and not seen.slowed
+        below = 0 < seen.sm_mhz < self.mhz - TOLERANCE_MHZ and not seen.slowed
         if not above and not below:
             return ""
         return f"the SM clock runs at {seen.sm_mhz} MHz under load, not at {self.mhz}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 
 import pynvml
@@ -12,16 +10,16 @@ import pynvml
 from agents.actuator.client import RemoteKnobs, actuator_socket
 from agents.actuator.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
-from agents.devices.nvidia.energy import AGREEMENT, CounterJoules, agreement, power_w
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
 from agents.devices.nvidia.meter import GpuMeter
+from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
 from agents.host.ownership import ProcessOwners
-from agents.target.joules import Every, IntegratedJoules, Joules, in_background
+from agents.target.joules import Every, in_background
 from agents.target.side import NothingToSet, Side
 from tuner.core import Clock, InvalidInput, Metric, Role, Space
 
@@ -30,9 +28,7 @@ ROLES = {
     MEMORY: Role.MEMORY_CLOCK,
     LIMIT: Role.POWER_LIMIT,
 }
-METRICS = (Metric("energy_j"), Metric("power_w"))
-AVERAGING_S = 1.2
-"""Some boards tell power only as a mean over the last second; a change shows fully after that."""
+MEASURED = ("energy_j", "power_w")
 
 
 def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
@@ -78,7 +74,7 @@ def attach(
     gpu = Gpu(uuid)
     driver = gpu.driver()
     memory = Memory(state_dir, uuid, driver)
-    energy = find_energy(gpu, memory, clock, every)
+    energy = GpuEnergy(gpu, memory, clock, every)
     lock = ClockLock()
     remote, cannot = reached(socket, gpu, clock)
     space = remote.space if remote else Space(())
@@ -90,56 +86,13 @@ def attach(
         board=board_name(gpu),
         version=driver,
         space=space,
-        metrics=METRICS if energy.open else (),
+        metrics=() if energy.cannot else tuple(Metric(n, scope=energy.scope) for n in MEASURED),
         actuator=knobs or NothingToSet(),
-        meter=GpuMeter(gpu, energy.open, lock, ProcessOwners.below(root), clock),
+        meter=GpuMeter(gpu, energy, lock, ProcessOwners.below(root), clock),
         settle_s=energy.lag_s,
-        cannot={**cannot, **energy.cannot},
+        cannot={**cannot, **(dict.fromkeys(MEASURED, energy.cannot) if energy.cannot else {})},
         source=energy.source,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Energy:
-    """Where a GPU's energy comes from, in words, and how to open it; or why there is none.
-
-    `lag_s` is how long it goes on showing what was before a change.
-    """
-
-    open: Callable[[], Joules] | None
-    source: str
-    cannot: Mapping[str, str] = field(default_factory=dict)
-    lag_s: float = 0.0
-
-
-def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
-    """Return the energy counter where it agrees with power, else power integrated, else none.
-
-    The check takes 2.5 s at a GPU's first use under a driver; what it showed is kept.
-
-    Raises:
-        ActuationError, DeviceLost: the GPU does not answer.
-    """
-    _, no_power = gpu.told("power", pynvml.nvmlDeviceGetPowerUsage)
-    counter, no_counter = gpu.told("counter", pynvml.nvmlDeviceGetTotalEnergyConsumption)
-    if no_power and no_counter:
-        return Energy(None, "", dict.fromkeys((m.name for m in METRICS), no_power))
-    if counter is not None and no_power:
-        return Energy(lambda: CounterJoules(gpu, clock), "the GPU's energy counter, unchecked")
-    why = no_counter
-    if counter is not None:
-        ratio = memory.findings.counter_ratio
-        if ratio is None:
-            ratio = agreement(gpu, clock)
-            memory.saw_counter(ratio)
-        message = f"{ratio:.2f} of what its power adds up to"
-        if abs(ratio - 1.0) <= AGREEMENT:
-            source = f"the GPU's energy counter ({message})"
-            return Energy(lambda: CounterJoules(gpu, clock), source)
-        why = f"its energy counter shows {message}" if ratio else "its energy counter hardly moves"
-    source = f"the GPU's power, integrated ({why})"
-    return Energy(
-        lambda: IntegratedJoules(partial(power_w, gpu), clock, every), source, lag_s=AVERAGING_S
+        energy_of=energy.parts,
     )
 
 
@@ -151,5 +104,6 @@ def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, M
 
 
 def board_name(gpu: Gpu) -> str:
-    """Return the board's name."""
-    return str(gpu.call("name", pynvml.nvmlDeviceGetName))
+    """Return the board's name, as far as it tells one."""
+    name, _ = gpu.told("name", pynvml.nvmlDeviceGetName)
+    return str(name or "an NVIDIA GPU without a name")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pynvml
 
 from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
-from agents.devices.nvidia.device import board_name, find_energy, reached
+from agents.devices.nvidia.device import board_name, reached
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
+from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
@@ -67,9 +68,10 @@ def _one(
         else:
             yield Symptom(f"{name}: {knob}", False, refused.get(knob, "the driver refuses it"))
     yield _rights(name, gpu, socket, clock)
-    energy = find_energy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
-    meter = energy.source or next(iter(energy.cannot.values()))
-    yield Symptom(f"{name}: energy", energy.open is not None, meter)
+    energy = GpuEnergy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
+    if energy.due and look(gpu).loaded:
+        energy.judge()
+    yield Symptom(f"{name}: energy", not energy.cannot, energy.source or energy.cannot)
     yield _sharing(name, gpu, root)
     yield from _persistence(name, gpu)
     yield _clock_lock(name, gpu, clock)
@@ -113,7 +115,9 @@ def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
 def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
     """Suspect a lock where the clock stays below its maximum under load and nothing slows it."""
     about = f"{name}: foreign clock lock"
-    most = int(gpu.call("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM))
+    most, untold = gpu.told("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM)
+    if most is None:
+        return Symptom(about, True, f"unknown: {untold}")
     seen = []
     for _ in range(LOOKS):
         seen.append(look(gpu))
@@ -122,6 +126,8 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
     if not loaded:
         return Symptom(about, True, "nothing runs on it now, so a lock could not be seen")
     highest = max(s.sm_mhz for s in loaded)
+    if not highest:
+        return Symptom(about, True, "unknown: the SM clock is not told")
     if highest < most - TOLERANCE_MHZ and not any(s.slowed for s in loaded):
         return Symptom(
             about, False,
@@ -132,14 +138,12 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
 
 
 def _power_limit(name: str, gpu: Gpu) -> Symptom:
-    limit, default = (
-        int(gpu.call(what, function)) // 1000
-        for what, function in (
-            ("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
-            ("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
-        )
-    )
     about = f"{name}: foreign power limit"
+    enforced, untold = gpu.told("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
+    usual, untold_usual = gpu.told("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+    if enforced is None or usual is None:
+        return Symptom(about, True, f"unknown: {untold or untold_usual}")
+    limit, default = int(enforced) // 1000, int(usual) // 1000
     if limit == default:
         return Symptom(about, True, f"none: {limit} W is the default")
     return Symptom(

@@ -7,7 +7,7 @@ board is measured, all instances together: NVML has no energy of an instance.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -15,9 +15,9 @@ from types import MappingProxyType
 import pynvml
 
 from agents.devices.nvidia.clocks import ClockLock, Look, look
+from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu
 from agents.host.ownership import Attribution, ProcessOwners, WorkloadIdentity
-from agents.target.joules import Joules
 from tuner.core import FOREIGN_LOAD, ActuationError, Clock, MeasurementError, Reading
 
 log = logging.getLogger(__name__)
@@ -36,27 +36,38 @@ UNLISTED = "NVML lists no process although the GPU computes; a PID namespace hid
 
 
 class GpuMeter:
-    """Opens windows on one GPU; `joules` opens its energy, None where nobody tells any."""
+    """Opens windows on one GPU."""
 
     def __init__(
         self,
         gpu: Gpu,
-        joules: Callable[[], Joules] | None,
+        energy: GpuEnergy,
         lock: ClockLock,
         owners: ProcessOwners,
         clock: Clock,
     ) -> None:
         self.gpu = gpu
-        self.joules = joules
+        self.energy = energy
         self.lock = lock
         self.owners = owners
         self.clock = clock
         self._unknown = ""
 
     def start(self) -> GpuWindow:
-        """Open a window now. Raises MeasurementError where the GPU does not answer."""
+        """Open a window now, or in 10 s, after the energy counter has been checked under load.
+
+        Raises:
+            MeasurementError: the GPU does not answer.
+        """
         with measuring():
+            if self.energy.due and look(self.gpu).loaded:
+                self.energy.judge()
             return GpuWindow(self)
+
+    @property
+    def source(self) -> str:
+        """Where its energy comes from now."""
+        return self.energy.source
 
     def attribute_to(self, workload: WorkloadIdentity) -> None:
         """Take what is known as this workload's for its from now on."""
@@ -89,7 +100,8 @@ class GpuWindow:
     def __init__(self, meter: GpuMeter) -> None:
         self._meter = meter
         self._throttled = throttle_s(meter.gpu)
-        self._joules = meter.joules() if meter.joules else None
+        self._by_counter = meter.energy.by_counter
+        self._joules = None if meter.energy.cannot else meter.energy.open()
         self._began = self._last_s = meter.clock.monotonic()
         self._foreign_s = self._unknown_s = 0.0
         self._unknown = ""
@@ -119,6 +131,7 @@ class GpuWindow:
             try:
                 with measuring():
                     shown = self._shown()
+                    self._check_counter(shown)
                     self._check(shown)
             finally:
                 if self._joules is not None:
@@ -135,7 +148,7 @@ class GpuWindow:
         return Reading(totals, notes=self._notes())
 
     def _attributed(self, seen: Look) -> float:
-        """Return for how many seconds foreign processes have computed, that since the last look included."""
+        """Return for how many seconds foreign processes have computed, up to this look."""
         whose = self._meter.computing(loaded=seen.loaded)
         now = self._meter.clock.monotonic()
         passed, self._last_s = now - self._last_s, now
@@ -168,13 +181,26 @@ class GpuWindow:
             self._astray += [wrong] if wrong else []
         return seen
 
-    def _check(self, shown: Reading) -> None:
-        uuid, seconds = self._meter.gpu.uuid, self._meter.clock.monotonic() - self._began
+    def _check_counter(self, shown: Reading) -> None:
+        """Check the energy counter once load has come; one that counts wrong spoils the window."""
+        energy, uuid = self._meter.energy, self._meter.gpu.uuid
+        seconds = self._meter.clock.monotonic() - self._began
         if self._joules is not None and "energy_j" not in shown.totals and seconds > STILL_S:
+            energy.doubt()
             raise MeasurementError(
                 f"{uuid}: the energy counter stood still for {seconds:.3g} s",
-                hint="start the agent anew: it checks the counter again",
+                hint="it is checked again under load; measure again",
             )
+        if energy.due and look(self._meter.gpu).loaded:
+            energy.judge()
+        if self._by_counter and not energy.by_counter:
+            raise MeasurementError(
+                f"{uuid}: the energy counter does not count right: {energy.source}",
+                hint="from now on its power is integrated; measure again",
+            )
+
+    def _check(self, shown: Reading) -> None:
+        uuid = self._meter.gpu.uuid
         if len(self._astray) > MOST_ASTRAY * self._looks:
             raise MeasurementError(
                 f"{uuid}: {self._astray[-1]}",

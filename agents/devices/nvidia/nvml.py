@@ -142,6 +142,10 @@ class Gpu:
         """
         try:
             return self._answered(what, function, arguments)
+        except pynvml.NVMLLibraryMismatchError as error:
+            raise ActuationError(
+                f"{self.uuid}: {what}: {error}", hint="upgrade the driver"
+            ) from None
         except pynvml.NVMLError as error:
             raise self._failed(error, what) from error
 
@@ -156,6 +160,8 @@ class Gpu:
         """
         try:
             return self._answered(what, function, arguments), ""
+        except pynvml.NVMLLibraryMismatchError as error:  # the binding's own word for an old driver
+            return None, f"{self.uuid}: {what}: {error}"
         except pynvml.NVMLError as error:
             if int(error.value) in RESTARTED | GONE:
                 raise self._failed(error, what) from error

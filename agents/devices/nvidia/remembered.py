@@ -14,13 +14,15 @@ class Findings:
     """What one GPU was seen to do under one driver.
 
     `settle_s` is the longest that a clock took to follow a change under load, None until one was
-    seen. `counter_ratio` is the energy counter over the integral of power in the start-up check.
+    seen. `loaded_ratio` is the energy counter over the integral of power under load, None until it was
+    checked; `counts_module` is whether that is the power of the whole module.
     """
 
     uuid: str
     driver: str
     settle_s: float | None = None
-    counter_ratio: float | None = None
+    loaded_ratio: float | None = None
+    counts_module: bool = False
 
 
 class Memory:
@@ -36,7 +38,7 @@ class Memory:
             kept = Findings(**json.loads(self._path.read_text("utf-8"))) if self._path else None
         except (OSError, ValueError, TypeError):
             return
-        numbers = [] if kept is None else [kept.settle_s, kept.counter_ratio]
+        numbers = [] if kept is None else [kept.settle_s, kept.loaded_ratio]
         fits = all(n is None or (isinstance(n, float) and 0.0 <= n < 1e3) for n in numbers)
         if kept is not None and fits and (kept.uuid, kept.driver) == (uuid, driver):
             self.findings = kept
@@ -46,9 +48,13 @@ class Memory:
         if seconds > (self.findings.settle_s or 0.0):
             self._keep(replace(self.findings, settle_s=seconds))
 
-    def saw_counter(self, ratio: float) -> None:
-        """Note what the start-up check of the energy counter showed. Raises StoreError."""
-        self._keep(replace(self.findings, counter_ratio=ratio))
+    def saw_counter(self, ratio: float, *, counts_module: bool) -> None:
+        """Note what the check of the energy counter showed. Raises StoreError."""
+        self._keep(replace(self.findings, loaded_ratio=ratio, counts_module=counts_module))
+
+    def forget_counter(self) -> None:
+        """Note that the energy counter is to be checked again. Raises StoreError."""
+        self._keep(replace(self.findings, loaded_ratio=None, counts_module=False))
 
     def _keep(self, findings: Findings) -> None:
         self.findings = findings
