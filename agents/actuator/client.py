@@ -32,6 +32,8 @@ from tuner.core import (
 log = logging.getLogger(__name__)
 
 SOCKET = Path("/run/jouletune/actuator.sock")
+DETACHED = "detached"
+"""The file beside the socket that tells agents to let go of the devices' drivers."""
 PATIENCE_S = 60.0
 """The longest wait for an answer: the actuator's own deadlines, several of them."""
 LONGEST_TRIAL_S = 3600.0
@@ -53,7 +55,7 @@ class ActuatorClient:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._heard = b""
@@ -95,7 +97,7 @@ class ActuatorClient:
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(PATIENCE_S)
-            self._socket.connect(str(self._path))
+            self._socket.connect(str(self.path))
         self._socket.sendall(request)
         while b"\n" not in self._heard:
             chunk = self._socket.recv(1 << 16)
@@ -119,7 +121,7 @@ class ActuatorClient:
 
     def _absent(self, error: OSError) -> ActuationError:
         return ActuationError(
-            f"the actuator at {self._path} does not answer: {error.strerror or error}",
+            f"the actuator at {self.path} does not answer: {error.strerror or error}",
             hint="is it running? see `jouletune actuator status`; are you in its group?",
         )
 

@@ -123,6 +123,11 @@ class ManagedDevice:
         async with self._alone():
             await self.restorer.put_back()
 
+    async def let_go(self) -> None:
+        """End the process that has the driver open; the next question starts another."""
+        async with self._alone():
+            await self.driver.close()
+
     async def close(self) -> None:
         """Put the device back, whoever has it, and give it to nobody any more."""
         async with self._alone():

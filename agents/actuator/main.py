@@ -191,7 +191,10 @@ class ActuatorService:
         if device not in self.devices:
             hint = f"there are {', '.join(self.devices) or 'none'}"
             raise errors.NotFound(f"there is no device {device!r}", hint=hint)
-        return await self.devices[device].ask(peer, verb, fields)
+        answer = await self.devices[device].ask(peer, verb, fields)
+        if self.stay:
+            await self.devices[device].let_go()
+        return answer
 
     async def _for_all(self, peer: Peer, verb: str) -> dict[str, Any]:
         """Put all devices back, to stay there or not; or let them be set again."""
@@ -205,6 +208,7 @@ class ActuatorService:
             await _each(device.ask(peer, "restore", {}) for device in self.devices.values())
         if verb == "stay":
             self.originals.stay(self.stay)
+            await _each(device.let_go() for device in self.devices.values())
         return {"wrong": self.wrong()}
 
 

@@ -64,6 +64,8 @@ def restore(
     if (every and device) or (stay and lift) or ((stay or lift) and not every):
         raise typer.BadParameter("give DEVICE, or --all with at most one of --stay and --lift")
     verb = "stay" if stay else "lift" if lift else "restore_all"
+    if lift:
+        _attach(config, socket)
     if not device and not (every and _answers(config, socket)):
         _become("restore" if verb == "restore_all" else verb, config)
     with closing(_line(config, socket)) as line:
@@ -77,6 +79,25 @@ def restore(
         typer.echo(f"{name}: {why or 'original'}")
     if every:
         typer.echo(DONE[verb])
+    if any(wrong.values()):
+        raise typer.Exit(1)
+
+
+@commands.command()
+def detach(config: Config = CONFIG, socket: Socket = None) -> None:
+    """Put all devices back and let go of their drivers: before a GPU reset, MIG change or driver upgrade.
+
+    As root. Actuator and agents close every handle and open none until
+    `jouletune actuator restore --all --lift`.
+    """
+    from agents.actuator.client import DETACHED
+
+    with closing(_line(config, socket)) as line:
+        wrong = line.ask("stay")["wrong"]
+        line.path.with_name(DETACHED).touch(0o644)
+    for name, why in wrong.items():
+        typer.echo(f"{name}: {why or 'original'}")
+    typer.echo(f"devices were put back, and drivers are let go of within seconds, {STAYING}")
     if any(wrong.values()):
         raise typer.Exit(1)
 
@@ -215,6 +236,15 @@ def _line(config: Path, socket: Path | None) -> ActuatorClient:
     from agents.actuator.grants import load_config
 
     return ActuatorClient(socket or Path(load_config(config).socket))
+
+
+def _attach(config: Path, socket: Path | None) -> None:
+    """Let agents open the devices' drivers again; without a configuration nothing was detached."""
+    from agents.actuator.client import DETACHED
+    from tuner.core import ConfigError
+
+    with suppress(ConfigError, FileNotFoundError), closing(_line(config, socket)) as line:
+        line.path.with_name(DETACHED).unlink()
 
 
 def _become(verb: str, config: Path) -> NoReturn:

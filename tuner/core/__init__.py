@@ -166,7 +166,7 @@ from tuner.core.quantities import (
     quantity_of,
     standard,
 )
-from tuner.core.readings import FOREIGN_LOAD, Reading
+from tuner.core.readings import FOREIGN_LOAD, POWER_PROFILES, Reading
 from tuner.core.savings import (
     capacity_beside,
     capacity_lost,
@@ -218,6 +218,7 @@ from tuner.errors import (
 __all__ = [
     "FOREIGN_LOAD",
     "FOREIGN_SHARE",
+    "POWER_PROFILES",
     "ACTIVE",
     "ALL_DAY",
     "ANYWHERE",

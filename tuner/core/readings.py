@@ -10,6 +10,8 @@ from tuner.core.measurements import ABSURD, Estimate
 
 FOREIGN_LOAD = "foreign_load"
 """The note that others' share of a device is unknown, and why."""
+POWER_PROFILES = "power_profiles"
+"""The note of what a vendor's power profiles are in force: a hold ends when they change."""
 
 
 @dataclass(frozen=True, slots=True)

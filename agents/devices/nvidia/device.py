@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pynvml
 
-from agents.actuator.client import RemoteKnobs, actuator_socket
+from agents.actuator.client import DETACHED, RemoteKnobs, actuator_socket
 from agents.actuator.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
@@ -29,6 +29,8 @@ ROLES = {
     LIMIT: Role.POWER_LIMIT,
 }
 MEASURED = ("energy_j", "power_w")
+DETACH_S = 1.0
+"""An idle agent looks so often whether to let go of the driver."""
 
 
 def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
@@ -71,7 +73,7 @@ def attach(
     Raises:
         ActuationError, DeviceLost: the GPU does not answer.
     """
-    gpu = Gpu(uuid)
+    gpu = Gpu(uuid, socket.with_name(DETACHED))
     driver = gpu.driver()
     memory = Memory(state_dir, uuid, driver)
     energy = GpuEnergy(gpu, memory, clock, every)
@@ -88,7 +90,14 @@ def attach(
         space=space,
         metrics=() if energy.cannot else tuple(Metric(n, scope=energy.scope) for n in MEASURED),
         actuator=knobs or NothingToSet(),
-        meter=GpuMeter(gpu, energy, lock, ProcessOwners.below(root), clock),
+        meter=GpuMeter(
+            gpu,
+            energy,
+            lock,
+            ProcessOwners.below(root),
+            clock,
+            end=every(DETACH_S, gpu.heed_detach),
+        ),
         settle_s=energy.lag_s,
         cannot={**cannot, **(dict.fromkeys(MEASURED, energy.cannot) if energy.cannot else {})},
         source=energy.source,

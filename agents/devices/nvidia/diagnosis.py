@@ -16,6 +16,7 @@ from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, disco
 from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import refusals
+from agents.devices.nvidia.profiles import named, power_profiles
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import contained, shared_by
 from agents.host.symptoms import Symptom
@@ -74,6 +75,7 @@ def _one(
     yield Symptom(f"{name}: energy", not energy.cannot, energy.source or energy.cannot)
     yield _sharing(name, gpu, root)
     yield from _persistence(name, gpu)
+    yield from _power_profiles(name, gpu)
     yield _clock_lock(name, gpu, clock)
     if LIMIT in ranges:
         yield _power_limit(name, gpu)
@@ -110,6 +112,13 @@ def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
             "off: the driver forgets clocks, limit and energy when the last program ends",
             "systemctl enable --now nvidia-persistenced",
         )  # fmt: skip
+
+
+def _power_profiles(name: str, gpu: Gpu) -> Iterator[Symptom]:
+    profiles = power_profiles(gpu)
+    if profiles is not None:
+        asked = f"{named(profiles.requested)} requested"
+        yield Symptom(f"{name}: power profiles", True, f"{profiles}, {asked}; a change ends a hold")
 
 
 def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:

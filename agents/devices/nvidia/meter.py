@@ -7,7 +7,7 @@ board is measured, all instances together: NVML has no energy of an instance.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,8 +17,16 @@ import pynvml
 from agents.devices.nvidia.clocks import ClockLock, Look, look
 from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.profiles import power_profiles
 from agents.host.ownership import Attribution, ProcessOwners, WorkloadIdentity
-from tuner.core import FOREIGN_LOAD, ActuationError, Clock, MeasurementError, Reading
+from tuner.core import (
+    FOREIGN_LOAD,
+    POWER_PROFILES,
+    ActuationError,
+    Clock,
+    MeasurementError,
+    Reading,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +44,7 @@ UNLISTED = "NVML lists no process although the GPU computes; a PID namespace hid
 
 
 class GpuMeter:
-    """Opens windows on one GPU."""
+    """Opens windows on one GPU; `end` ends what goes on beside them."""
 
     def __init__(
         self,
@@ -45,8 +53,10 @@ class GpuMeter:
         lock: ClockLock,
         owners: ProcessOwners,
         clock: Clock,
+        end: Callable[[], None],
     ) -> None:
         self.gpu = gpu
+        self.close = end
         self.energy = energy
         self.lock = lock
         self.owners = owners
@@ -100,6 +110,7 @@ class GpuWindow:
     def __init__(self, meter: GpuMeter) -> None:
         self._meter = meter
         self._throttled = throttle_s(meter.gpu)
+        self._profiles = power_profiles(meter.gpu)
         self._by_counter = meter.energy.by_counter
         self._joules = None if meter.energy.cannot else meter.energy.open()
         self._began = self._last_s = meter.clock.monotonic()
@@ -158,10 +169,15 @@ class GpuWindow:
         return self._foreign_s
 
     def _notes(self) -> dict[str, str]:
-        """Return what the window cannot tell, in words."""
+        """Return in words what the window cannot tell, and the power profiles in force."""
         unknown = self._unknown_s > MOST_UNKNOWN * (self._last_s - self._began)
         self._meter.say_unknown(self._unknown if unknown else "")
-        return {FOREIGN_LOAD: f"unknown: {self._unknown}"} if unknown else {}
+        notes = {FOREIGN_LOAD: f"unknown: {self._unknown}"} if unknown else {}
+        now = power_profiles(self._meter.gpu)
+        if now is not None:
+            changed = self._profiles is not None and now != self._profiles
+            notes[POWER_PROFILES] = f"{self._profiles}, then {now}" if changed else str(now)
+        return notes
 
     def _since(self) -> dict[str, float]:
         now = throttle_s(self._meter.gpu)

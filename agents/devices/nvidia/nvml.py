@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,7 @@ MOST_CONNECTIONS = 64
 LIBRARY_NOT_FOUND = 12
 GONE = frozenset({15, 16, 28})
 """GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: whatever was asked, the GPU does not work."""
+LIFT = "once that is over: jouletune actuator restore --all --lift"
 DEADLINE_S = 5.0
 """A call that takes longer is given up: the choice of the actuator's default, too."""
 
@@ -125,11 +127,13 @@ class Gpu:
     """One GPU; each call within a deadline.
 
     After its driver was restarted one call fails and the next finds the GPU anew. While a call hangs,
-    all others are refused at once.
+    all others are refused at once. While the file `detached` is there, no handle is kept and none opened,
+    as a GPU reset, a change of MIG mode and a driver upgrade need it.
     """
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, uuid: str, detached: Path | None = None) -> None:
         self.uuid = uuid
+        self._detached = detached
         self._handle: Any = None
         self._late: Late | None = None
 
@@ -173,6 +177,8 @@ class Gpu:
         """Return the answer. Raises pynvml.NVMLError, DeviceLost, ActuationError."""
         if self._late is not None and not self._late.answer.done():
             raise self._late
+        if self.let_go():
+            raise DeviceLost(f"{self.uuid}: {what}: the GPUs are detached", hint=LIFT)
         try:
             if self._handle is None:
                 self._handle = self._found(what)
@@ -180,6 +186,20 @@ class Gpu:
         except Late as late:
             self._late = late
             raise
+
+    def heed_detach(self) -> None:
+        """Close the connection to the driver where the GPUs are detached."""
+        self.let_go()
+
+    def let_go(self) -> bool:
+        """Close the connection to the driver where the GPUs are detached; return whether they are."""
+        if self._detached is None or not self._detached.exists():
+            return False
+        if self._handle is not None:
+            self._handle = None
+            _disconnect()
+            log.warning("event=detached device=%s", self.uuid)
+        return True
 
     def _found(self, what: str) -> Any:  # noqa: ANN401
         """Return the GPU's handle; one that is not found is gone, whatever is asked of it."""

@@ -30,6 +30,14 @@ def test_each_gpu_tells_its_knobs_its_meter_and_its_rights(nvml: FakeNvml, tmp_p
     assert found["nvidia:0: foreign power limit"].well
 
 
+def test_power_profiles_are_named_where_there_are_any(nvml: FakeNvml, tmp_path: Path) -> None:
+    assert "nvidia:0: power profiles" not in examined(nvml, tmp_path)
+    for name, mask in (("profiles", 7.0), ("requested_profiles", 6.0), ("enforced_profiles", 2.0)):
+        nvml.set(name, mask)
+    seen = examined(nvml, tmp_path)["nvidia:0: power profiles"].seen
+    assert "max-q enforced" in seen and "max-q + compute requested" in seen
+
+
 def test_what_others_set_is_suspected_and_cured(nvml: FakeNvml, tmp_path: Path) -> None:
     knobs = discover()[0]
     knobs.write(CLOCK, 1005)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pynvml
 import pytest
 
+from agents.actuator.client import DETACHED
 from agents.devices.nvidia import device, energy
 from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
@@ -28,6 +30,7 @@ from tests.contracts.meter import MeterContract
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.core import (
     FOREIGN_LOAD,
+    POWER_PROFILES,
     ActuationError,
     DeviceLost,
     InvalidInput,
@@ -465,6 +468,51 @@ def sleeping() -> Iterator[int]:
         yield pid
     finally:
         os.kill(pid, signal.SIGKILL)
+
+
+class TestPowerProfiles:
+    """nvmlWorkloadPowerProfileCurrentProfiles_v1_t: enforced after arbitration among those requested."""
+
+    def test_those_in_force_are_noted_in_every_window(
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
+    ) -> None:
+        assert POWER_PROFILES not in window(side, sampled, 1.0).notes
+        nvml.set("profiles", 7.0)
+        assert window(side, sampled, 1.0).notes[POWER_PROFILES] == "none enforced (mask 0x0)"
+        nvml.set("enforced_profiles", 6.0)
+        noted = window(side, sampled, 1.0).notes[POWER_PROFILES]
+        assert noted == "max-q + compute enforced (mask 0x6)"
+
+    def test_a_change_within_a_window_is_noted(
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
+    ) -> None:
+        nvml.set("profiles", 7.0)
+        started = side.meter.start()
+        nvml.set("enforced_profiles", 2.0)
+        sampled.sleep(1.0)
+        noted = started.stop().notes[POWER_PROFILES]
+        assert noted == "none enforced (mask 0x0), then max-q enforced (mask 0x2)"
+
+
+class TestDetaching:
+    """A GPU reset, a change of MIG mode and a driver upgrade need every handle closed."""
+
+    def test_an_idle_agent_lets_go_and_takes_up_again(
+        self, nvml: FakeNvml, side: Side, sampled: Sampled, tmp_path: Path
+    ) -> None:
+        assert window(side, sampled, 1.0).totals
+        assert pynvml.nvmlDeviceGetCount() == 2
+        (tmp_path / DETACHED).touch()
+        sampled.sleep(2.0)
+        with pytest.raises(pynvml.NVMLError, match="Uninitialized"):
+            pynvml.nvmlDeviceGetCount()
+        with pytest.raises(MeasurementError, match="detached") as caught:
+            side.meter.start()
+        assert "--lift" in caught.value.hint
+        with pytest.raises(pynvml.NVMLError, match="Uninitialized"):
+            pynvml.nvmlDeviceGetCount()
+        (tmp_path / DETACHED).unlink()
+        assert window(side, sampled, 1.0).totals["energy_j"] > 0.0
 
 
 class TestOpening:
