@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Collection, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +14,11 @@ from agents.actuator.restoring import Forgotten, Restorer, Wanted
 from tuner import errors
 
 log = logging.getLogger(__name__)
+
+
+def suspended_s() -> float:
+    """Return for how long this machine has slept since it was started, in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 class Peer(NamedTuple):
@@ -49,10 +55,12 @@ class ManagedDevice:
     held: Wanted | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
+    suspended_s: Callable[[], float] = suspended_s
 
     def __post_init__(self) -> None:
         self.uuid, self.config = self.restorer.uuid, self.restorer.config
         self.now, self.driver = self.restorer.now, self.restorer.driver
+        self.slept_s = self.suspended_s()
 
     @property
     def level(self) -> str:
@@ -192,6 +200,15 @@ class ManagedDevice:
             await self._end("it could not be put in force")
             raise
 
+    async def leave(self, peer: Peer, knob: str, why: str) -> None:
+        """Pause, as another program sets a knob: leave it that one, and put the rest back."""
+        if self.owner != peer:
+            raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
+        try:
+            await self.restorer.leave(knob, why)
+        finally:
+            await self._end(why)
+
     async def release(self, peer: Peer) -> None:
         """Put the device back to its original. Raises ActuationError where it does not go back."""
         await self._end("its agent released it")
@@ -247,12 +264,23 @@ class ManagedDevice:
             await self._end("its time is over")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent is gone")
+        slept_s, self.slept_s = self.slept_s, self.suspended_s()
+        if self.slept_s > slept_s + self.tick_s and self.level != "original":
+            await self._resumed()
         try:
             self.restorer.keep()
         except errors.StoreError as error:
             await self._end(str(error))
         if self.level == "original" and self.restorer.due:
             await self.restorer.put_back()
+
+    async def _resumed(self) -> None:
+        """Write locks again after the machine slept: the driver loses them, and nobody can read that."""
+        log.warning("event=resumed device=%s next='locks are written again'", self.uuid)
+        try:
+            await self.restorer.again()
+        except errors.TuningError as error:
+            await self._end(f"its locks could not be written again after a resume: {error}")
 
     async def _fall(self) -> None:
         """End the trial: back to the hold, or to the original where there is none.

@@ -13,9 +13,9 @@ import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from tuner.errors import ActuationError, DeviceLost, TuningError
+from tuner.errors import ActuationError, DeviceLost, KnobRefused, TuningError
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,14 @@ class KnobDriver(Protocol):
         """
 
 
+@runtime_checkable
+class SeesOverruling(Protocol):
+    """A driver that can tell of a knob that nobody can read that another program has set it."""
+
+    def overruled(self, knob: str, wrote: Value | None) -> bool:
+        """Return whether the device does what the value that was written forbids."""
+
+
 class DriverProcess:
     """Asks drivers in a child process, each call within a deadline in seconds; one call at a time.
 
@@ -110,7 +118,8 @@ class DriverProcess:
 
         `describe`: the devices, each with its uuid, board, knobs and ranges;
         `read`: what a device's knobs stand at, and its driver's epoch;
-        `write`: nothing, once it is done.
+        `write`: nothing, once it is done;
+        `overruled`: whether the hardware shows that another program has set a knob since it was written.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
         problem, answer = "ended", dict[str, Any]()
@@ -127,6 +136,8 @@ class DriverProcess:
         if not answer:
             raise DeviceLost(f"{uuid or 'discovery'}: the driver {problem} ({verb})")
         if not answer["ok"]:
+            if answer["code"] == KnobRefused.code:
+                raise KnobRefused(answer["message"], hint=answer["hint"], knob=answer["knob"])
             kind = DeviceLost if answer["code"] == DeviceLost.code else ActuationError
             raise kind(answer["message"], hint=answer["hint"])
         return answer["is"]
@@ -203,6 +214,8 @@ def _answered(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details:
     driver = drivers[uuid]
     if verb == "read":
         return [driver.read(), driver.epoch]
+    if verb == "overruled":
+        return isinstance(driver, SeesOverruling) and driver.overruled(*details)
     return driver.write(*details)
 
 
@@ -218,4 +231,6 @@ def _described(driver: KnobDriver) -> dict[str, Any]:
 
 def refusal(error: TuningError) -> dict[str, Any]:
     """Return an error as it is told over a line."""
-    return {"ok": False, "code": error.code, "message": error.message, "hint": error.hint}
+    knob = {"knob": error.knob} if isinstance(error, KnobRefused) else {}
+    told = {"code": error.code, "message": error.message, "hint": error.hint}
+    return {"ok": False, **told, **knob}

@@ -9,7 +9,7 @@ from typing import Any
 from agents.actuator.driver import DriverProcess, Value
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import KnobState, Record, RestoreJournal
-from tuner.errors import ActuationError, DeviceLost, TuningError
+from tuner.errors import ActuationError, DeviceLost, KnobRefused, TuningError
 
 log = logging.getLogger(__name__)
 
@@ -100,13 +100,15 @@ class Restorer:
     async def change(self, setting: Wanted) -> None:
         """Journal, write, verify. What fails leaves the rest to whoever called."""
         shown = await self.look()
-        todo = {k: v for k, v in setting.items() if self.in_force(k, shown) != v}
+        # A lock that nobody can read may be lost: it is written whenever it is asked for.
+        blind = {k for k, v in setting.items() if shown.get(k, v) is None and v is not None}
+        todo = {k: v for k, v in setting.items() if k in blind or self.in_force(k, shown) != v}
         if not todo:
             return
         unread = [knob for knob in todo if knob not in shown]
         if unread:
             raise ActuationError(f"{self.uuid} does not report {', '.join(unread)}")
-        record = deepcopy(self.record)
+        before, record = self.record, deepcopy(self.record)
         for knob, value in todo.items():
             touched = record.knobs.setdefault(knob, KnobState(shown[knob]))
             touched.wrote, touched.pending = value, True
@@ -114,13 +116,39 @@ class Restorer:
         self.record = record
         targets = {k: self._back(k) if v is None else v for k, v in todo.items()}
         for knob, target in _widening_first(targets, shown):
-            await self.driver.ask("write", self.uuid, knob, target)
+            try:
+                await self.driver.ask("write", self.uuid, knob, target)
+            except KnobRefused:
+                if knob not in before.knobs:  # it never took: there is nothing to put back
+                    record.knobs.pop(knob)
+                    self.originals.save(record)
+                raise
         wrong = await self._differing(targets)
         if wrong:
             raise ActuationError(f"{self.uuid} did not take the setting: {', '.join(wrong)}")
         for knob in todo:
             record.knobs[knob].pending = False
         self.originals.save(record)
+
+    async def again(self) -> None:
+        """Write the locks that nobody can read once more: a resume has lost them. Raises ActuationError."""
+        shown = await self.look()
+        for knob, touched in self.record.knobs.items():
+            if shown.get(knob) is None and touched.wrote is not None:
+                await self.driver.ask("write", self.uuid, knob, touched.wrote)
+
+    async def leave(self, knob: str, why: str) -> None:
+        """Pause, and leave a knob as it is where the hardware shows that another program sets it.
+
+        Raises:
+            StoreError, ActuationError: it goes back with the others.
+        """
+        self.paused = f"{why}; stop it, then {RESTORE} {self.uuid}`"
+        log.error("event=paused device=%s why=%r", self.uuid, self.paused)
+        touched = self.record.knobs.get(knob)
+        if touched and await self.driver.ask("overruled", self.uuid, knob, touched.wrote):
+            self.record.knobs.pop(knob)
+            self.originals.save(self.record)
 
     def keep(self) -> None:
         """Write the journal again where it is not as we wrote it. Raises StoreError where it cannot be."""

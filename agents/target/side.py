@@ -101,6 +101,15 @@ class HoldGuard(Protocol):
 
 
 @runtime_checkable
+class Narrows(Protocol):
+    """An actuator that finds out at work that less can be set than was offered."""
+
+    def left(self) -> tuple[Space, Mapping[str, str]]:
+        """Return what is still offered, knob by knob, and why a knob stays at its default."""
+        ...
+
+
+@runtime_checkable
 class Restartable(Protocol):
     """An actuator of a workload that may be started again, which loses what was set."""
 
@@ -208,6 +217,16 @@ class Side:
     signals: tuple[LiveSignal, ...] = ()
     unproven: Mapping[str, str] = field(default_factory=dict)
     warm_up_s: float = 0.0
+
+    @property
+    def offered(self) -> Space:
+        """What of its space is still worth trying."""
+        return self.actuator.left()[0] if isinstance(self.actuator, Narrows) else self.space
+
+    @property
+    def withdrawn(self) -> Mapping[str, str]:
+        """The knobs that are offered no more, and why."""
+        return self.actuator.left()[1] if isinstance(self.actuator, Narrows) else {}
 
     @property
     def guard(self) -> HoldGuard | None:

@@ -15,6 +15,7 @@ from agents.actuator.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import AGREEMENT, CounterJoules, agreement, power_w
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
+from agents.devices.nvidia.limits import ENFORCED, cap_w, enforced_w
 from agents.devices.nvidia.meter import GpuMeter, OtherProcesses
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import coarsened, refusals
@@ -82,7 +83,7 @@ def attach(
     lock = ClockLock()
     remote, cannot = reached(socket, gpu, clock)
     space = remote.space if remote else Space(())
-    knobs = FollowedKnobs(remote, space.default, gpu, lock, memory, clock) if remote else None
+    knobs = FollowedKnobs(remote, gpu, lock, memory, clock) if remote else None
     return Side(
         name=f"nvidia-{uuid}",
         shared=shared_by(gpu, root),
@@ -90,7 +91,7 @@ def attach(
         board=board_name(gpu),
         version=driver,
         space=space,
-        metrics=METRICS if energy.open else (),
+        metrics=(*METRICS, *([ENFORCED] if enforced_w(gpu) else [])) if energy.open else (),
         actuator=knobs or NothingToSet(),
         meter=GpuMeter(gpu, energy.open, lock, OtherProcesses(gpu, own_processes), clock),
         settle_s=energy.lag_s,
@@ -145,7 +146,9 @@ def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
 
 def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
     """Return the GPU behind the actuator, None where it is not there, and what cannot be set."""
-    remote, cannot = remote_knobs(socket, gpu.uuid, clock, ROLES, coarsened, ROLES)
+    cap = cap_w(gpu)
+    ceilings = {} if cap is None else {LIMIT: cap}
+    remote, cannot = remote_knobs(socket, gpu.uuid, clock, ROLES, coarsened, ROLES, ceilings)
     why = refusals(gpu) if remote else {}
     return remote, {name: why.get(name, reason) for name, reason in cannot.items()}
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pynvml
 
-from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
+from agents.devices.nvidia.clocks import look
 from agents.devices.nvidia.device import board_name, find_energy, reached
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, TOLERANCE_MHZ, NvidiaKnobs, discover
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory

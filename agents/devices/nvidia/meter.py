@@ -12,10 +12,11 @@ from types import MappingProxyType
 
 import pynvml
 
-from agents.devices.nvidia.clocks import ClockLock, look
+from agents.devices.nvidia.clocks import ClockLock, Look, look
+from agents.devices.nvidia.limits import ENFORCED, enforced_w
 from agents.devices.nvidia.nvml import Gpu
 from agents.target.joules import Joules
-from tuner.core import ActuationError, Clock, MeasurementError, Reading
+from tuner.core import ActuationError, Clock, Estimate, MeasurementError, Reading
 
 THROTTLES = MappingProxyType(
     {74: "power", 76: "sync_boost", 269: "thermal", 270: "hw_thermal", 271: "power_brake"}
@@ -23,8 +24,8 @@ THROTTLES = MappingProxyType(
 """NVML's field to the reason; each counts the nanoseconds it was in force."""
 STILL_S = 1.0
 """A counter that has not moved for so long stands still."""
-MOST_ASTRAY = 0.5
-"""The share of looks under load that may contradict the clock lock before the window is void."""
+MOST_ABOVE = 0.5
+"""The share of looks under load that may be above the clock lock before the window is void."""
 
 Pids = Callable[[], frozenset[int]]
 
@@ -91,9 +92,10 @@ class GpuWindow:
         self._throttled = throttle_s(meter.gpu)
         self._joules = meter.joules() if meter.joules else None
         self._began = self._last_s = meter.clock.monotonic()
+        self._enforced_w: list[float] = []
         self._foreign_s = 0.0
-        self._looks = 0
-        self._astray: list[str] = []
+        self._looks: list[Look] = []
+        self._above: list[str] = []
         self._closed: Reading | None = None
 
     def read(self) -> Reading:
@@ -113,6 +115,7 @@ class GpuWindow:
         Raises:
             MeasurementError: as `read`; or the energy counter stood still, or the clock did not follow
                 its lock.
+            SettingContested: it did not, for the second time; its lock was left to another program.
         """
         if self._closed is None:
             try:
@@ -123,7 +126,9 @@ class GpuWindow:
                 self._meter.others.settle()
                 if self._joules is not None:
                     self._joules.close()
-            self._closed = shown
+            lowest = min(self._enforced_w, default=None)
+            limit = {} if lowest is None else {ENFORCED.name: Estimate.of_mean(lowest, 0.0)}
+            self._closed = Reading(shown.totals, limit)
         return self._closed
 
     def _shown(self) -> Reading:
@@ -138,6 +143,8 @@ class GpuWindow:
         self._last_s = now
         if joules > 0.0:
             totals["energy_j"] = joules
+        watts = enforced_w(self._meter.gpu)
+        self._enforced_w += [] if watts is None else [watts]
         return Reading(totals)
 
     def _since(self) -> dict[str, float]:
@@ -152,10 +159,9 @@ class GpuWindow:
 
     def _see(self) -> None:
         seen = look(self._meter.gpu)
-        if seen.loaded:
-            self._looks += 1
-            wrong = self._meter.lock.astray(seen)
-            self._astray += [wrong] if wrong else []
+        self._looks.append(seen)
+        wrong = self._meter.lock.above(seen)
+        self._above += [wrong] if wrong else []
 
     def _check(self, shown: Reading) -> None:
         uuid, seconds = self._meter.gpu.uuid, self._meter.clock.monotonic() - self._began
@@ -164,11 +170,10 @@ class GpuWindow:
                 f"{uuid}: the energy counter stood still for {seconds:.3g} s",
                 hint="start the agent anew: it checks the counter again",
             )
-        if len(self._astray) > MOST_ASTRAY * self._looks:
-            raise MeasurementError(
-                f"{uuid}: {self._astray[-1]}",
-                hint="the lock is not in force: something else sets clocks too",
-            )
+        if len(self._above) > MOST_ABOVE * sum(seen.loaded for seen in self._looks):
+            raise self._meter.lock.contradicted(self._above[-1])
+        if self._meter.lock.mhz is None:
+            self._meter.lock.seen_free(self._looks)
 
 
 def throttle_s(gpu: Gpu) -> dict[str, float]:

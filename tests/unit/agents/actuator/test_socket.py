@@ -360,6 +360,8 @@ FIELDS = {
     "study": st.text(max_size=5),
     "revision": st.integers(),
     "valid_for_s": NUMBERS,
+    "knob": st.sampled_from([CLOCK, LIMIT, "gpu.mem_clock_mhz", ""]),
+    "why": st.text(max_size=5),
 }
 NEARLY = st.sampled_from(sorted(VERBS)).flatmap(
     lambda verb: st.fixed_dictionaries(

@@ -24,10 +24,13 @@ from tuner.core import (
     ActuationError,
     DeviceLost,
     InvalidInput,
+    Knob,
     MeasurementError,
     Origin,
     Reading,
     Setting,
+    SettingContested,
+    Space,
 )
 
 COUNTER, FROZEN, BACKWARDS, ABSENT, HALF = range(5)
@@ -276,6 +279,31 @@ class TestThrottling:
         assert shown.totals["energy_j"] > 0.0
 
 
+class TestEnforcedLimit:
+    def test_each_window_tells_the_limit_that_was_in_force(
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
+    ) -> None:
+        # nvml.h: nvmlDeviceGetEnforcedPowerLimit is the least of several limiters, a BMC's among them.
+        assert window(side, sampled, 1.0).estimates["enforced_limit_w"].mean == 400
+        nvml.set("enforced_w", 220.0)
+        assert window(side, sampled, 1.0).estimates["enforced_limit_w"].mean == 220
+        nvml.refuse("nvmlDeviceGetEnforcedPowerLimit", 3)
+        assert "enforced_limit_w" not in window(side, sampled, 1.0).estimates
+
+    def test_a_cap_that_is_seen_at_work_ends_the_ladder(
+        self, nvml: FakeNvml, tmp_path: Path
+    ) -> None:
+        direct = Direct(discover()[0])
+        memory = Memory(tmp_path, A100, "1")
+        knobs = FollowedKnobs(direct, Gpu(A100), ClockLock(), memory, nvml)
+        nvml.set("limit_w", 200.0)
+        nvml.set("enforced_w", 250.0)
+        knobs.apply({LIMIT: 220})
+        assert knobs.left()[0].knob(LIMIT).values[-2:] == (399, 400)
+        knobs.apply({LIMIT: 300})
+        assert knobs.left()[0].knob(LIMIT).values[-2:] == (250, 400)
+
+
 class TestCompany:
     def test_who_came_after_the_first_window_is_foreign(
         self, nvml: FakeNvml, side: Side, sampled: Sampled
@@ -301,7 +329,7 @@ class TestOpening:
         assert side.space.knobs == ()
         assert side.guard is None
         assert all("actuator" in side.cannot[knob] for knob in (CLOCK, MEMORY, LIMIT))
-        assert {m.name for m in side.metrics} == {"energy_j", "power_w"}
+        assert {m.name for m in side.metrics} == {"energy_j", "power_w", "enforced_limit_w"}
 
     @pytest.mark.parametrize("name", ["2", "-1", "GPU-0", "MIG-1", "", "0 "])
     def test_a_gpu_that_is_not_there_is_refused(self, name: str) -> None:
@@ -319,6 +347,9 @@ class Direct:
     def __init__(self, driver: NvidiaKnobs) -> None:
         self._driver = driver
         self._set = {CLOCK: 1410, LIMIT: 400}
+        clocks, limits = (tuple(driver.ranges()[knob]) for knob in (CLOCK, LIMIT))
+        self.space = Space((Knob(CLOCK, clocks, 1410), Knob(LIMIT, limits, 400)))
+        self.left: list[str] = []
 
     def read(self) -> Setting:
         return dict(self._set)
@@ -330,6 +361,12 @@ class Direct:
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         self.apply(setting)
+
+    def again(self) -> None:
+        self.apply(self._set)
+
+    def leave(self, knob: str, why: str) -> None:
+        self.left.append(knob)
 
     def release(self) -> None:
         for knob in self._set:
@@ -352,10 +389,15 @@ class TestFollowing:
         return Memory(tmp_path, A100, "1")
 
     @pytest.fixture
-    def knobs(self, nvml: FakeNvml, lock: ClockLock, memory: Memory) -> FollowedKnobs:
-        direct = Direct(discover()[0])
+    def direct(self, nvml: FakeNvml) -> Direct:
+        return Direct(discover()[0])
+
+    @pytest.fixture
+    def knobs(
+        self, nvml: FakeNvml, direct: Direct, lock: ClockLock, memory: Memory
+    ) -> FollowedKnobs:
         nvml.sleep(5.0)
-        return FollowedKnobs(direct, direct.read(), Gpu(A100), lock, memory, nvml)
+        return FollowedKnobs(direct, Gpu(A100), lock, memory, nvml)
 
     def test_applied_is_said_once_the_clock_has_followed(
         self, nvml: FakeNvml, knobs: FollowedKnobs, memory: Memory, tmp_path: Path
@@ -373,8 +415,89 @@ class TestFollowing:
         self, nvml: FakeNvml, knobs: FollowedKnobs
     ) -> None:
         nvml.set("deaf", 1.0)
-        with pytest.raises(ActuationError, match="runs at 1410 MHz under load, not at 1005"):
+        with pytest.raises(ActuationError, match="1410 MHz under load, above its lock of 1005"):
             knobs.apply({CLOCK: 1005})
+
+    @pytest.mark.parametrize("fault", [{"reach_mhz": 1260.0}, {"load": 0.5}, {"reach_mhz": 900.0}])
+    def test_a_board_that_does_not_reach_a_lock_keeps_to_it_all_the_same(
+        self, nvml: FakeNvml, knobs: FollowedKnobs, lock: ClockLock, fault: dict[str, float]
+    ) -> None:
+        # RTX A6000: 2,100 MHz listed, 1,935 at best; below the lock without a reason bit: LACT 1128.
+        for name, value in fault.items():
+            nvml.set(name, value)
+        for mhz in (1305, 1395, 1005, 1350):
+            began = nvml.monotonic()
+            knobs.apply({CLOCK: mhz})
+            assert nvml.monotonic() - began < 4.0
+            assert nvml.get("clock_mhz") == mhz
+
+    def test_what_the_board_reached_at_its_baseline_ends_the_ladder(
+        self,
+        nvml: FakeNvml,
+        knobs: FollowedKnobs,
+        lock: ClockLock,
+        memory: Memory,
+        sampled: Sampled,
+        opened: Opener,
+    ) -> None:
+        nvml.set("reach_mhz", 1260.0)
+        sampled.sleep(2.0)
+        assert max(v for v in knobs.left()[0].knob(CLOCK).values if v != 1410) == 1395
+        meter = opened().meter
+        assert isinstance(meter, GpuMeter)
+        meter.lock = lock
+        for load, most in ((0.5, 1395), (1.0, 1260)):
+            nvml.set("load", load)
+            sampled.sleep(2.0)
+            started = meter.start()
+            for _ in range(6):
+                sampled.sleep(0.5)
+                started.read()
+            started.stop()
+            ladder = knobs.left()[0].knob(CLOCK).values
+            assert (ladder[-1], ladder[-2]) == (1410, most)
+
+    def test_a_lost_lock_is_written_again_and_a_second_loss_left_to_who_sets_it(
+        self,
+        nvml: FakeNvml,
+        knobs: FollowedKnobs,
+        direct: Direct,
+        lock: ClockLock,
+        sampled: Sampled,
+        opened: Opener,
+    ) -> None:
+        # `nvidia-smi -rgc`, and an administrator's own lock.
+        meter = opened().meter
+        assert isinstance(meter, GpuMeter)
+        meter.lock = lock
+
+        def measured() -> None:
+            started = meter.start()
+            sampled.sleep(2.0)
+            started.stop()
+
+        knobs.apply({CLOCK: 1005})
+        nvml.set("lose_locks", 1.0)
+        with pytest.raises(MeasurementError, match="above its lock") as lost:
+            measured()
+        assert not isinstance(lost.value, SettingContested)
+        nvml.sleep(3.0)
+        assert nvml.get("ran_mhz") == 1005
+        measured()
+        nvml.set("lock_max", 1305.0)
+        with pytest.raises(SettingContested, match="another program"):
+            measured()
+        assert direct.left == [CLOCK]
+        assert nvml.get("lock_max") == 1305
+
+    def test_a_loss_long_after_another_is_the_first_again(
+        self, nvml: FakeNvml, knobs: FollowedKnobs, direct: Direct, lock: ClockLock
+    ) -> None:
+        knobs.apply({CLOCK: 1005})
+        for _ in range(3):
+            assert not isinstance(lock.contradicted("above"), SettingContested)
+            nvml.sleep(700.0)
+        assert direct.left == []
 
     def test_a_power_cap_explains_a_lower_clock(self, nvml: FakeNvml, knobs: FollowedKnobs) -> None:
         knobs.apply({CLOCK: 1350, LIMIT: 150})
@@ -410,7 +533,7 @@ class TestFollowing:
         meter.lock.mhz = 1005
         started = meter.start()
         sampled.sleep(1.0)
-        with pytest.raises(MeasurementError, match="1410 MHz under load, not at 1005"):
+        with pytest.raises(MeasurementError, match="1410 MHz under load, above its lock of 1005"):
             started.stop()
         discover()[0].write(CLOCK, 1005)
         sampled.sleep(3.0)
