@@ -45,9 +45,9 @@ async def actuator_of(
 
     Devices that were `found` already are not looked for again.
     """
-    made = ActuatorService(config, hand, originals, boot, now, NO_GROUP)
+    made = ActuatorService(config, lambda name: hand(), originals, boot, now, NO_GROUP)
     if found:
-        made.finder = Found(found)
+        made.finders = {"found": Found(found)}
     made.adopt(await made.find())
     return made
 
@@ -78,8 +78,10 @@ class Direct:
 
     def __init__(self, actuator: ActuatorService) -> None:
         self.inner = actuator
-        self.grant = actuator.grant
         self.status = actuator.status
+
+    def grant(self) -> None:
+        asyncio.run(self.inner.grant())
 
     def replay(self) -> dict[str, str]:
         return asyncio.run(self.inner.replay())

@@ -233,7 +233,7 @@ class RemoteKnobs:
             self._line.ask("release", device=self.uuid)
 
     def again(self) -> None:
-        """Have what is in force written once more: an unreadable lock may be lost. Raises ActuationError."""
+        """Have what is in force written once more: a lock may be lost. Raises ActuationError."""
         with self._lock:
             if self._held is not None and self._trial_from is None:
                 self._ask_hold(self._held)

@@ -48,6 +48,7 @@ class ManagedDevice:
 
     restorer: Restorer
     allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     owner: Peer | None = None
     heard_at: float = 0.0
@@ -55,6 +56,7 @@ class ManagedDevice:
     held: Wanted | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
+    claim: object = None
     suspended_s: Callable[[], float] = suspended_s
 
     def __post_init__(self) -> None:
@@ -68,14 +70,23 @@ class ManagedDevice:
         below = "original" if self.held is None else "hold"
         return below if self.trial_until is None else "trial"
 
-    def grant(self) -> None:
-        """Grant what the configuration says. Raises ConfigError where it does not fit the device."""
-        self.allowed = self.restorer.terms.values(self.restorer.about)
+    async def grant(self) -> None:
+        """Grant what the configuration says; `errors` is what of it cannot be granted, and why."""
+        async with self._alone():
+            granted, self.errors = self.restorer.terms.values(self.restorer.about)
+            for knob in [k for k in self.restorer.about.get("probed", ()) if k in granted]:
+                with suppress(errors.TuningError):  # a trial of it tells
+                    if why := await self.restorer.probe(knob):
+                        self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
+                        del granted[knob]
+            self.allowed = self.restorer.granted = granted
+        for error in self.errors:
+            log.error("event=not_granted why=%r", error)
 
     def describe(self) -> dict[str, Any]:
         """Return what the device is, what may be set, and where it goes back to."""
         terms = {"granted": self.allowed, "original": self.restorer.terms.original}
-        return {**self.restorer.about, **terms}
+        return {**self.restorer.about, **terms, "errors": self.errors}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a peer asks, once what is over has ended: a late renewal is too late.
@@ -151,7 +162,26 @@ class ManagedDevice:
             "holder": str(self.owner or ""),
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
+            "throttled": self.restorer.throttled,
+            "doubts": self._doubts(shown),
         }
+
+    def _doubts(self, shown: Wanted) -> str:
+        """Return which knobs nobody has set since we came, but not to their driver's default.
+
+        With the journal gone they may be what we set before.
+        """
+        defaults = dict(self.restorer.about.get("defaults", ()))
+        untouched = [
+            k for k in self.allowed if k in defaults and k not in self.restorer.record.knobs
+        ]
+        told = ((k, shown.get(k), defaults[k]) for k in untouched)
+        odd = [
+            f"{k} was found at {v!r}, its default is {d!r}"
+            for k, v, d in told
+            if v not in (d, None)
+        ]
+        return ", ".join(odd)
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
         """Give the device to this connection for a trial, and log what its agent calls that."""
@@ -232,6 +262,8 @@ class ManagedDevice:
 
     def _whether_back(self) -> None:
         """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
+        if self.restorer.waits:
+            return
         if self.restorer.record.knobs and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
 

@@ -29,6 +29,14 @@ LAST_WAIT_S = 1.0
 MOST_LINGERING = 4
 """So many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
+TRAITS = ("lasting", "ceilings", "probed", "defaults", "without")
+"""What a driver may say of its knobs, by name.
+
+`lasting`: those whose value outlives a boot. `ceilings`: those that show the limit in force, which a cap of
+the kernel may lower, instead of the one that was asked for. `probed`: those that may be locked; its method
+`probe(knob)` writes back what is there and returns why that is refused, else nothing. `defaults`: the
+driver's own values, where it knows them. `without`: knobs that are left out, and why.
+"""
 
 
 class KnobDriver(Protocol):
@@ -36,6 +44,8 @@ class KnobDriver(Protocol):
 
     `uuid` names the device for good. `epoch` is another one once
     the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
+
+    It may also have, as attributes, what differs from knob to knob: see TRAITS.
     """
 
     uuid: str
@@ -116,9 +126,10 @@ class DriverProcess:
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
 
-        `describe`: the devices, each with its uuid, board, knobs and ranges;
+        `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
         `read`: what a device's knobs stand at, and its driver's epoch;
         `write`: nothing, once it is done;
+        `probe`: why a knob is locked, else nothing;
         `overruled`: whether the hardware shows that another program has set a knob since it was written.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
@@ -216,14 +227,28 @@ def _answered(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details:
         return [driver.read(), driver.epoch]
     if verb == "overruled":
         return isinstance(driver, SeesOverruling) and driver.overruled(*details)
-    return driver.write(*details)
+    return getattr(driver, {"write": "write", "probe": "probe"}[verb])(*details)
 
 
 def _described(driver: KnobDriver) -> dict[str, Any]:
-    """Return what a device is; nothing where it does not tell, which is logged."""
+    """Return what a device is; nothing where it does not tell, which is logged.
+
+    A knob without a value is left out: nothing could be granted of it.
+    """
     try:
-        about = {"board": driver.board, "knobs": driver.knobs, "ranges": driver.ranges()}
-        return {"uuid": driver.uuid, **about}
+        ranges = driver.ranges()
+        traits = {name: getattr(driver, name, ()) for name in TRAITS}
+        empty = {
+            knob: "the device offers no value" for knob, values in ranges.items() if not values
+        }
+        return {
+            "uuid": driver.uuid,
+            "board": driver.board,
+            "knobs": driver.knobs,
+            **traits,
+            "ranges": {knob: values for knob, values in ranges.items() if values},
+            "without": {**empty, **dict(traits["without"])},
+        }
     except Exception:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         return {}
