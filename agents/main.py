@@ -21,7 +21,7 @@ from agents.config import AgentConfig, Attachment, MetricsAddress
 from agents.holding.journal import Journal
 from agents.host.host import Host, HostClock
 from agents.target.measure import Measurer
-from agents.target.side import Side
+from agents.target.side import Side, TellsForeignLoad
 from agents.target.target import Target
 from agents.target.window import Usage
 from agents.tuner_link.client import Backoff, TunerClient, connect
@@ -108,6 +108,9 @@ def open_target(
                 open_workload(attachment.workload, seed=seed, state_dir=folder, clock=clock)
             )
         target = Target(devices, workload)
+        for side in devices:
+            if workload is not None and isinstance(side.meter, TellsForeignLoad):
+                side.meter.attribute_to(workload.identity)
         opened.pop_all()
     return target
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from agents.host.ownership import WorkloadIdentity
 from tuner.core import (
     ActuationError,
     Actuator,
@@ -170,6 +171,15 @@ class WaitsForRuns(Protocol):
 
 
 @runtime_checkable
+class TellsForeignLoad(Protocol):
+    """A meter of a device that several programs may use at a time, each counted on its own there."""
+
+    def attribute_to(self, workload: WorkloadIdentity) -> None:
+        """Take what is known as the workload's for its from now on; everything else may be foreign."""
+        ...
+
+
+@runtime_checkable
 class Closing(Protocol):
     """An actuator or a meter that holds something open."""
 
@@ -192,7 +202,7 @@ class Side:
     on before a window counts, at least.
 
     What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
-    `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `Closing`.
+    `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `TellsForeignLoad`, `Closing`.
 
     A meter's window gives finished metrics (`latency_p99_ms`, `throughput_per_s`,
     `arrival_rate_per_s`) and totals. What is per item the agent derives from the totals of all
@@ -217,6 +227,8 @@ class Side:
     signals: tuple[LiveSignal, ...] = ()
     unproven: Mapping[str, str] = field(default_factory=dict)
     warm_up_s: float = 0.0
+    identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
+    """By what a workload's processes are known."""
 
     @property
     def offered(self) -> Space:

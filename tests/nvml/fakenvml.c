@@ -90,6 +90,9 @@ struct gpu {
     double thermal_mhz, no_fields;
     /* what a board does by itself, and what others do to it */
     double reach_mhz, load, enforced_w, init_s, persistence, lose_locks;
+    /* what is measured of it, and what of its processes is shown */
+    double idle_ratio, load_ratio, module_w, no_gpu_scope, uma, no_processes, pid_offset;
+    double profiles, requested_profiles, enforced_profiles;
 };
 
 /* What a call answers instead of doing anything, GPU by GPU; 0 where it does what it is to do. */
@@ -250,7 +253,9 @@ static void tick(struct gpu *g) {
     case FROZEN: break;
     case BACKWARDS: g->counter_j -= 1.0; break;
     case HALF: g->counter_j += spent / 2.0; break;
-    default: g->counter_j += spent;
+    /* zeus issue 181: an idle board's counter may show 0.57 of what its power adds up to. PR 172: that of
+     * a GH200 counts the module, the CPU and its memory included. */
+    default: g->counter_j += spent * (g->busy ? g->load_ratio : g->idle_ratio) + g->module_w * TICK_S;
     }
 }
 static double wall_s(void) {
@@ -292,6 +297,8 @@ static const struct key KEYS[] = {
     ONE(lost), ONE(refuse_mem), ONE(refuse_limit), ONE(refuse_clock), ONE(deaf), ONE(counter), ONE(mig),
     ONE(vgpu), ONE(mps_clients), ONE(foreign_pid), ONE(own_pid), ONE(thermal_mhz), ONE(no_fields),
     ONE(reach_mhz), ONE(load), ONE(enforced_w), ONE(init_s), ONE(persistence), ONE(lose_locks),
+    ONE(idle_ratio), ONE(load_ratio), ONE(module_w), ONE(no_gpu_scope), ONE(uma), ONE(no_processes),
+    ONE(pid_offset), ONE(profiles), ONE(requested_profiles), ONE(enforced_profiles),
 };
 /* The row of a call's refusals, by its name without a version: `nvmlInit_v2` is `nvmlInit`. A new one is
  * made where `made` says so; NULL where there is none, or no room. */
@@ -346,6 +353,7 @@ static void begin(void) {
         S->gpu[i].celsius = 60.0;
         S->gpu[i].batch = 16.0;
         S->gpu[i].busy = S->gpu[i].load = S->gpu[i].persistence = 1.0;
+        S->gpu[i].idle_ratio = S->gpu[i].load_ratio = 1.0;
         S->gpu[i].random = i + 1;
         forget_settings(i);
     }
@@ -588,6 +596,7 @@ int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
 }
 int nvmlDeviceGetSupportedMemoryClocks(void *device, unsigned *count, unsigned *into) {
     START(device, 0);
+    if (GPU(device)->uma) return leave(NOT_SUPPORTED);
     unsigned room = *count, there = CHIP(device)->mem_count;
     *count = there;
     if (!into || room < there) return leave(INSUFFICIENT_SIZE);
@@ -701,7 +710,7 @@ static double shown_w(void *device) {
 }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) {
     START(device, 0);
-    if (GPU(device)->vgpu) return leave(NOT_SUPPORTED);
+    if (GPU(device)->vgpu || GPU(device)->no_gpu_scope) return leave(NOT_SUPPORTED);
     *mw = (unsigned)(shown_w(device) * 1000.0);
     return leave(SUCCESS);
 }
@@ -728,10 +737,13 @@ int nvmlDeviceGetUtilizationRates(void *device, struct utilisation *into) {
 struct process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *into) {
     START(device, 0);
-    double pids[2] = { GPU(device)->own_pid, GPU(device)->foreign_pid };
+    const struct gpu *g = GPU(device);
+    double pids[2] = { g->own_pid, g->foreign_pid };
     unsigned room = *count, there = 0;
     for (int i = 0; i < 2; i++) {
-        if (!pids[i]) continue;
+        /* In a PID namespace: nobody, or the numbers of another one (nvidia-docker 1483, nvtop 149). */
+        if (!pids[i] || g->no_processes) continue;
+        pids[i] += g->pid_offset;
         if (into && there < room) into[there] = (struct process){ (unsigned)pids[i], 1u << 30, ~0u, ~0u };
         there++;
     }
@@ -745,6 +757,25 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *device, unsigned *count, st
         into[i] = (struct process){ 5000000 + i, 1u << 30, ~0u, ~0u };
     *count = there;
     return leave(there && (!into || room < there) ? INSUFFICIENT_SIZE : SUCCESS);
+}
+/* nvml.h: NVML_POWER_SCOPE_GPU 0, _MODULE 1. A GH200 tells both (zeus PR 172), some only the module's; most
+ * boards have no module. */
+static double scoped_mw(const struct gpu *g, uint32_t scope, double watts, int *code) {
+    if (scope > 1 || (scope == 0 && g->no_gpu_scope) || (scope == 1 && !g->module_w)) *code = NOT_SUPPORTED;
+    return (watts + (scope ? g->module_w : 0.0)) * 1000.0;
+}
+/* nvmlWorkloadPowerProfileCurrentProfiles_v1_t: 32 of the 255 bits are kept here. */
+struct profiles { unsigned version, valid[8], requested[8], enforced[8]; };
+int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(void *device, struct profiles *into) {
+    START(device, 0);
+    const struct gpu *g = GPU(device);
+    if (!g->profiles) return leave(NOT_SUPPORTED);
+    if (into->version != (sizeof *into | 1u << 24)) return leave(25);
+    memset(into->valid, 0, sizeof *into - sizeof into->version);
+    into->valid[0] = (unsigned)g->profiles;
+    into->requested[0] = (unsigned)g->requested_profiles;
+    into->enforced[0] = (unsigned)g->enforced_profiles;
+    return leave(SUCCESS);
 }
 struct field {
     uint32_t id, scope;
@@ -766,10 +797,10 @@ int nvmlDeviceGetFieldValues(void *device, int count, struct field *fields) {
         case 269: f->value.ull = (unsigned long long)(g->sw_thermal_s * 1e9); break;
         case 270: f->value.ull = (unsigned long long)(g->hw_thermal_s * 1e9); break;
         case 271: f->value.ull = (unsigned long long)(g->brake_s * 1e9); break;
-        case 185: f->type = 1; f->value.ui = (unsigned)(shown_w(device) * 1000.0);
+        case 185: f->type = 1; f->value.ui = (unsigned)scoped_mw(g, f->scope, shown_w(device), &f->code);
                   if (!CHIP(device)->averaged) f->code = NOT_SUPPORTED;
                   break;
-        case 186: f->type = 1; f->value.ui = (unsigned)(g->power_w * 1000.0); break;
+        case 186: f->type = 1; f->value.ui = (unsigned)scoped_mw(g, f->scope, g->power_w, &f->code); break;
         default: f->code = NOT_SUPPORTED;
         }
         if (g->vgpu) f->code = NOT_SUPPORTED;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import time
 from pathlib import Path
@@ -120,6 +121,83 @@ def test_a_gpu_takes_its_time_at_its_first_handle(nvml: FakeNvml) -> None:
         began = time.monotonic()
         pynvml.nvmlDeviceGetHandleByIndex(gpu)
         assert (time.monotonic() - began >= 0.2) is slow
+
+
+def counted_w(nvml: FakeNvml, gpu: object) -> float:
+    before = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
+    nvml.sleep(10.0)
+    after = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
+    return float(after - before) / 1e4
+
+
+def field_w(gpu: object, field: int, scope: int) -> float | None:
+    value = pynvml.nvmlDeviceGetFieldValues(gpu, [(field, scope)])[0]
+    return value.value.uiVal / 1000.0 if value.nvmlReturn == pynvml.NVML_SUCCESS else None
+
+
+def test_an_idle_counter_shows_a_part_and_a_loaded_one_all(nvml: FakeNvml) -> None:
+    # zeus issue 181: 187 J by the counter, 327 J by power, in 5 idle seconds.
+    gpu = handle(0)
+    nvml.set("idle_ratio", 0.57)
+    for busy, share in ((0.0, 0.57), (1.0, 1.0)):
+        nvml.set("busy", busy)
+        nvml.sleep(5.0)
+        energy_j = nvml.get("energy_j")
+        assert counted_w(nvml, gpu) * 10.0 == pytest.approx(
+            share * (nvml.get("energy_j") - energy_j), rel=0.05
+        )
+
+
+def test_the_counter_of_a_superchip_is_the_modules(nvml: FakeNvml) -> None:
+    # zeus PR 172: GH200's counter covers the CPU and its memory, too.
+    gpu, plain = handle(0), handle(1)
+    nvml.set("module_w", 150.0)
+    nvml.set("noise", 0.0)
+    nvml.sleep(5.0)
+    own, module = field_w(gpu, 186, 0), field_w(gpu, 186, 1)
+    assert own is not None and module == pytest.approx(own + 150.0, abs=1.0)
+    assert counted_w(nvml, gpu) == pytest.approx(module, rel=0.02)
+    assert field_w(plain, 186, 1) is None and field_w(gpu, 186, 2) is None
+    nvml.set("no_gpu_scope", 1.0)
+    assert field_w(gpu, 186, 0) is None and field_w(gpu, 186, 1) is not None
+
+
+def test_memory_that_is_the_hosts_has_no_clocks(nvml: FakeNvml) -> None:
+    # GB10 (zeus PR 242, nvgpu PR 37): memory calls are not supported.
+    nvml.set("uma", 1.0)
+    with pytest.raises(pynvml.NVMLError) as caught:
+        pynvml.nvmlDeviceGetSupportedMemoryClocks(handle(0))
+    assert caught.value.value == pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def pids(gpu: object) -> list[int]:
+    return [p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)]
+
+
+def test_a_pid_namespace_hides_processes_or_has_other_numbers(nvml: FakeNvml) -> None:
+    # NVIDIA/nvidia-docker issue 1483, Syllo/nvtop issue 149.
+    gpu = handle(0)
+    nvml.set("own_pid", 100.0)
+    assert pids(gpu) == [100]
+    nvml.set("pid_offset", 40_000.0)
+    assert pids(gpu) == [40_100]
+    nvml.set("no_processes", 1.0)
+    assert pids(gpu) == []
+
+
+def test_power_profiles_are_what_is_asked_for_and_what_is_enforced(nvml: FakeNvml) -> None:
+    # nvmlWorkloadPowerProfileCurrentProfiles_v1_t: "post all arbitrations among the requested profiles".
+    gpu = handle(0)
+    current = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    read = pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles
+    with pytest.raises(pynvml.NVMLError) as caught:
+        read(gpu, ctypes.byref(current))
+    assert caught.value.value == pynvml.NVML_ERROR_NOT_SUPPORTED
+    for name, mask in (("profiles", 7), ("requested_profiles", 6), ("enforced_profiles", 2)):
+        nvml.set(name, float(mask))
+    read(gpu, ctypes.byref(current))
+    masks = (current.perfProfilesMask, current.requestedProfilesMask, current.enforcedProfilesMask)
+    assert [mask.mask[0] for mask in masks] == [7, 6, 2]
 
 
 def test_the_shell_tool_sets_the_same_state(nvml: FakeNvml, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ from tuner.core.quantities import (
     quantity_of,
     standard,
 )
-from tuner.core.readings import Reading
+from tuner.core.readings import FOREIGN_LOAD, Reading
 from tuner.core.savings import (
     capacity_beside,
     capacity_lost,
@@ -218,6 +218,7 @@ from tuner.errors import (
 )
 
 __all__ = [
+    "FOREIGN_LOAD",
     "FOREIGN_SHARE",
     "ACTIVE",
     "ALL_DAY",

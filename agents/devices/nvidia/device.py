@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pynvml
 
 from agents.actuator.client import RemoteKnobs, actuator_socket
@@ -16,12 +15,13 @@ from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import AGREEMENT, CounterJoules, agreement, power_w
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
 from agents.devices.nvidia.limits import ENFORCED, cap_w, enforced_w
-from agents.devices.nvidia.meter import GpuMeter, OtherProcesses
+from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, uuids
 from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.host import HostClock
+from agents.host.ownership import ProcessOwners
 from agents.target.joules import Every, IntegratedJoules, Joules, in_background
 from agents.target.side import NothingToSet, Side
 from tuner.core import Clock, InvalidInput, Metric, Role, Space
@@ -93,7 +93,7 @@ def attach(
         space=space,
         metrics=(*METRICS, *([ENFORCED] if enforced_w(gpu) else [])) if energy.open else (),
         actuator=knobs or NothingToSet(),
-        meter=GpuMeter(gpu, energy.open, lock, OtherProcesses(gpu, own_processes), clock),
+        meter=GpuMeter(gpu, energy.open, lock, ProcessOwners.below(root), clock),
         settle_s=energy.lag_s,
         cannot={**cannot, **energy.cannot},
         source=energy.source,
@@ -156,12 +156,3 @@ def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, M
 def board_name(gpu: Gpu) -> str:
     """Return the board's name."""
     return str(gpu.call("name", pynvml.nvmlDeviceGetName))
-
-
-def own_processes() -> frozenset[int]:
-    """Return this process and its descendants."""
-    me = psutil.Process()
-    try:
-        return frozenset({me.pid, *(child.pid for child in me.children(recursive=True))})
-    except psutil.Error:
-        return frozenset({me.pid})

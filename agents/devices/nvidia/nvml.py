@@ -26,6 +26,8 @@ MOST_CONNECTIONS = 64
 """No process has connected more often than this."""
 
 LIBRARY_NOT_FOUND = 12
+GONE = frozenset({15, 16, 28})
+"""GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: whatever was asked, the GPU does not work."""
 DEADLINE_S = 5.0
 """A call that takes longer is given up: the choice of the actuator's default, too."""
 
@@ -138,40 +140,60 @@ class Gpu:
             DeviceLost: the GPU is gone.
             ActuationError: anything else; `what` is in the message.
         """
-        answer, why = self.told(what, function, *arguments)
-        if why:
-            raise ActuationError(why)
-        return answer
+        try:
+            return self._answered(what, function, arguments)
+        except pynvml.NVMLError as error:
+            raise self._failed(error, what) from error
 
     def told(self, what: str, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
-        """Return the answer, or None and why this GPU has none.
+        """Return the answer to what a GPU need not tell, or None and why it is unknown.
+
+        Whatever it is refused for: only a GPU that is gone, a driver that is another one, or one that does
+        not answer is an error.
 
         Raises:
-            ActuationError, DeviceLost: for any other reason.
+            ActuationError, DeviceLost: it is one of these.
         """
         try:
-            if self._late is not None and not self._late.answer.done():
-                raise self._late
-            asked = partial(self._asked, function, arguments)
-            return in_time(f"{self.uuid}: {what}", asked), ""
+            return self._answered(what, function, arguments), ""
+        except pynvml.NVMLError as error:
+            if int(error.value) in RESTARTED | GONE:
+                raise self._failed(error, what) from error
+            return None, translated(error, f"{self.uuid}: {what}").message
+
+    def _answered(
+        self, what: str, function: Callable[..., Any], arguments: tuple[object, ...]
+    ) -> Any:  # noqa: ANN401
+        """Return the answer. Raises pynvml.NVMLError, DeviceLost, ActuationError."""
+        if self._late is not None and not self._late.answer.done():
+            raise self._late
+        try:
+            if self._handle is None:
+                self._handle = self._found(what)
+            return in_time(f"{self.uuid}: {what}", partial(function, self._handle, *arguments))
         except Late as late:
             self._late = late
             raise
-        except pynvml.NVMLError as error:
-            code, reason = int(error.value), translated(error, f"{self.uuid}: {what}")
-            if code in ABSENT:
-                return None, reason.message
-            if code in RESTARTED | LOST:
-                self._handle = None
-            if code in RESTARTED:
-                _disconnect()
-            raise reason from error
 
-    def _asked(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:  # noqa: ANN401
-        if self._handle is None:
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
-        return function(self._handle, *arguments)
+    def _found(self, what: str) -> Any:  # noqa: ANN401
+        """Return the GPU's handle; one that is not found is gone, whatever is asked of it."""
+        try:
+            return in_time(f"{self.uuid}: {what}", self._connected)
+        except pynvml.NVMLError as error:
+            raise self._failed(error, what) from error
+
+    def _connected(self) -> Any:  # noqa: ANN401
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
+
+    def _failed(self, error: Any, what: str) -> TuningError:  # noqa: ANN401
+        """Return NVML's error as ours, and forget the handle that it has made void."""
+        code = int(error.value)
+        if code in RESTARTED | LOST:
+            self._handle = None
+        if code in RESTARTED:
+            _disconnect()
+        return translated(error, f"{self.uuid}: {what}")
 
     def driver(self) -> str:
         """Return the driver's version. Raises ActuationError, DeviceLost."""
