@@ -199,7 +199,8 @@ class Side:
     generator, closed loop of 4`); empty: the side's own meter. `shared` says who else uses what is
     measured here; empty: nobody is known to. `signals` is what a plan can go by. `unproven` says of knobs
     that are set without being read back from what uses them, why. `warm_up_s` is how long the load is to be
-    on before a window counts, at least.
+    on before a window counts, at least. `spec` opens this very side again, whatever place it is found at;
+    empty: what it was opened by does.
 
     What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
     `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `TellsForeignLoad`, `Closing`.
@@ -227,6 +228,7 @@ class Side:
     signals: tuple[LiveSignal, ...] = ()
     unproven: Mapping[str, str] = field(default_factory=dict)
     warm_up_s: float = 0.0
+    spec: str = ""
     identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
     """By what a workload's processes are known."""
 

@@ -16,7 +16,7 @@ from agents.devices.nvidia.energy import AGREEMENT, CounterJoules, agreement, po
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
 from agents.devices.nvidia.limits import ENFORCED, cap_w, enforced_w
 from agents.devices.nvidia.meter import GpuMeter
-from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
@@ -24,7 +24,7 @@ from agents.host.host import HostClock
 from agents.host.ownership import ProcessOwners
 from agents.target.joules import Every, IntegratedJoules, Joules, in_background
 from agents.target.side import NothingToSet, Side
-from tuner.core import Clock, InvalidInput, Metric, Role, Space
+from tuner.core import Clock, DeviceLost, InvalidInput, Metric, Role, Space
 
 ROLES = {
     CLOCK: Role.CORE_CLOCK,
@@ -41,24 +41,39 @@ def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
     Raises:
         InvalidInput: there is no such GPU.
-        ActuationError: the driver does not answer.
+        ActuationError, DeviceLost: the driver, or that GPU, does not answer.
     """
-    uuid = chosen(rest, uuids())
+    uuid = chosen(rest, listed())
     return attach(
         uuid, socket=actuator_socket(root), state_dir=state_dir, clock=HostClock(), root=root
     )
 
 
-def chosen(rest: str, found: list[str]) -> str:
-    """Return the UUID that an index or a UUID names. Raises InvalidInput."""
-    if rest in found:
+def chosen(rest: str, found: ListedGpus) -> str:
+    """Return the UUID that NVML's index or a UUID names.
+
+    Raises:
+        InvalidInput: there is no such GPU.
+        ActuationError, DeviceLost: it does not answer; which of those that do not a UUID names is unknown.
+    """
+    if rest in found.uuids.values():
         return rest
-    if rest.isdecimal() and int(rest) < len(found):
-        return found[int(rest)]
+    index = int(rest) if rest.isdecimal() else -1
+    if index in found.uuids:
+        return found.uuids[index]
+    if index in found.lost:
+        raise found.lost[index]
+    if rest.startswith("GPU-") and found.lost:
+        names = ", ".join(f"nvidia:{index}" for index in found.lost)
+        raise DeviceLost(
+            f"the GPU {rest} is not among those that answer; {names} does not",
+            hint="see `dmesg`; the GPU needs a reset or the host a reboot",
+        )
     if rest.startswith("MIG-"):
         hint = "clocks, power and energy belong to the whole board: name that"
     else:
-        hint = f"there are {', '.join(found)}" if found else "see `jouletune doctor`"
+        names = ", ".join(f"nvidia:{index} ({uuid})" for index, uuid in found.uuids.items())
+        hint = f"there are {names}" if names else "see `jouletune doctor`"
     raise InvalidInput(f"there is no NVIDIA GPU {rest!r}", hint=hint)
 
 
@@ -88,6 +103,7 @@ def attach(
         name=f"nvidia-{uuid}",
         shared=shared_by(gpu, root),
         kind="nvidia",
+        spec=f"nvidia:{uuid}",
         board=board_name(gpu),
         version=driver,
         space=space,

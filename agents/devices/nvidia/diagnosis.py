@@ -13,7 +13,7 @@ import pynvml
 from agents.devices.nvidia.clocks import look
 from agents.devices.nvidia.device import board_name, find_energy, reached
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, TOLERANCE_MHZ, NvidiaKnobs, discover
-from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import contained, shared_by
@@ -33,11 +33,12 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
     """Yield everything there is to say about the GPUs."""
     about = "NVIDIA GPU (NVML)"
     try:
-        found = discover(root) if uuids() else []
+        gpus = listed()
+        found = {knobs.uuid: knobs for knobs in discover(root)} if gpus.uuids else {}
     except TuningError as error:
         yield Symptom(about, False, error.message, error.hint)
         return
-    if not found:
+    if not gpus.uuids and not gpus.lost:
         yield Symptom(
             about,
             False,
@@ -45,10 +46,14 @@ def examine(root: Path, socket: Path, clock: Clock) -> Iterator[Symptom]:
             NO_GPU,
         )
         return
-    yield Symptom(about, True, ", ".join(knobs.board for knobs in found))
-    for index, knobs in enumerate(found):
+    boards = ", ".join(knobs.board for knobs in found.values())
+    lost = "".join(f"; nvidia:{index} does not answer" for index in gpus.lost)
+    yield Symptom(about, not gpus.lost, f"{boards}{lost}", "see the lines below" if lost else "")
+    for index in sorted({**gpus.uuids, **gpus.lost}):
         try:
-            yield from _one(f"nvidia:{index}", knobs, socket, clock, root)
+            if index in gpus.lost:
+                raise gpus.lost[index]
+            yield from _one(f"nvidia:{index}", found[gpus.uuids[index]], socket, clock, root)
         except TuningError as error:
             yield Symptom(f"nvidia:{index}", False, error.message, error.hint)
 
@@ -111,7 +116,7 @@ def _persistence(name: str, gpu: Gpu) -> Iterator[Symptom]:
 
 
 def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
-    """Suspect a lock where the clock stays below its maximum under load and nothing slows it."""
+    """Say how high the clock goes under load: below the listed maximum by a lock, or by itself."""
     about = f"{name}: foreign clock lock"
     most = int(gpu.call("maximum", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM))
     seen = []
@@ -124,22 +129,32 @@ def _clock_lock(name: str, gpu: Gpu, clock: Clock) -> Symptom:
     highest = max(s.sm_mhz for s in loaded)
     if highest < most - TOLERANCE_MHZ and not any(s.slowed for s in loaded):
         return Symptom(
-            about, False,
-            f"suspected: {highest} MHz under load of {most}, and nothing slows it",
-            "if it is not our own hold (`jouletune actuator status`): nvidia-smi -rgc as root",
+            about, True,
+            f"not known: {highest} MHz under load of {most} listed, and nothing slows it; many boards "
+            "reach no more, or do not at this load",
+            "if another program has locked it, and not our own hold (`jouletune actuator status`): "
+            "nvidia-smi -rgc as root",
         )  # fmt: skip
     return Symptom(about, True, f"none suspected: {highest} MHz under load")
 
 
 def _power_limit(name: str, gpu: Gpu) -> Symptom:
-    limit, default = (
+    enforced, limit, default = (
         int(gpu.call(what, function)) // 1000
         for what, function in (
-            ("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
+            ("enforced limit", pynvml.nvmlDeviceGetEnforcedPowerLimit),
+            ("power limit", pynvml.nvmlDeviceGetPowerManagementLimit),
             ("default limit", pynvml.nvmlDeviceGetPowerManagementDefaultLimit),
         )
     )
     about = f"{name}: foreign power limit"
+    if enforced < limit:
+        return Symptom(
+            about, False,
+            f"{enforced} W are enforced, {limit} W are asked for: a cap is set out of band (BMC, rack, "
+            "module)",
+            "ask whoever manages the power of the rack or the module; nothing in this host raises it",
+        )  # fmt: skip
     if limit == default:
         return Symptom(about, True, f"none: {limit} W is the default")
     return Symptom(

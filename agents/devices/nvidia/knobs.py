@@ -192,6 +192,6 @@ def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
     for index in range(count):
         try:
             found.append(NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root))
-        except (pynvml.NVMLError, ActuationError) as error:
+        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, ActuationError) as error:
             log.error("event=gpu_lost index=%d why=%r", index, str(error))
     return found

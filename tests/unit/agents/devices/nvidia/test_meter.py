@@ -17,7 +17,7 @@ from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
 from agents.devices.nvidia.meter import GpuMeter
-from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.host.ownership import WorkloadIdentity
 from agents.target.side import Side, TellsForeignLoad
@@ -38,6 +38,7 @@ from tuner.core import (
     Space,
 )
 
+BOTH = ListedGpus({0: A100, 1: A40})
 COUNTER, FROZEN, BACKWARDS, ABSENT, HALF = range(5)
 
 
@@ -404,11 +405,36 @@ class TestOpening:
     @pytest.mark.parametrize("name", ["2", "-1", "GPU-0", "MIG-1", "", "0 "])
     def test_a_gpu_that_is_not_there_is_refused(self, name: str) -> None:
         with pytest.raises(InvalidInput, match="no NVIDIA GPU"):
-            device.chosen(name, [A100, A40])
+            device.chosen(name, BOTH)
+
+    def test_an_index_is_nvmls_own_also_with_a_gpu_lost(self, nvml: FakeNvml) -> None:
+        # The survivor keeps its index: with GPU 0 lost `nvidia:0` is not its neighbour.
+        nvml.set("lost", 1.0)
+        found = listed()
+        assert found.uuids == {1: A40}
+        assert device.chosen("1", found) == A40
+        with pytest.raises(DeviceLost, match="nvidia:0 does not answer"):
+            device.chosen("0", found)
+        with pytest.raises(DeviceLost, match="nvidia:0"):
+            device.chosen(A100, found)
+        with pytest.raises(InvalidInput):
+            device.chosen("2", found)
+
+    @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
+    @pytest.mark.parametrize("code", [2, 3, 4, 6, 15, 16, 17, 20, 28, 29, 999])
+    def test_any_error_of_one_gpu_concerns_that_gpu(
+        self, nvml: FakeNvml, call: str, code: int
+    ) -> None:
+        nvml.refuse(call, code)
+        assert listed().uuids == {1: A40}
+        assert [knobs.uuid for knobs in discover()] == [A40]
+
+    def test_what_opens_it_again_names_its_uuid(self, side: Side) -> None:
+        assert side.spec == f"nvidia:{A100}"
 
     def test_a_gpu_is_named_by_index_or_uuid(self) -> None:
-        assert device.chosen("1", [A100, A40]) == A40
-        assert device.chosen(A100, [A100, A40]) == A100
+        assert device.chosen("1", BOTH) == A40
+        assert device.chosen(A100, BOTH) == A100
 
 
 class Direct:
