@@ -109,6 +109,8 @@ class Target:
     @property
     def offered(self) -> Space:
         """What of it is still worth trying: sides find out at work that they cannot set all of it."""
+        if all(side.offered is side.space for side in self.sides.values()):
+            return self.space
         return _together([side.offered for side in self.sides.values()])
 
     @property

@@ -117,11 +117,6 @@ def reached(looks: list[Look]) -> int | None:
 class Knobs(Actuator, HoldGuard, Closing, Protocol):
     """A device behind the actuator."""
 
-    @property
-    def space(self) -> Space:
-        """What is granted."""
-        ...
-
     def again(self) -> None:
         """Write once more what is in force. Raises ActuationError."""
         ...
@@ -139,10 +134,17 @@ class FollowedKnobs:
     """
 
     def __init__(
-        self, knobs: Knobs, gpu: Gpu, lock: ClockLock, memory: Memory, clock: Clock
+        self,
+        knobs: Knobs,
+        space: Space,
+        gpu: Gpu,
+        lock: ClockLock,
+        memory: Memory,
+        clock: Clock,
     ) -> None:
         self._knobs = knobs
-        self._default = knobs.space.default
+        self._space = space
+        self._default = space.default
         self._gpu = gpu
         self._lock = lock
         self._memory = memory
@@ -203,7 +205,7 @@ class FollowedKnobs:
         found, refused = self._memory.findings, self._memory.findings.refused
         most = found.reach_mhz or LONGEST_CLOCK
         knobs = []
-        for knob in self._knobs.space.knobs:
+        for knob in self._space.knobs:
             values = knob.values
             if knob.name in refused:
                 values = (knob.default,)

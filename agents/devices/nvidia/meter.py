@@ -142,7 +142,7 @@ class GpuWindow:
         return Reading(totals, notes=self._notes())
 
     def _attributed(self, seen: Look) -> float:
-        """Return for how many seconds foreign processes have computed, that since the last look included."""
+        """Return for how many seconds foreign processes have computed, up to and with this look."""
         whose = self._meter.computing(loaded=seen.loaded)
         now = self._meter.clock.monotonic()
         passed, self._last_s = now - self._last_s, now

@@ -301,7 +301,7 @@ class TestEnforcedLimit:
     ) -> None:
         direct = Direct(discover()[0])
         memory = Memory(tmp_path, A100, "1")
-        knobs = FollowedKnobs(direct, Gpu(A100), ClockLock(), memory, nvml)
+        knobs = FollowedKnobs(direct, direct.space, Gpu(A100), ClockLock(), memory, nvml)
         nvml.set("limit_w", 200.0)
         nvml.set("enforced_w", 250.0)
         knobs.apply({LIMIT: 220})
@@ -493,7 +493,7 @@ class TestFollowing:
         self, nvml: FakeNvml, direct: Direct, lock: ClockLock, memory: Memory
     ) -> FollowedKnobs:
         nvml.sleep(5.0)
-        return FollowedKnobs(direct, Gpu(A100), lock, memory, nvml)
+        return FollowedKnobs(direct, direct.space, Gpu(A100), lock, memory, nvml)
 
     def test_applied_is_said_once_the_clock_has_followed(
         self, nvml: FakeNvml, knobs: FollowedKnobs, memory: Memory, tmp_path: Path
