@@ -6,7 +6,7 @@ Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: 
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import deepcopy
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 Wanted = Mapping[str, Any]
 """Knob to value; None is as it was found."""
+File = float | str
+"""What one file of a knob says."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
 RESTORE = "run `jouletune actuator restore"
@@ -126,20 +128,19 @@ class Restorer:
             raise ActuationError(f"{self.uuid} does not report {', '.join(unread)}")
         for knob in [knob for knob in todo if knob not in self.record.knobs]:
             await self._know_original(knob, shown[knob])
-        record = deepcopy(self.record)
-        for knob, value in todo.items():
-            touched = record.knobs.setdefault(knob, self._state(knob, shown[knob]))
-            touched.wrote, touched.pending = value, True
-        self._save(record)
-        targets = {k: record.knobs[k].last for k in todo}
+        knobs = self.record.knobs
+        states = {k: knobs.get(k) or self._state(k, shown[k]) for k in todo}
+        states = {k: replace(t, wrote=todo[k], pending=True) for k, t in states.items()}
+        self._save(replace(self.record, knobs={**knobs, **states}))
+        targets = {k: t.last for k, t in states.items()}
         for knob, target in _widening_first(targets, shown):
             await self.driver.ask("write", self.uuid, knob, target)
         wrong = await self._differing(targets)
         if wrong:
             raise ActuationError(f"{self.uuid} did not take the setting: {', '.join(wrong)}")
-        for knob in todo:
-            record.knobs[knob].pending = False
-        self.originals.save(record)
+        for state in states.values():
+            state.pending = False
+        self.originals.save(self.record)
 
     async def probe(self, knob: str) -> str:
         """Return why a knob is locked, empty where it is not: what it shows is written once more.
@@ -211,17 +212,15 @@ class Restorer:
             raise
         except ActuationError as error:  # what cannot be read can still be written
             failures.append(str(error))
-        targets: dict[str, Any] = {}
-        others = await self._others(shown, ending=True)
+        others, targets = await self._others(shown, ending=True), dict[str, Value | None]()
         for knob, touched in self.record.knobs.items():
-            back: Any = touched.original
-            theirs = others.get(knob, [None])
-            if back is not None and theirs != [None]:
-                pairs = zip(theirs, _by_file(back, " ".join(map(str, theirs))), strict=True)
-                back = _joined([b if t is None else t for t, (b, _) in pairs])
-            waits = self._at_cap(knob, shown) and touched.wrote is None and not touched.pending
-            if None in theirs and not waits:
-                targets[knob] = back
+            back, theirs = touched.original, others.get(knob, [None])
+            if back is not None:
+                pairs = zip(theirs, _files(back, len(theirs)), strict=False)
+                back = _joined([b if t is None else t for t, b in pairs])
+            done = touched.wrote is None and not touched.pending and self._at_cap(knob, shown)
+            if None in theirs and not done:
+                targets[knob] = touched.original if knob not in others else back
         for knob, target in _widening_first(targets, shown):
             try:
                 # A cap may show what is not asked for: a ceiling is written whatever it shows.
@@ -238,15 +237,12 @@ class Restorer:
         for knob, target in targets.items():
             value = now.get(knob)
             self.caps.pop(knob, None)
-            if None in (value, target) or value == target:
+            if value is None or target is None or value == target:
                 continue
-            if knob in self._ceilings and all(
-                s == t or _lower(s, t) for s, t in _by_file(value, target)
-            ):
-                self.caps[knob] = value
-                log.warning(
-                    "event=capped device=%s knob=%s at=%r below=%r", self.uuid, knob, value, target
-                )
+            most = len(_files(value))
+            pairs = zip(_files(value), _files(target, most), strict=False)
+            if knob in self._ceilings and all(s == t or _lower(s, t) for s, t in pairs):
+                self._capped(knob, value)
             else:
                 wrong.append(f"{knob} is {value!r}, not {target!r}")
         return wrong
@@ -263,28 +259,18 @@ class Restorer:
     @property
     def waits(self) -> bool:
         """Whether all was put back, and what is not at its original is capped."""
-        states = self.record.knobs.items()
-        return bool(states) and all(
-            k in self.caps and t.wrote is None and not t.pending for k, t in states
-        )
+        knobs = self.record.knobs.items()
+        back = (k in self.caps and t.wrote is None and not t.pending for k, t in knobs)
+        return bool(knobs) and all(back)
 
     @property
     def throttled(self) -> str:
         """Which ceilings the kernel holds below what was asked for."""
         return ", ".join(f"a cap holds {k} at {v!r}" for k, v in self.caps.items())
 
-    def _save(self, record: Record, *, ending: bool = False) -> None:
-        """Have a record on the disk, then in memory; what is restored does not wait for a disk.
-
-        Raises:
-            StoreError: the disk refuses, and it is not `ending`.
-        """
-        try:
-            self.originals.save(record)
-        except StoreError as error:
-            if not ending:
-                raise
-            log.error("event=journal_unwritten device=%s why=%r", self.uuid, str(error))
+    def _save(self, record: Record) -> None:
+        """Have a record on the disk, then in memory. Raises StoreError."""
+        self.originals.save(record)
         self.record = record
 
     def _forget(self, why: str) -> None:
@@ -293,90 +279,95 @@ class Restorer:
         self._save(self._fresh())
         self.retry_s, self.caps = RETRY_S, {}
 
-    async def _others(self, shown: Wanted, *, ending: bool) -> dict[str, list[float | str | None]]:
-        """Return, file by file, what somebody else set knobs to since we wrote them; pause for those.
-
-        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
-        what the knob was before and what it goes back to. What is below a ceiling may be a cap.
-        """
-        found: dict[str, list[float | str | None]] = {}
-        for knob, touched in list(self.record.knobs.items()):
-            value, last, lowered = shown.get(knob), touched.last, touched.lowered
-            if value is None or (touched.pending and lowered is None):
+    async def _others(self, shown: Wanted, *, ending: bool) -> dict[str, list[File | None]]:
+        """Return, file by file, what somebody else set knobs to since we wrote them; pause for those."""
+        found: dict[str, list[File | None]] = {}
+        for knob, touched in [*self.record.knobs.items()]:
+            value = shown.get(knob)
+            if value is None or (touched.pending and touched.lowered is None):
                 continue
-            if value == last:
-                self.caps.pop(knob, None)
-            known = {
-                file for v in (last, touched.found, touched.original) for (file,) in _by_file(v)
-            }
-            pairs = _by_file(value, last)
-            if lowered is not None:  # killed while it asked: what had been lowered is written down
-                pairs = [(w if s == x else s, x) for s, x, w in _by_file(value, last, lowered)]
-            back = ending and lowered is None
-            strange = [s != x and not (back and s in known) for s, x in pairs]
-            below = all(_lower(s, x) for (s, x), odd in zip(pairs, strange, strict=True) if odd)
-            if self._at_cap(knob, shown):
-                continue
-            if any(strange) and below and knob in self._ceilings:
-                lower = _joined([s for s, _ in pairs])
-                strange = await self._lowered(deepcopy(self.record), knob, lower, strange, ending)
-            if any(strange):
-                found[knob] = [s if x else None for (s, _), x in zip(pairs, strange, strict=True)]
-                why = f"another program set {knob} to {value!r} instead of {last!r}; stop it"
-                self._pause(f"{why}; then {RESTORE} {self.uuid}`")
+            theirs = await self._theirs(knob, touched, value, ending)
+            if any(t is not None for t in theirs):
+                found[knob] = theirs
+                why = (
+                    f"another program set {knob} to {value!r} instead of {touched.last!r}; stop it"
+                )
+                self.paused = self.paused or f"{why}; then {RESTORE} {self.uuid}`"
+                log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         return found
 
-    async def _lowered(
-        self, record: Record, knob: str, lower: Value, below: Sequence[bool], ending: bool
-    ) -> list[bool]:
-        """Write ours once more, and return which files somebody had lowered: those where it takes effect.
+    async def _theirs(
+        self, knob: str, touched: KnobState, value: Value, ending: bool
+    ) -> list[File | None]:
+        """Return, file by file, what somebody else set a knob to since we wrote it; None where nobody did.
 
-        They get the lower value back at once, which is journalled before, so that a kill in between
-        undoes nothing of theirs. The others are capped.
+        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
+        what the knob was before and what it goes back to.
+
+        What is below a ceiling is a cap, or somebody lowered it: ours is written once more. Where it takes
+        effect it had been lowered, and the lower value goes back at once. That is journalled before, so
+        that a kill in between undoes nothing of theirs.
         """
-        touched = record.knobs[knob]
-        touched.lowered = lower
-        self._save(record, ending=ending)
-        pairs = _by_file(lower, touched.last)
-        ours = _joined([x if b else s for (s, x), b in zip(pairs, below, strict=True)])
-        await self.driver.ask("write", self.uuid, knob, ours)
-        again = (await self.shown()).get(knob)
-        now = [a for a, _ in _by_file(again, lower)]
-        theirs = [b and a == x for (_, x), a, b in zip(pairs, now, below, strict=True)]
-        rows = list(zip(pairs, theirs, below, strict=True))
-        if any(theirs):
-            back = _joined([s if t or not b else x for (s, x), t, b in rows])
-            await self.driver.ask("write", self.uuid, knob, back)
-        elif again is not None:
-            self.caps[knob] = again
-            log.warning("event=capped device=%s knob=%s at=%r", self.uuid, knob, again)
-        if touched.unsure:
-            top = self.about["ranges"][knob][-1]
-            touched.found = _joined([top if b and not t else s for (s, _), t, b in rows])
-            theirs = [False] * len(theirs)
-        touched.lowered, touched.unsure = None, False
-        self._save(record, ending=ending)
+        last, known = touched.last, (touched.last, touched.found, touched.original)
+        sizes = [len(_files(v)) for v in (value, last)]
+        now, ours = (_files(v, max(sizes)) for v in (value, last))
+        if touched.lowered is not None:  # killed in between: what had been lowered is written down
+            before = _files(touched.lowered, max(sizes))
+            now = [w if s == x else s for s, x, w in zip(now, ours, before, strict=False)]
+            known = (last,)
+        mine = {file for v in known if ending for file in _files(v)}
+        rows = [*zip(now, ours, strict=False)]
+        theirs = [None if s == x or s in mine else s for s, x in rows]
+        odd = [(s, x) for t, (s, x) in zip(theirs, rows, strict=True) if t is not None]
+        if not odd or self._at_cap(knob, {knob: value}):
+            return [None]
+        if knob not in self._ceilings or not all(_lower(s, x) for s, x in odd):
+            return theirs
+        self._note(knob, replace(touched, lowered=_joined(now)), ending)
+        again = [s if t is None else x for t, (s, x) in zip(theirs, rows, strict=True)]
+        await self.driver.ask("write", self.uuid, knob, _joined(again))
+        shown = (await self.shown()).get(knob)
+        took = zip(theirs, again, _files(shown, len(again)), strict=False)
+        theirs = [t if a == s else None for t, a, s in took]
+        if any(t is not None for t in theirs):
+            back = [a if t is None else t for t, a in zip(theirs, again, strict=True)]
+            await self.driver.ask("write", self.uuid, knob, _joined(back))
+        elif shown is not None:
+            self._capped(knob, shown)
+        state = replace(touched, lowered=None, unsure=False)
+        if (
+            touched.unsure
+        ):  # a ceiling that was found under a cap goes back to where it throttles nobody
+            top = _files(self.about["ranges"][knob][-1])[0]
+            was = zip(theirs, again, now, strict=False)
+            state.found = _joined([top if t is None and a != s else s for t, a, s in was])
+            theirs = [None]
+        self._note(knob, state, ending)
         return theirs
 
     async def _know_original(self, knob: str, value: Value | None) -> None:
-        """Have in the record what a ceiling was found at, where a cap may hide it.
+        """Have in the record what a ceiling was found at, where a cap may hide what was asked for.
 
-        Where the greatest granted value takes no effect, it is a cap: what was asked for is hidden, and
-        the knob goes back to where it throttles nobody.
+        It is hidden where the greatest granted value takes no effect.
         """
         top = self.granted.get(knob, ())[-1:]
         if knob not in self._ceilings or value is None or knob in self.terms.failsafe or not top:
             return
-        below = [_lower(s, t) for s, t in _by_file(value, top[0])]
-        if any(below):
-            state = replace(self._state(knob, value), wrote=top[0], pending=False, unsure=True)
-            record = replace(deepcopy(self.record), knobs={**self.record.knobs, knob: state})
-            await self._lowered(record, knob, value, below, ending=False)
+        higher = _joined([max(s, float(top[0])) for s in _files(value) if isinstance(s, float)])
+        if higher != value:
+            state = replace(self._state(knob, value), wrote=higher, pending=False, unsure=True)
+            await self._theirs(knob, state, value, ending=False)
 
-    def _pause(self, why: str) -> None:
-        if not self.paused:
-            self.paused = why
-            log.error("event=paused device=%s why=%r", self.uuid, why)
+    def _note(self, knob: str, state: KnobState, ending: bool) -> None:
+        """Journal a knob's state; what is restored does not wait for a disk. Raises StoreError."""
+        record = replace(self.record, knobs={**self.record.knobs, knob: state})
+        with suppress(*([StoreError] if ending else [])):
+            self.originals.save(record)
+        self.record = record
+
+    def _capped(self, knob: str, value: Value) -> None:
+        self.caps[knob] = value
+        log.warning("event=capped device=%s knob=%s at=%r", self.uuid, knob, value)
 
     @property
     def _ceilings(self) -> Collection[str]:
@@ -418,27 +409,26 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
     return sorted(targets.items(), key=narrows)
 
 
-def _by_file(*values: Value | None) -> list[tuple[Any, ...]]:
-    """Return what values say, file by file; one word stands for every file."""
-    split = [[_number(word) for word in str(value).split() or [""]] for value in values]
-    most = max(map(len, split))
-    return list(zip(*(words * (most // len(words)) for words in split), strict=False))
+def _files(value: Value | None, most: int = 1) -> list[File]:
+    """Return what a value says of each of so many files; one word stands for all."""
+    words = [_number(word) for word in str(value).split() or [""]]
+    return words * max(1, most // len(words))
 
 
-def _number(word: str) -> float | str:
+def _number(word: str) -> File:
     try:
         return float(word)
     except ValueError:
         return word
 
 
-def _joined(files: Sequence[float | str]) -> Value:
+def _joined(files: Sequence[File]) -> Value:
     """Return what files say as one value, as a driver tells it."""
     whole = [int(f) if isinstance(f, float) and f.is_integer() else f for f in files]
     return whole[0] if len({*whole}) == 1 else " ".join(map(str, whole))
 
 
-def _lower(shown: float | str, ours: float | str) -> bool:
+def _lower(shown: File, ours: File) -> bool:
     return isinstance(shown, float) and isinstance(ours, float) and shown < ours
 
 

@@ -217,7 +217,7 @@ def test_two_actuators_with_folders_of_their_own_share_no_device(
     second.write_text(text)
     other = site.start(config=second)
     site.until(lambda: answers(tmp_path / "second"))
-    assert jouletune(["actuator", "status", "--config", str(second)]) == 1
+    assert jouletune(["actuator", "status", "--config", str(second)]) == 0
     assert "GPU-1: another actuator on this host uses GPU-1" in capsys.readouterr().out
     assert site.values == {**FACTORY, **TRIED}
     remote.close()
