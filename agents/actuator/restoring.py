@@ -5,7 +5,7 @@ Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: 
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 Wanted = Mapping[str, Any]
 """Knob to value; None is as it was found."""
-File = float | str
-"""What one file of a knob says."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
 RESTORE = "run `jouletune actuator restore"
@@ -37,8 +35,8 @@ class Restorer:
 
     `boot` names this start of the machine. `paused` says why nothing is written until somebody restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
-    unknown, `caps` what the kernel holds ceilings at, below what we wrote. What is put back is never
-    checked against what is offered.
+    unknown, `caps` what the kernel holds ceilings at, below what we wrote, `waits` whether all was put back
+    and only caps are waited for. What is put back is never checked against what is offered.
     """
 
     about: Mapping[str, Any]
@@ -54,15 +52,16 @@ class Restorer:
     retry_at: float = 0.0
     granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     caps: dict[str, Value] = field(default_factory=dict)
+    waits: bool = False
 
     def __post_init__(self) -> None:
         self.uuid: str = self.about["uuid"]
         self.terms = self.config.granted(self.uuid)
-        self.record = self._fresh()
+        self.record = self._fresh({})
 
-    def _fresh(self, **knobs: KnobState) -> Record:
+    def _fresh(self, knobs: Mapping[str, KnobState]) -> Record:
         """Return a record of this boot."""
-        return Record(self.uuid, self.boot, "", knobs, str(self.about.get("driver", "")))
+        return Record(self.uuid, self.boot, "", dict(knobs), str(self.about.get("driver") or ""))
 
     @property
     def wrong(self) -> str:
@@ -78,13 +77,13 @@ class Restorer:
         try:
             self.record = self.originals.get(self.uuid) or self.record
             if not self.record.driver:  # 0.1.0 took the rest from its configuration and its driver
-                states = {k: self._state(k, t.found) for k, t in self.record.knobs.items()}
                 for knob, touched in self.record.knobs.items():
-                    touched.back, touched.lasts = states[knob].back, states[knob].lasts
+                    state = self._state(knob, touched.found)
+                    touched.back, touched.lasts = state.back, state.lasts
         except Exception as error:  # noqa: BLE001 - whatever reads wrong is damaged
             named = {*self.terms.grant, *self.terms.original, *self.terms.failsafe}
             ours = sorted(named & self.about["ranges"].keys())
-            self.record = self._fresh(**{k: self._state(k, None) for k in ours})
+            self.record = self._fresh({k: self._state(k, None) for k in ours})
             done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
             why = f"{_in_words(error)}; what it stood at before is not known, {done}"
             self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
@@ -113,7 +112,7 @@ class Restorer:
     async def look(self) -> dict[str, Value | None]:
         """Read the device. Raises ActuationError where it is not as we left it."""
         shown = await self.shown()
-        if await self._others(shown, ending=False):
+        if await self._foreign(shown, ending=False):
             raise ActuationError(f"{self.uuid} is paused: {self.paused}")
         return shown
 
@@ -126,9 +125,12 @@ class Restorer:
         unread = [knob for knob in todo if knob not in shown]
         if unread:
             raise ActuationError(f"{self.uuid} does not report {', '.join(unread)}")
-        for knob in [knob for knob in todo if knob not in self.record.knobs]:
-            await self._know_original(knob, shown[knob])
-        knobs = self.record.knobs
+        for knob in (todo.keys() & self._ceilings) - self.record.knobs.keys():
+            state, top = self._state(knob, shown[knob]), self.granted[knob][-1]
+            if state.back is None and shown[knob] != top and _below(shown[knob], top):
+                state = replace(state, wrote=top, pending=False, unsure=True)
+                await self._lowered(knob, state, state.found, ending=False)
+        knobs, self.waits = self.record.knobs, False
         states = {k: knobs.get(k) or self._state(k, shown[k]) for k in todo}
         states = {k: replace(t, wrote=todo[k], pending=True) for k, t in states.items()}
         self._save(replace(self.record, knobs={**knobs, **states}))
@@ -150,7 +152,7 @@ class Restorer:
         if self.record.knobs:
             return ""
         shown = await self.shown()
-        self._save(self._fresh(**{knob: self._state(knob, shown.get(knob))}))
+        self._save(self._fresh({knob: self._state(knob, shown.get(knob))}))
         why = str(await self.driver.ask("probe", self.uuid, knob))
         self._forget("a knob was probed")
         return why
@@ -177,17 +179,21 @@ class Restorer:
         if not self.record.knobs:
             return
         failures: list[str] = []
-        late = self.driver.lingering
-        if self.record.boot != self.boot:  # what was done in another is gone with it
-            lasting = {k: t for k, t in self.record.knobs.items() if t.lasts}
-            self.record = self._fresh(**lasting)
+        late, self.waits = self.driver.lingering, self.waits and not self.paused
+        if self.record.boot != self.boot:  # what was done in another is gone, but what outlives it
+            self.record = self._fresh({k: t for k, t in self.record.knobs.items() if t.lasts})
         try:
             if self.record.knobs:
                 failures = await self._written_back() or [LATE] * late
+            capped = {k: t for k, t in self.record.knobs.items() if k in self.caps}
             if failures:  # what is pending is so after a crash, too
                 self.originals.save(self.record)
+            elif capped and not self.paused:  # written, and known to be back once that is over
+                back = {k: replace(t, wrote=None, pending=False) for k, t in capped.items()}
+                self._save(replace(self.record, knobs=back))
+                self.waits = True
             elif not self.paused:
-                self._done()
+                self._forget("it is back")
         except Forgotten:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
@@ -212,15 +218,10 @@ class Restorer:
             raise
         except ActuationError as error:  # what cannot be read can still be written
             failures.append(str(error))
-        others, targets = await self._others(shown, ending=True), dict[str, Value | None]()
-        for knob, touched in self.record.knobs.items():
-            back, theirs = touched.original, others.get(knob, [None])
-            if back is not None:
-                pairs = zip(theirs, _files(back, len(theirs)), strict=False)
-                back = _joined([b if t is None else t for t, b in pairs])
-            done = touched.wrote is None and not touched.pending and self._at_cap(knob, shown)
-            if None in theirs and not done:
-                targets[knob] = touched.original if knob not in others else back
+        theirs = await self._foreign(shown, ending=True)
+        knobs = {k: t for k, t in self.record.knobs.items() if k not in theirs}
+        done = {k for k in knobs if self.waits and self._at_cap(k, shown)}
+        targets = {knob: touched.original for knob, touched in knobs.items() if knob not in done}
         for knob, target in _widening_first(targets, shown):
             try:
                 # A cap may show what is not asked for: a ceiling is written whatever it shows.
@@ -236,32 +237,13 @@ class Restorer:
         now, wrong = await self.shown(), list[str]()
         for knob, target in targets.items():
             value = now.get(knob)
-            self.caps.pop(knob, None)
             if value is None or target is None or value == target:
-                continue
-            most = len(_files(value))
-            pairs = zip(_files(value), _files(target, most), strict=False)
-            if knob in self._ceilings and all(s == t or _lower(s, t) for s, t in pairs):
+                self.caps.pop(knob, None)
+            elif knob in self._ceilings and _below(value, target):
                 self._capped(knob, value)
             else:
                 wrong.append(f"{knob} is {value!r}, not {target!r}")
         return wrong
-
-    def _done(self) -> None:
-        """Drop the journal but for what was put back and is still capped. Raises StoreError."""
-        waiting = {k: t for k, t in self.record.knobs.items() if k in self.caps}
-        if not waiting:
-            return self._forget("it is back")
-        waiting = {k: replace(t, wrote=None, pending=False) for k, t in waiting.items()}
-        if waiting != self.record.knobs:
-            self._save(replace(self.record, knobs=waiting))
-
-    @property
-    def waits(self) -> bool:
-        """Whether all was put back, and what is not at its original is capped."""
-        knobs = self.record.knobs.items()
-        back = (k in self.caps and t.wrote is None and not t.pending for k, t in knobs)
-        return bool(knobs) and all(back)
 
     @property
     def throttled(self) -> str:
@@ -276,87 +258,54 @@ class Restorer:
     def _forget(self, why: str) -> None:
         """Drop the journal: the device is as it was found. Raises StoreError."""
         log.info("event=original device=%s why=%r", self.uuid, why)
-        self._save(self._fresh())
-        self.retry_s, self.caps = RETRY_S, {}
+        self._save(self._fresh({}))
+        self.retry_s, self.caps, self.waits = RETRY_S, {}, False
 
-    async def _others(self, shown: Wanted, *, ending: bool) -> dict[str, list[File | None]]:
-        """Return, file by file, what somebody else set knobs to since we wrote them; pause for those."""
-        found: dict[str, list[File | None]] = {}
+    async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
+        """Return the knobs that somebody else changed since we wrote them, and pause the device if so.
+
+        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
+        what the knob was before and what it goes back to, file by file where it has several. What is
+        below a ceiling that we wrote may be a cap.
+        """
+        found: set[str] = set()
         for knob, touched in [*self.record.knobs.items()]:
-            value = shown.get(knob)
-            if value is None or (touched.pending and touched.lowered is None):
+            value, last, lowered = shown.get(knob), touched.last, touched.lowered
+            if value is None or (touched.pending and not lowered) or self._at_cap(knob, shown):
                 continue
-            theirs = await self._theirs(knob, touched, value, ending)
-            if any(t is not None for t in theirs):
-                found[knob] = theirs
+            ours = " ".join(map(str, (last, touched.found, touched.original))).split()
+            same = value == last or (ending and {*str(value).split()} <= {*ours})
+            if same and not lowered:
+                self.caps.pop(knob, None)
+                continue
+            below = lowered or (value if knob in self._ceilings and _below(value, last) else None)
+            if below is None or await self._lowered(knob, touched, below, ending):
+                found.add(knob)
                 why = (
-                    f"another program set {knob} to {value!r} instead of {touched.last!r}; stop it"
+                    f"another program set {knob} to {below or value!r} instead of {last!r}; stop it"
                 )
                 self.paused = self.paused or f"{why}; then {RESTORE} {self.uuid}`"
                 log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         return found
 
-    async def _theirs(
-        self, knob: str, touched: KnobState, value: Value, ending: bool
-    ) -> list[File | None]:
-        """Return, file by file, what somebody else set a knob to since we wrote it; None where nobody did.
+    async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
+        """Return whether somebody lowered a ceiling, which no cap does: ours, written again, takes effect.
 
-        Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
-        what the knob was before and what it goes back to.
-
-        What is below a ceiling is a cap, or somebody lowered it: ours is written once more. Where it takes
-        effect it had been lowered, and the lower value goes back at once. That is journalled before, so
-        that a kill in between undoes nothing of theirs.
+        The lower value goes back at once. It is journalled before, so that a kill in between undoes
+        nothing of theirs. A ceiling that was found under a cap goes back to where it throttles nobody:
+        what was asked for before is hidden, and gone.
         """
-        last, known = touched.last, (touched.last, touched.found, touched.original)
-        sizes = [len(_files(v)) for v in (value, last)]
-        now, ours = (_files(v, max(sizes)) for v in (value, last))
-        if touched.lowered is not None:  # killed in between: what had been lowered is written down
-            before = _files(touched.lowered, max(sizes))
-            now = [w if s == x else s for s, x, w in zip(now, ours, before, strict=False)]
-            known = (last,)
-        mine = {file for v in known if ending for file in _files(v)}
-        rows = [*zip(now, ours, strict=False)]
-        theirs = [None if s == x or s in mine else s for s, x in rows]
-        odd = [(s, x) for t, (s, x) in zip(theirs, rows, strict=True) if t is not None]
-        if not odd or self._at_cap(knob, {knob: value}):
-            return [None]
-        if knob not in self._ceilings or not all(_lower(s, x) for s, x in odd):
-            return theirs
-        self._note(knob, replace(touched, lowered=_joined(now)), ending)
-        again = [s if t is None else x for t, (s, x) in zip(theirs, rows, strict=True)]
-        await self.driver.ask("write", self.uuid, knob, _joined(again))
+        self._note(knob, replace(touched, lowered=to), ending)
+        await self.driver.ask("write", self.uuid, knob, touched.last)
         shown = (await self.shown()).get(knob)
-        took = zip(theirs, again, _files(shown, len(again)), strict=False)
-        theirs = [t if a == s else None for t, a, s in took]
-        if any(t is not None for t in theirs):
-            back = [a if t is None else t for t, a in zip(theirs, again, strict=True)]
-            await self.driver.ask("write", self.uuid, knob, _joined(back))
+        took, unsure = shown == touched.last, touched.unsure
+        if took:
+            await self.driver.ask("write", self.uuid, knob, to)
         elif shown is not None:
             self._capped(knob, shown)
-        state = replace(touched, lowered=None, unsure=False)
-        if (
-            touched.unsure
-        ):  # a ceiling that was found under a cap goes back to where it throttles nobody
-            top = _files(self.about["ranges"][knob][-1])[0]
-            was = zip(theirs, again, now, strict=False)
-            state.found = _joined([top if t is None and a != s else s for t, a, s in was])
-            theirs = [None]
-        self._note(knob, state, ending)
-        return theirs
-
-    async def _know_original(self, knob: str, value: Value | None) -> None:
-        """Have in the record what a ceiling was found at, where a cap may hide what was asked for.
-
-        It is hidden where the greatest granted value takes no effect.
-        """
-        top = self.granted.get(knob, ())[-1:]
-        if knob not in self._ceilings or value is None or knob in self.terms.failsafe or not top:
-            return
-        higher = _joined([max(s, float(top[0])) for s in _files(value) if isinstance(s, float)])
-        if higher != value:
-            state = replace(self._state(knob, value), wrote=higher, pending=False, unsure=True)
-            await self._theirs(knob, state, value, ending=False)
+        found = None if unsure and not took else touched.found
+        self._note(knob, replace(touched, found=found, lowered=None, unsure=False), ending)
+        return took and not unsure
 
     def _note(self, knob: str, state: KnobState, ending: bool) -> None:
         """Journal a knob's state; what is restored does not wait for a disk. Raises StoreError."""
@@ -370,7 +319,7 @@ class Restorer:
         log.warning("event=capped device=%s knob=%s at=%r", self.uuid, knob, value)
 
     @property
-    def _ceilings(self) -> Collection[str]:
+    def _ceilings(self) -> set[str]:
         return set(self.about.get("ceilings", ()))
 
     def _at_cap(self, knob: str, shown: Wanted) -> bool:
@@ -409,27 +358,14 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
     return sorted(targets.items(), key=narrows)
 
 
-def _files(value: Value | None, most: int = 1) -> list[File]:
-    """Return what a value says of each of so many files; one word stands for all."""
-    words = [_number(word) for word in str(value).split() or [""]]
-    return words * max(1, most // len(words))
-
-
-def _number(word: str) -> File:
+def _below(shown: Value | None, ours: Value | None) -> bool:
+    """Return whether no file says more than ours; one word stands for all files."""
+    now, then = str(shown).split(), str(ours).split()
     try:
-        return float(word)
-    except ValueError:
-        return word
-
-
-def _joined(files: Sequence[File]) -> Value:
-    """Return what files say as one value, as a driver tells it."""
-    whole = [int(f) if isinstance(f, float) and f.is_integer() else f for f in files]
-    return whole[0] if len({*whole}) == 1 else " ".join(map(str, whole))
-
-
-def _lower(shown: File, ours: File) -> bool:
-    return isinstance(shown, float) and isinstance(ours, float) and shown < ours
+        pairs = zip(now, then * (len(now) // len(then)), strict=True)
+        return all(float(file) <= float(our) for file, our in pairs)
+    except (ValueError, ZeroDivisionError):
+        return False
 
 
 def _in_words(error: Exception) -> str:
