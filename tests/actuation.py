@@ -45,9 +45,9 @@ async def actuator_of(
 
     Devices that were `found` already are not looked for again.
     """
-    made = ActuatorService(config, lambda name: hand(), originals, boot, now, NO_GROUP)
+    made = ActuatorService(config, hand, originals, boot, now, NO_GROUP)
     if found:
-        made.finders = {"found": Found(found)}
+        made.finder = Found(found)
     made.adopt(await made.find())
     return made
 

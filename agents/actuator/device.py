@@ -56,7 +56,7 @@ class ManagedDevice:
     held: Wanted | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
-    claim: object = None
+    lock_held: int = -1
     suspended_s: Callable[[], float] = suspended_s
 
     def __post_init__(self) -> None:
@@ -80,8 +80,8 @@ class ManagedDevice:
                         self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
                         del granted[knob]
             self.allowed = self.restorer.granted = granted
-        for error in self.errors:
-            log.error("event=not_granted why=%r", error)
+        if self.errors:
+            log.error("event=not_granted why=%r", "; ".join(self.errors))
 
     def describe(self) -> dict[str, Any]:
         """Return what the device is, what may be set, and where it goes back to."""
@@ -152,7 +152,12 @@ class ManagedDevice:
     # The verbs
 
     async def read(self, peer: Peer) -> dict[str, Any]:
-        """Return what is in force, and what it was found at; None is what nobody can tell."""
+        """Return what is in force, and what it was found at; None is what nobody can tell.
+
+        `doubts`: which knobs have another value than their driver's default, set by nobody since we came.
+        With the journal gone it may be what we set before.
+        """
+        noted = self.restorer.record.knobs
         shown = await self.restorer.shown()
         found = self.restorer.found(shown)
         return {
@@ -163,25 +168,12 @@ class ManagedDevice:
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
             "throttled": self.restorer.throttled,
-            "doubts": self._doubts(shown),
+            "doubts": ", ".join(
+                f"{k} was found at {shown[k]!r}, its default is {default!r}"
+                for k, default in dict(self.restorer.about.get("defaults", ())).items()
+                if k in self.allowed and k not in noted and shown.get(k) not in (None, default)
+            ),
         }
-
-    def _doubts(self, shown: Wanted) -> str:
-        """Return which knobs nobody has set since we came, but not to their driver's default.
-
-        With the journal gone they may be what we set before.
-        """
-        defaults = dict(self.restorer.about.get("defaults", ()))
-        untouched = [
-            k for k in self.allowed if k in defaults and k not in self.restorer.record.knobs
-        ]
-        told = ((k, shown.get(k), defaults[k]) for k in untouched)
-        odd = [
-            f"{k} was found at {v!r}, its default is {d!r}"
-            for k, v, d in told
-            if v not in (d, None)
-        ]
-        return ", ".join(odd)
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
         """Give the device to this connection for a trial, and log what its agent calls that."""
@@ -262,9 +254,8 @@ class ManagedDevice:
 
     def _whether_back(self) -> None:
         """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
-        if self.restorer.waits:
-            return
-        if self.restorer.record.knobs and (self.restorer.trouble or not self.restorer.paused):
+        back = not self.restorer.record.knobs or self.restorer.waits
+        if not back and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
 
     async def _granted(self, setting: Wanted) -> Wanted:

@@ -29,13 +29,24 @@ LAST_WAIT_S = 1.0
 MOST_LINGERING = 4
 """So many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
-TRAITS = ("lasting", "ceilings", "probed", "defaults", "without")
-"""What a driver may say of its knobs, by name.
+TRAITS = (
+    "uuid",
+    "board",
+    "knobs",
+    "driver",
+    "lasting",
+    "ceilings",
+    "probed",
+    "defaults",
+    "without",
+)
+"""What is told of a device; what its driver need not have is empty.
 
-`lasting`: those whose value outlives a boot. `ceilings`: those that show the limit in force, which a cap of
-the kernel may lower, instead of the one that was asked for. `probed`: those that may be locked; its method
-`probe(knob)` writes back what is there and returns why that is refused, else nothing. `defaults`: the
-driver's own values, where it knows them. `without`: knobs that are left out, and why.
+`driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
+that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
+`probed`: those that may be locked; the method `probe(knob)` writes back what is there and returns why that
+is refused, else nothing. `defaults`: the driver's own values, where it knows them. `without`: those that are
+left out, and why.
 """
 
 
@@ -237,18 +248,10 @@ def _described(driver: KnobDriver) -> dict[str, Any]:
     """
     try:
         ranges = driver.ranges()
-        traits = {name: getattr(driver, name, ()) for name in TRAITS}
-        empty = {
-            knob: "the device offers no value" for knob, values in ranges.items() if not values
-        }
-        return {
-            "uuid": driver.uuid,
-            "board": driver.board,
-            "knobs": driver.knobs,
-            **traits,
-            "ranges": {knob: values for knob, values in ranges.items() if values},
-            "without": {**empty, **dict(traits["without"])},
-        }
+        about = {name: getattr(driver, name, ()) for name in TRAITS}
+        without = {knob: "the device offers no value" for knob in ranges if not ranges[knob]}
+        there = {knob: values for knob, values in ranges.items() if values}
+        return {**about, "ranges": there, "without": {**without, **dict(about["without"])}}
     except Exception:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         return {}

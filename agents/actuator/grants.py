@@ -11,6 +11,8 @@ from agents.actuator.driver import Value
 from tuner.errors import ConfigError
 from tuner.toml import NUMBER, checked, read
 
+DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel")
+"""Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 SPAN = {"min": NUMBER, "max": NUMBER}
 DEVICE = {"match": str, "grant": dict, "original": dict, "failsafe": (dict, str)}
 TIMES = dict.fromkeys(("lease_s", "agent_grace_s", "hold_s", "deadline_s"), NUMBER)
@@ -102,6 +104,9 @@ def load_config(path: Path) -> ActuatorConfig:
     for key in TIMES.keys() & table.keys():
         if not 0 < table[key] < inf:
             raise ConfigError(f"{path}: {key} cannot be {table[key]!r}")
+    if unknown := {str(n).partition(":")[0] for n in table.get("drivers", ())} - {*DRIVERS}:
+        hint = f"known: {', '.join(DRIVERS)}"
+        raise ConfigError(f"{path}: there is no driver {min(unknown)!r}", hint=hint)
     devices = enumerate(table.pop("device", []), 1)
     granted = tuple(_granted(f"{path}: device {number}", device) for number, device in devices)
     return ActuatorConfig(devices=granted, **table)

@@ -126,29 +126,26 @@ class RestoreJournal:
         Records of another boot are dropped where the hardware forgot what we did.
         """
         left: list[str] = []
-        for name, record in self.records().items():
-            if name in map(file_name, devices):
-                continue
-            if record and record.boot != boot and not any(k.lasts for k in record.knobs.values()):
-                with suppress(StoreError):
+        for name in sorted(self._names() - {*map(file_name, devices)}):
+            with suppress(StoreError):  # a damaged one stays
+                record = self._newest(name, _record)
+                lasts = record and any(knob.lasts for knob in record.knobs.values())
+                if record and record.boot != boot and not lasts:
                     self._put(name, None)
                     continue
             left.append(name)
         return left
 
-    def records(self) -> dict[str, Record | None]:
-        """Return all devices' records by the names of their files; None: no copy is whole."""
-        files = {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES}
-        found: dict[str, Record | None] = {}
-        for name in sorted(files - {STAY}):
-            found[name] = None
+    def drivers(self) -> set[str]:
+        """Return the drivers that whole records name; empty for those of 0.1.0."""
+        found: set[str] = set()
+        for name in self._names():
             with suppress(StoreError):
-                found[name] = self._newest(name, _record)
+                found |= {record.driver} if (record := self._newest(name, _record)) else set()
         return found
 
-    def has(self, device: str) -> bool:
-        """Return whether a device has a record, whole or not."""
-        return any(path.exists() for path in self._paths(file_name(device)))
+    def _names(self) -> set[str]:
+        return {path.stem for path in self._folder.glob("*.*") if path.suffix in COPIES} - {STAY}
 
     def _newest(self, name: str, made: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what the newest whole copy holds. Raises StoreError where there are only others."""

@@ -7,7 +7,6 @@ $STATE_DIRECTORY, else where the last `serve` had it.
 
 import asyncio
 import fcntl
-import fnmatch
 import grp
 import hashlib
 import logging
@@ -25,7 +24,7 @@ from typing import Any
 
 from agents.actuator.device import ManagedDevice, Peer
 from agents.actuator.driver import DriverProcess, KnobDriver, refusal
-from agents.actuator.grants import ActuatorConfig, load_config
+from agents.actuator.grants import DRIVERS, ActuatorConfig, load_config
 from agents.actuator.journal import RestoreJournal, file_name
 from agents.actuator.requests import LONGEST_LINE, credentials, groups, parse, to_line
 from agents.actuator.restoring import LONGEST_RETRY_S, RETRY_S, Restorer
@@ -34,12 +33,8 @@ from tuner.notify import notify
 
 log = logging.getLogger(__name__)
 
-DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel")
-"""Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 VERBS = {"serve": (1, 2), "restore": (0, 1), "stay": (0, 1), "lift": (0, 1)}
 """Verb to how many arguments it takes."""
-RUN = Path("/run/jouletune")
-"""Locks of devices, one for the whole host, and where the last `serve` had its journal."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_PEERS, RESERVED = 32, 4
 """So many connections are served, and so many more for root alone."""
@@ -53,58 +48,46 @@ LIFT = "once that is over, `jouletune actuator restore --all --lift`"
 class ActuatorService:
     """All devices behind one door. One that hangs, hangs nobody who asks for another.
 
-    `driver` makes what asks a driver, of those that are named in `names`; `claim` takes a device for this
-    process alone. `missing` are the devices that have a record and do not answer, `taken` those that
-    another process has, `blind` says why no device could be looked for, `stay` who keeps all devices at
-    their originals.
+    `driver` makes what asks drivers; `claim` takes a device for this process alone. `missing` are the
+    devices that have a record and do not answer, `taken` those that another process has, `blind` says why
+    no device could be looked for, `stay` who keeps all devices at their originals.
     """
 
     config: ActuatorConfig
-    driver: Callable[[str], DriverProcess]
+    driver: Callable[[], DriverProcess]
     originals: RestoreJournal
     boot: str
     now: Callable[[], float]
     gid: int
-    names: Sequence[str] = ()
-    claim: Callable[[Mapping[str, Any]], object] = lambda about: None
+    claim: Callable[[Mapping[str, Any]], int] = lambda about: -1
     devices: dict[str, ManagedDevice] = field(default_factory=dict)
     missing: Sequence[str] = ()
-    taken: Mapping[str, str] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict)
     blind: str = ""
     stay: str = ""
     count: int = 0
     inside: int = 0
 
     def __post_init__(self) -> None:
-        self.finders = {name: self.driver(name) for name in self.names or self.config.drivers}
+        self.finder = self.driver()
 
-    async def find(self, *, altered: bool = False) -> list[ManagedDevice]:
-        """Look for devices; return those that are not taken up yet; with `altered`, that have a record."""
-        found: list[ManagedDevice] = []
-        taken, blind = dict[str, str](), list[str]()
-        for name, finder in self.finders.items():
+    async def find(self) -> list[ManagedDevice]:
+        """Look for devices; return those that are not taken up yet, each taken for us alone."""
+        self.blind, self.taken, told, found = "", {}, [], list[ManagedDevice]()
+        try:
+            told = await self.finder.ask("describe")
+        except Exception as error:
+            self.blind = str(error)
+            log.exception("event=no_discovery")
+        await self.finder.close()
+        shared = (self.originals, self.boot, self.now)
+        for about in (about for about in told if about["uuid"] not in self.devices):
             try:
-                told = await finder.ask("describe")
-            except Exception as error:
-                blind.append(str(error))
-                log.exception("event=no_discovery driver=%s", name)
-                continue
-            finally:
-                await finder.close()
-            for about in told:
-                uuid = about["uuid"]
-                if uuid in self.devices or (altered and not self.originals.has(uuid)):
-                    continue
-                try:
-                    lock = self.claim({**about, "driver": name})
-                except errors.Conflict as error:
-                    taken[uuid] = error.message
-                    log.error("event=device_taken device=%s why=%r", uuid, error.message)
-                    continue
-                shared = (self.config, self.driver(name), self.originals, self.boot, self.now)
-                restorer = Restorer({**about, "driver": name}, *shared)
-                found.append(ManagedDevice(restorer, claim=lock))
-        self.taken, self.blind = taken, "; ".join(blind)
+                lock = self.claim(about)
+                restorer = Restorer(about, self.config, self.driver(), *shared)
+                found.append(ManagedDevice(restorer, lock_held=lock))
+            except errors.Conflict as error:
+                self.taken[about["uuid"]] = error.message
         return found
 
     def adopt(self, devices: Iterable[ManagedDevice]) -> None:
@@ -128,15 +111,6 @@ class ActuatorService:
     async def grant(self) -> None:
         """Grant what the configuration says; before this, nothing is."""
         await _each(device.grant() for device in self.devices.values())
-
-    @property
-    def errors(self) -> list[str]:
-        """What of the configuration cannot be granted, and why."""
-        there = ", ".join(self.devices) or "none"
-        known = [*self.devices, *self._absent()]
-        idle = (p.match for p in self.config.devices if not fnmatch.filter(known, p.match))
-        unmatched = [f"no device matches {pattern!r}; there are: {there}" for pattern in idle]
-        return [*(e for d in self.devices.values() for e in d.errors), *unmatched]
 
     async def search(self, tasks: asyncio.TaskGroup, stop: Collection[int]) -> None:
         """Look for devices for as long as one is missing, and put back those that come."""
@@ -162,7 +136,7 @@ class ActuatorService:
     def _absent(self) -> dict[str, str]:
         """Return what is not there, and in what words."""
         blind = {"discovery": self.blind} if self.blind else {}
-        return dict.fromkeys(self.missing, MISSING) | dict(self.taken) | blind
+        return dict.fromkeys(self.missing, MISSING) | self.taken | blind
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, one line in and one line out; at its end its trial is over."""
@@ -211,7 +185,6 @@ class ActuatorService:
                 "devices": [device.describe() for device in self.devices.values()],
                 "missing": self._absent(),
                 "stay": self.stay,
-                "errors": self.errors,
             }
         if verb in ("restore_all", "stay", "lift"):
             return await self._for_all(peer, verb)
@@ -250,13 +223,15 @@ def discover_all(names: Sequence[str]) -> list[KnobDriver]:
         kind, _, argument = name.partition(":")
         try:
             module = import_module(f"agents.devices.{kind}.knobs")
-            found += module.discover(*filter(None, [argument]))
+            for driver in module.discover(*filter(None, [argument])):
+                driver.driver = name
+                found.append(driver)
         except Exception as error:  # noqa: BLE001 - the other drivers' devices are found all the same
             log.error("event=no_devices driver=%s why=%r", name, error)
     return found
 
 
-def lock(path: Path, name: str) -> int:
+def lock(path: Path) -> int:
     """Have a file or a folder alone until what is returned is closed; nothing is written to it.
 
     Raises:
@@ -268,7 +243,7 @@ def lock(path: Path, name: str) -> int:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(held)
-        why = f"another actuator on this host uses {name}"
+        why = f"another actuator on this host uses {path.name}"
         raise errors.Conflict(why, hint="stop that one first") from None
     return held
 
@@ -278,20 +253,20 @@ def claim(about: Mapping[str, Any]) -> int:
 
     Where no lock can be had, as on a read-only disk, the device is taken all the same.
     """
-    uuid, argument = about["uuid"], about["driver"].partition(":")[2]
+    name, argument = file_name(about["uuid"]), about["driver"].partition(":")[2]
     where = hashlib.sha256(os.path.realpath(argument).encode()).hexdigest()[:12]
-    path = run_folder() / "devices" / (file_name(uuid) + f"@{where}" * bool(argument))
+    path = run_folder() / "devices" / (f"{name}@{where}" if argument else name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return lock(path, uuid)
+        return lock(path)
     except OSError as error:
-        log.warning("event=unlocked device=%s why=%r", uuid, str(error))
+        log.warning("event=unlocked device=%s why=%r", name, str(error))
         return -1
 
 
 def run_folder() -> Path:
     """Return the folder of what lives until the next boot: $JOULETUNE_RUN, else the usual one."""
-    return Path(os.environ.get("JOULETUNE_RUN", RUN))
+    return Path(os.environ.get("JOULETUNE_RUN", "/run/jouletune"))
 
 
 def state_folder(argument: str = "") -> Path:
@@ -308,46 +283,33 @@ async def run(verb: str, config: ActuatorConfig, folder: Path, stop: Collection[
     Returns whether the replay left nothing altered. Raises StoreError: the folder cannot be used.
     """
     now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # suspended time included
-    boot, serves = BOOT_ID.read_text().strip(), verb == "serve"
+    originals, serves = RestoreJournal(folder), verb == "serve"
+    names = originals.drivers() | {*(config.drivers if serves else ())}
+    names |= {*DRIVERS} if "" in names and not serves else set()
+    driver = partial(DriverProcess, partial(discover_all, sorted(names - {""})), config.deadline_s)
+    shared = (originals, BOOT_ID.read_text().strip(), now, _gid(config.group), claim)
+    actuator, held = ActuatorService(config, driver, *shared), -1
     try:
         if serves or verb == "stay":
             folder.mkdir(parents=True, exist_ok=True)
-        held = lock(folder, f"the folder {folder}") if folder.exists() else -1
-    except OSError as error:
-        why = f"cannot use the folder {folder}: {error.strerror}"
-        raise errors.StoreError(why, hint="make it readable") from error
-    originals = RestoreJournal(folder)
-    told = [record.driver if record else "" for record in originals.records().values()]
-    names = [name for record in told for name in ([record] if record else DRIVERS * (not serves))]
-    names = [*dict.fromkeys([*(config.drivers if serves else ()), *names])]
-    shared = (originals, boot, now, _gid(config.group), names, claim)
-    actuator = ActuatorService(config, partial(driver_process, config.deadline_s), *shared)
-    try:
-        actuator.adopt(await actuator.find(altered=not serves))
+        if folder.exists():
+            held = lock(folder)
+        actuator.adopt(await actuator.find())
         left = await actuator.replay()
         if serves:
-            _tell_folder(folder)
             await actuator.grant()
+            with suppress(OSError):  # for a `restore` that nobody tells
+                (run_folder() / "state").write_text(str(folder.absolute()))
             await serve(actuator, await listen(actuator, Path(config.socket)), stop)
         elif verb != "restore":
             originals.stay("root" if verb == "stay" else "")
+    except OSError as error:
+        raise errors.StoreError(f"cannot use {folder}: {error}", hint="mend it") from error
     finally:
         await _each(device.close() for device in actuator.devices.values())
-        if held >= 0:
+        with suppress(OSError):
             os.close(held)
     return not left
-
-
-def driver_process(deadline_s: float, name: str) -> DriverProcess:
-    """Return what asks one driver."""
-    return DriverProcess(partial(discover_all, [name]), deadline_s)
-
-
-def _tell_folder(folder: Path) -> None:
-    """Note where the journal is, for a `restore` that nobody tells."""
-    with suppress(OSError):
-        run_folder().mkdir(parents=True, exist_ok=True)
-        (run_folder() / "state").write_text(str(folder.absolute()))
 
 
 async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collection[int]) -> None:
@@ -394,7 +356,7 @@ def main(arguments: Sequence[str]) -> int:
     config, folder, wrong = ActuatorConfig(), state_folder("".join(rest[verb == "serve" :])), ""
     if verb == "serve":
         try:
-            config = _configured(Path(rest[0]))
+            config = load_config(Path(rest[0]))
             if len(rest) == 1 and not os.environ.get("STATE_DIRECTORY"):
                 folder = Path(config.state_dir)
         except errors.ConfigError as error:  # what is altered goes back all the same
@@ -410,15 +372,6 @@ def main(arguments: Sequence[str]) -> int:
     if wrong:
         log.error("event=config why=%r", wrong)
     return 2 if wrong else code
-
-
-def _configured(path: Path) -> ActuatorConfig:
-    """Return what a file says. Raises ConfigError, also where it names a driver that there is not."""
-    config = load_config(path)
-    if unknown := [n for n in map(str, config.drivers) if n.partition(":")[0] not in DRIVERS]:
-        hint = f"known: {', '.join(DRIVERS)}"
-        raise errors.ConfigError(f"there is no driver {unknown[0]!r}", hint=hint)
-    return config
 
 
 def _gid(group: str) -> int:

@@ -5,8 +5,8 @@ Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: 
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,8 +35,8 @@ class Restorer:
 
     `boot` names this start of the machine. `paused` says why nothing is written until somebody restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
-    unknown, `caps` what the kernel holds ceilings at, below what we wrote. What is put back is never
-    checked against what is offered.
+    unknown, `caps` what the kernel holds ceilings at, below what we wrote, `waits` whether all was put back
+    and only caps are waited for. What is put back is never checked against what is offered.
     """
 
     about: Mapping[str, Any]
@@ -52,15 +52,16 @@ class Restorer:
     retry_at: float = 0.0
     granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     caps: dict[str, Value] = field(default_factory=dict)
+    waits: bool = False
 
     def __post_init__(self) -> None:
         self.uuid: str = self.about["uuid"]
         self.terms = self.config.granted(self.uuid)
-        self.record = self._fresh()
+        self.record = self._fresh({})
 
-    def _fresh(self, **knobs: KnobState) -> Record:
+    def _fresh(self, knobs: Mapping[str, KnobState]) -> Record:
         """Return a record of this boot."""
-        return Record(self.uuid, self.boot, "", knobs, str(self.about.get("driver", "")))
+        return Record(self.uuid, self.boot, "", dict(knobs), str(self.about.get("driver") or ""))
 
     @property
     def wrong(self) -> str:
@@ -76,13 +77,13 @@ class Restorer:
         try:
             self.record = self.originals.get(self.uuid) or self.record
             if not self.record.driver:  # 0.1.0 took the rest from its configuration and its driver
-                states = {k: self._state(k, t.found) for k, t in self.record.knobs.items()}
                 for knob, touched in self.record.knobs.items():
-                    touched.back, touched.lasts = states[knob].back, states[knob].lasts
+                    state = self._state(knob, touched.found)
+                    touched.back, touched.lasts = state.back, state.lasts
         except Exception as error:  # noqa: BLE001 - whatever reads wrong is damaged
             named = {*self.terms.grant, *self.terms.original, *self.terms.failsafe}
             ours = sorted(named & self.about["ranges"].keys())
-            self.record = self._fresh(**{k: self._state(k, None) for k in ours})
+            self.record = self._fresh({k: self._state(k, None) for k in ours})
             done = f"the fail-safe or the driver's default was set: {', '.join(ours) or 'nothing'}"
             why = f"{_in_words(error)}; what it stood at before is not known, {done}"
             self.unknown = f"{why}; look, then {RESTORE} {self.uuid}`"
@@ -111,7 +112,7 @@ class Restorer:
     async def look(self) -> dict[str, Value | None]:
         """Read the device. Raises ActuationError where it is not as we left it."""
         shown = await self.shown()
-        if await self._others(shown, ending=False):
+        if await self._foreign(shown, ending=False):
             raise ActuationError(f"{self.uuid} is paused: {self.paused}")
         return shown
 
@@ -126,28 +127,29 @@ class Restorer:
         unread = [knob for knob in todo if knob not in shown]
         if unread:
             raise ActuationError(f"{self.uuid} does not report {', '.join(unread)}")
-        for knob in [knob for knob in todo if knob not in self.record.knobs]:
-            await self._know_original(knob, shown[knob])
-        before, record = self.record, deepcopy(self.record)
-        for knob, value in todo.items():
-            touched = record.knobs.setdefault(knob, self._state(knob, shown[knob]))
-            touched.wrote, touched.pending = value, True
-        self._save(record)
-        targets = {k: record.knobs[k].last for k in todo}
+        for knob in (todo.keys() & self._ceilings) - self.record.knobs.keys():
+            state, top = self._state(knob, shown[knob]), self.granted[knob][-1]
+            if state.back is None and shown[knob] != top and _below(shown[knob], top):
+                state = replace(state, wrote=top, pending=False, unsure=True)
+                await self._lowered(knob, state, state.found, ending=False)
+        knobs, self.waits = self.record.knobs, False
+        states = {k: knobs.get(k) or self._state(k, shown[k]) for k in todo}
+        states = {k: replace(t, wrote=todo[k], pending=True) for k, t in states.items()}
+        self._save(replace(self.record, knobs={**knobs, **states}))
+        targets = {k: t.last for k, t in states.items()}
         for knob, target in _widening_first(targets, shown):
             try:
                 await self.driver.ask("write", self.uuid, knob, target)
             except KnobRefused:
-                if knob not in before.knobs:  # it never took: there is nothing to put back
-                    record.knobs.pop(knob)
-                    self.originals.save(record)
+                if knob not in knobs:  # it never took: there is nothing to put back
+                    self._drop(knob)
                 raise
         wrong = await self._differing(targets)
         if wrong:
             raise ActuationError(f"{self.uuid} did not take the setting: {', '.join(wrong)}")
-        for knob in todo:
-            record.knobs[knob].pending = False
-        self.originals.save(record)
+        for state in states.values():
+            state.pending = False
+        self.originals.save(self.record)
 
     async def again(self) -> None:
         """Write the locks that nobody can read once more: a resume has lost them. Raises ActuationError."""
@@ -166,8 +168,13 @@ class Restorer:
         log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         touched = self.record.knobs.get(knob)
         if touched and await self.driver.ask("overruled", self.uuid, knob, touched.wrote):
-            self.record.knobs.pop(knob)
-            self.originals.save(self.record)
+            self._drop(knob)
+
+    def _drop(self, knob: str) -> None:
+        """Forget a knob that there is nothing to put back of. Raises StoreError."""
+        self._save(
+            replace(self.record, knobs={k: t for k, t in self.record.knobs.items() if k != knob})
+        )
 
     async def probe(self, knob: str) -> str:
         """Return why a knob is locked, empty where it is not: what it shows is written once more.
@@ -177,7 +184,7 @@ class Restorer:
         if self.record.knobs:
             return ""
         shown = await self.shown()
-        self._save(self._fresh(**{knob: self._state(knob, shown.get(knob))}))
+        self._save(self._fresh({knob: self._state(knob, shown.get(knob))}))
         why = str(await self.driver.ask("probe", self.uuid, knob))
         self._forget("a knob was probed")
         return why
@@ -204,17 +211,21 @@ class Restorer:
         if not self.record.knobs:
             return
         failures: list[str] = []
-        late = self.driver.lingering
-        if self.record.boot != self.boot:  # what was done in another is gone with it
-            lasting = {k: t for k, t in self.record.knobs.items() if t.lasts}
-            self.record = self._fresh(**lasting)
+        late, self.waits = self.driver.lingering, self.waits and not self.paused
+        if self.record.boot != self.boot:  # what was done in another is gone, but what outlives it
+            self.record = self._fresh({k: t for k, t in self.record.knobs.items() if t.lasts})
         try:
             if self.record.knobs:
                 failures = await self._written_back() or [LATE] * late
+            capped = {k: t for k, t in self.record.knobs.items() if k in self.caps}
             if failures:  # what is pending is so after a crash, too
                 self.originals.save(self.record)
+            elif capped and not self.paused:  # written, and known to be back once that is over
+                back = {k: replace(t, wrote=None, pending=False) for k, t in capped.items()}
+                self._save(replace(self.record, knobs=back))
+                self.waits = True
             elif not self.paused:
-                self._done()
+                self._forget("it is back")
         except Forgotten:
             failures = []
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again
@@ -239,17 +250,10 @@ class Restorer:
             raise
         except ActuationError as error:  # what cannot be read can still be written
             failures.append(str(error))
-        targets: dict[str, Any] = {}
-        others = await self._others(shown, ending=True)
-        for knob, touched in self.record.knobs.items():
-            back: Any = touched.original
-            theirs = others.get(knob, [None])
-            if back is not None and theirs != [None]:
-                pairs = zip(theirs, _by_file(back, " ".join(map(str, theirs))), strict=True)
-                back = _joined([b if t is None else t for t, (b, _) in pairs])
-            waits = self._at_cap(knob, shown) and touched.wrote is None and not touched.pending
-            if None in theirs and not waits:
-                targets[knob] = back
+        theirs = await self._foreign(shown, ending=True)
+        knobs = {k: t for k, t in self.record.knobs.items() if k not in theirs}
+        done = {k for k in knobs if self.waits and self._at_cap(k, shown)}
+        targets = {knob: touched.original for knob, touched in knobs.items() if knob not in done}
         for knob, target in _widening_first(targets, shown):
             try:
                 # A cap may show what is not asked for: a ceiling is written whatever it shows.
@@ -265,149 +269,89 @@ class Restorer:
         now, wrong = await self.shown(), list[str]()
         for knob, target in targets.items():
             value = now.get(knob)
-            self.caps.pop(knob, None)
-            if None in (value, target) or value == target:
-                continue
-            if knob in self._ceilings and all(
-                s == t or _lower(s, t) for s, t in _by_file(value, target)
-            ):
-                self.caps[knob] = value
-                log.warning(
-                    "event=capped device=%s knob=%s at=%r below=%r", self.uuid, knob, value, target
-                )
+            if value is None or target is None or value == target:
+                self.caps.pop(knob, None)
+            elif knob in self._ceilings and _below(value, target):
+                self._capped(knob, value)
             else:
                 wrong.append(f"{knob} is {value!r}, not {target!r}")
         return wrong
-
-    def _done(self) -> None:
-        """Drop the journal but for what was put back and is still capped. Raises StoreError."""
-        waiting = {k: t for k, t in self.record.knobs.items() if k in self.caps}
-        if not waiting:
-            return self._forget("it is back")
-        waiting = {k: replace(t, wrote=None, pending=False) for k, t in waiting.items()}
-        if waiting != self.record.knobs:
-            self._save(replace(self.record, knobs=waiting))
-
-    @property
-    def waits(self) -> bool:
-        """Whether all was put back, and what is not at its original is capped."""
-        states = self.record.knobs.items()
-        return bool(states) and all(
-            k in self.caps and t.wrote is None and not t.pending for k, t in states
-        )
 
     @property
     def throttled(self) -> str:
         """Which ceilings the kernel holds below what was asked for."""
         return ", ".join(f"a cap holds {k} at {v!r}" for k, v in self.caps.items())
 
-    def _save(self, record: Record, *, ending: bool = False) -> None:
-        """Have a record on the disk, then in memory; what is restored does not wait for a disk.
-
-        Raises:
-            StoreError: the disk refuses, and it is not `ending`.
-        """
-        try:
-            self.originals.save(record)
-        except StoreError as error:
-            if not ending:
-                raise
-            log.error("event=journal_unwritten device=%s why=%r", self.uuid, str(error))
+    def _save(self, record: Record) -> None:
+        """Have a record on the disk, then in memory. Raises StoreError."""
+        self.originals.save(record)
         self.record = record
 
     def _forget(self, why: str) -> None:
         """Drop the journal: the device is as it was found. Raises StoreError."""
         log.info("event=original device=%s why=%r", self.uuid, why)
-        self._save(self._fresh())
-        self.retry_s, self.caps = RETRY_S, {}
+        self._save(self._fresh({}))
+        self.retry_s, self.caps, self.waits = RETRY_S, {}, False
 
-    async def _others(self, shown: Wanted, *, ending: bool) -> dict[str, list[float | str | None]]:
-        """Return, file by file, what somebody else set knobs to since we wrote them; pause for those.
+    async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
+        """Return the knobs that somebody else changed since we wrote them, and pause the device if so.
 
         Ours is what we wrote last; once the device goes back, perhaps after a crash on the way, also
-        what the knob was before and what it goes back to. What is below a ceiling may be a cap.
+        what the knob was before and what it goes back to, file by file where it has several. What is
+        below a ceiling that we wrote may be a cap.
         """
-        found: dict[str, list[float | str | None]] = {}
-        for knob, touched in list(self.record.knobs.items()):
+        found: set[str] = set()
+        for knob, touched in [*self.record.knobs.items()]:
             value, last, lowered = shown.get(knob), touched.last, touched.lowered
-            if value is None or (touched.pending and lowered is None):
+            if value is None or (touched.pending and not lowered) or self._at_cap(knob, shown):
                 continue
-            if value == last:
+            ours = " ".join(map(str, (last, touched.found, touched.original))).split()
+            same = value == last or (ending and {*str(value).split()} <= {*ours})
+            if same and not lowered:
                 self.caps.pop(knob, None)
-            known = {
-                file for v in (last, touched.found, touched.original) for (file,) in _by_file(v)
-            }
-            pairs = _by_file(value, last)
-            if lowered is not None:  # killed while it asked: what had been lowered is written down
-                pairs = [(w if s == x else s, x) for s, x, w in _by_file(value, last, lowered)]
-            back = ending and lowered is None
-            strange = [s != x and not (back and s in known) for s, x in pairs]
-            below = all(_lower(s, x) for (s, x), odd in zip(pairs, strange, strict=True) if odd)
-            if self._at_cap(knob, shown):
                 continue
-            if any(strange) and below and knob in self._ceilings:
-                lower = _joined([s for s, _ in pairs])
-                strange = await self._lowered(deepcopy(self.record), knob, lower, strange, ending)
-            if any(strange):
-                found[knob] = [s if x else None for (s, _), x in zip(pairs, strange, strict=True)]
-                why = f"another program set {knob} to {value!r} instead of {last!r}; stop it"
-                self._pause(f"{why}; then {RESTORE} {self.uuid}`")
+            below = lowered or (value if knob in self._ceilings and _below(value, last) else None)
+            if below is None or await self._lowered(knob, touched, below, ending):
+                found.add(knob)
+                why = (
+                    f"another program set {knob} to {below or value!r} instead of {last!r}; stop it"
+                )
+                self.paused = self.paused or f"{why}; then {RESTORE} {self.uuid}`"
+                log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         return found
 
-    async def _lowered(
-        self, record: Record, knob: str, lower: Value, below: Sequence[bool], ending: bool
-    ) -> list[bool]:
-        """Write ours once more, and return which files somebody had lowered: those where it takes effect.
+    async def _lowered(self, knob: str, touched: KnobState, to: Value | None, ending: bool) -> bool:
+        """Return whether somebody lowered a ceiling, which no cap does: ours, written again, takes effect.
 
-        They get the lower value back at once, which is journalled before, so that a kill in between
-        undoes nothing of theirs. The others are capped.
+        The lower value goes back at once. It is journalled before, so that a kill in between undoes
+        nothing of theirs. A ceiling that was found under a cap goes back to where it throttles nobody:
+        what was asked for before is hidden, and gone.
         """
-        touched = record.knobs[knob]
-        touched.lowered = lower
-        self._save(record, ending=ending)
-        pairs = _by_file(lower, touched.last)
-        ours = _joined([x if b else s for (s, x), b in zip(pairs, below, strict=True)])
-        await self.driver.ask("write", self.uuid, knob, ours)
-        again = (await self.shown()).get(knob)
-        now = [a for a, _ in _by_file(again, lower)]
-        theirs = [b and a == x for (_, x), a, b in zip(pairs, now, below, strict=True)]
-        rows = list(zip(pairs, theirs, below, strict=True))
-        if any(theirs):
-            back = _joined([s if t or not b else x for (s, x), t, b in rows])
-            await self.driver.ask("write", self.uuid, knob, back)
-        elif again is not None:
-            self.caps[knob] = again
-            log.warning("event=capped device=%s knob=%s at=%r", self.uuid, knob, again)
-        if touched.unsure:
-            top = self.about["ranges"][knob][-1]
-            touched.found = _joined([top if b and not t else s for (s, _), t, b in rows])
-            theirs = [False] * len(theirs)
-        touched.lowered, touched.unsure = None, False
-        self._save(record, ending=ending)
-        return theirs
+        self._note(knob, replace(touched, lowered=to), ending)
+        await self.driver.ask("write", self.uuid, knob, touched.last)
+        shown = (await self.shown()).get(knob)
+        took, unsure = shown == touched.last, touched.unsure
+        if took:
+            await self.driver.ask("write", self.uuid, knob, to)
+        elif shown is not None:
+            self._capped(knob, shown)
+        found = None if unsure and not took else touched.found
+        self._note(knob, replace(touched, found=found, lowered=None, unsure=False), ending)
+        return took and not unsure
 
-    async def _know_original(self, knob: str, value: Value | None) -> None:
-        """Have in the record what a ceiling was found at, where a cap may hide it.
+    def _note(self, knob: str, state: KnobState, ending: bool) -> None:
+        """Journal a knob's state; what is restored does not wait for a disk. Raises StoreError."""
+        record = replace(self.record, knobs={**self.record.knobs, knob: state})
+        with suppress(*([StoreError] if ending else [])):
+            self.originals.save(record)
+        self.record = record
 
-        Where the greatest granted value takes no effect, it is a cap: what was asked for is hidden, and
-        the knob goes back to where it throttles nobody.
-        """
-        top = self.granted.get(knob, ())[-1:]
-        if knob not in self._ceilings or value is None or knob in self.terms.failsafe or not top:
-            return
-        below = [_lower(s, t) for s, t in _by_file(value, top[0])]
-        if any(below):
-            state = replace(self._state(knob, value), wrote=top[0], pending=False, unsure=True)
-            record = replace(deepcopy(self.record), knobs={**self.record.knobs, knob: state})
-            await self._lowered(record, knob, value, below, ending=False)
-
-    def _pause(self, why: str) -> None:
-        if not self.paused:
-            self.paused = why
-            log.error("event=paused device=%s why=%r", self.uuid, why)
+    def _capped(self, knob: str, value: Value) -> None:
+        self.caps[knob] = value
+        log.warning("event=capped device=%s knob=%s at=%r", self.uuid, knob, value)
 
     @property
-    def _ceilings(self) -> Collection[str]:
+    def _ceilings(self) -> set[str]:
         return set(self.about.get("ceilings", ()))
 
     def _at_cap(self, knob: str, shown: Wanted) -> bool:
@@ -446,28 +390,14 @@ def _widening_first(targets: Wanted, shown: Wanted) -> list[tuple[str, Any]]:
     return sorted(targets.items(), key=narrows)
 
 
-def _by_file(*values: Value | None) -> list[tuple[Any, ...]]:
-    """Return what values say, file by file; one word stands for every file."""
-    split = [[_number(word) for word in str(value).split() or [""]] for value in values]
-    most = max(map(len, split))
-    return list(zip(*(words * (most // len(words)) for words in split), strict=False))
-
-
-def _number(word: str) -> float | str:
+def _below(shown: Value | None, ours: Value | None) -> bool:
+    """Return whether no file says more than ours; one word stands for all files."""
+    now, then = str(shown).split(), str(ours).split()
     try:
-        return float(word)
-    except ValueError:
-        return word
-
-
-def _joined(files: Sequence[float | str]) -> Value:
-    """Return what files say as one value, as a driver tells it."""
-    whole = [int(f) if isinstance(f, float) and f.is_integer() else f for f in files]
-    return whole[0] if len({*whole}) == 1 else " ".join(map(str, whole))
-
-
-def _lower(shown: float | str, ours: float | str) -> bool:
-    return isinstance(shown, float) and isinstance(ours, float) and shown < ours
+        pairs = zip(now, then * (len(now) // len(then)), strict=True)
+        return all(float(file) <= float(our) for file, our in pairs)
+    except (ValueError, ZeroDivisionError):
+        return False
 
 
 def _in_words(error: Exception) -> str:

@@ -102,7 +102,7 @@ def status(
 
     devices, missing, stay, errors = _asked(config, socket)
     if socket is None:
-        errors = [*errors, *_idle(config, [*(d["uuid"] for d in devices), *missing], errors)]
+        errors = [*errors, *idle_tables(config, [*(d["uuid"] for d in devices), *missing])]
     if as_json:
         echo_json({"devices": devices, "missing": missing, "stay": stay, "errors": errors})
         raise typer.Exit(1 if errors else 0)
@@ -204,7 +204,12 @@ def _asked(
         except TuningError as error:
             devices.append(about | NOTHING | {"trouble": str(error)})
     line.close()
-    return devices, answer["missing"], answer["stay"], answer.get("errors", [])
+    return (
+        devices,
+        answer["missing"],
+        answer["stay"],
+        [e for d in devices for e in d.get("errors", ())],
+    )
 
 
 def _answers(config: Path, socket: Path | None) -> bool:
@@ -216,19 +221,14 @@ def _answers(config: Path, socket: Path | None) -> bool:
     return False
 
 
-def _idle(config: Path, devices: Sequence[str], told: Sequence[str]) -> list[str]:
-    """Return which tables of actuator.toml, as it is now, match no device, but for what was told.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+def idle_tables(config: Path, devices: Sequence[str]) -> list[str]:
+    """Return which tables of actuator.toml match no device. Raises ConfigError."""
     from agents.actuator.grants import load_config
 
     patterns = [d.match for d in load_config(config).devices]
     idle = [p for p in patterns if not any(fnmatchcase(uuid, p) for uuid in devices)]
     there = ", ".join(devices) or "none"
-    found = [f"no device matches {pattern!r}; there are: {there}" for pattern in idle]
-    return [error for error in found if error not in told]
+    return [f"no device matches {pattern!r}; there are: {there}" for pattern in idle]
 
 
 def _line(config: Path, socket: Path | None) -> ActuatorClient:

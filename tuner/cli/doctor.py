@@ -111,18 +111,23 @@ def _devices(root: Path) -> Iterator[Finding]:
 
 def _grants(root: Path) -> Iterator[Finding]:
     """Yield what of actuator.toml the actuator cannot grant; nothing where none runs."""
-    from contextlib import closing
+    from contextlib import closing, suppress
 
     from agents.actuator.client import ActuatorClient, actuator_socket
+    from tuner.cli.actuator import CONFIG, idle_tables
     from tuner.core import TuningError
 
     with closing(ActuatorClient(actuator_socket(root))) as line:
         try:
-            errors = line.ask("capabilities").get("errors", [])
+            answer = line.ask("capabilities")
         except TuningError:
             return  # said with each device
+    found = [error for about in answer["devices"] for error in about.get("errors", ())]
+    with suppress(TuningError):  # the actuator says of a file that it cannot read
+        known = [*(about["uuid"] for about in answer["devices"]), *answer["missing"]]
+        found += idle_tables(root / CONFIG.relative_to("/"), known)
     hint = "mend /etc/jouletune/actuator.toml, then restart jouletune-actuator"
-    for error in errors:
+    for error in found:
         yield Finding("actuator: grants", False, error, hint)
 
 

@@ -224,7 +224,7 @@ def test_what_was_changed_goes_back_even_where_the_grants_no_longer_fit(bench: B
     bench.trial()
     bench.terms = {"grant": {CLOCK: (1, 2)}}
     bench.start()
-    assert "1 is outside the range" in bench.actuator.capabilities(ME)["errors"][0]
+    assert "1 is outside the range" in bench.actuator.capabilities(ME)["devices"][0]["errors"][0]
     assert bench.actuator.replay() == {}
     assert bench.values == FACTORY
 
