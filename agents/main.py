@@ -140,6 +140,14 @@ def refuse_shared(attachments: Sequence[Attachment]) -> None:
             )
 
 
+def lasting_spec(spec: str, target: Target) -> str:
+    """Return what opens the same devices again: an index may be another GPU's by then."""
+    from agents.devices.catalogue import specs_in
+
+    parts = zip(target.devices, specs_in(spec), strict=True)
+    return "+".join(side.spec or part for side, part in parts)
+
+
 class DeviceWorker:
     """A device of the configuration: opened at the start, or as soon as it answers, and then worked."""
 
@@ -216,7 +224,11 @@ def _open_one(
     id: str, attachment: Attachment, config: AgentConfig, around: Surroundings
 ) -> DeviceAgent:
     target = open_target(attachment, id, config.seed, config.state_dir, config.root)
-    attached = {"spec": attachment.spec, "seed": str(config.seed)}
+    attached = {
+        "spec": lasting_spec(attachment.spec, target),
+        "configured": attachment.spec,
+        "seed": str(config.seed),
+    }
     if attachment.workload:
         attached["workload"] = attachment.workload
     bench = Measurer(

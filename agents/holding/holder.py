@@ -291,8 +291,12 @@ class Holder:
             return f"the workload changed from {hold.workload_version} to {version}"
         if self._void:
             return self._void
-        if self._journal.get(self._device) is None:
+        entry = self._journal.get(self._device)
+        if entry is None:
             return "the device had already been put back"
+        was = entry.attached.get("spec", "")
+        if was and was not in self._attached.values():
+            return f"{self._device} is another device now: it was {was}"
         if hold.left_s(self._host, self._now(), self._clock.monotonic()) <= 0.0:
             return f"the tuner was not reached for {hold.order.valid_for_s:g} s, as long as a hold may last"
         return ""

@@ -105,6 +105,15 @@ class HoldGuard(Protocol):
 
 
 @runtime_checkable
+class Narrows(Protocol):
+    """An actuator that finds out at work that less can be set than was offered."""
+
+    def left(self) -> tuple[Space, Mapping[str, str]]:
+        """Return what is still offered, knob by knob, and why a knob stays at its default."""
+        ...
+
+
+@runtime_checkable
 class Restartable(Protocol):
     """An actuator of a workload that may be started again, which loses what was set."""
 
@@ -203,7 +212,8 @@ class Side:
     generator, closed loop of 4`); empty: the side's own meter. `shared` says who else uses what is
     measured here; empty: nobody is known to. `signals` is what a plan can go by. `unproven` says of knobs
     that are set without being read back from what uses them, why. `warm_up_s` is how long the load is to be
-    on before a window counts, at least.
+    on before a window counts, at least. `spec` opens this very side again, whatever place it is found at;
+    empty: what it was opened by does.
 
     What else a side can do, its actuator and its meter say by what they are: `HoldGuard`, `Restartable`,
     `FollowsPlans`, `OffersLoad`, `MeasuresRuns`, `TellsForeignLoad`, `Closing`.
@@ -231,10 +241,21 @@ class Side:
     signals: tuple[LiveSignal, ...] = ()
     unproven: Mapping[str, str] = field(default_factory=dict)
     warm_up_s: float = 0.0
+    spec: str = ""
     identity: WorkloadIdentity = field(default_factory=WorkloadIdentity)
     """By what a workload's processes are known."""
     energy_of: frozenset[str] = frozenset()
     """The parts of the host that its energy covers; what another side covers, too, is not added twice."""
+
+    @property
+    def offered(self) -> Space:
+        """What of its space is still worth trying."""
+        return self.actuator.left()[0] if isinstance(self.actuator, Narrows) else self.space
+
+    @property
+    def withdrawn(self) -> Mapping[str, str]:
+        """The knobs that are offered no more, and why."""
+        return self.actuator.left()[1] if isinstance(self.actuator, Narrows) else {}
 
     @property
     def guard(self) -> HoldGuard | None:

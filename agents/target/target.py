@@ -104,14 +104,14 @@ class Target:
     @cached_property
     def space(self) -> Space:
         """Every combination of the sides' settings."""
-        spaces = [side.space for side in self.sides.values()]
-        knobs = tuple(knob for space in spaces for knob in space.knobs)
-        if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
-            feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
-            knobs = tuple(replace(knob, role=feeds.get(knob.role, knob.role)) for knob in knobs)
-        if not any(space.only for space in spaces):
-            return Space(knobs)
-        return Space(knobs, tuple(_products(spaces)))
+        return _together([side.space for side in self.sides.values()])
+
+    @property
+    def offered(self) -> Space:
+        """What of it is still worth trying: sides find out at work that they cannot set all of it."""
+        if all(side.offered is side.space for side in self.sides.values()):
+            return self.space
+        return _together([side.offered for side in self.sides.values()])
 
     @property
     def quantities(self) -> Quantities:
@@ -141,7 +141,8 @@ class Target:
         reasons = {k: v for side in self.sides.values() for k, v in side.cannot.items()}
         for side in self.sides.values():
             reasons |= {f"proof of {name}": why for name, why in side.unproven.items()}
-        return {name: why for name, why in reasons.items() if name not in offered}
+        withdrawn = {k: v for side in self.sides.values() for k, v in side.withdrawn.items()}
+        return {name: why for name, why in reasons.items() if name not in offered} | withdrawn
 
     @property
     def signals(self) -> Mapping[str, LiveSignal]:
@@ -192,7 +193,7 @@ class Target:
             agent=agent,
             workload=self.runs.name,
             workload_version=self.runs.version,
-            space=self.space,
+            space=self.offered,
             metrics=self.metrics,
             cannot=self.cannot,
             versions=versions,
@@ -350,6 +351,16 @@ class Target:
             and speed_change(side.space, before[key], wanted.get(key, {})) < 0.0
         ]
         return [*(key for key in self.sides if key not in slower), *slower]
+
+
+def _together(spaces: Sequence[Space]) -> Space:
+    knobs = tuple(knob for space in spaces for knob in space.knobs)
+    if any(knob.role is Role.CORE_CLOCK for knob in knobs):  # a CPU beside it only feeds it
+        feeds = {Role.CPU_CLOCK: Role.HOST_CLOCK}
+        knobs = tuple(replace(knob, role=feeds.get(knob.role, knob.role)) for knob in knobs)
+    if not any(space.only for space in spaces):
+        return Space(knobs)
+    return Space(knobs, tuple(_products(spaces)))
 
 
 def speed_change(space: Space, before: Setting, wanted: Setting) -> float:

@@ -14,9 +14,9 @@ import pynvml
 import pytest
 
 from agents.devices.nvidia import device
-from agents.devices.nvidia.clocks import TOLERANCE_MHZ, look
+from agents.devices.nvidia.clocks import look
 from agents.devices.nvidia.energy import check_counter
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, NvidiaKnobs
+from agents.devices.nvidia.knobs import CLOCK, LIMIT, TOLERANCE_MHZ, NvidiaKnobs
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.offers import refusals
 from agents.host.host import HostClock

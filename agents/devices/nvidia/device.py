@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -11,9 +12,10 @@ from agents.actuator.client import DETACHED, RemoteKnobs, actuator_socket
 from agents.actuator.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
+from agents.devices.nvidia.limits import ENFORCED, cap_w, enforced_w
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.metering import GpuEnergy
-from agents.devices.nvidia.nvml import Gpu, uuids
+from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.offers import coarsened, refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
@@ -21,7 +23,7 @@ from agents.host.host import HostClock
 from agents.host.ownership import ProcessOwners
 from agents.target.joules import Every, in_background
 from agents.target.side import NothingToSet, Side
-from tuner.core import Clock, InvalidInput, Metric, Role, Space
+from tuner.core import Clock, DeviceLost, InvalidInput, Metric, Role, Space
 
 ROLES = {
     CLOCK: Role.CORE_CLOCK,
@@ -38,24 +40,39 @@ def open_nvidia(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
 
     Raises:
         InvalidInput: there is no such GPU.
-        ActuationError: the driver does not answer.
+        ActuationError, DeviceLost: the driver, or that GPU, does not answer.
     """
-    uuid = chosen(rest, uuids())
+    uuid = chosen(rest, listed())
     return attach(
         uuid, socket=actuator_socket(root), state_dir=state_dir, clock=HostClock(), root=root
     )
 
 
-def chosen(rest: str, found: list[str]) -> str:
-    """Return the UUID that an index or a UUID names. Raises InvalidInput."""
-    if rest in found:
+def chosen(rest: str, found: ListedGpus) -> str:
+    """Return the UUID that NVML's index or a UUID names.
+
+    Raises:
+        InvalidInput: there is no such GPU.
+        ActuationError, DeviceLost: it does not answer; which of those that do not a UUID names is unknown.
+    """
+    if rest in found.uuids.values():
         return rest
-    if rest.isdecimal() and int(rest) < len(found):
-        return found[int(rest)]
+    index = int(rest) if rest.isdecimal() else -1
+    if index in found.uuids:
+        return found.uuids[index]
+    if index in found.lost:
+        raise found.lost[index]
+    if rest.startswith("GPU-") and found.lost:
+        names = ", ".join(f"nvidia:{index}" for index in found.lost)
+        raise DeviceLost(
+            f"the GPU {rest} is not among those that answer; {names} does not",
+            hint="see `dmesg`; the GPU needs a reset or the host a reboot",
+        )
     if rest.startswith("MIG-"):
         hint = "clocks, power and energy belong to the whole board: name that"
     else:
-        hint = f"there are {', '.join(found)}" if found else "see `jouletune doctor`"
+        names = ", ".join(f"nvidia:{index} ({uuid})" for index, uuid in found.uuids.items())
+        hint = f"there are {names}" if names else "see `jouletune doctor`"
     raise InvalidInput(f"there is no NVIDIA GPU {rest!r}", hint=hint)
 
 
@@ -79,16 +96,17 @@ def attach(
     energy = GpuEnergy(gpu, memory, clock, every)
     lock = ClockLock()
     remote, cannot = reached(socket, gpu, clock)
-    space = remote.space if remote else Space(())
-    knobs = FollowedKnobs(remote, space.default, gpu, lock, memory, clock) if remote else None
+    space = Space(()) if remote is None else _memory_by_choice(remote.space)
+    knobs = FollowedKnobs(remote, space, gpu, lock, memory, clock) if remote else None
     return Side(
         name=f"nvidia-{uuid}",
         shared=shared_by(gpu, root),
         kind="nvidia",
+        spec=f"nvidia:{uuid}",
         board=board_name(gpu),
         version=driver,
         space=space,
-        metrics=() if energy.cannot else tuple(Metric(n, scope=energy.scope) for n in MEASURED),
+        metrics=_metrics(energy, gpu),
         actuator=knobs or NothingToSet(),
         meter=GpuMeter(
             gpu,
@@ -107,9 +125,29 @@ def attach(
 
 def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
     """Return the GPU behind the actuator, None where it is not there, and what cannot be set."""
-    remote, cannot = remote_knobs(socket, gpu.uuid, clock, ROLES, coarsened, ROLES)
+    cap = cap_w(gpu)
+    ceilings = {} if cap is None else {LIMIT: cap}
+    remote, cannot = remote_knobs(socket, gpu.uuid, clock, ROLES, coarsened, ROLES, ceilings)
     why = refusals(gpu) if remote else {}
     return remote, {name: why.get(name, reason) for name, reason in cannot.items()}
+
+
+def _metrics(energy: GpuEnergy, gpu: Gpu) -> tuple[Metric, ...]:
+    """Return what is measured, each in its scope."""
+    if energy.cannot:
+        return ()
+    limit = () if enforced_w(gpu) is None else (ENFORCED,)
+    return (*(Metric(name, scope=energy.scope) for name in MEASURED), *limit)
+
+
+def _memory_by_choice(space: Space) -> Space:
+    """Return the space with the memory's clock for studies that name it only.
+
+    On an RTX 5090 any finite memory lock moves performance by up to 32 %, also one at the clock that runs
+    (NVIDIA/open-gpu-kernel-modules, issue 1265).
+    """
+    knobs = (replace(k, by_choice=True) if k.name == MEMORY else k for k in space.knobs)
+    return Space(tuple(knobs))
 
 
 def board_name(gpu: Gpu) -> str:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 import pynvml
 
 from agents.devices.nvidia.clocks import ClockLock, Look, look
+from agents.devices.nvidia.limits import ENFORCED, enforced_w
 from agents.devices.nvidia.metering import GpuEnergy
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.profiles import power_profiles
@@ -24,6 +25,7 @@ from tuner.core import (
     POWER_PROFILES,
     ActuationError,
     Clock,
+    Estimate,
     MeasurementError,
     Reading,
 )
@@ -36,8 +38,8 @@ THROTTLES = MappingProxyType(
 """NVML's field to the reason; each counts the nanoseconds it was in force."""
 STILL_S = 1.0
 """A counter that has not moved for so long stands still."""
-MOST_ASTRAY = 0.5
-"""The share of looks under load that may contradict the clock lock before the window is void."""
+MOST_ABOVE = 0.5
+"""The share of looks under load that may be above the clock lock before the window is void."""
 MOST_UNKNOWN = 0.5
 """The share of a window without an answer whose the processes are before its foreign load is unknown."""
 UNLISTED = "NVML lists no process although the GPU computes; a PID namespace hides them"
@@ -114,10 +116,11 @@ class GpuWindow:
         self._by_counter = meter.energy.by_counter
         self._joules = None if meter.energy.cannot else meter.energy.open()
         self._began = self._last_s = meter.clock.monotonic()
+        self._enforced_w: list[float] = []
         self._foreign_s = self._unknown_s = 0.0
         self._unknown = ""
-        self._looks = 0
-        self._astray: list[str] = []
+        self._looks: list[Look] = []
+        self._above: list[str] = []
         self._closed: Reading | None = None
 
     def read(self) -> Reading:
@@ -137,17 +140,20 @@ class GpuWindow:
         Raises:
             MeasurementError: as `read`; or the energy counter stood still, or the clock did not follow
                 its lock.
+            SettingContested: it did not, for the second time; its lock was left to another program.
         """
         if self._closed is None:
             try:
                 with measuring():
                     shown = self._shown()
                     self._check_counter(shown)
-                    self._check(shown)
+                    self._check_clock()
             finally:
                 if self._joules is not None:
                     self._joules.close()
-            self._closed = shown
+            lowest = min(self._enforced_w, default=None)
+            limit = {} if lowest is None else {ENFORCED.name: Estimate.of_mean(lowest, 0.0)}
+            self._closed = replace(shown, estimates=limit)
         return self._closed
 
     def _shown(self) -> Reading:
@@ -156,6 +162,8 @@ class GpuWindow:
         totals["foreign_s"] = self._attributed(self._see())
         if joules > 0.0:
             totals["energy_j"] = joules
+        watts = enforced_w(self._meter.gpu)
+        self._enforced_w += [] if watts is None else [watts]
         return Reading(totals, notes=self._notes())
 
     def _attributed(self, seen: Look) -> float:
@@ -191,10 +199,9 @@ class GpuWindow:
 
     def _see(self) -> Look:
         seen = look(self._meter.gpu)
-        if seen.loaded:
-            self._looks += 1
-            wrong = self._meter.lock.astray(seen)
-            self._astray += [wrong] if wrong else []
+        self._looks.append(seen)
+        wrong = self._meter.lock.above(seen)
+        self._above += [wrong] if wrong else []
         return seen
 
     def _check_counter(self, shown: Reading) -> None:
@@ -215,13 +222,12 @@ class GpuWindow:
                 hint="from now on its power is integrated; measure again",
             )
 
-    def _check(self, shown: Reading) -> None:
-        uuid = self._meter.gpu.uuid
-        if len(self._astray) > MOST_ASTRAY * self._looks:
-            raise MeasurementError(
-                f"{uuid}: {self._astray[-1]}",
-                hint="the lock is not in force: something else sets clocks too",
-            )
+    def _check_clock(self) -> None:
+        """Judge what was seen of the clock. Raises MeasurementError."""
+        if len(self._above) > MOST_ABOVE * sum(seen.loaded for seen in self._looks):
+            raise self._meter.lock.contradicted(self._above[-1])
+        if self._meter.lock.mhz is None:
+            self._meter.lock.seen_free(self._looks)
 
 
 def throttle_s(gpu: Gpu) -> dict[str, float]:

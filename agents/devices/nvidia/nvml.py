@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,10 @@ GONE = frozenset({15, 16, 28})
 LIFT = "once that is over: jouletune actuator restore --all --lift"
 DEADLINE_S = 5.0
 """A call that takes longer is given up: the choice of the actuator's default, too."""
+
+INIT_S = 60.0
+"""What the first call of a process is given: a driver without persistence mode takes 1 to 3 s a GPU."""
+SLOW = "turn persistence mode on: systemctl enable --now nvidia-persistenced"
 
 HINTS = MappingProxyType(
     {
@@ -59,13 +64,13 @@ def translated(error: Any, what: str) -> TuningError:  # noqa: ANN401 - the bind
     return (DeviceLost if code in LOST else ActuationError)(text, hint=HINTS.get(code, ""))
 
 
-def in_time(what: str, job: Callable[[], Any]) -> Any:  # noqa: ANN401
+def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> Any:  # noqa: ANN401
     """Return what a call into the driver answers, asked in a thread so that one that hangs is given up.
 
     The thread is left behind: nothing can end a call that the kernel does not let go.
 
     Raises:
-        Late: there is no answer within `DEADLINE_S`.
+        Late: there is no answer within `seconds`, `DEADLINE_S` where none are given.
     """
     answer: Future[Any] = Future()
 
@@ -76,51 +81,60 @@ def in_time(what: str, job: Callable[[], Any]) -> Any:  # noqa: ANN401
             answer.set_exception(error)
 
     threading.Thread(target=work, name="nvml", daemon=True).start()
+    seconds = DEADLINE_S if seconds is None else seconds
     try:
-        return answer.result(DEADLINE_S)
+        return answer.result(seconds)
     except TimeoutError:
-        raise Late(what, answer) from None
+        raise Late(what, answer, seconds) from None
 
 
 class Late(DeviceLost):
     """A call has not come back. The GPU is not asked anything else until it has."""
 
-    def __init__(self, what: str, answer: Future[Any]) -> None:
+    def __init__(self, what: str, answer: Future[Any], seconds: float) -> None:
         super().__init__(
-            f"{what}: the NVIDIA driver did not answer within {DEADLINE_S:g} s",
-            hint="see `dmesg`; the GPU needs a reset or the host a reboot",
+            f"{what}: the NVIDIA driver did not answer within {seconds:g} s",
+            hint=SLOW if seconds == INIT_S else HINTS[15],
         )
         self.answer = answer
 
 
-def uuids() -> list[str]:
-    """Return the UUIDs of the GPUs that answer, in NVML's order; one that is lost is logged.
+@dataclass(frozen=True, slots=True)
+class ListedGpus:
+    """The GPUs of this host by NVML's own index: the UUIDs of those that answer, and why others do not."""
 
-    Without NVIDIA's library there is none.
+    uuids: Mapping[int, str] = field(default_factory=dict)
+    lost: Mapping[int, TuningError] = field(default_factory=dict)
+
+
+def listed() -> ListedGpus:
+    """Return the GPUs that NVML counts; an error of one concerns that one alone.
+
+    Without NVIDIA's library there is none. The first call of a process initialises all GPUs.
 
     Raises:
         ActuationError: there is a driver, but it does not answer.
     """
     try:
-        return list(in_time("finding GPUs", _uuids))
+        found: ListedGpus = in_time("finding GPUs", _listed, INIT_S)
+        return found
     except pynvml.NVMLError as error:
         if int(error.value) == LIBRARY_NOT_FOUND:
-            return []
+            return ListedGpus()
         raise translated(error, "finding GPUs") from error
 
 
-def _uuids() -> list[str]:
-    found: list[str] = []
+def _listed() -> ListedGpus:
+    uuids: dict[int, str] = {}
+    lost: dict[int, TuningError] = {}
     pynvml.nvmlInit()
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            found.append(str(pynvml.nvmlDeviceGetUUID(handle)))
+            uuids[index] = str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
         except pynvml.NVMLError as error:
-            if int(error.value) not in LOST:
-                raise
+            lost[index] = translated(error, f"nvidia:{index} does not answer")
             log.error("event=gpu_lost index=%d why=%r", index, str(error))
-    return found
+    return ListedGpus(uuids, lost)
 
 
 class Gpu:
@@ -204,7 +218,7 @@ class Gpu:
     def _found(self, what: str) -> Any:  # noqa: ANN401
         """Return the GPU's handle; one that is not found is gone, whatever is asked of it."""
         try:
-            return in_time(f"{self.uuid}: {what}", self._connected)
+            return in_time(f"{self.uuid}: {what}", self._connected, INIT_S)
         except pynvml.NVMLError as error:
             raise self._failed(error, what) from error
 

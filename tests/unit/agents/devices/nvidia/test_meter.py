@@ -20,7 +20,7 @@ from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import check_counter, powers_w
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
 from agents.devices.nvidia.meter import GpuMeter
-from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.offers import refusals
 from agents.devices.nvidia.remembered import Memory
 from agents.host.ownership import WorkloadIdentity
@@ -34,13 +34,17 @@ from tuner.core import (
     ActuationError,
     DeviceLost,
     InvalidInput,
+    Knob,
     MeasurementError,
     Origin,
     Reading,
     Scope,
     Setting,
+    SettingContested,
+    Space,
 )
 
+BOTH = ListedGpus({0: A100, 1: A40})
 COUNTER, FROZEN, BACKWARDS, ABSENT, HALF = range(5)
 
 
@@ -238,7 +242,7 @@ class TestScope:
         shown = window(side, sampled, 10.0).totals["energy_j"]
         assert shown == pytest.approx(nvml.get("energy_j") - before, rel=0.03)
         assert "scope GPU" in meter.source and "is the module's" in meter.source
-        assert {m.scope for m in side.metrics} == {Scope.BOARD}
+        assert {m.scope for m in side.metrics if m.name in device.MEASURED} == {Scope.BOARD}
         assert side.energy_of == {A100}
 
     def test_where_only_the_module_tells_its_power_the_cpu_is_part_of_it(
@@ -249,7 +253,7 @@ class TestScope:
         side = opened()
         meter = checked(side, sampled)
         assert "module's energy counter (scope MODULE" in meter.source
-        assert {m.scope for m in side.metrics} == {Scope.MODULE}
+        assert {m.scope for m in side.metrics if m.name in device.MEASURED} == {Scope.MODULE}
         assert side.energy_of == {A100, HOST_CPU}
 
     def test_a_board_without_memory_calls_is_measured_all_the_same(
@@ -383,6 +387,31 @@ class TestThrottling:
         shown = window(opened(), sampled, 2.0)
         assert not [name for name in shown.totals if "throttled" in name]
         assert shown.totals["energy_j"] > 0.0
+
+
+class TestEnforcedLimit:
+    def test_each_window_tells_the_limit_that_was_in_force(
+        self, nvml: FakeNvml, side: Side, sampled: Sampled
+    ) -> None:
+        # nvml.h: nvmlDeviceGetEnforcedPowerLimit is the least of several limiters, a BMC's among them.
+        assert window(side, sampled, 1.0).estimates["enforced_limit_w"].mean == 400
+        nvml.set("enforced_w", 220.0)
+        assert window(side, sampled, 1.0).estimates["enforced_limit_w"].mean == 220
+        nvml.refuse("nvmlDeviceGetEnforcedPowerLimit", 3)
+        assert "enforced_limit_w" not in window(side, sampled, 1.0).estimates
+
+    def test_a_cap_that_is_seen_at_work_ends_the_ladder(
+        self, nvml: FakeNvml, tmp_path: Path
+    ) -> None:
+        direct = Direct(discover()[0])
+        memory = Memory(tmp_path, A100, "1")
+        knobs = FollowedKnobs(direct, direct.space, Gpu(A100), ClockLock(), memory, nvml)
+        nvml.set("limit_w", 200.0)
+        nvml.set("enforced_w", 250.0)
+        knobs.apply({LIMIT: 220})
+        assert knobs.left()[0].knob(LIMIT).values[-2:] == (399, 400)
+        knobs.apply({LIMIT: 300})
+        assert knobs.left()[0].knob(LIMIT).values[-2:] == (250, 400)
 
 
 class TestForeignLoad:
@@ -520,16 +549,41 @@ class TestOpening:
         assert side.space.knobs == ()
         assert side.guard is None
         assert all("actuator" in side.cannot[knob] for knob in (CLOCK, MEMORY, LIMIT))
-        assert {m.name for m in side.metrics} == {"energy_j", "power_w"}
+        assert {m.name for m in side.metrics} == {"energy_j", "power_w", "enforced_limit_w"}
 
     @pytest.mark.parametrize("name", ["2", "-1", "GPU-0", "MIG-1", "", "0 "])
     def test_a_gpu_that_is_not_there_is_refused(self, name: str) -> None:
         with pytest.raises(InvalidInput, match="no NVIDIA GPU"):
-            device.chosen(name, [A100, A40])
+            device.chosen(name, BOTH)
+
+    def test_an_index_is_nvmls_own_also_with_a_gpu_lost(self, nvml: FakeNvml) -> None:
+        # The survivor keeps its index: with GPU 0 lost `nvidia:0` is not its neighbour.
+        nvml.set("lost", 1.0)
+        found = listed()
+        assert found.uuids == {1: A40}
+        assert device.chosen("1", found) == A40
+        with pytest.raises(DeviceLost, match="nvidia:0 does not answer"):
+            device.chosen("0", found)
+        with pytest.raises(DeviceLost, match="nvidia:0"):
+            device.chosen(A100, found)
+        with pytest.raises(InvalidInput):
+            device.chosen("2", found)
+
+    @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
+    @pytest.mark.parametrize("code", [2, 3, 4, 6, 15, 16, 17, 20, 28, 29, 999])
+    def test_any_error_of_one_gpu_concerns_that_gpu(
+        self, nvml: FakeNvml, call: str, code: int
+    ) -> None:
+        nvml.refuse(call, code)
+        assert listed().uuids == {1: A40}
+        assert [knobs.uuid for knobs in discover()] == [A40]
+
+    def test_what_opens_it_again_names_its_uuid(self, side: Side) -> None:
+        assert side.spec == f"nvidia:{A100}"
 
     def test_a_gpu_is_named_by_index_or_uuid(self) -> None:
-        assert device.chosen("1", [A100, A40]) == A40
-        assert device.chosen(A100, [A100, A40]) == A100
+        assert device.chosen("1", BOTH) == A40
+        assert device.chosen(A100, BOTH) == A100
 
 
 class Direct:
@@ -538,6 +592,9 @@ class Direct:
     def __init__(self, driver: NvidiaKnobs) -> None:
         self._driver = driver
         self._set = {CLOCK: 1410, LIMIT: 400}
+        clocks, limits = (tuple(driver.ranges()[knob]) for knob in (CLOCK, LIMIT))
+        self.space = Space((Knob(CLOCK, clocks, 1410), Knob(LIMIT, limits, 400)))
+        self.left: list[str] = []
 
     def read(self) -> Setting:
         return dict(self._set)
@@ -549,6 +606,12 @@ class Direct:
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         self.apply(setting)
+
+    def again(self) -> None:
+        self.apply(self._set)
+
+    def leave(self, knob: str, why: str) -> None:
+        self.left.append(knob)
 
     def release(self) -> None:
         for knob in self._set:
@@ -571,10 +634,15 @@ class TestFollowing:
         return Memory(tmp_path, A100, "1")
 
     @pytest.fixture
-    def knobs(self, nvml: FakeNvml, lock: ClockLock, memory: Memory) -> FollowedKnobs:
-        direct = Direct(discover()[0])
+    def direct(self, nvml: FakeNvml) -> Direct:
+        return Direct(discover()[0])
+
+    @pytest.fixture
+    def knobs(
+        self, nvml: FakeNvml, direct: Direct, lock: ClockLock, memory: Memory
+    ) -> FollowedKnobs:
         nvml.sleep(5.0)
-        return FollowedKnobs(direct, direct.read(), Gpu(A100), lock, memory, nvml)
+        return FollowedKnobs(direct, direct.space, Gpu(A100), lock, memory, nvml)
 
     def test_applied_is_said_once_the_clock_has_followed(
         self, nvml: FakeNvml, knobs: FollowedKnobs, memory: Memory, tmp_path: Path
@@ -592,8 +660,89 @@ class TestFollowing:
         self, nvml: FakeNvml, knobs: FollowedKnobs
     ) -> None:
         nvml.set("deaf", 1.0)
-        with pytest.raises(ActuationError, match="runs at 1410 MHz under load, not at 1005"):
+        with pytest.raises(ActuationError, match="1410 MHz under load, above its lock of 1005"):
             knobs.apply({CLOCK: 1005})
+
+    @pytest.mark.parametrize("fault", [{"reach_mhz": 1260.0}, {"load": 0.5}, {"reach_mhz": 900.0}])
+    def test_a_board_that_does_not_reach_a_lock_keeps_to_it_all_the_same(
+        self, nvml: FakeNvml, knobs: FollowedKnobs, lock: ClockLock, fault: dict[str, float]
+    ) -> None:
+        # RTX A6000: 2,100 MHz listed, 1,935 at best; below the lock without a reason bit: LACT 1128.
+        for name, value in fault.items():
+            nvml.set(name, value)
+        for mhz in (1305, 1395, 1005, 1350):
+            began = nvml.monotonic()
+            knobs.apply({CLOCK: mhz})
+            assert nvml.monotonic() - began < 4.0
+            assert nvml.get("clock_mhz") == mhz
+
+    def test_what_the_board_reached_at_its_baseline_ends_the_ladder(
+        self,
+        nvml: FakeNvml,
+        knobs: FollowedKnobs,
+        lock: ClockLock,
+        memory: Memory,
+        sampled: Sampled,
+        opened: Opener,
+    ) -> None:
+        nvml.set("reach_mhz", 1260.0)
+        sampled.sleep(2.0)
+        assert max(v for v in knobs.left()[0].knob(CLOCK).values if v != 1410) == 1395
+        meter = opened().meter
+        assert isinstance(meter, GpuMeter)
+        meter.lock = lock
+        for load, most in ((0.5, 1395), (1.0, 1260)):
+            nvml.set("load", load)
+            sampled.sleep(2.0)
+            started = meter.start()
+            for _ in range(6):
+                sampled.sleep(0.5)
+                started.read()
+            started.stop()
+            ladder = knobs.left()[0].knob(CLOCK).values
+            assert (ladder[-1], ladder[-2]) == (1410, most)
+
+    def test_a_lost_lock_is_written_again_and_a_second_loss_left_to_who_sets_it(
+        self,
+        nvml: FakeNvml,
+        knobs: FollowedKnobs,
+        direct: Direct,
+        lock: ClockLock,
+        sampled: Sampled,
+        opened: Opener,
+    ) -> None:
+        # `nvidia-smi -rgc`, and an administrator's own lock.
+        meter = opened().meter
+        assert isinstance(meter, GpuMeter)
+        meter.lock = lock
+
+        def measured() -> None:
+            started = meter.start()
+            sampled.sleep(2.0)
+            started.stop()
+
+        knobs.apply({CLOCK: 1005})
+        nvml.set("lose_locks", 1.0)
+        with pytest.raises(MeasurementError, match="above its lock") as lost:
+            measured()
+        assert not isinstance(lost.value, SettingContested)
+        nvml.sleep(3.0)
+        assert nvml.get("ran_mhz") == 1005
+        measured()
+        nvml.set("lock_max", 1305.0)
+        with pytest.raises(SettingContested, match="another program"):
+            measured()
+        assert direct.left == [CLOCK]
+        assert nvml.get("lock_max") == 1305
+
+    def test_a_loss_long_after_another_is_the_first_again(
+        self, nvml: FakeNvml, knobs: FollowedKnobs, direct: Direct, lock: ClockLock
+    ) -> None:
+        knobs.apply({CLOCK: 1005})
+        for _ in range(3):
+            assert not isinstance(lock.contradicted("above"), SettingContested)
+            nvml.sleep(700.0)
+        assert direct.left == []
 
     def test_a_power_cap_explains_a_lower_clock(self, nvml: FakeNvml, knobs: FollowedKnobs) -> None:
         knobs.apply({CLOCK: 1350, LIMIT: 150})
@@ -629,7 +778,7 @@ class TestFollowing:
         meter.lock.mhz = 1005
         started = meter.start()
         sampled.sleep(1.0)
-        with pytest.raises(MeasurementError, match="1410 MHz under load, not at 1005"):
+        with pytest.raises(MeasurementError, match="1410 MHz under load, above its lock of 1005"):
             started.stop()
         discover()[0].write(CLOCK, 1005)
         sampled.sleep(3.0)
