@@ -73,6 +73,11 @@ test-lowest: $(VENV)/.installed-dev
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m long
 
+# The fake NVML for use from a shell, in OUT: libnvidia-ml.so.1, and fakenvml, which sets its state
+# (tests/nvml/README.md).
+fake-nvml:
+	mkdir -p $(OUT) && python3 -m tests.nvml.fake $(OUT)
+
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q -m "" tests/hardware

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,10 @@ for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)
 
+# Locks of devices are the host's: tests beside each other have devices of one name.
+RUN = tempfile.mkdtemp(prefix="jouletune-run-")
+os.environ["JOULETUNE_RUN"] = RUN
+
 # The same examples every time, and no stopwatch: a loaded machine is no failure. Another profile, by
 # the option of Hypothesis' own plug-in: pytest --hypothesis-profile=thorough (tests/profiles.py).
 for profile, most in (("dev", 15), ("ci", 60), ("thorough", 1000)):
@@ -33,6 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Note failures where the reports come together: with xdist that is not a worker."""
     if FAILURES and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Failures(Path(FAILURES), config), "failures")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(RUN, ignore_errors=True)
 
 
 class _Failures:

@@ -19,6 +19,7 @@ from tuner.core import (
     ActuationError,
     Clock,
     Knob,
+    KnobRefused,
     NotFound,
     Role,
     Setting,
@@ -32,6 +33,8 @@ from tuner.core import (
 log = logging.getLogger(__name__)
 
 SOCKET = Path("/run/jouletune/actuator.sock")
+DETACHED = "detached"
+"""The file beside the socket that tells agents to let go of the devices' drivers."""
 PATIENCE_S = 60.0
 """The longest wait for an answer: the actuator's own deadlines, several of them."""
 LONGEST_TRIAL_S = 3600.0
@@ -53,7 +56,7 @@ class ActuatorClient:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._heard = b""
@@ -83,7 +86,10 @@ class ActuatorClient:
             kind = error_of(str(answer.get("code"))) or ActuationError
             if issubclass(kind, Unauthorised):  # that would be the tuner's word, and end the agent
                 kind = ActuationError
-            raise kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
+            refusal = kind(str(answer.get("message")), hint=str(answer.get("hint", "")))
+            if isinstance(refusal, KnobRefused):
+                refusal.knob = str(answer.get("knob", ""))
+            raise refusal
         return answer
 
     def close(self) -> None:
@@ -95,7 +101,7 @@ class ActuatorClient:
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(PATIENCE_S)
-            self._socket.connect(str(self._path))
+            self._socket.connect(str(self.path))
         self._socket.sendall(request)
         while b"\n" not in self._heard:
             chunk = self._socket.recv(1 << 16)
@@ -119,7 +125,7 @@ class ActuatorClient:
 
     def _absent(self, error: OSError) -> ActuationError:
         return ActuationError(
-            f"the actuator at {self._path} does not answer: {error.strerror or error}",
+            f"the actuator at {self.path} does not answer: {error.strerror or error}",
             hint="is it running? see `jouletune actuator status`; are you in its group?",
         )
 
@@ -158,6 +164,7 @@ class RemoteKnobs:
         clock: Clock,
         choose: Choose,
         roles: Mapping[str, Role],
+        ceilings: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.uuid: str = about["uuid"]
         self.board: str = about["board"]
@@ -166,7 +173,7 @@ class RemoteKnobs:
             found = line.ask("read", device=self.uuid)["found"]
         except TuningError as error:
             self.cannot, found = str(error), {}
-        self.space = Space(tuple(_knobs(about, found, choose, roles)))
+        self.space = Space(tuple(_knobs(about, found, choose, roles, ceilings)))
         self._as_found = {k: v for k, v in found.items() if v not in self.space.knob(k).values}
         self._line = line
         self._takes_names = times["protocol"] >= TRIALS_HAVE_NAMES
@@ -175,6 +182,7 @@ class RemoteKnobs:
         self._clock = clock
         self._lock = threading.Lock()
         self._trial_from: float | None = None
+        self._tried: Setting = {}
         self._held: HeldSetting | None = None
         self._wrong = ""
         self._closed = threading.Event()
@@ -206,6 +214,7 @@ class RemoteKnobs:
             self._wrong = ""
             try:
                 self._line.ask("apply", device=self.uuid, setting=self._wire(setting))
+                self._tried = setting
             except TuningError:
                 self._trial_from = None
                 raise
@@ -224,6 +233,20 @@ class RemoteKnobs:
         with self._lock:
             self._trial_from, self._held = None, None
             self._line.ask("release", device=self.uuid)
+
+    def again(self) -> None:
+        """Have what is in force written once more: a lock may be lost. Raises ActuationError."""
+        with self._lock:
+            if self._held is not None and self._trial_from is None:
+                self._ask_hold(self._held)
+            elif self._trial_from is not None:
+                self._line.ask("apply", device=self.uuid, setting=self._wire(self._tried))
+
+    def leave(self, knob: str, why: str) -> None:
+        """Leave a knob to another program that sets it; the device is paused. Raises ActuationError."""
+        with self._lock:
+            self._trial_from, self._held = None, None
+            self._line.ask("leave", device=self.uuid, knob=knob, why=why)
 
     def conflict(self) -> str:
         """Return what the actuator has against what is in force, empty where it has nothing."""
@@ -296,10 +319,13 @@ def open_remote(
     clock: Clock,
     choose: Choose = lambda _, values, __: values,
     roles: Mapping[str, Role] = MappingProxyType({}),
+    ceilings: Mapping[str, float] = MappingProxyType({}),
 ) -> RemoteKnobs:
     """Open a device of the actuator that listens at `path`; `choose` may leave values untried.
 
-    `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what `cpu.max_mhz` does.
+    `ceilings` has the knobs of which nothing higher takes effect: they end there, and what was found above
+    stands for that. `roles` says what the knobs do, which root need not know; `cpu.max_mhz.4` does what
+    `cpu.max_mhz` does.
 
     Raises:
         ActuationError: the actuator does not answer.
@@ -309,7 +335,7 @@ def open_remote(
     answer = line.ask("capabilities")
     for about in answer["devices"]:
         if about["uuid"] == uuid:
-            return RemoteKnobs(line, about, answer, clock, choose, roles)
+            return RemoteKnobs(line, about, answer, clock, choose, roles, ceilings)
     line.close()
     known = ", ".join(c["uuid"] for c in answer["devices"]) or "none"
     raise NotFound(f"the actuator has no device {uuid!r}", hint=f"it has {known}")
@@ -322,10 +348,11 @@ def reached(
     names: Iterable[str],
     choose: Choose,
     roles: Mapping[str, Role],
+    ceilings: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[RemoteKnobs | None, Mapping[str, str]]:
     """Return a device behind the actuator, None where it is not there, and which names it cannot set."""
     try:
-        remote = open_remote(path, uuid, clock, choose, roles)
+        remote = open_remote(path, uuid, clock, choose, roles, ceilings)
     except (ActuationError, NotFound) as error:
         return None, dict.fromkeys(names, f"only measured: {error.message}")
     there = {kind_of(knob.name) for knob in remote.space.knobs}
@@ -343,6 +370,7 @@ def _knobs(
     found: Mapping[str, Any],
     choose: Choose,
     roles: Mapping[str, Role],
+    ceilings: Mapping[str, float],
 ) -> Iterator[Knob]:
     """Yield the knobs that are granted, each with what it was found at as its default.
 
@@ -352,6 +380,10 @@ def _knobs(
         unset = about["original"].get(name, about["ranges"][name][-1])
         default = unset if shown is None else _one_of(shown, about["ranges"][name])
         values = choose(name, about["granted"][name], default)
+        most = ceilings.get(name)
+        if most is not None and isinstance(default, int | float):
+            default = min(default, most)
+            values = [v for v in values if isinstance(v, int | float) and v <= default]
         role = roles.get(kind_of(name), Role.UNKNOWN)
         yield Knob(name, tuple(sorted({*values, default})), default, role=role)
 

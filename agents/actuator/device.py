@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Collection, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +14,11 @@ from agents.actuator.restoring import Forgotten, Restorer, Wanted
 from tuner import errors
 
 log = logging.getLogger(__name__)
+
+
+def suspended_s() -> float:
+    """Return for how long this machine has slept since it was started, in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 class Peer(NamedTuple):
@@ -42,6 +48,7 @@ class ManagedDevice:
 
     restorer: Restorer
     allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     owner: Peer | None = None
     heard_at: float = 0.0
@@ -49,10 +56,13 @@ class ManagedDevice:
     held: Wanted | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
+    lock_held: int = -1
+    suspended_s: Callable[[], float] = suspended_s
 
     def __post_init__(self) -> None:
         self.uuid, self.config = self.restorer.uuid, self.restorer.config
         self.now, self.driver = self.restorer.now, self.restorer.driver
+        self.slept_s = self.suspended_s()
 
     @property
     def level(self) -> str:
@@ -60,14 +70,23 @@ class ManagedDevice:
         below = "original" if self.held is None else "hold"
         return below if self.trial_until is None else "trial"
 
-    def grant(self) -> None:
-        """Grant what the configuration says. Raises ConfigError where it does not fit the device."""
-        self.allowed = self.restorer.terms.values(self.restorer.about)
+    async def grant(self) -> None:
+        """Grant what the configuration says; `errors` is what of it cannot be granted, and why."""
+        async with self._alone():
+            granted, self.errors = self.restorer.terms.values(self.restorer.about)
+            for knob in [k for k in self.restorer.about.get("probed", ()) if k in granted]:
+                with suppress(errors.TuningError):  # a trial of it tells
+                    if why := await self.restorer.probe(knob):
+                        self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
+                        del granted[knob]
+            self.allowed = self.restorer.granted = granted
+        if self.errors:
+            log.error("event=not_granted why=%r", "; ".join(self.errors))
 
     def describe(self) -> dict[str, Any]:
         """Return what the device is, what may be set, and where it goes back to."""
         terms = {"granted": self.allowed, "original": self.restorer.terms.original}
-        return {**self.restorer.about, **terms}
+        return {**self.restorer.about, **terms, "errors": self.errors}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a peer asks, once what is over has ended: a late renewal is too late.
@@ -123,6 +142,11 @@ class ManagedDevice:
         async with self._alone():
             await self.restorer.put_back()
 
+    async def let_go(self) -> None:
+        """End the process that has the driver open; the next question starts another."""
+        async with self._alone():
+            await self.driver.close()
+
     async def close(self) -> None:
         """Put the device back, whoever has it, and give it to nobody any more."""
         async with self._alone():
@@ -133,7 +157,12 @@ class ManagedDevice:
     # The verbs
 
     async def read(self, peer: Peer) -> dict[str, Any]:
-        """Return what is in force, and what it was found at; None is what nobody can tell."""
+        """Return what is in force, and what it was found at; None is what nobody can tell.
+
+        `doubts`: which knobs have another value than their driver's default, set by nobody since we came.
+        With the journal gone it may be what we set before.
+        """
+        noted = self.restorer.record.knobs
         shown = await self.restorer.shown()
         found = self.restorer.found(shown)
         return {
@@ -143,6 +172,12 @@ class ManagedDevice:
             "holder": str(self.owner or ""),
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
+            "throttled": self.restorer.throttled,
+            "doubts": ", ".join(
+                f"{k} was found at {shown[k]!r}, its default is {default!r}"
+                for k, default in dict(self.restorer.about.get("defaults", ())).items()
+                if k in self.allowed and k not in noted and shown.get(k) not in (None, default)
+            ),
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
@@ -192,6 +227,15 @@ class ManagedDevice:
             await self._end("it could not be put in force")
             raise
 
+    async def leave(self, peer: Peer, knob: str, why: str) -> None:
+        """Pause, as another program sets a knob: leave it that one, and put the rest back."""
+        if self.owner != peer:
+            raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
+        try:
+            await self.restorer.leave(knob, why)
+        finally:
+            await self._end(why)
+
     async def release(self, peer: Peer) -> None:
         """Put the device back to its original. Raises ActuationError where it does not go back."""
         await self._end("its agent released it")
@@ -215,7 +259,8 @@ class ManagedDevice:
 
     def _whether_back(self) -> None:
         """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
-        if self.restorer.record.knobs and (self.restorer.trouble or not self.restorer.paused):
+        back = not self.restorer.record.knobs or self.restorer.waits
+        if not back and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
 
     async def _granted(self, setting: Wanted) -> Wanted:
@@ -247,12 +292,23 @@ class ManagedDevice:
             await self._end("its time is over")
         if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
             await self._end("its agent is gone")
+        slept_s, self.slept_s = self.slept_s, self.suspended_s()
+        if self.slept_s > slept_s + self.tick_s and self.level != "original":
+            await self._resumed()
         try:
             self.restorer.keep()
         except errors.StoreError as error:
             await self._end(str(error))
         if self.level == "original" and self.restorer.due:
             await self.restorer.put_back()
+
+    async def _resumed(self) -> None:
+        """Write locks again after the machine slept: the driver loses them, and nobody can read that."""
+        log.warning("event=resumed device=%s next='locks are written again'", self.uuid)
+        try:
+            await self.restorer.again()
+        except errors.TuningError as error:
+            await self._end(f"its locks could not be written again after a resume: {error}")
 
     async def _fall(self) -> None:
         """End the trial: back to the hold, or to the original where there is none.

@@ -13,9 +13,9 @@ import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from tuner.errors import ActuationError, DeviceLost, TuningError
+from tuner.errors import ActuationError, DeviceLost, KnobRefused, TuningError
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,25 @@ LAST_WAIT_S = 1.0
 MOST_LINGERING = 4
 """So many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
+TRAITS = (
+    "uuid",
+    "board",
+    "knobs",
+    "driver",
+    "lasting",
+    "ceilings",
+    "probed",
+    "defaults",
+    "without",
+)
+"""What is told of a device; what its driver need not have is empty.
+
+`driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
+that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
+`probed`: those that may be locked; the method `probe(knob)` writes back what is there and returns why that
+is refused, else nothing. `defaults`: the driver's own values, where it knows them. `without`: those that are
+left out, and why.
+"""
 
 
 class KnobDriver(Protocol):
@@ -36,6 +55,8 @@ class KnobDriver(Protocol):
 
     `uuid` names the device for good. `epoch` is another one once
     the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
+
+    It may also have, as attributes, what differs from knob to knob: see TRAITS.
     """
 
     uuid: str
@@ -63,6 +84,14 @@ class KnobDriver(Protocol):
 
         None is the driver's own default: clocks unlocked, the default power limit.
         """
+
+
+@runtime_checkable
+class SeesOverruling(Protocol):
+    """A driver that can tell of a knob that nobody can read that another program has set it."""
+
+    def overruled(self, knob: str, wrote: Value | None) -> bool:
+        """Return whether the device does what the value that was written forbids."""
 
 
 class DriverProcess:
@@ -108,9 +137,11 @@ class DriverProcess:
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
 
-        `describe`: the devices, each with its uuid, board, knobs and ranges;
+        `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
         `read`: what a device's knobs stand at, and its driver's epoch;
-        `write`: nothing, once it is done.
+        `write`: nothing, once it is done;
+        `probe`: why a knob is locked, else nothing;
+        `overruled`: whether the hardware shows that another program has set a knob since it was written.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
         problem, answer = "ended", dict[str, Any]()
@@ -127,6 +158,8 @@ class DriverProcess:
         if not answer:
             raise DeviceLost(f"{uuid or 'discovery'}: the driver {problem} ({verb})")
         if not answer["ok"]:
+            if answer["code"] == KnobRefused.code:
+                raise KnobRefused(answer["message"], hint=answer["hint"], knob=answer["knob"])
             kind = DeviceLost if answer["code"] == DeviceLost.code else ActuationError
             raise kind(answer["message"], hint=answer["hint"])
         return answer["is"]
@@ -203,14 +236,22 @@ def _answered(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details:
     driver = drivers[uuid]
     if verb == "read":
         return [driver.read(), driver.epoch]
-    return driver.write(*details)
+    if verb == "overruled":
+        return isinstance(driver, SeesOverruling) and driver.overruled(*details)
+    return getattr(driver, {"write": "write", "probe": "probe"}[verb])(*details)
 
 
 def _described(driver: KnobDriver) -> dict[str, Any]:
-    """Return what a device is; nothing where it does not tell, which is logged."""
+    """Return what a device is; nothing where it does not tell, which is logged.
+
+    A knob without a value is left out: nothing could be granted of it.
+    """
     try:
-        about = {"board": driver.board, "knobs": driver.knobs, "ranges": driver.ranges()}
-        return {"uuid": driver.uuid, **about}
+        ranges = driver.ranges()
+        about = {name: getattr(driver, name, ()) for name in TRAITS}
+        without = {knob: "the device offers no value" for knob in ranges if not ranges[knob]}
+        there = {knob: values for knob, values in ranges.items() if values}
+        return {**about, "ranges": there, "without": {**without, **dict(about["without"])}}
     except Exception:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         return {}
@@ -218,4 +259,6 @@ def _described(driver: KnobDriver) -> dict[str, Any]:
 
 def refusal(error: TuningError) -> dict[str, Any]:
     """Return an error as it is told over a line."""
-    return {"ok": False, "code": error.code, "message": error.message, "hint": error.hint}
+    knob = {"knob": error.knob} if isinstance(error, KnobRefused) else {}
+    told = {"code": error.code, "message": error.message, "hint": error.hint}
+    return {"ok": False, **told, **knob}

@@ -5,9 +5,10 @@ clock domains of one ladder, so that what idles still slows down by itself; wher
 place of a table, the ladder goes in steps of 100 MHz.
 """
 
-from collections.abc import Mapping, Sequence
+import errno
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.actuator.driver import Value
@@ -16,6 +17,10 @@ from tuner.errors import ActuationError
 CPU_CLOCK = "cpu.max_mhz"
 POLICIES = "sys/devices/system/cpu/cpufreq/policy*"
 KHZ, STEP_KHZ = 1000, 100_000
+CEILINGS = ("scaling_max_freq", "max_freq")
+"""Files of cpufreq and devfreq that show the limit in force, not the one that was asked for."""
+LOCKED = (errno.EACCES, errno.EPERM, errno.ENODATA)
+"""What the kernel answers to a write where firmware has locked a limit."""
 REFUSED = "is a floor above that, or has the actuator no drop-in for this device?"
 
 
@@ -52,12 +57,23 @@ class FileKnob:
         if failures:
             raise ActuationError("; ".join(failures), hint=REFUSED)
 
+    def locked(self) -> str:
+        """Write to each file what it says, and return why one of them is locked, empty where none is."""
+        for file in self.files:
+            try:
+                file.write_text(content(file))
+            except OSError as error:
+                if error.errno in LOCKED:
+                    return f"{file} is locked: {error.strerror}"
+        return ""
+
 
 @dataclass(eq=False)
 class FileKnobs:
     """A device whose knobs are files; a KnobDriver. The kernel forgets nothing until its next start.
 
-    `knobs` are those that such devices may have, `offered` those that this one has.
+    `knobs` are those that such devices may have, `offered` those that this one has, `without` why it has
+    not the others, `probed` those that firmware may have locked.
     """
 
     uuid: str
@@ -65,6 +81,18 @@ class FileKnobs:
     knobs: Sequence[str]
     offered: Mapping[str, FileKnob]
     epoch: str = "files"
+    probed: Collection[str] = ()
+    without: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ceilings(self) -> list[str]:
+        """The knobs whose files a cap of the kernel lowers."""
+        return [name for name, knob in self.offered.items() if knob.files[0].name in CEILINGS]
+
+    @property
+    def defaults(self) -> Mapping[str, Value]:
+        """What the kernel itself sets ceilings to: nobody is throttled."""
+        return {name: self.offered[name].values[-1] for name in self.ceilings}
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
@@ -77,6 +105,40 @@ class FileKnobs:
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob to a supported value, to one that `read` told before, or where it throttles nobody."""
         self.offered[knob].write(value)
+
+    def probe(self, knob: str) -> str:
+        """Return why a knob is locked, empty where it is not."""
+        return self.offered[knob].locked() if knob in self.offered else ""
+
+
+def devices(
+    uuid: str,
+    board: str,
+    kinds: Sequence[str],
+    found: Mapping[str, FileKnob | str],
+    probed: Collection[str] = (),
+) -> list[FileKnobs]:
+    """Return the device that has these knobs; none where none of them can be used.
+
+    A text says why there is no knob. One without values, or that cannot be read, is left out.
+    """
+    without = {name: why for name, knob in found.items() if (why := _unusable(knob))}
+    there = {n: k for n, k in found.items() if isinstance(k, FileKnob) and k.files}
+    offered = {name: knob for name, knob in there.items() if name not in without}
+    kinds = (*dict.fromkeys((*kinds, *offered, *without)),)
+    made = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
+    return [made] if offered or without else []
+
+
+def _unusable(knob: FileKnob | str) -> str:
+    """Return why a knob cannot be used; empty where it can, or where this machine has no such file."""
+    if isinstance(knob, str) or not knob.files:
+        return str(knob or "") if isinstance(knob, str) else ""
+    try:
+        knob.read()
+    except (ActuationError, ValueError) as error:
+        return str(error)
+    return "" if knob.values else f"{knob.files[0].parent} offers no value that can be set"
 
 
 def content(file: Path) -> str:

@@ -12,7 +12,7 @@ from agents.host.host import HostClock
 from agents.host.processor import model_name, text_of
 from agents.target.host_meter import HostMeter
 from agents.target.joules import in_background
-from agents.target.side import NothingToSet, Side
+from agents.target.side import HOST_CPU, NothingToSet, Side
 from tuner.core import InvalidInput, Metric, Role, Scope, Space, Value
 
 CPU = "cpu"
@@ -57,6 +57,7 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
         settle_s=SETTLE_S,
         cannot={**cannot, **unmetered},
         source=energy.source,
+        energy_of=frozenset({HOST_CPU}),
     )
 
 

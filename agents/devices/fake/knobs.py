@@ -44,6 +44,7 @@ class FakeKnobs:
 
     board = "A100 (fake)"
     knobs = tuple(A100)
+    defaults: Mapping[str, Value] = {"gpu.power_limit_w": 400}
 
     def __init__(self, path: Path, uuid: str) -> None:
         self.uuid = uuid

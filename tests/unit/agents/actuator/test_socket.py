@@ -121,7 +121,7 @@ def house(folder: Path, kind: type[ActuatorService]) -> Iterator[House]:
             config, lambda: hand, RestoreJournal(folder / "journal"), "boot", lambda: 0.0
         )
         made.__class__ = kind
-        made.grant()
+        await made.grant()
         return made, await listen(made, folder / "socket")
 
     async def shut(server: asyncio.Server) -> None:
@@ -361,6 +361,8 @@ FIELDS = {
     "study": st.text(max_size=5),
     "revision": st.integers(),
     "valid_for_s": NUMBERS,
+    "knob": st.sampled_from([CLOCK, LIMIT, "gpu.mem_clock_mhz", ""]),
+    "why": st.text(max_size=5),
 }
 NEARLY = st.sampled_from(sorted(VERBS)).flatmap(
     lambda verb: st.fixed_dictionaries(

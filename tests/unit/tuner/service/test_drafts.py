@@ -67,3 +67,12 @@ def test_control_windows_of_several_devices_are_refused() -> None:
     refuse_controls(StudyDraft(devices=("sim", "sam")))
     with raised(InvalidInput, "one device"):
         refuse_controls(StudyDraft(devices=("sim", "sam"), terms=terms))
+
+
+def test_a_knob_that_is_by_choice_stays_as_it_is_unless_values_of_it_are_named() -> None:
+    # RTX 5090: any finite memory lock moves performance by up to 32 %.
+    memory = Knob("gpu.mem_clock", (405, 7251), 7251, by_choice=True)
+    assert searched(CLOCK, memory)["gpu.mem_clock"] == 1
+    asked = StudyDraft(devices=("sim",), policy="sobol", choices={memory.name: (405, 7251)})
+    space = space_of([device(space=Space((CLOCK, memory)))], asked)
+    assert space.knob(memory.name).values == (405, 7251)
