@@ -234,7 +234,7 @@ class Restorer:
         if failures:
             if said != self.trouble:
                 log.error("event=not_restored device=%s why=%r", self.uuid, self.trouble)
-            await self.driver.close()  # the next try asks a fresh process
+            await self.driver.renew()  # the next try asks a fresh process
             self.retry_s = RETRY_S if failures == [LATE] else self.retry_s
         if failures or self.waits:
             self.retry_at = self.now() + self.retry_s

@@ -176,22 +176,37 @@ class NvidiaKnobs:
 
 
 def discover(root: Path = Path("/")) -> list[NvidiaKnobs]:
-    """Return the knobs of every GPU that answers; one that does not is logged.
+    """Return the knobs of every GPU that answers; see `unanswered` for the others.
 
     `root` is where the kernel shows the driver's module.
 
     Raises:
         ActuationError: there is no driver, or it does not answer.
     """
+    return [gpu for gpu in _counted(root).values() if isinstance(gpu, NvidiaKnobs)]
+
+
+def unanswered() -> dict[str, str]:
+    """Return the GPUs that NVML counts and that do not answer, by NVML's index, and why.
+
+    Raises:
+        ActuationError: there is no driver, or it does not answer.
+    """
+    counted = _counted(Path("/")).items()
+    return {f"nvidia:{n}": str(gpu) for n, gpu in counted if not isinstance(gpu, NvidiaKnobs)}
+
+
+def _counted(root: Path) -> dict[int, NvidiaKnobs | Exception]:
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         raise ActuationError(f"no NVIDIA driver answers: {error}") from error
-    found: list[NvidiaKnobs] = []
+    found: dict[int, NvidiaKnobs | Exception] = {}
     for index in range(count):
         try:
-            found.append(NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root))
+            found[index] = NvidiaKnobs(pynvml.nvmlDeviceGetHandleByIndex(index), root)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, ActuationError) as error:
             log.error("event=gpu_lost index=%d why=%r", index, str(error))
+            found[index] = error
     return found
