@@ -45,8 +45,8 @@ TRAITS = (
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
 that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
 `probed`: those that may be locked; the method `probe(knob)` writes back what is there and returns why that
-is refused, else nothing. `defaults`: the driver's own values, where it knows them. `without`: those that are
-left out, and why.
+is refused, else nothing. `defaults`: the driver's own values, where it knows them. `without`: those left
+out, and why.
 """
 
 

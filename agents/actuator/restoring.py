@@ -35,8 +35,9 @@ class Restorer:
 
     `boot` names this start of the machine. `paused` says why nothing is written until somebody restores
     the device, `trouble` why it is not back at its original, `unknown` what a damaged journal has left
-    unknown, `caps` what the kernel holds ceilings at, below what we wrote, `waits` whether all was put back
-    and only caps are waited for. What is put back is never checked against what is offered.
+    unknown, `caps` what the kernel holds ceilings at, below what we wrote, `lower` what others lowered them
+    to, `waits` whether all was put back and only caps are waited for. What is put back is never checked
+    against what is offered.
     """
 
     about: Mapping[str, Any]
@@ -52,6 +53,7 @@ class Restorer:
     retry_at: float = 0.0
     granted: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     caps: dict[str, Value] = field(default_factory=dict)
+    lower: dict[str, Value | None] = field(default_factory=dict)
     waits: bool = False
 
     def __post_init__(self) -> None:
@@ -259,7 +261,7 @@ class Restorer:
         """Drop the journal: the device is as it was found. Raises StoreError."""
         log.info("event=original device=%s why=%r", self.uuid, why)
         self._save(self._fresh({}))
-        self.retry_s, self.caps, self.waits = RETRY_S, {}, False
+        self.retry_s, self.caps, self.lower, self.waits = RETRY_S, {}, {}, False
 
     async def _foreign(self, shown: Wanted, *, ending: bool) -> set[str]:
         """Return the knobs that somebody else changed since we wrote them, and pause the device if so.
@@ -279,7 +281,8 @@ class Restorer:
                 self.caps.pop(knob, None)
                 continue
             below = lowered or (value if knob in self._ceilings and _below(value, last) else None)
-            if below is None or await self._lowered(knob, touched, below, ending):
+            known = below is None or self.lower.get(knob) == below
+            if known or await self._lowered(knob, touched, below, ending):
                 found.add(knob)
                 why = (
                     f"another program set {knob} to {below or value!r} instead of {last!r}; stop it"
@@ -301,6 +304,7 @@ class Restorer:
         took, unsure = shown == touched.last, touched.unsure
         if took:
             await self.driver.ask("write", self.uuid, knob, to)
+            self.lower |= {} if unsure else {knob: to}
         elif shown is not None:
             self._capped(knob, shown)
         found = None if unsure and not took else touched.found
