@@ -187,8 +187,8 @@ class ManagedDevice:
             raise
         return await self.read(peer)
 
-    async def renew(self, peer: Peer, lease_s: float) -> None:
-        """Keep a trial, or a hold, alive."""
+    async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
+        """Keep a trial, or a hold, alive; return what a cap of the kernel holds below it."""
         if self.owner != peer or self.level == "original":
             why = self.restorer.paused or "it was not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
@@ -199,6 +199,7 @@ class ManagedDevice:
             raise
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
+        return {"level": self.level, "throttled": self.restorer.throttled}
 
     async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
