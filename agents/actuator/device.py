@@ -50,7 +50,6 @@ class ManagedDevice:
     held: Wanted | None = None
     held_until: float = 0.0
     tick_s: float = 0.2
-    lock_held: int = -1
 
     def __post_init__(self) -> None:
         self.uuid, self.config = self.restorer.uuid, self.restorer.config
@@ -144,12 +143,7 @@ class ManagedDevice:
     # The verbs
 
     async def read(self, peer: Peer) -> dict[str, Any]:
-        """Return what is in force, and what it was found at; None is what nobody can tell.
-
-        `doubts`: which knobs have another value than their driver's default, set by nobody since we came.
-        With the journal gone it may be what we set before.
-        """
-        noted = self.restorer.record.knobs
+        """Return what is in force, and what it was found at; None is what nobody can tell."""
         shown = await self.restorer.shown()
         found = self.restorer.found(shown)
         return {
@@ -160,11 +154,6 @@ class ManagedDevice:
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
             "throttled": self.restorer.throttled,
-            "doubts": ", ".join(
-                f"{k} was found at {shown[k]!r}, its default is {default!r}"
-                for k, default in dict(self.restorer.about.get("defaults", ())).items()
-                if k in self.allowed and k not in noted and shown.get(k) not in (None, default)
-            ),
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:

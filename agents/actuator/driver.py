@@ -44,9 +44,8 @@ TRAITS = (
 
 `driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
 that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
-`probed`: those that may be locked; the method `probe(knob)` writes back what is there and returns why that
-is refused, else nothing. `defaults`: the driver's own values, where it knows them. `without`: those left
-out, and why.
+`probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
+`without`: those left out, and why.
 """
 
 
@@ -131,8 +130,7 @@ class DriverProcess:
 
         `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
         `read`: what a device's knobs stand at, and its driver's epoch;
-        `write`: nothing, once it is done;
-        `probe`: why a knob is locked, else nothing.
+        `write`: nothing, once it is done.
         """
         seconds = self._deadline_s * (1 if self._line else AT_FIRST)
         problem, answer = "ended", dict[str, Any]()
@@ -225,7 +223,7 @@ def _answered(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details:
     driver = drivers[uuid]
     if verb == "read":
         return [driver.read(), driver.epoch]
-    return getattr(driver, {"write": "write", "probe": "probe"}[verb])(*details)
+    return driver.write(*details)
 
 
 def _described(driver: KnobDriver) -> dict[str, Any]:

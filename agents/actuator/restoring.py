@@ -4,7 +4,9 @@ Sources: drivers/cpufreq/cpufreq.c and drivers/devfreq/devfreq.c of the kernel: 
 `max_freq` show the lowest of all limits, so also those of heat and firmware, not the one that was written.
 """
 
+import errno
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,8 @@ Wanted = Mapping[str, Any]
 """Knob to value; None is as it was found."""
 RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """The first wait before what failed is tried again; it doubles up to the longest."""
+LOCKED = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.ENODATA)))
+"""What the kernel answers to a write where firmware has locked a limit."""
 RESTORE = "run `jouletune actuator restore"
 LATE = "a write that hung may still be done; it is put back again after that"
 
@@ -153,11 +157,16 @@ class Restorer:
         """
         if self.record.knobs:
             return ""
-        shown = await self.shown()
+        shown, why = await self.shown(), ""
         self._save(self._fresh({knob: self._state(knob, shown.get(knob))}))
-        why = str(await self.driver.ask("probe", self.uuid, knob))
+        try:
+            await self.driver.ask("write", self.uuid, knob, shown.get(knob))
+        except DeviceLost:
+            raise
+        except ActuationError as error:
+            why = str(error)
         self._forget("a knob was probed")
-        return why
+        return why if any(word in why for word in LOCKED) else ""
 
     def keep(self) -> None:
         """Write the journal again where it is not as we wrote it. Raises StoreError where it cannot be."""

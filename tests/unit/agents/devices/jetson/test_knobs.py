@@ -102,9 +102,9 @@ def test_a_gpu_without_a_clock_to_set_costs_that_knob_alone(
     for name in ("cpuinfo_max", "scaling_max"):
         (policy / f"{name}_freq").write_text("2000000")
     (driver,) = discover(str(tmp_path))
-    assert set(driver.ranges()) == {CPU} and "no value" in driver.without[GPU]
     driver.write(CPU, 1500)
     about = _described(driver)
+    assert set(about["ranges"]) == {CPU} and "no value" in about["without"][GPU]
     grant = {GPU: (306, 1300), CPU: (1000, 2000)}
     granted, errors = Granted(match="*", grant=grant).values(about)
     assert set(granted) == {CPU} and GPU in errors[0] and "no value" in errors[0]
