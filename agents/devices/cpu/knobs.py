@@ -1,27 +1,66 @@
-"""What root writes to the CPUs of a host: clock ceilings, governors, the uncore's clock, power limits.
+"""What root writes to the CPUs of a host: clock ceilings, boost, governors, uncore clock, power limits.
 
 Sources: the kernel's Documentation/admin-guide/pm (cpufreq.rst, intel_pstate.rst, amd-pstate.rst,
-intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst. Ours: all domains of a
+intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst; drivers/cpufreq/cpufreq.c
+(cpufreq_boost_set_sw) for a ceiling that is lost when boost is set. Ours: all domains of a
 kind are set alike, and both of RAPL's windows, as the long one alone lets bursts through; power limits go
 down to a quarter of the greatest. `status` of intel_pstate is never written: it resets all else.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agents.actuator import sysfs
+from agents.actuator.driver import Value
 from agents.actuator.sysfs import FileKnob, content, numbers
 
+BOOST, BOOST_VALUES = "cpu.boost", ("off", "on")
 GOVERNOR, PREFERENCE = "cpu.governor", "cpu.epp"
 UNCORE, POWER = "cpu.uncore_mhz", "cpu.package_power_limit_w"
-KNOBS = (sysfs.CPU_CLOCK, GOVERNOR, PREFERENCE, UNCORE, POWER)
+KNOBS = (sysfs.CPU_CLOCK, BOOST, GOVERNOR, PREFERENCE, UNCORE, POWER)
 CHOICES = {
     GOVERNOR: ("scaling_governor", "scaling_available_governors"),
     PREFERENCE: ("energy_performance_preference", "energy_performance_available_preferences"),
 }
 """Knob to the file of a policy that has it, and the file with its words."""
+BOOSTS = {
+    "sys/devices/system/cpu/cpufreq/boost": "1",
+    "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
+}
+"""File to what it says while clocks above the nominal one are allowed; no host has both."""
 DIES = "sys/devices/system/cpu/intel_uncore_frequency/package_*_die_*"
 ZONES, UW = "sys/class/powercap/intel-rapl:?", 1_000_000
 """Packages; of a package's constraints, 0 is the long window and 1 the short one."""
+
+
+@dataclass(slots=True)
+class BoostKnob(FileKnob):
+    """Whether clocks above the nominal one are allowed; `on` is what the file says then.
+
+    Some kernels set every ceiling to its top with it, so those of `ceilings` that were lower go back.
+    """
+
+    on: str = "1"
+    ceilings: Sequence[Path] = ()
+
+    def read(self) -> Value | None:
+        """Return `on` or `off`."""
+        return "on" if content(self.files[0]) == self.on else "off"
+
+    def write(self, value: Value | None) -> None:
+        """Allow or forbid boost; None allows it."""
+        tops = {file: numbers(file.with_name("cpuinfo_max_freq")) for file in self.ceilings}
+        lower = {f: numbers(f) for f in self.ceilings if numbers(f) < tops[f]}
+        super(BoostKnob, self).write(self.on if value in ("on", None) else str(1 - int(self.on)))
+        lost = [f for f, ceiling in lower.items() if ceiling and numbers(f) != ceiling]
+        FileKnob(lost, ()).write(" ".join(str(lower[f][0]) for f in lost) or "none")
+
+
+def boost_file(root: Path) -> tuple[Path, str] | None:
+    """Return the file that allows boost, and what it says then; None where there is none."""
+    there = ((root / file, on) for file, on in BOOSTS.items() if numbers(root / file))
+    return next(there, None)
 
 
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
@@ -30,8 +69,12 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     tree = root / "proc/device-tree/compatible"
     if tree.exists() and "nvidia,tegra" in content(tree):
         return []
+    clocks = sysfs.cpu_clocks(root)
+    ceilings = [file for knob in clocks.values() for file in knob.files]
     choices = {knob: _choice(root, *files) for knob, files in CHOICES.items()}
-    all_knobs = {**sysfs.cpu_clocks(root), **choices, UNCORE: _uncore(root), POWER: _power(root)}
+    if found := boost_file(root):
+        choices[BOOST] = BoostKnob([found[0]], BOOST_VALUES, on=found[1], ceilings=ceilings)
+    all_knobs = {**clocks, **choices, UNCORE: _uncore(root), POWER: _power(root)}
     offered = {name: knob for name, knob in all_knobs.items() if knob.values}
     return [sysfs.FileKnobs("cpu", "CPU", (*KNOBS, *offered), offered)] if offered else []
 
