@@ -6,16 +6,16 @@ fixed is only measured, as whoever started that wants them so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agents.actuator.client import Choose, actuator_socket, kind_of, reached
+from agents.actuator.client import Choose, RemoteKnobs, actuator_socket, kind_of, reached
 from agents.devices.jetson.board import read_board
 from agents.devices.jetson.knobs import GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors
 from agents.host.host import HostClock
 from agents.host.processor import text_of
-from agents.target.host_meter import HostMeter
+from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import IntegratedJoules, in_background
 from agents.target.side import NothingToSet, Side
 from tuner.core import InvalidInput, Metric, Role, Scope, Space, Value
@@ -32,6 +32,8 @@ POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 MEMORY_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 MOST_RUNGS = 10
 """CPU clocks are offered in at most so many steps; some boards have 29."""
+STRAYS = 1.05
+"""A clock may show this many times its ceiling: it wanders by a step."""
 SETTLE_S = 0.5
 """Ten of the power monitors' samples."""
 NO_BOARD = "there is no Jetson board here: its device tree names none"
@@ -77,13 +79,22 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
             if monitors.total
             else None,
             watch=lambda: lambda: any(throttles(root)),
-            clocks=[(node / "cur_freq", node / "max_freq") for node in gpus(root)[:1]],
+            ceilings=lambda: gpu_ceiling(root, remote),
             clock=clock,
         ),
         settle_s=SETTLE_S,
         cannot={**cannot, **unmetered},
         source=f"the power of {total}, integrated{averaging}" if total else "",
     )
+
+
+def gpu_ceiling(root: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
+    """Yield the ceiling that we have set on the GPU's clock; one as it was found is not ours."""
+    asked = remote.applied.get(GPU) if remote else None
+    if remote and asked is not None and asked != remote.space.default[GPU]:
+        for node in gpus(root)[:1]:
+            hz = float(asked) * 1e6
+            yield Ceiling(node / "cur_freq", hz, hz * STRAYS)
 
 
 def is_fixed(root: Path, most_mhz: Value) -> bool:

@@ -126,7 +126,8 @@ class TestClocksOfAllCpus:
         folders = [ranged(tmp_path, n, 400_000, top) for n, top in enumerate(tops)]
         (folders[1] / "scaling_max_freq").write_text("2000000")
         (knob,) = cpu_clocks(tmp_path).values()
-        assert (found := knob.read()) == "5759 2000"
+        found = knob.read()
+        assert found == "5759 2000"
         knob.write(1000)
         knob.write(found)
         assert (folders[1] / "scaling_max_freq").read_text() == "2000000"
