@@ -32,6 +32,8 @@ POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 MEMORY_CAP = "sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
 MOST_RUNGS = 10
 """CPU clocks are offered in at most so many steps; some boards have 29."""
+MOST_W = 300.0
+"""No board draws more: the greatest module is one of 130 W."""
 STRAYS = 1.05
 """A clock may show this many times its ceiling: it wanders by a step."""
 SETTLE_S = 0.5
@@ -75,7 +77,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
         actuator=remote or NothingToSet(),
         meter=HostMeter(
             stat=root / "proc/stat",
-            joules=(lambda: IntegratedJoules(monitors.power_w, clock, in_background))
+            joules=(lambda: IntegratedJoules(monitors.power_w, clock, in_background, MOST_W))
             if monitors.total
             else None,
             watch=lambda: lambda: any(throttles(root)),

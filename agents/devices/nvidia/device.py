@@ -13,7 +13,7 @@ import pynvml
 from agents.actuator.client import RemoteKnobs, actuator_socket
 from agents.actuator.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
-from agents.devices.nvidia.energy import AGREEMENT, CounterJoules, agreement, power_w
+from agents.devices.nvidia.energy import AGREEMENT, MOST_W, CounterJoules, agreement, power_w
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY
 from agents.devices.nvidia.meter import GpuMeter, OtherProcesses
 from agents.devices.nvidia.nvml import Gpu, uuids
@@ -139,7 +139,9 @@ def find_energy(gpu: Gpu, memory: Memory, clock: Clock, every: Every) -> Energy:
         why = f"its energy counter shows {message}" if ratio else "its energy counter hardly moves"
     source = f"the GPU's power, integrated ({why})"
     return Energy(
-        lambda: IntegratedJoules(partial(power_w, gpu), clock, every), source, lag_s=AVERAGING_S
+        lambda: IntegratedJoules(partial(power_w, gpu), clock, every, MOST_W),
+        source,
+        lag_s=AVERAGING_S,
     )
 
 
