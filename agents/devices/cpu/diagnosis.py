@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from agents.host.symptoms import Symptom
 from agents.target.side import Side
 from tuner.core import TuningError
 
+LOAD_S = 0.5
+"""How long the doctor loads a core between two readings of the energy: RAPL counts every millisecond."""
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 NO_CLOCKS = "on a virtual machine the host decides; on bare metal enable a cpufreq driver"
 NO_RIGHT = (
@@ -37,10 +40,7 @@ def examine(root: Path) -> Iterator[Symptom]:
         yield Symptom("cpu", True, f"{side.board}, {_driver(root)}")
         yield from _knobs(root)
         yield _rights(side)
-        if side.source:
-            yield Symptom("cpu: energy", True, side.source)
-        else:
-            yield Symptom("cpu: energy", False, side.cannot["energy_j"], NO_ENERGY)
+        yield _energy(side)
         yield from _heat(root)
     finally:
         side.close()
@@ -72,6 +72,24 @@ def _knobs(root: Path) -> Iterator[Symptom]:
                 f"cpu: {name}", False, "its policies stand at different limits",
                 "set them alike, or find out who sets single CPUs; they go back as they were",
             )  # fmt: skip
+
+
+def _energy(side: Side) -> Symptom:
+    """Return whether energy is metered, read twice under load: a VM may have counters that stand at 0."""
+    if not side.source:
+        return Symptom("cpu: energy", False, side.cannot["energy_j"], NO_ENERGY)
+    try:
+        window = side.meter.start()
+        until = time.monotonic() + LOAD_S
+        while time.monotonic() < until:
+            sum(range(1000))  # one core's worth of work
+        joules = window.stop().totals["energy_j"]
+    except TuningError as error:
+        return Symptom("cpu: energy", False, error.message, error.hint or NO_ENERGY)
+    if joules <= 0.0:
+        why = f"{side.source}: they stood still for {LOAD_S:g} s under load"
+        return Symptom("cpu: energy", False, why, NO_ENERGY)
+    return Symptom("cpu: energy", True, f"{side.source}: {joules / LOAD_S:.3g} W under load")
 
 
 def _rights(side: Side) -> Symptom:
