@@ -31,27 +31,26 @@ class FileKnob:
     """One knob: files that are written alike, and the values offered, ascending.
 
     `unit` is how many of the files' units make one of the knob's; 0: it is a text. `tops` are files with
-    the most that each of the files may say: more is clipped to it, as the kernel does, and the knob stands
-    at what was `asked`. Files that stand at different values are told, and can be written, as one text of
-    all. Every method raises ActuationError.
+    the most that each of the files may say now: more is clipped to it, as the kernel does, and the knob
+    stands at what was `asked`. Files that stand at different values are told, and can be written, as one
+    text of all. Every method raises ActuationError.
     """
 
     files: Sequence[Path]
     values: tuple[Value, ...]
     unit: int = 0
     tops: Sequence[Path] = ()
-    asked: float | None = None
+    asked: Sequence[int] = ()
 
     def read(self) -> Value | None:
         """Return what the files say."""
         if not self.unit:
-            texts = [content(file) for file in self.files]
-            return texts[0] if len({*texts}) == 1 else " ".join(texts)
-        shown = [self._clipped(n, whole(file)) for n, file in enumerate(self.files)]
-        for value in (self.asked, max(shown)):
-            if value is not None and shown == [self._clipped(n, value) for n in range(len(shown))]:
-                return scaled(round(value), self.unit)
-        return " ".join(str(scaled(round(number), self.unit)) for number in shown)
+            return told([content(file) for file in self.files])
+        shown = self.clipped([whole(file) for file in self.files])
+        for wanted in (self.asked, [max(shown)] * len(shown)):
+            if wanted and self.clipped(wanted) == shown:
+                return told([scaled(number, self.unit) for number in wanted])
+        return told([scaled(number, self.unit) for number in shown])
 
     def write(self, value: Value | None) -> None:
         """Write all files, each for itself: one that refuses stops no other.
@@ -61,20 +60,22 @@ class FileKnob:
         if value is None:
             value = "performance" if "performance" in self.values else self.values[-1]
         texts, failures = str(value).split(), list[str]()
-        self.asked = float(texts[0]) * self.unit if self.unit and len(texts) == 1 else None
         texts *= len(self.files) // len(texts)
-        for n, (file, text) in enumerate(zip(self.files, texts, strict=True)):
-            number = self._clipped(n, float(text) * self.unit) if self.unit else 0.0
+        if self.unit:
+            self.asked = [round(float(text) * self.unit) for text in texts]
+            texts = [str(number) for number in self.clipped(self.asked)]
+        for file, text in zip(self.files, texts, strict=True):
             try:
-                file.write_text(str(round(number)) if self.unit else text)
+                file.write_text(text)
             except OSError as error:
                 failures.append(f"{file} does not take {text}: {error.strerror}")
         if failures:
             raise ActuationError("; ".join(failures), hint=REFUSED)
 
-    def _clipped(self, n: int, value: float) -> float:
-        """Return the most that the file of a number may say of a value; a top that is silent clips none."""
-        return min([value, *numbers(*self.tops[n : n + 1])])
+    def clipped(self, values: Sequence[int]) -> list[int]:
+        """Return the most that each file may say of a value; a top that is silent clips none."""
+        tops = [numbers(top) for top in self.tops] or [[]] * len(values)
+        return [min([value, *top]) for value, top in zip(values, tops, strict=True)]
 
 
 @dataclass(eq=False)
@@ -109,6 +110,11 @@ def content(file: Path) -> str:
         return file.read_text().strip("\0\n ")
     except (OSError, ValueError) as error:
         raise ActuationError(f"cannot read {file}: {error}") from error
+
+
+def told(values: Sequence[Value]) -> Value:
+    """Return values as one: that of all, else a text of them."""
+    return values[0] if len({*values}) == 1 else " ".join(map(str, values))
 
 
 def words(*files: Path) -> set[str]:

@@ -38,11 +38,12 @@ ZONES, UW = "sys/class/powercap/intel-rapl:?", 1_000_000
 class BoostKnob(FileKnob):
     """Whether clocks above the nominal one are allowed; `on` is what the file says then.
 
-    Some kernels set every ceiling to its top with it, so those of `ceilings` that were lower go back.
+    The tops of the `clocks` change with it, and some kernels set every ceiling to its top then: what was
+    asked of a ceiling, or was lower than its top, is written again.
     """
 
     on: str = "1"
-    ceilings: Sequence[Path] = ()
+    clocks: Sequence[FileKnob] = ()
 
     def read(self) -> Value | None:
         """Return `on` or `off`."""
@@ -50,11 +51,18 @@ class BoostKnob(FileKnob):
 
     def write(self, value: Value | None) -> None:
         """Allow or forbid boost; None allows it."""
-        tops = {file: numbers(file.with_name("cpuinfo_max_freq")) for file in self.ceilings}
-        lower = {f: numbers(f) for f in self.ceilings if numbers(f) < tops[f]}
-        super(BoostKnob, self).write(self.on if value in ("on", None) else str(1 - int(self.on)))
-        lost = [f for f, ceiling in lower.items() if ceiling and numbers(f) != ceiling]
-        FileKnob(lost, ()).write(" ".join(str(lower[f][0]) for f in lost) or "none")
+        lower = [knob for knob in self.clocks if knob.asked or is_lower(knob)]
+        before = [(knob, knob.read()) for knob in lower]
+        FileKnob.write(self, self.on if value in ("on", None) else str(1 - int(self.on)))
+        for knob, ceiling in before:
+            if knob.read() != ceiling:
+                knob.write(ceiling)
+
+
+def is_lower(knob: FileKnob) -> bool:
+    """Return whether a ceiling is under its top somewhere."""
+    pairs = zip(knob.files, knob.tops, strict=True)
+    return any(numbers(file) < numbers(top) for file, top in pairs)
 
 
 def boost_file(root: Path) -> tuple[Path, str] | None:
@@ -70,10 +78,9 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     if tree.exists() and "nvidia,tegra" in content(tree):
         return []
     clocks = sysfs.cpu_clocks(root)
-    ceilings = [file for knob in clocks.values() for file in knob.files]
     choices = {knob: _choice(root, *files) for knob, files in CHOICES.items()}
     if found := boost_file(root):
-        choices[BOOST] = BoostKnob([found[0]], BOOST_VALUES, on=found[1], ceilings=ceilings)
+        choices[BOOST] = BoostKnob([found[0]], BOOST_VALUES, on=found[1], clocks=[*clocks.values()])
     all_knobs = {**clocks, **choices, UNCORE: _uncore(root), POWER: _power(root)}
     offered = {name: knob for name, knob in all_knobs.items() if knob.values}
     return [sysfs.FileKnobs("cpu", "CPU", (*KNOBS, *offered), offered)] if offered else []

@@ -60,7 +60,7 @@ class TestOneKnobOverFiles:
         both = knob(tmp_path, "2000", "2000")
         both.files[0].unlink()
         both.files[0].mkdir()
-        with pytest.raises(ActuationError, match=f"{both.files[0]} does not take 1"):
+        with pytest.raises(ActuationError, match=f"{both.files[0]} does not take 1000"):
             both.write(1)
         assert both.files[1].read_text() == "1000"
 

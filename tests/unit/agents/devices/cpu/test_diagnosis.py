@@ -24,7 +24,7 @@ def examined(root: Path) -> dict[str, Symptom]:
 
 def test_a_server_tells_what_could_be_set_and_what_that_takes(mount: Mount) -> None:
     found = examined(mount("xeon").root)
-    assert found["cpu"].seen == "Intel(R) Xeon(R) (fake), 4 clock policies (fake)"
+    assert found["cpu"].seen == "Intel(R) Xeon(R) (fake), 4 clock policies (intel_pstate)"
     assert found["cpu: cpu.max_mhz"].seen == "800 to 3800, 31 values; now 3800"
     assert found["cpu: cpu.governor"].seen == "performance, powersave; now powersave"
     assert "package-0, package-1, dram" in found["cpu: energy"].seen
