@@ -231,6 +231,6 @@ def alike(policy: Policy, group: Sequence[Policy]) -> bool:
 
 def listed(number: int, lists: Collection[str]) -> bool:
     """Return whether a CPU is in one of the kernel's lists, such as `0-3,8`."""
-    parts = [part.partition("-") for cpus in lists for part in cpus.split(",")]
-    spans = [(first, last or first) for first, _, last in parts]
-    return any(f.isdecimal() and t.isdecimal() and int(f) <= number <= int(t) for f, t in spans)
+    parts = [part.split("-") for cpus in lists for part in cpus.split(",")]
+    spans = [part for part in parts if all(n.isdecimal() and len(n) <= MOST_DIGITS for n in part)]
+    return any(int(span[0]) <= number <= int(span[-1]) for span in spans)

@@ -119,8 +119,7 @@ class Throttles:
         return self._last > before
 
     def _total(self) -> int:
-        texts = (text_of(count).strip() for count in self._counts)
-        return sum(int(text) for text in texts if text.isdecimal())
+        return sum(number for count in self._counts for number in numbers(count))
 
 
 def worth_trying(root: Path) -> Choose:
@@ -153,5 +152,4 @@ def thinned(numbers: Sequence[float], most: int) -> set[float]:
 
 
 def _mhz(root: Path, file: str) -> list[float]:
-    texts = (text_of(path).strip() for path in root.glob(f"{POLICY}/{file}"))
-    return [int(text) / 1000.0 for text in texts if text.isdecimal()]
+    return [khz / KHZ for path in root.glob(f"{POLICY}/{file}") for khz in numbers(path)]

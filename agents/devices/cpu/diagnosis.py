@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from agents.actuator.sysfs import numbers
 from agents.devices.cpu.device import THROTTLES, open_cpu
 from agents.devices.cpu.knobs import KNOBS, discover
 from agents.host.processor import text_of
@@ -101,7 +102,7 @@ def _rights(side: Side) -> Symptom:
 
 def _heat(root: Path) -> Iterator[Symptom]:
     counts = sorted(root.glob(THROTTLES))
-    total = sum(int(t) for c in counts if (t := text_of(c).strip()).isdecimal())
+    total = sum(number for count in counts for number in numbers(count))
     if counts:
         yield Symptom(
             "cpu: heat", total == 0, f"throttled {total} times since the start",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agents.actuator.client import Choose, RemoteKnobs, actuator_socket, kind_of, reached
+from agents.actuator.sysfs import numbers
 from agents.devices.jetson.board import read_board
 from agents.devices.jetson.knobs import GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors
@@ -105,8 +106,8 @@ def is_fixed(root: Path, most_mhz: Value) -> bool:
     `most_mhz` is the ceiling it was found at. The memory's clock only root sees; the actuator puts that
     back to what it was found at.
     """
-    floors = [text_of(node / "min_freq").strip() for node in gpus(root)[:1]]
-    return any(floor.isdecimal() and int(floor) / 1e6 >= float(most_mhz) for floor in floors)
+    floors = [hz for node in gpus(root)[:1] for hz in numbers(node / "min_freq")]
+    return any(hz / 1e6 >= float(most_mhz) for hz in floors)
 
 
 def throttles(root: Path) -> list[str]:
@@ -123,8 +124,7 @@ def worth_trying(root: Path) -> Choose:
     def choose(knob: str, values: Sequence[Value], found: Value) -> Sequence[Value]:
         if isinstance(values[0], str):
             return values
-        cap_hz = text_of(root / MEMORY_CAP).strip() if knob == MEMORY else ""
-        caps = [int(cap_hz) / 1e6] if cap_hz.isdecimal() and int(cap_hz) else []
+        caps = [hz / 1e6 for hz in numbers(root / MEMORY_CAP) if hz and knob == MEMORY]
         if knob == GPU or kind_of(knob) == KNOBS[2]:
             caps = [float(found)]
         kept = [value for value in values if all(float(value) <= cap for cap in caps)] or values

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 64
 """No process has connected more often than this."""
 
-LIBRARY_NOT_FOUND = 12
+LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13
 DEADLINE_S = 5.0
 """A call that takes longer is given up: the choice of the actuator's default, too."""
 
@@ -68,6 +68,8 @@ def in_time(what: str, job: Callable[[], Any]) -> Any:  # noqa: ANN401
     def work() -> None:
         try:
             answer.set_result(job())
+        except pynvml.NVMLLibraryMismatchError:  # the binding's word for FUNCTION_NOT_FOUND here
+            answer.set_exception(pynvml.NVMLError(FUNCTION_NOT_FOUND))
         except Exception as error:  # noqa: BLE001 - raised where it was asked for
             answer.set_exception(error)
 
