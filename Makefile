@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check chaos fuzz bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -24,6 +24,10 @@ check: lint types layers
 # kill -9 at every kill point; prints how many there are.
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q tests/chaos
+
+# Hosts whose files, and GPUs whose answers, are wrong: some minutes for 5,000 cases; prints one JSON.
+fuzz: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.fuzz $(or $(N),5000) $(or $(SEED),0)
 
 # Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look. To
 # have it on the page: python docs/figures.py surfaces build/bench/surfaces.json
