@@ -177,8 +177,8 @@ restore_hardware() {
       --state-dir "$AGENT_STATE" || say 'warning: a workload may not be as it was found; see above'
   fi
   if active actuator.service; then run systemctl stop jouletune-actuator; fi
-  if [ -e "$ETC/actuator.toml" ]; then
-    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ETC/actuator.toml" ||
+  if [ -d "$ACTUATOR_STATE" ]; then
+    run env "${actuator[@]}" "$bin/python" -I -m agents.actuator.main restore "$ACTUATOR_STATE" ||
       fail 'a device is not as it was found; mend that, then uninstall again'
   fi
   all_put_back

@@ -42,6 +42,7 @@ class ManagedDevice:
 
     restorer: Restorer
     allowed: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     owner: Peer | None = None
     heard_at: float = 0.0
@@ -60,14 +61,23 @@ class ManagedDevice:
         below = "original" if self.held is None else "hold"
         return below if self.trial_until is None else "trial"
 
-    def grant(self) -> None:
-        """Grant what the configuration says. Raises ConfigError where it does not fit the device."""
-        self.allowed = self.restorer.terms.values(self.restorer.about)
+    async def grant(self) -> None:
+        """Grant what the configuration says; `errors` is what of it cannot be granted, and why."""
+        async with self._alone():
+            granted, self.errors = self.restorer.terms.values(self.restorer.about)
+            for knob in [k for k in self.restorer.about.get("probed", ()) if k in granted]:
+                with suppress(errors.TuningError):  # a trial of it tells
+                    if why := await self.restorer.probe(knob):
+                        self.errors.append(f"{self.uuid}: {knob} is not granted: {why}")
+                        del granted[knob]
+            self.allowed = self.restorer.granted = granted
+        if self.errors:
+            log.error("event=not_granted why=%r", "; ".join(self.errors))
 
     def describe(self) -> dict[str, Any]:
         """Return what the device is, what may be set, and where it goes back to."""
         terms = {"granted": self.allowed, "original": self.restorer.terms.original}
-        return {**self.restorer.about, **terms}
+        return {**self.restorer.about, **terms, "errors": self.errors}
 
     async def ask(self, peer: Peer, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a peer asks, once what is over has ended: a late renewal is too late.
@@ -143,6 +153,7 @@ class ManagedDevice:
             "holder": str(self.owner or ""),
             "paused": self.restorer.paused,
             "trouble": self.restorer.trouble or self.restorer.unknown,
+            "throttled": self.restorer.throttled,
         }
 
     async def acquire(self, peer: Peer, lease_s: float, trial: str = "") -> None:
@@ -165,8 +176,8 @@ class ManagedDevice:
             raise
         return await self.read(peer)
 
-    async def renew(self, peer: Peer, lease_s: float) -> None:
-        """Keep a trial, or a hold, alive."""
+    async def renew(self, peer: Peer, lease_s: float) -> dict[str, Any]:
+        """Keep a trial, or a hold, alive; return what a cap of the kernel holds below it."""
         if self.owner != peer or self.level == "original":
             why = self.restorer.paused or "it was not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
@@ -177,6 +188,7 @@ class ManagedDevice:
             raise
         if self.trial_until is not None:
             self.trial_until = self.now() + min(lease_s, self.config.lease_s)
+        return {"level": self.level, "throttled": self.restorer.throttled}
 
     async def hold(self, peer: Peer, setting: Wanted, valid_for_s: float) -> None:
         """Put a confirmed setting in force for as long as it is valid and its agent lives."""
@@ -215,7 +227,8 @@ class ManagedDevice:
 
     def _whether_back(self) -> None:
         """Raise ActuationError where the device is not as it was found, or as somebody else set it."""
-        if self.restorer.record.knobs and (self.restorer.trouble or not self.restorer.paused):
+        back = not self.restorer.record.knobs or self.restorer.waits
+        if not back and (self.restorer.trouble or not self.restorer.paused):
             raise errors.ActuationError(f"{self.uuid} is not back: {self.restorer.trouble}")
 
     async def _granted(self, setting: Wanted) -> Wanted:

@@ -29,6 +29,24 @@ LAST_WAIT_S = 1.0
 MOST_LINGERING = 4
 """So many may linger before no further child is started: what holds them holds the next one, too."""
 PR_SET_PDEATHSIG = 1
+TRAITS = (
+    "uuid",
+    "board",
+    "knobs",
+    "driver",
+    "lasting",
+    "ceilings",
+    "probed",
+    "defaults",
+    "without",
+)
+"""What is told of a device; what its driver need not have is empty.
+
+`driver`: its name in actuator.toml. `lasting`: knobs whose value outlives a boot. `ceilings`: those
+that show the limit in force, which a cap of the kernel may lower, instead of the one that was asked for.
+`probed`: those that firmware may have locked. `defaults`: the driver's own values, where it knows them.
+`without`: those left out, and why.
+"""
 
 
 class KnobDriver(Protocol):
@@ -36,6 +54,8 @@ class KnobDriver(Protocol):
 
     `uuid` names the device for good. `epoch` is another one once
     the driver was reloaded and has forgotten what was set; it is asked for anew at every use.
+
+    It may also have, as attributes, what differs from knob to knob: see TRAITS.
     """
 
     uuid: str
@@ -108,7 +128,7 @@ class DriverProcess:
     async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401 - JSON
         """Return what a driver answers.
 
-        `describe`: the devices, each with its uuid, board, knobs and ranges;
+        `describe`: the devices, each with its uuid, board, knobs, ranges and traits;
         `read`: what a device's knobs stand at, and its driver's epoch;
         `write`: nothing, once it is done.
         """
@@ -207,10 +227,16 @@ def _answered(drivers: Mapping[str, KnobDriver], verb: str, uuid: str, *details:
 
 
 def _described(driver: KnobDriver) -> dict[str, Any]:
-    """Return what a device is; nothing where it does not tell, which is logged."""
+    """Return what a device is; nothing where it does not tell, which is logged.
+
+    A knob without a value is left out: nothing could be granted of it.
+    """
     try:
-        about = {"board": driver.board, "knobs": driver.knobs, "ranges": driver.ranges()}
-        return {"uuid": driver.uuid, **about}
+        ranges = driver.ranges()
+        about = {name: getattr(driver, name, ()) for name in TRAITS}
+        without = {knob: "the device offers no value" for knob in ranges if not ranges[knob]}
+        there = {knob: values for knob, values in ranges.items() if values}
+        return {**about, "ranges": there, "without": {**without, **dict(about["without"])}}
     except Exception:
         log.exception("event=device_undescribed device=%s", driver.uuid)
         return {}

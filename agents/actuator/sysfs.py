@@ -9,7 +9,7 @@ core's `cpu_capacity`, else of its greatest clock, where no list tells a hybrid'
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.actuator.driver import Value
@@ -23,6 +23,8 @@ KHZ, STEP_KHZ = 1000, 100_000
 LIKE = 0.85
 MOST_DIGITS, MOST_RUNGS = 18, 1000
 """A number in a file with more digits, or a ladder with more steps, is none."""
+CEILINGS = ("scaling_max_freq", "max_freq")
+"""Files of cpufreq and devfreq that show the limit in force, not the one that was asked for."""
 REFUSED = "is a floor above that, or has the actuator no drop-in for this device?"
 
 
@@ -82,7 +84,8 @@ class FileKnob:
 class FileKnobs:
     """A device whose knobs are files; a KnobDriver. The kernel forgets nothing until its next start.
 
-    `knobs` are those that such devices may have, `offered` those that this one has.
+    `knobs` are those that such devices may have, `offered` those that this one has, `without` why it has
+    not the others, `probed` those that firmware may have locked.
     """
 
     uuid: str
@@ -90,6 +93,13 @@ class FileKnobs:
     knobs: Sequence[str]
     offered: Mapping[str, FileKnob]
     epoch: str = "files"
+    probed: Collection[str] = ()
+    without: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ceilings(self) -> list[str]:
+        """The knobs whose files a cap of the kernel lowers."""
+        return [name for name, knob in self.offered.items() if knob.files[0].name in CEILINGS]
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
@@ -102,6 +112,32 @@ class FileKnobs:
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob to a supported value, to one that `read` told before, or where it throttles nobody."""
         self.offered[knob].write(value)
+
+
+def devices(
+    uuid: str,
+    board: str,
+    kinds: Sequence[str],
+    found: Mapping[str, FileKnob | str],
+    probed: Collection[str] = (),
+) -> list[FileKnobs]:
+    """Return the device that has these knobs; none where none of them can be used.
+
+    A text says why there is no knob; one that cannot be read is left out.
+    """
+    offered, without = dict[str, FileKnob](), dict[str, str]()
+    for name, knob in found.items():
+        try:
+            if isinstance(knob, str):
+                raise ActuationError(knob)
+            if knob.files:
+                knob.read()
+                offered[name] = knob
+        except (ActuationError, ValueError) as error:
+            without[name] = str(error)
+    kinds = (*dict.fromkeys((*kinds, *offered, *without)),)
+    made = FileKnobs(uuid, board, kinds, offered, probed=probed, without=without)
+    return [made] if offered or without else []
 
 
 def content(file: Path) -> str:

@@ -67,7 +67,7 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
         meter=HostMeter(
             stat=root / "proc/stat",
             joules=energy.open,
-            watch=lambda: Throttles(sorted(root.glob(THROTTLES))).since,
+            watch=lambda: Throttles(sorted(root.glob(THROTTLES)), remote).since,
             ceilings=Ceilings(root, remote).ours if remote else lambda: (),
             clock=clock,
         ),
@@ -107,16 +107,16 @@ class Ceilings:
 
 
 class Throttles:
-    """The kernel's counts of how often a CPU was too hot."""
+    """The kernel's counts of how often a CPU was too hot, and the caps that the actuator sees."""
 
-    def __init__(self, counts: Sequence[Path]) -> None:
-        self._counts = counts
+    def __init__(self, counts: Sequence[Path], remote: RemoteKnobs | None = None) -> None:
+        self._counts, self._remote = counts, remote
         self._last = self._total()
 
     def since(self) -> bool:
-        """Return whether any CPU was throttled since this was last asked."""
+        """Return whether any CPU was throttled since this was last asked, or is capped now."""
         before, self._last = self._last, self._total()
-        return self._last > before
+        return self._last > before or bool(self._remote and self._remote.throttled)
 
     def _total(self) -> int:
         return sum(number for count in self._counts for number in numbers(count))

@@ -81,7 +81,7 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
             joules=(lambda: IntegratedJoules(monitors.power_w, clock, in_background, MOST_W))
             if monitors.total
             else None,
-            watch=lambda: lambda: any(throttles(root)),
+            watch=lambda: lambda: bool(throttles(root) or (remote and remote.throttled)),
             ceilings=lambda: gpu_ceiling(root, remote),
             clock=clock,
         ),

@@ -65,7 +65,8 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     clocks = tuple(sysfs.scaled(rate, HZ) for rate in rates if rate <= most)
     if clocks:
         offered[MEMORY] = MemoryLock([root / BPMP / "clk/emc/rate"], clocks, HZ)
-    return [sysfs.FileKnobs("jetson", content(tree / "model"), (*KNOBS, *offered), offered)]
+    board = content(tree / "model") if (tree / "model").exists() else "Jetson"
+    return sysfs.devices("jetson", board, KNOBS, offered)
 
 
 def gpus(root: Path) -> list[Path]:

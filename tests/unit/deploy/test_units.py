@@ -98,7 +98,8 @@ def test_the_tuner_has_files_for_ten_thousand_agents_that_wait() -> None:
 
 def test_the_actuator_puts_back_whatever_ended_it_and_has_no_network() -> None:
     (serve,) = values("actuator", "ExecStart")
-    assert values("actuator", "ExecStopPost") == [serve.replace(" serve ", " restore ")]
+    # It needs no configuration, which may be what ended it.
+    assert values("actuator", "ExecStopPost") == [f"{serve.partition(' serve ')[0]} restore"]
     assert values("actuator", "PrivateNetwork") == ["yes"]
     assert values("actuator", "RestrictAddressFamilies") == ["AF_UNIX"]
     (rivals,) = values("actuator", "Conflicts")

@@ -120,7 +120,7 @@ def house(folder: Path, kind: type[ActuatorService]) -> Iterator[House]:
             config, lambda: hand, RestoreJournal(folder / "journal"), "boot", lambda: 0.0
         )
         made.__class__ = kind
-        made.grant()
+        await made.grant()
         return made, await listen(made, folder / "socket")
 
     async def shut(server: asyncio.Server) -> None:
