@@ -53,6 +53,10 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/coverage erase; $(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/chaos $(PYTEST) || true
 	$(BIN)/coverage combine --quiet && $(BIN)/python -m tests.room_coverage
 
+# Hosts whose files, and GPUs whose answers, are wrong: some minutes for 5,000 cases; prints one JSON.
+fuzz: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.fuzz $(or $(N),5000) $(or $(SEED),0)
+
 # Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look. To
 # have it on the page: python docs/figures.py surfaces build/bench/surfaces.json
 bench: $(VENV)/.installed-dev

@@ -19,7 +19,7 @@ from pathlib import Path
 from agents.agent.loop import DeviceAgent, Surroundings
 from agents.config import AgentConfig, Attachment, MetricsAddress
 from agents.holding.journal import Journal
-from agents.host.host import Host, HostClock
+from agents.host.host import Host, HostClock, suspended_s
 from agents.target.measure import Measurer
 from agents.target.side import Side, TellsForeignLoad
 from agents.target.target import Target
@@ -235,7 +235,7 @@ def _open_one(
         target=target,
         host_clock=around.clock,
         now=around.now,
-        usage=Usage(around.host.cores, time.process_time),
+        usage=Usage(around.host.cores, time.process_time, suspended_s),
         seed=str(config.seed),
         foreign_share=config.foreign_share,
     )

@@ -152,7 +152,8 @@ class RemoteKnobs:
     """One device's Actuator and Tenure. Trials and holds are kept alive in the background.
 
     `cannot` says why it has no knobs where the device did not answer, else it is empty; `throttled` what a
-    cap of the kernel held below what we set when we last renewed it.
+    cap of the kernel held below what we set when we last renewed it; `applied` is what was set last and is
+    ours to keep in force, empty while nothing is.
     For a knob that cannot be read, or that was found at a value for each of its clock domains, the
     space's default stands for how it was found: it travels as null, and the actuator puts it back.
     """
@@ -170,6 +171,7 @@ class RemoteKnobs:
         self.uuid: str = about["uuid"]
         self.board: str = about["board"]
         self.cannot = self.throttled = ""
+        self.applied: Setting = {}
         try:
             found = line.ask("read", device=self.uuid)["found"]
         except TuningError as error:
@@ -212,27 +214,29 @@ class RemoteKnobs:
             trial = {"trial": TRIAL.get()} if self._takes_names else {}
             self._line.ask("acquire", device=self.uuid, lease_s=self._lease_s, **trial)
             self._trial_from = self._clock.monotonic()
-            self._wrong = ""
+            self._wrong, self.applied = "", {}
             try:
                 self._line.ask("apply", device=self.uuid, setting=self._wire(setting))
                 self._tried = setting
             except TuningError:
                 self._trial_from = None
                 raise
+            self.applied = dict(setting)
         self._keep()
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         """Keep a setting in force, also for the actuator's grace without us. Raises ActuationError."""
         with self._lock:
             until = self._clock.monotonic() + valid_for_s
-            self._trial_from, self._held, self._wrong = None, None, ""
+            self._trial_from, self._held, self._wrong, self.applied = None, None, "", {}
             self._held = self._ask_hold(HeldSetting(self._wire(setting), until))
+            self.applied = dict(setting)
         self._keep()
 
     def release(self) -> None:
         """Put the device back to its original and let go of it. Raises ActuationError."""
         with self._lock:
-            self._trial_from, self._held = None, None
+            self._trial_from, self._held, self.applied = None, None, {}
             self._line.ask("release", device=self.uuid)
 
     def again(self) -> None:

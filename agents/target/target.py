@@ -364,7 +364,7 @@ def _together(spaces: Sequence[Space]) -> Space:
 
 
 def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
-    """Return how a change moves a device's numeric knobs: below 0 towards a slower device.
+    """Return how a change moves a device's numbers and boost: below 0 towards a slower device.
 
     The sum over the knobs of how far each moves up its list, as a share of the list: clocks and power
     limits all grow towards faster. A value outside the list, found before anything was set, counts
@@ -373,7 +373,8 @@ def speed_change(space: Space, before: Setting, wanted: Setting) -> float:
     change = 0.0
     for knob in space.knobs:
         numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in knob.values)
-        if knob.part is not Part.DEVICE or not numeric or len(knob.values) < 2:
+        ordered = numeric or knob.role is Role.BOOST
+        if knob.part is not Part.DEVICE or not ordered or len(knob.values) < 2:
             continue
         start, end = (
             s[knob.name] if s.get(knob.name) in knob.values else knob.default

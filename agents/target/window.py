@@ -31,6 +31,8 @@ from tuner.core import (
 )
 
 SECONDS = "seconds"
+MOST_SUSPENDED_S = 0.1
+"""Two clocks that are read one after the other differ by less."""
 ENERGY, FOREIGN, THROTTLED = "energy_j", "foreign_s", "throttled_"
 NO_CPU_TIME = "unknown: the workload does not tell its CPU time"
 
@@ -54,10 +56,14 @@ RATIOS: Mapping[Quantity, Ratio] = {
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The host around a measurement: its cores, and the CPU seconds of this process so far."""
+    """The host around a measurement: its cores, and the CPU seconds of this process so far.
+
+    `suspended_s` tells for how long the host has been suspended since its boot.
+    """
 
     cores: int
     own_cpu_s: Callable[[], float]
+    suspended_s: Callable[[], float] = lambda: 0.0
 
 
 class TargetWindow:
@@ -98,6 +104,7 @@ class TargetWindow:
             raise
         self._began = clock.monotonic()
         self._own_began = usage.own_cpu_s()
+        self._suspended_s = usage.suspended_s()
         self._own_s = 0.0
         self._marks: list[Mapping[str, float]] = [{SECONDS: 0.0}]
         self._finished: dict[str, Estimate] = {}
@@ -125,8 +132,14 @@ class TargetWindow:
         """Take in what the window shows so far, and end a batch.
 
         Raises:
-            MeasurementError: a total went backwards or is not a number.
+            MeasurementError: a total went backwards or is not a number, or the host was suspended.
         """
+        away_s = self._usage.suspended_s() - self._suspended_s
+        if away_s > MOST_SUSPENDED_S:
+            raise MeasurementError(
+                f"the host was suspended for {away_s:.3g} s within the window",
+                hint="nothing was measured in that time; measure again",
+            )
         totals = self._take([w.read for w in self._windows])
         for name, value in totals.items():
             if value < (self.total(name) or 0.0):

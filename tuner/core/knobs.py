@@ -40,6 +40,8 @@ class Role(StrEnum):
     """The clock of a CPU that does the work itself, or of one of its clusters."""
     HOST_CLOCK = "host_clock"
     """The clock of a CPU that only feeds a GPU."""
+    BOOST = "boost"
+    """Whether a CPU may clock itself above its nominal clock: off or on."""
     POWER_LIMIT = "power_limit"
     BATCH = "batch"
     """How many items are done at once."""
@@ -67,7 +69,7 @@ class Role(StrEnum):
     def slows(self) -> bool:
         """Whether nothing is ever faster for lowering it: clocks and power limits."""
         clocks = (Role.CORE_CLOCK, Role.MEMORY_CLOCK, Role.CPU_CLOCK, Role.HOST_CLOCK)
-        return self in (*clocks, Role.POWER_LIMIT)
+        return self in (*clocks, Role.BOOST, Role.POWER_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from tuner.core import (
     Objective,
     Origin,
     Part,
+    Role,
     Signal,
     Space,
     Study,
@@ -157,7 +158,8 @@ def space_of(devices: Sequence[Device], draft: StudyDraft) -> Space:
 
 def _waits_for_a_choice(knob: Knob, terms: Terms) -> bool:
     """Return whether a knob stays at its default unless the operator names values."""
-    words = knob.part is Part.DEVICE and isinstance(knob.default, str)
+    ordered = knob.role is not Role.UNKNOWN
+    words = knob.part is Part.DEVICE and isinstance(knob.default, str) and not ordered
     return words or knob.by_choice or (knob.cost.restart and not terms.allow_restart)
 
 

@@ -1,7 +1,8 @@
-"""What root writes to the CPUs of a host: clock ceilings, governors, the uncore's clock, power limits.
+"""What root writes to the CPUs of a host: clock ceilings, boost, governors, uncore clock, power limits.
 
 Sources: the kernel's Documentation/admin-guide/pm (cpufreq.rst, intel_pstate.rst, amd-pstate.rst,
-intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst. Ours: all domains of a
+intel_uncore_frequency_scaling.rst) and Documentation/power/powercap/powercap.rst; drivers/cpufreq/cpufreq.c
+(cpufreq_boost_set_sw) for a ceiling that is lost when boost is set. Ours: all domains of a
 kind are set alike, and both of RAPL's windows, as the long one alone lets bursts through; power limits go
 down to a quarter of the package's rated power. `status` of intel_pstate is never written: it resets all
 else. drivers/powercap/intel_rapl_common.c: a domain that the BIOS has locked tells `enabled` 0 and answers
@@ -9,24 +10,70 @@ EACCES to a write.
 """
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agents.actuator import sysfs
+from agents.actuator.driver import Value
 from agents.actuator.sysfs import FileKnob, content, numbers, words
 
+BOOST, BOOST_VALUES = "cpu.boost", ("off", "on")
 GOVERNOR, PREFERENCE = "cpu.governor", "cpu.epp"
 UNCORE, POWER = "cpu.uncore_mhz", "cpu.package_power_limit_w"
-KNOBS = (sysfs.CPU_CLOCK, GOVERNOR, PREFERENCE, UNCORE, POWER)
+KNOBS = (sysfs.CPU_CLOCK, BOOST, GOVERNOR, PREFERENCE, UNCORE, POWER)
 CHOICES = {
     GOVERNOR: ("scaling_governor", "scaling_available_governors"),
     PREFERENCE: ("energy_performance_preference", "energy_performance_available_preferences"),
 }
 """Knob to the file of a policy that has it, and the file with its words."""
+BOOSTS = {
+    "sys/devices/system/cpu/cpufreq/boost": "1",
+    "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
+}
+"""File to what it says while clocks above the nominal one are allowed; no host has both."""
 DIES = "sys/devices/system/cpu/intel_uncore_frequency/package_*_die_*"
 ZONES, ZONE = "sys/class/powercap/intel-rapl*:*", re.compile(r"intel-rapl(-mmio)?:\d+")
 """Packages by MSR and by MMIO, of which the lower binds; constraint 0 is the long window, 1 the short."""
 UW, LEAST_W, UNLIMITED_W, ABSURD_W, MOST_VALUES = 1_000_000, 40, 4095, 1 << 15, 900
 """4,095 W is a RAPL register's all ones: no limit. More than 15 bits of watts is none that hardware has."""
+
+
+@dataclass(slots=True)
+class BoostKnob(FileKnob):
+    """Whether clocks above the nominal one are allowed; `on` is what the file says then.
+
+    The tops of the `clocks` change with it, and some kernels set every ceiling to its top then: what was
+    asked of a ceiling, or was lower than its top, is written again.
+    """
+
+    on: str = "1"
+    clocks: Sequence[FileKnob] = ()
+
+    def read(self) -> Value | None:
+        """Return `on` or `off`."""
+        return "on" if content(self.files[0]) == self.on else "off"
+
+    def write(self, value: Value | None) -> None:
+        """Allow or forbid boost; None allows it."""
+        lower = [knob for knob in self.clocks if knob.asked or is_lower(knob)]
+        before = [(knob, knob.read()) for knob in lower]
+        FileKnob.write(self, self.on if value in ("on", None) else str(1 - int(self.on)))
+        for knob, ceiling in before:
+            if knob.read() != ceiling:
+                knob.write(ceiling)
+
+
+def is_lower(knob: FileKnob) -> bool:
+    """Return whether a ceiling is under its top somewhere."""
+    pairs = zip(knob.files, knob.tops, strict=True)
+    return any(numbers(file) < numbers(top) for file, top in pairs)
+
+
+def boost_file(root: Path) -> tuple[Path, str] | None:
+    """Return the file that allows boost, and what it says then; None where there is none."""
+    there = ((root / file, on) for file, on in BOOSTS.items() if numbers(root / file))
+    return next(there, None)
 
 
 def discover(path: str = "/") -> list[sysfs.FileKnobs]:
@@ -35,8 +82,11 @@ def discover(path: str = "/") -> list[sysfs.FileKnobs]:
     tree = root / "proc/device-tree/compatible"
     if tree.exists() and "nvidia,tegra" in content(tree):
         return []
+    clocks = sysfs.cpu_clocks(root)
     choices = {knob: _choice(root, *files) for knob, files in CHOICES.items()}
-    all_knobs = {**sysfs.cpu_clocks(root), **choices, UNCORE: _uncore(root), POWER: _power(root)}
+    if found := boost_file(root):
+        choices[BOOST] = BoostKnob([found[0]], BOOST_VALUES, on=found[1], clocks=[*clocks.values()])
+    all_knobs = {**clocks, **choices, UNCORE: _uncore(root), POWER: _power(root)}
     return sysfs.devices("cpu", "CPU", KNOBS, all_knobs, probed=(POWER,))
 
 

@@ -25,7 +25,7 @@ LATE_S = 10.0
 """The GPU's node may appear so long after the boot has come to us."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemoryLock(FileKnob):
     """The memory's clock: None while the firmware chooses it. A knob of one file, `rate`."""
 

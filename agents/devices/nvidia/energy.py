@@ -18,6 +18,7 @@ from statistics import fmean
 import pynvml
 
 from agents.devices.nvidia.nvml import Gpu
+from agents.target.joules import drawn
 from tuner.core import Clock, MeasurementError
 
 GPU: int = pynvml.NVML_POWER_SCOPE_GPU
@@ -35,6 +36,8 @@ POLL_S = 0.01
 STEP_S = 0.1
 """The counter moves about this often."""
 LONGEST_STEP_S = 0.3
+MOST_W = 4000.0
+"""No GPU draws more, nor a module of a GPU and its CPU; one that tells its greatest limit, twice that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,26 +148,22 @@ class CounterJoules:
         self._last_mj = self._at_step(counter_mj(gpu))
         self._last_s = clock.monotonic()
         self._joules = 0.0
+        limits, _ = gpu.told("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        self._most_w = 2.0 * limits[1] / 1000.0 if limits and limits[1] else MOST_W
 
     def read(self) -> float:
         """Return joules up to the step just passed.
 
         Raises:
-            MeasurementError: the counter ran backwards.
+            MeasurementError: the counter ran backwards, or up by more than the GPU can draw.
             ActuationError: it does not answer.
         """
         if self._clock.monotonic() - self._last_s < STEP_S:
             return self._joules
-        now = self._at_step(counter_mj(self._gpu))
-        self._last_s = self._clock.monotonic()
-        if now < self._last_mj:
-            raise MeasurementError(
-                f"{self._gpu.uuid}: the energy counter jumped back by "
-                f"{(self._last_mj - now) / 1000.0:.6g} J",
-                hint="the driver was restarted, or the counter is broken; measure again",
-            )
-        self._joules += (now - self._last_mj) / 1000.0
-        self._last_mj = now
+        now, now_s = self._at_step(counter_mj(self._gpu)), self._clock.monotonic()
+        step, counter = (now - self._last_mj) / 1000.0, f"{self._gpu.uuid}: the energy counter"
+        self._joules += drawn(step, now_s - self._last_s, self._most_w, counter)
+        self._last_mj, self._last_s = now, now_s
         return self._joules
 
     def close(self) -> None:

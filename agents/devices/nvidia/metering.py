@@ -15,6 +15,7 @@ import pynvml
 from agents.devices.nvidia.energy import (
     GPU,
     MODULE,
+    MOST_W,
     CounterCheck,
     CounterJoules,
     check_counter,
@@ -107,7 +108,7 @@ class GpuEnergy:
         if self.by_counter:
             return CounterJoules(self._gpu, self._clock)
         power = partial(power_w, self._gpu, self._power_scope)
-        return IntegratedJoules(power, self._clock, self._every)
+        return IntegratedJoules(power, self._clock, self._every, MOST_W)
 
     def judge(self) -> None:
         """Check the counter under the load there is now; takes 10 s. Raises ActuationError, DeviceLost."""

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 64
 """No process has connected more often than this."""
 
-LIBRARY_NOT_FOUND = 12
+LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13
 GONE = frozenset({15, 16, 28})
 """GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND: whatever was asked, the GPU does not work."""
 LIFT = "once that is over: jouletune actuator restore --all --lift"
@@ -77,6 +77,8 @@ def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> 
     def work() -> None:
         try:
             answer.set_result(job())
+        except pynvml.NVMLLibraryMismatchError:  # the binding's word for FUNCTION_NOT_FOUND here
+            answer.set_exception(pynvml.NVMLError(FUNCTION_NOT_FOUND))
         except Exception as error:  # noqa: BLE001 - raised where it was asked for
             answer.set_exception(error)
 

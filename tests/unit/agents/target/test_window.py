@@ -161,3 +161,17 @@ def test_a_workload_that_tells_no_cpu_time_is_not_taken_for_others(
 ) -> None:
     rig = Rig(tmp_path, shows=lambda began, now: {"busy_s": 1.7 * (now - began)}, workload=workload)
     assert run(rig).foreign() == pytest.approx(share)
+
+
+def test_a_window_within_which_the_host_was_suspended_is_none(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, shows=steady(watts=100.0, per_s=50.0, cpu_share=0.5))
+    away = [3.0]
+    usage = Usage(2, rig.own_cpu_s, lambda: away[-1])
+    window = TargetWindow(rig.target, rig.time, usage)
+    rig.time.sleep(1.0)
+    window.read()
+    away.append(63.0)
+    rig.time.sleep(60.0)
+    with pytest.raises(MeasurementError, match="suspended for 60 s"):
+        window.read()
+    window.discard()

@@ -295,6 +295,7 @@ class TestFaults:
         [
             ("counter", BACKWARDS, "jumped back"),
             ("counter_j", 5.0, "jumped back"),
+            ("counter_j", 90_000.0, "moved by"),
             ("lost", 1.0, "lost"),
             ("generation", 1.0, "restarted"),
         ],
