@@ -8,7 +8,7 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
+.PHONY: run test check chaos bench bench-plugins bench-made-up bench-devices bench-apart bench-boards bench-service bench-fleet bench-packrat bench-allocators bench-speculation bench-federated test-lowest test-long test-hardware hardware-kit test-systemd test-ray test-llama test-plugins test-federated run-federated lines lint types layers fmt docs pictures screenshots bench-pages clean
 
 run: $(VENV)/.installed
 	$(BIN)/jouletune run
@@ -48,6 +48,10 @@ test-long: $(VENV)/.installed-dev
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q tests/hardware
+
+# The folder for a GPU host that has no checkout and no package index: docs/hardware-report.md
+hardware-kit: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.hardware.first_hour.build build/hardware-kit
 
 # The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up. Every step has a
 # deadline of its own (tests/systemd/machine.py): a hang ends, a slow machine only takes longer.
