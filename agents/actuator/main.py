@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,8 @@ from tuner.notify import notify
 
 log = logging.getLogger(__name__)
 
+Begin = Callable[[Coroutine[Any, Any, None]], object]
+"""Begins a task that ends with the service."""
 DRIVERS = ("cpu", "fake", "jetson", "nvidia", "nvpmodel")
 """Names in actuator.toml: of the package in agents.devices whose `knobs.discover` finds the devices."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -106,7 +108,7 @@ class ActuatorService:
         for device in self.devices.values():
             device.grant()
 
-    async def search(self, tasks: asyncio.TaskGroup, stop: Collection[int]) -> None:
+    async def search(self, begin: Begin, stop: Collection[int]) -> None:
         """Look for devices for as long as one is missing, and put back those that come."""
         wait_s, at = RETRY_S, self.now() + RETRY_S
         while not stop and self._absent():
@@ -120,7 +122,7 @@ class ActuatorService:
                 except errors.ConfigError as error:
                     device.restorer.paused = str(error)
                 self.adopt([device])
-                tasks.create_task(device.mind(stop))
+                begin(device.mind(stop))
             wait_s = min(LONGEST_RETRY_S, 2.0 * wait_s)
             at = self.now() + wait_s
 
@@ -272,13 +274,21 @@ async def run(verb: str, config: ActuatorConfig, stop: Collection[int]) -> bool:
 async def serve(actuator: ActuatorService, server: asyncio.Server, stop: Collection[int]) -> None:
     """Serve agents until stopping. One task per device minds its time, whatever the others do."""
     notify("READY=1")
-    async with asyncio.TaskGroup() as tasks:
-        for device in actuator.devices.values():
-            tasks.create_task(device.mind(stop))
-        tasks.create_task(actuator.search(tasks, stop))
-        while not stop:
-            notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
-            await asyncio.sleep(BEAT_S)
+    tasks: list[asyncio.Task[None]] = []
+
+    def begin(work: Coroutine[Any, Any, None]) -> None:
+        tasks.append(asyncio.create_task(work))
+
+    for device in actuator.devices.values():
+        begin(device.mind(stop))
+    begin(actuator.search(begin, stop))
+    while not stop:
+        notify(f"WATCHDOG=1\nSTATUS={actuator.status()}")
+        await asyncio.sleep(BEAT_S)
+        for task in tasks:
+            if task.done():
+                task.result()  # what broke ends the process, and its unit restores
+    await asyncio.gather(*tasks)
     server.close()  # and do not wait: agents stay connected for as long as they like
 
 

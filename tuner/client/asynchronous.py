@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 from pydantic import PrivateAttr
@@ -35,6 +35,8 @@ from tuner.wire import (
 )
 
 if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
     from matplotlib.figure import Figure
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from agents.host.processor import text_of
+from tuner.compat import StrEnum
 
 RELEASE = re.compile(r"R(\d+) \(release\), REVISION: ([\d.]+)")
 JETPACKS = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7.2"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent import futures
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -63,7 +63,7 @@ def in_time(what: str, job: Callable[[], Any]) -> Any:  # noqa: ANN401
     Raises:
         Late: there is no answer within `DEADLINE_S`.
     """
-    answer: Future[Any] = Future()
+    answer: futures.Future[Any] = futures.Future()
 
     def work() -> None:
         try:
@@ -74,14 +74,14 @@ def in_time(what: str, job: Callable[[], Any]) -> Any:  # noqa: ANN401
     threading.Thread(target=work, name="nvml", daemon=True).start()
     try:
         return answer.result(DEADLINE_S)
-    except TimeoutError:
+    except futures.TimeoutError:  # not the built-in one before Python 3.11
         raise Late(what, answer) from None
 
 
 class Late(DeviceLost):
     """A call has not come back. The GPU is not asked anything else until it has."""
 
-    def __init__(self, what: str, answer: Future[Any]) -> None:
+    def __init__(self, what: str, answer: futures.Future[Any]) -> None:
         super().__init__(
             f"{what}: the NVIDIA driver did not answer within {DEADLINE_S:g} s",
             hint="see `dmesg`; the GPU needs a reset or the host a reboot",

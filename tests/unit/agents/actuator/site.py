@@ -44,7 +44,7 @@ class Site:
         )
 
     def start(self, verb: str = "serve", **environment: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "agents.actuator.main", verb, str(self.config)]
+        command = [sys.executable, "-m", "agents.actuator.main", verb, str(self.config)]
         log = (self.folder / "log").open("ab")
         with log:
             process = subprocess.Popen(
