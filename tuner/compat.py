@@ -14,7 +14,7 @@ else:
     class StrEnum(str, Enum):
         """A word of a fixed set; it is its own text."""
 
-        __str__, __format__ = str.__str__, str.__format__
+        __str__ = str.__str__
 
 
 __all__ = ["StrEnum", "tomllib"]

@@ -1,4 +1,4 @@
-"""The root process: `python -P -m agents.actuator.main serve|restore|stay|lift FILE`.
+"""The root process: `python -I -m agents.actuator.main serve|restore|stay|lift FILE`.
 
 Every device has a device; agents ask for them in JSON lines at a Unix socket. `restore` puts every device
 back, `stay` keeps them there until `lift`.

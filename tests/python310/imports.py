@@ -1,4 +1,4 @@
-"""`python3.10 -m tests.python310.imports` imports what an agent and the actuator are made of, and `jouletune`."""
+"""`python3.10 -m tests.python310.imports` imports what agent and actuator are made of, and `jouletune`."""
 
 from __future__ import annotations
 

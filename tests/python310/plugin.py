@@ -38,8 +38,25 @@ class Tasks:
         await asyncio.gather(*self._tasks)
 
 
-if sys.version_info < (3, 11):
-    datetime.UTC = datetime.timezone.utc
-    asyncio.timeout, asyncio.TaskGroup = unlimited, Tasks
+class Runner:
+    """Stand in for asyncio.Runner."""
+
+    def __enter__(self) -> Runner:
+        self._loop = asyncio.new_event_loop()
+        return self
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+        return self._loop.run_until_complete(work)
+
+    def __exit__(self, *error: object) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+            self._loop.run_until_complete(asyncio.wait([task]))
+        self._loop.close()
+
+
+if sys.version_info < (3, 11):  # noqa: UP036 - run on 3.10 alone
+    datetime.UTC = datetime.timezone.utc  # noqa: UP017
+    asyncio.timeout, asyncio.TaskGroup, asyncio.Runner = unlimited, Tasks, Runner
     for name in ("Self", "Unpack", "assert_never"):
         setattr(typing, name, getattr(typing_extensions, name))

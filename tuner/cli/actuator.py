@@ -219,5 +219,5 @@ def _line(config: Path, socket: Path | None) -> ActuatorClient:
 
 def _become(verb: str, config: Path) -> NoReturn:
     """Replace this process by the bare root process, which loads nothing of the console's."""
-    command = [sys.executable, "-P", "-m", "agents.actuator.main", verb, str(config)]
+    command = [sys.executable, "-I", "-m", "agents.actuator.main", verb, str(config)]
     os.execv(sys.executable, command)

@@ -35,9 +35,8 @@ from tuner.wire import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
-
     from matplotlib.figure import Figure
+    from typing_extensions import Self, Unpack
 
 T = TypeVar("T")
 

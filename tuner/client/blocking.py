@@ -36,9 +36,8 @@ from tuner.wire import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
-
     from matplotlib.figure import Figure
+    from typing_extensions import Self, Unpack
 
 LOOK_S = 1.0
 """How often a study is looked at that is waited for."""
