@@ -8,6 +8,10 @@ TUNERS ?= ours,ours-strict,ours-off,sobol,hillclimb,optuna-tpe,optuna-gp,botorch
 SEEDS ?= 5
 WORKERS ?= 2
 BASE ?= HEAD
+PYTHON310 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) python3.10)
+ROOMS310 := agents/main.py agents/config.py agents/revert.py $(addprefix agents/,actuator agent devices holding host load speculation target tuner_link workloads/command workloads/http workloads/llama_cpp workloads/served) policies/polythrottle
+# The last two lean on 3.11 in the test itself: pathlib's unlink, a time that ends in Z.
+TESTS310 := tests/unit/tuner/core $(addprefix tests/unit/tuner/test_,files.py plugins.py notify.py tls.py malloc.py guard.py) tests/unit/tuner/cli/test_python310.py $(addprefix tests/unit/agents/,actuator agent devices holding host load target tuner_link test_config.py test_main.py test_revert.py) --deselect tests/unit/agents/holding/test_journal.py::test_a_file_that_the_disk_does_not_let_go_counts_no_more --deselect tests/unit/agents/agent/test_loop.py::test_after_hours_without_a_tuner_every_window_arrives_once_in_its_order
 export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -68,6 +72,12 @@ bench-made-up: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/jouletune bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
 
+# Agent and actuator on Python 3.10, which is JetPack 6's: types, imports, unit tests; minutes.
+test-python310: build/python310/.installed $(VENV)/.installed-dev
+	$(BIN)/mypy --python-version 3.10 --cache-dir build/mypy310 $(ROOMS310)
+	build/python310/bin/python -W error -m tests.python310.imports
+	build/python310/bin/python -m pytest -q -p no:cacheprovider -p tests.python310.plugin $(TESTS310)
+
 # The API on the oldest web stack that pyproject.toml allows; that uses what was deprecated since.
 test-lowest: $(VENV)/.installed-dev
 	rm -rf build/lowest && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/lowest $$($(BIN)/python .ci/lowest.py)
@@ -85,6 +95,10 @@ fake-nvml:
 # Reads a real GPU and tunes a batch size on it; sets clocks only with JOULETUNE_HARDWARE_WRITE=1.
 test-hardware: $(VENV)/.installed-dev
 	JOULETUNE_HARDWARE=1 $(BIN)/python -m pytest -q -m "" tests/hardware
+
+# The folder for a GPU host that has no checkout and no package index: docs/hardware-report.md
+hardware-kit: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.hardware.first_hour.build build/hardware-kit
 
 # The units in a Debian booted by systemd-nspawn; as root. Interrupted, it clears up. Every step has a
 # deadline of its own (tests/systemd/machine.py): a hang ends, a slow machine only takes longer.
@@ -220,6 +234,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tuner,reference,postgres,dev]'
+	touch $@
+
+build/python310/.installed: pyproject.toml constraints-310.txt
+	$(PYTHON310) -m venv build/python310
+	build/python310/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-310.txt -e . hypothesis mfusepy pytest pytest-timeout trustme numpy starlette uvicorn httptools
 	touch $@
 
 $(VENV)/.installed-ray: $(VENV)/.installed-dev

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -333,4 +333,4 @@ def _versions() -> Mapping[str, str]:
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)
+    return datetime.now(timezone.utc)

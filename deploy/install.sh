@@ -21,6 +21,7 @@ readonly SOURCE OPT=/opt/jouletune ETC=/etc/jouletune UNITS=/etc/systemd/system
 readonly ACTUATOR_STATE=/var/lib/jouletune-actuator AGENT_STATE=/var/lib/jouletune-agent
 readonly TUNER_STATE=/var/lib/jouletune-tuner
 dry_run='' uninstall='' services=(tuner agent actuator) extras='[tuner,postgres]' boards=()
+constraints=constraints.txt
 
 main() {
   for option in "$@"; do
@@ -38,8 +39,11 @@ main() {
 }
 
 install_or_upgrade() {
-  python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-    fail 'needs Python 3.11 or newer with venv (Debian: apt install python3-venv)'
+  local least=11
+  [ "${services[0]}" = tuner ] || least=10
+  python3 -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, $least))" 2>/dev/null ||
+    fail "needs Python 3.$least or newer with venv (apt install python3-venv); 3.10 is enough for --agent-only"
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || constraints=constraints-310.txt
   command -v systemctl >/dev/null || [ -n "$dry_run" ] || fail 'needs systemd'
   local release former running=() service
   release=$OPT/releases/$(fingerprint)
@@ -65,7 +69,7 @@ install_or_upgrade() {
 fingerprint() {
   (cd "$SOURCE" && {
     echo "$extras"
-    find pyproject.toml constraints.txt tuner agents policies db -type f ! -name '*.pyc' -print0 |
+    find pyproject.toml "$constraints" tuner agents policies db -type f ! -name '*.pyc' -print0 |
       LC_ALL=C sort -z | xargs -0 sha256sum
   }) | sha256sum | cut -c1-12
 }
@@ -80,7 +84,7 @@ build() {
   # pip builds in the folder it is given: not in the checkout.
   run cp -r "$SOURCE"/{pyproject.toml,LICENSE,tuner,agents,policies,db} "$copy"
   run "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
-    -c "$SOURCE/constraints.txt" "$copy$extras"
+    -c "$SOURCE/$constraints" "$copy$extras"
   run rm -rf "$copy"
   run touch "$1/complete"
 }

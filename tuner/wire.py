@@ -7,11 +7,11 @@ fields it does not know, and answers 426 to anything else.
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from tuner.compat import StrEnum
 from tuner.core import (
     AccessRole,
     Applied,
@@ -197,7 +197,7 @@ class HoldOrder(Message):
     report_s: float = 0.0
 
     @model_validator(mode="after")
-    def _of_every_row(self) -> Self:
+    def _of_every_row(self) -> HoldOrder:
         if len(self.limits) != len(self.plan.rows):
             raise ValueError("an order to hold has the limits of every row of its plan")
         return self

@@ -212,8 +212,11 @@ class DriverProcess:
 
 async def _received(line: socket.socket, seconds: float) -> bytes:
     """Return the next message, empty at the end. Raises TimeoutError, OSError."""
-    async with asyncio.timeout(seconds):
-        return await asyncio.get_running_loop().sock_recv(line, MESSAGE)
+    received = asyncio.get_running_loop().sock_recv(line, MESSAGE)
+    try:
+        return await asyncio.wait_for(received, seconds)
+    except asyncio.TimeoutError:  # no OSError before Python 3.11
+        raise TimeoutError from None
 
 
 def _ended(line: socket.socket) -> bool:

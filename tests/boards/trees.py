@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agents.devices.simulated.physics import Chip, OperatingPoint, Pace, Work
 from agents.devices.simulated.presets import ORIN, TX2, TX2_GPU_MHZ
@@ -26,7 +27,9 @@ SPEED = 8.0
 class JetsonLayout:
     """What differs from board to board: where files are, and the rails of its power monitors.
 
-    `rails` maps a sensor's address to the rails of its channels, each with its share of the board's power.
+    `rails` maps a sensor's address to the rails of its channels, each with its share of the board's power;
+    `ina238` is the address of one that measures all of it, and has no label. `device` is the folder of the
+    GPU's device, to which /sys/class/devfreq links.
     """
 
     model: str
@@ -39,6 +42,8 @@ class JetsonLayout:
     clusters: int
     cpus: int
     rails: Mapping[str, Sequence[tuple[str, float]]]
+    ina238: str = ""
+    device: str = "/sys/devices/platform/bus@0"
     iio: bool = False
     late_s: float = 0.0
 
@@ -75,7 +80,7 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
 
     hot = layout.gpu_hz[len(layout.gpu_hz) // 2] / 1e6
     machine = Machine(chip, work, clocks, hot_mhz=hot, trip_c=trip_c)
-    node = f"/sys/class/devfreq/{layout.gpu}"
+    node = f"{layout.device}/{layout.gpu}/devfreq/{layout.gpu}"
     nodes: dict[str, Node] = policies(
         clusters,
         layout.cpus,
@@ -88,7 +93,7 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
         f"{node}/available_frequencies": fixed(" ".join(map(str, layout.gpu_hz))),
         f"{node}/cur_freq": Node(lambda: round(machine.point().gpu_mhz * 1e6)),
         f"{node}/governor": fixed("nvhost_podgov"),
-        f"{node}/device/load": Node(lambda: 950),
+        f"{layout.device}/{layout.gpu}/load": Node(lambda: 950),
         "/sys/class/thermal/cooling_device0/type": fixed("gpu-throttle-alert"),
         "/sys/class/thermal/cooling_device0/cur_state": Node(lambda: int(machine.hot)),
         "/sys/class/thermal/thermal_zone0/type": fixed("gpu-thermal"),
@@ -101,24 +106,57 @@ def jetson(name: str, layout: JetsonLayout, chip: Chip, work: Work, trip_c: floa
         "/proc/sys/kernel/osrelease": fixed("5.10.120-tegra"),
         "/proc/stat": Node(lambda: f"cpu  {int(machine.now() * 100)} 0 0 1000000 0 0 0 0 0 0"),
     }
-    if "Thor" not in layout.model:
+    if "Thor" in layout.model:
+        nodes |= _thor(layout)
+    else:
         nodes |= memory.nodes(BPMP) | {"/sys/kernel/nvpmodel_emc_cap/emc_iso_cap": fixed(0)}
-    board = Board(name, machine, nodes).keep(gpu, memory, *clusters, *governors)
+    links = {
+        f"/sys/class/devfreq/{layout.gpu}": f"../..{node.removeprefix('/sys')}",
+        f"{node}/device": f"../../../{layout.gpu}",
+    }
+    board = Board(name, machine, nodes, links).keep(gpu, memory, *clusters, *governors)
     for path, tell in _rails(layout, machine, board).items():
         nodes[path] = tell
     return board
+
+
+def _thor(layout: JetsonLayout) -> dict[str, Node]:
+    """Return what else Thor has among its devfreq nodes: a video engine, and the memory's manager."""
+    others = {"gpu-nvd-0": layout.gpu_hz, "bwmgr": layout.memory_hz}
+    return {
+        f"/sys/class/devfreq/{name}/{file}": fixed(hz)
+        for name, ladder in others.items()
+        for file, hz in (
+            ("min_freq", ladder[0]),
+            ("cur_freq", ladder[-1]),
+            ("max_freq", ladder[-1]),
+            ("available_frequencies", " ".join(map(str, ladder))),
+        )
+    }
 
 
 def _rails(layout: JetsonLayout, machine: Machine, board: Board) -> dict[str, Node]:
     """Return the power monitors' files: 5 V, and a current that the power asks for."""
     nodes: dict[str, Node] = {}
 
-    def ma(share: float) -> Callable[[], int]:
+    def ma(share: float, volts: float = 5.0) -> Callable[[], int]:
         def tell() -> int:
             machine.advance()
-            return round(machine.power_w * share / 5.0 * 1000.0)
+            return round(machine.power_w * share / volts * 1000.0)
 
         return tell
+
+    if layout.ina238:
+        chip = f"/sys/bus/i2c/devices/{layout.ina238}"
+        folder = f"{chip}/hwmon/hwmon0"
+        nodes |= {f"{one}/name": fixed("ina238") for one in (chip, folder)} | {
+            f"{folder}/in0_input": fixed(3),
+            f"{folder}/in1_input": fixed(20_000),
+            f"{folder}/curr1_input": Node(ma(1.0, 20.0)),
+            f"{folder}/power1_input": Node(ma(1.0, 1e-3)),
+            f"{folder}/power1_max": fixed(168_000_000),
+            f"{folder}/temp1_input": fixed(41_000),
+        }
 
     for number, (address, rails) in enumerate(layout.rails.items()):
         chip = f"/sys/bus/i2c/devices/{address}"
@@ -235,12 +273,17 @@ LAYOUTS: Mapping[str, JetsonLayout] = {
         cpus=14,
         rails={
             "1-0040": [("VDD_GPU", 0.4), ("VDD_CPU_SOC_MSS", 0.25), ("VIN_SYS_5V0", 0.25)],
-            "1-0044": [("VIN", 1.0)],
         },
+        ina238="1-0044",
+        device="/sys/devices/platform/bus@0/d0b0000000.pcie/pci0000:00/0000:00:00.0/0000:01:00.0",
     ),
 }
-"""The AGX Orin on JetPack 5 and 6, the Orin Nano on 7 (its GPU's node comes late); Thor's clocks are made
-up, as no table of it is public."""
+"""The AGX Orin on JetPack 5 and 6, the Orin Nano on 7 (its GPU's node comes late).
+
+Sources: /sys/devices/platform/bus@0/17000000.gpu is in many public scripts for JetPack 6; Thor's device,
+its second node gpu-nvd-0 and bwmgr in public programs for Jetson Linux 38 and 39 (their clocks end at 1575
+and 4266 MHz; the steps between are made up, as no table of it is public). Its VIN: jetson_stats, pull
+request 900, and Documentation/hwmon/ina238.rst of the kernel (µW, mV, mA, no label)."""
 
 
 def _odd() -> Board:
@@ -261,3 +304,5 @@ def board(name: str) -> Board:
 
 
 NAMES = (*SERVERS, *LAYOUTS, "odd")
+TREES: Mapping[str, Callable[[], Board]] = {name: partial(board, name) for name in NAMES}
+"""Every tree by its name: what a fuzzer runs over."""

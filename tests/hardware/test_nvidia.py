@@ -34,7 +34,7 @@ def test_it_is_found_with_ascending_lists(knobs: NvidiaKnobs) -> None:
         assert all(isinstance(a, int) and isinstance(b, int) and a < b for a, b in pairwise(values))
     for name in (CLOCK, LIMIT):
         assert (name in knobs.ranges()) != (name in refusals(Gpu(knobs.uuid)))
-    assert set(knobs.read()) == set(knobs.ranges())
+    assert set(knobs.ranges()) <= set(knobs.read()), "a lock is told also where it cannot be set"
 
 
 def test_the_energy_counter_agrees_with_power_under_load(

@@ -297,5 +297,5 @@ def _told_folder(config: Path) -> Path | None:
 
 def _become(verb: str, *arguments: Path) -> NoReturn:
     """Replace this process by the bare root process, which loads nothing of the console's."""
-    command = [sys.executable, "-P", "-m", "agents.actuator.main", verb, *map(str, arguments)]
+    command = [sys.executable, "-I", "-m", "agents.actuator.main", verb, *map(str, arguments)]
     os.execv(sys.executable, command)

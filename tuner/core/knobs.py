@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import product
 
+from tuner.compat import StrEnum
 from tuner.errors import InvalidInput, OutOfRange, UnknownKnob
 
 Value = bool | int | float | str

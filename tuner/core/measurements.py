@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
+from tuner.compat import StrEnum
 from tuner.core.errors import MeasurementError
 from tuner.core.plans import Context
 from tuner.core.quantities import STANDARD, UNDECLARED, Quantities, Quantity, quantity_of, standard

@@ -41,7 +41,9 @@ SETTLE_S = 0.5
 """Ten of the power monitors' samples."""
 NO_BOARD = "there is no Jetson board here: its device tree names none"
 FIXED = "jetson_clocks has fixed the clocks: run `jetson_clocks --restore`"
-NO_TOTAL = "the rails {names} make no total that is known; `jouletune doctor` lists them"
+NO_TOTAL = (
+    "the rails {names} make no total that is known ({missing}); `jouletune doctor` lists them"
+)
 
 
 def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
@@ -60,7 +62,8 @@ def open_jetson(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> 
     clock, monitors = HostClock(), find_monitors(root)
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
     names = ", ".join(monitors.rails) or "none"
-    unmetered = {} if monitors.total else {m.name: NO_TOTAL.format(names=names) for m in metrics}
+    why = NO_TOTAL.format(names=names, missing=monitors.not_found)
+    unmetered = {} if monitors.total else {m.name: why for m in metrics}
     uuid, knobs = (MODES, (MODE,)) if rest else (CLOCKS, KNOBS)
     remote, cannot = reached(actuator_socket(root), uuid, clock, knobs, worth_trying(root), ROLES)
     if remote and GPU in remote.space.default and is_fixed(root, remote.space.default[GPU]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,7 +72,7 @@ def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> 
     Raises:
         Late: there is no answer within `seconds`, `DEADLINE_S` where none are given.
     """
-    answer: Future[Any] = Future()
+    answer: futures.Future[Any] = futures.Future()
 
     def work() -> None:
         try:
@@ -86,14 +86,14 @@ def in_time(what: str, job: Callable[[], Any], seconds: float | None = None) -> 
     seconds = DEADLINE_S if seconds is None else seconds
     try:
         return answer.result(seconds)
-    except TimeoutError:
+    except futures.TimeoutError:  # not the built-in one before Python 3.11
         raise Late(what, answer, seconds) from None
 
 
 class Late(DeviceLost):
     """A call has not come back. The GPU is not asked anything else until it has."""
 
-    def __init__(self, what: str, answer: Future[Any], seconds: float) -> None:
+    def __init__(self, what: str, answer: futures.Future[Any], seconds: float) -> None:
         super().__init__(
             f"{what}: the NVIDIA driver did not answer within {seconds:g} s",
             hint=SLOW if seconds == INIT_S else HINTS[15],

@@ -147,3 +147,57 @@ def test_only_the_actuator_is_root() -> None:
     assert values("actuator", "User") == []
     assert values("agent", "Group") == values("actuator", "SupplementaryGroups") == ["jouletune"]
     assert values("tuner", "Group") != ["jouletune"]
+
+
+JETPACK_6 = 249
+"""systemd of Ubuntu 22.04."""
+SINCE = {
+    "AmbientCapabilities": 229,
+    "InaccessiblePaths": 231,
+    "IPAddressDeny": 235,
+    "LoadCredential": 247,
+    "LockPersonality": 235,
+    "PrivateIPC": 248,
+    "PrivateUsers": 232,
+    "ProtectClock": 245,
+    "ProtectControlGroups": 232,
+    "ProtectHostname": 242,
+    "ProtectKernelLogs": 244,
+    "ProtectKernelModules": 232,
+    "ProtectKernelTunables": 232,
+    "ProtectProc": 247,
+    "ReadOnlyPaths": 231,
+    "ReadWritePaths": 231,
+    "RemoveIPC": 232,
+    "RestrictNamespaces": 233,
+    "RestrictRealtime": 231,
+    "RestrictSUIDSGID": 242,
+    "RuntimeDirectoryPreserve": 235,
+    "StartLimitIntervalSec": 230,
+    "StateDirectory": 235,
+    "StateDirectoryMode": 235,
+}
+"""The release of systemd that brought a directive, by its manual pages and NEWS."""
+OLDER = frozenset(
+    (  # noqa: SIM905
+        "AccuracySec After CapabilityBoundingSet Conflicts Description DeviceAllow DevicePolicy "
+        "Documentation ExecStart ExecStopPost Group LimitNOFILE NoNewPrivileges OnActiveSec "
+        "OnUnitInactiveSec PrivateDevices PrivateNetwork PrivateTmp ProtectHome ProtectSystem Restart "
+        "RestartSec RestrictAddressFamilies RuntimeDirectory RuntimeDirectoryMode SupplementaryGroups "
+        "SystemCallArchitectures SystemCallErrorNumber SystemCallFilter TimeoutStartSec TimeoutStopSec "
+        "Type UMask User WantedBy Wants WatchdogSec WorkingDirectory "
+    ).split()
+)
+"""Directives that systemd 229 had."""
+
+
+def test_every_directive_is_one_that_jetpack_6_has() -> None:
+    texts = [
+        file.read_text()
+        for kind in ("service", "timer", "conf")
+        for file in DEPLOY.glob(f"*.{kind}")
+    ]
+    used = {key for text in texts for key in re.findall(r"^(\w+)=", text, re.MULTILINE)}
+    unknown = used - OLDER - SINCE.keys()
+    assert not unknown, "look up since when systemd has it, and add it to SINCE"
+    assert {key: SINCE[key] for key in used & SINCE.keys() if SINCE[key] > JETPACK_6} == {}

@@ -47,7 +47,7 @@ class Site:
         self, verb: str = "serve", config: Path | None = None, **environment: str
     ) -> subprocess.Popen[bytes]:
         told = (config or self.config) if verb == "serve" else self.folder / "state"
-        command = [sys.executable, "-P", "-m", "agents.actuator.main", verb, str(told)]
+        command = [sys.executable, "-m", "agents.actuator.main", verb, str(told)]
         log = (self.folder / "log").open("ab")
         with log:
             process = subprocess.Popen(

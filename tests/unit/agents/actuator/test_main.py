@@ -407,7 +407,7 @@ def loaded(driver: str) -> list[Path]:
         if top in ("agents", "tuner", "policies", "db"):
             found.append(Path(file))
         elif "site-packages" in (file or ""):
-            assert top in ("pynvml", "_virtualenv") or top.startswith(
+            assert top in ("pynvml", "tomli", "_virtualenv") or top.startswith(
                 ("__editable__", "_distutils")
             )
     return found

@@ -66,6 +66,25 @@ def test_clocks_below_a_floor_are_not_offered(mount: Mount) -> None:
     assert driver.ranges()[GPU][0] == 510
 
 
+def test_a_gpu_under_the_platforms_bus_is_found_without_the_links_to_it(tmp_path: Path) -> None:
+    """Thor's, as public programs for Jetson Linux 38 have it; its video engine is no GPU."""
+    pci = "d0b0000000.pcie/pci0000:00/0000:00:00.0/0000:01:00.0"
+    for name in ("gpu-nvd-0", "gpu-gpc-0"):
+        node = tmp_path / f"sys/devices/platform/bus@0/{pci}/{name}/devfreq/{name}"
+        node.mkdir(parents=True)
+        (node / "available_frequencies").write_text("315000000 1575000000")
+        (node / "max_freq").write_text("1575000000")
+        (node / "min_freq").write_text("315000000")
+    (tmp_path / "proc/device-tree").mkdir(parents=True)
+    (tmp_path / "proc/device-tree/compatible").write_text("nvidia,tegra264\0")
+    (tmp_path / "proc/device-tree/model").write_text("Thor\0")
+    (driver,) = discover(str(tmp_path))
+    assert driver.ranges()[GPU] == (315, 1575)
+    driver.write(GPU, 315)
+    (gpu,) = tmp_path.glob("sys/devices/platform/bus@0/**/gpu-gpc-0/devfreq/*/max_freq")
+    assert gpu.read_text() == "315000000"
+
+
 def test_without_debugfs_the_rest_is_offered(mount: Mount) -> None:
     board = mount("tx2")
     board.do(faults={"/sys/kernel/debug/bpmp/debug/emc/possible_rates": "gone"})
